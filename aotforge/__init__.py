@@ -1,0 +1,1 @@
+"""aotforge: the release factory for ahead-of-time compiled Triton kernels (see docs/architecture.md)."""

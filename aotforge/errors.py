@@ -1,0 +1,146 @@
+"""Errors as a product: what happened, the likely cause, the next step, and an exit code per kind.
+
+Rooms raise; only the front door (`tasks.py`) prints and exits.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class AotforgeError(Exception):
+    """Base of every error a user can meet. `what` names the thing; `cause` and `hint` say why and what to do."""
+
+    exit_code: ClassVar[int] = 1
+    kind: ClassVar[str] = "error"
+
+    def __init__(self, what: str, *, cause: str = "", hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.cause = cause
+        self.hint = hint
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.cause:
+            parts.append(f"Likely cause: {self.cause}")
+        if self.hint:
+            parts.append(f"Next step: {self.hint}")
+        return "\n".join(parts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # keyword-only arguments do not survive pickling between worker processes by default
+        return (_rebuild, (type(self), self.what, self.cause, self.hint))
+
+
+def _rebuild(cls: type[AotforgeError], what: str, cause: str, hint: str) -> AotforgeError:
+    return cls(what, cause=cause, hint=hint)
+
+
+class UnknownNameError(AotforgeError):
+    """A chip, profile, kernel or family that does not exist."""
+
+    exit_code = 10
+    kind = "unknown-name"
+
+
+class UnsupportedError(AotforgeError):
+    """A combination that is known and not supported."""
+
+    exit_code = 11
+    kind = "unsupported"
+
+
+class ManifestError(AotforgeError):
+    """A manifest that is malformed or holds an unknown key; the message names file, line and key."""
+
+    exit_code = 12
+    kind = "manifest"
+
+
+class RulesError(AotforgeError):
+    """A kernel family whose `rules.py` contradicts itself or its kernel."""
+
+    exit_code = 13
+    kind = "rules"
+
+
+class ToolchainError(AotforgeError):
+    """A missing compiler, a wrong Triton version, a missing build tool."""
+
+    exit_code = 14
+    kind = "toolchain"
+
+
+class CompileError(AotforgeError):
+    """One or more compile jobs failed; the message has the reproduction command of each."""
+
+    exit_code = 15
+    kind = "compile"
+
+
+class ResourceError(AotforgeError):
+    """An image spills or exceeds its chip's LDS where the rules forbid it."""
+
+    exit_code = 16
+    kind = "resources"
+
+
+class OutputError(AotforgeError):
+    """The output cannot be written: read-only, disk full, not a directory."""
+
+    exit_code = 17
+    kind = "output"
+
+
+class OutputBusyError(AotforgeError):
+    """Another build is writing the same output now."""
+
+    exit_code = 18
+    kind = "output-busy"
+
+
+class PackError(AotforgeError):
+    """An image pack is truncated, damaged, of another format, or does not match its plan."""
+
+    exit_code = 19
+    kind = "pack"
+
+
+class InterfaceError(AotforgeError):
+    """Library, rules and pack disagree on the operator interface."""
+
+    exit_code = 20
+    kind = "interface"
+
+
+class CacheError(AotforgeError):
+    """The cache folder cannot be used."""
+
+    exit_code = 21
+    kind = "cache"
+
+
+class RuntimeBuildError(AotforgeError):
+    """The C++ library did not build, or the result breaks its contract."""
+
+    exit_code = 22
+    kind = "runtime-build"
+
+
+class ReleaseError(AotforgeError):
+    """A release cannot be assembled, or an assembled one does not hold what it says."""
+
+    exit_code = 23
+    kind = "release"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A 'Perhaps you meant' clause with the nearest known names, or the whole list when nothing is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        return f"perhaps you meant {' or '.join(near)}"
+    return f"known names: {', '.join(names)}"

@@ -1,0 +1,122 @@
+"""Values of the plan: every compile job, and which image serves which call, all known before anything compiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aotforge.rules import Chip, Operator, Scalar, ValueType
+
+JobKey = str
+"""SHA-256, hexadecimal, of everything that can change an image's bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """The compiler that a plan is made for. `digest` covers every file of Triton that takes part in compiling."""
+
+    triton_version: str
+    triton_digest: str
+    llvm_revision: str
+    environment: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileJob:
+    """One image to make. Everything but `label` and `spills` enters `key`.
+
+    `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints` the
+    divisibility per parameter, `source_digest` the hash of the kernel's source closure (syntax, not text).
+    """
+
+    key: JobKey
+    family: str
+    kernel: str
+    label: str
+    source: str
+    function: str
+    source_digest: str
+    chip: Chip
+    signature: tuple[tuple[str, str], ...]
+    constants: tuple[tuple[str, Scalar], ...]
+    hints: tuple[tuple[str, int], ...]
+    options: tuple[tuple[str, int], ...]
+    toolchain: Toolchain
+    spills: Literal["report", "reject"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicate:
+    """A run-time condition on an operator value. `multiple`: value % low == 0. `range`: low <= value <= high."""
+
+    value: str
+    kind: Literal["multiple", "range"]
+    low: int
+    high: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridTerm:
+    """ceil(value / divisor), a factor of a grid axis."""
+
+    value: str
+    divisor: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedChoice:
+    """One image for one functional, tried when every predicate holds."""
+
+    job: JobKey
+    predicates: tuple[Predicate, ...]
+    grid: tuple[tuple[GridTerm, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedFunctional:
+    """`key` are the numbers that the kernel's key values hold, in `PlannedKernel.keys` order."""
+
+    arch: str
+    key: tuple[int, ...]
+    choices: tuple[PlannedChoice, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedParameter:
+    """A run-time kernel parameter, in kernarg order: its type as passed, and the operator value that fills it."""
+
+    name: str
+    type: ValueType
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedKernel:
+    """A kernel's dispatch data. Functionals are sorted by (arch, key); choices keep the order in which they are tried."""
+
+    family: str
+    name: str
+    operator: str
+    step: int
+    keys: tuple[str, ...]
+    parameters: tuple[PlannedParameter, ...]
+    functionals: tuple[PlannedFunctional, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The contract of a build: `jobs` in canonical order (family, kernel, arch, functional, setting), no key twice.
+
+    `pack` is the directory below aotriton.images; `archs` the chips it serves; `complete` whether it may be released.
+    """
+
+    pack: str
+    archs: tuple[str, ...]
+    profile: str
+    complete: bool
+    operators: tuple[Operator, ...]
+    jobs: tuple[CompileJob, ...]
+    kernels: tuple[PlannedKernel, ...]
+    source_digest: str
+    settings_digest: str
+    toolchain: Toolchain

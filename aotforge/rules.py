@@ -1,0 +1,164 @@
+"""The vocabulary of `kernels/<family>/rules.py`: what a kernel family is, said once, as plain values.
+
+A family lists operators (what callers ask for, as named values) and kernels (what answers, one per step).
+The plan expands a kernel into images:
+
+    for every functional (one value of every Choice that the constraints allow)
+        for every Setting that the family offers this chip for that functional, in order
+            one image, tried when `Setting.when` and every argument hint hold
+        one more image without hints from the last setting, so that unaligned tensors are served too
+
+At run time the library looks the functional up by its key values and takes the first image whose predicates hold.
+This module imports nothing but the standard library, so that planning never loads Triton.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+ValueType = Literal["ptr", "i32", "i64", "u64", "f32"]
+"""Types of operator values and of kernel parameters as the runtime passes them (all little-endian, natural alignment)."""
+
+Scalar = int | str | bool
+"""A choice's value or a constexpr."""
+
+Functional = Mapping[str, Scalar]
+"""One value per Choice name, e.g. {"dtype": "fp16", "head_dim": 64, "causal": True}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """A named value that callers of an operator hand over; the runtime resolves kernel parameters by these names."""
+
+    name: str
+    type: ValueType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """What callers ask for. The order of `values` is part of the interface."""
+
+    name: str
+    values: tuple[Value, ...]
+
+    def interface(self) -> str:
+        """Canonical ASCII text of the interface: `name(value:type,...)`."""
+        return f"{self.name}({','.join(f'{v.name}:{v.type}' for v in self.values)})"
+
+    def interface_hash(self) -> str:
+        """SHA-256 of `interface()`, hexadecimal; runtime and pack must agree on it."""
+        return hashlib.sha256(self.interface().encode("ascii")).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """An axis of functionals. `options` maps each value to the number that the operator value `key` holds for it."""
+
+    name: str
+    key: str
+    options: Mapping[Scalar, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """A run-time kernel parameter.
+
+    `type` is Triton's spelling; `{choice}` inserts a choice's value, as in "*{dtype}". `value` names the operator
+    value that fills it. `divisible_by` is the hint given to the compiler and checked before every launch: bytes for
+    a pointer, units for an integer.
+    """
+
+    name: str
+    type: str
+    value: str
+    divisible_by: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Between:
+    """Run-time predicate: the operator value lies in [low, high], both included."""
+
+    value: str
+    low: int = -(2**63)
+    high: int = 2**63 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's options."""
+
+    constants: Mapping[str, Scalar] = field(default_factory=dict)
+    when: tuple[Between, ...] = ()
+    num_warps: int = 4
+    num_stages: int = 2
+    waves_per_eu: int = 0
+    matrix_instr_nonkdim: int = 0
+    kpack: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """A factor of a grid axis: ceil(operator value / divisor). `divisor` is a number or a constexpr's name."""
+
+    value: str
+    divisor: int | str = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """What rules may know of a chip; figures from manifests/architectures.yaml. `lds_bytes` is per workgroup."""
+
+    arch: str
+    wavefront: int
+    matrix: str
+    lds_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the compiled image may use. Exceeding the chip's LDS is always rejected."""
+
+    spills: Literal["report", "reject"] = "reject"
+
+
+def _no_constants(functional: Functional) -> Mapping[str, Scalar]:
+    return {}
+
+
+def _always(functional: Functional) -> bool:
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """One Triton kernel and how it serves one step of an operator.
+
+    `source` is a file beside rules.py, `function` the `@triton.jit` function in it. `arguments` come in the order of the
+    function's run-time parameters; every other parameter is constexpr and is filled by `constants(functional)` or by the
+    setting. `grid` has one tuple of factors per axis, x first.
+    """
+
+    name: str
+    source: str
+    function: str
+    operator: str
+    choices: tuple[Choice, ...]
+    arguments: tuple[Argument, ...]
+    settings: Callable[[Chip, Functional], tuple[Setting, ...]]
+    grid: tuple[tuple[Term, ...], ...]
+    step: int = 0
+    constants: Callable[[Functional], Mapping[str, Scalar]] = _no_constants
+    allowed: Callable[[Functional], bool] = _always
+    limits: Limits = Limits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Everything a folder below kernels/ says; `rules.py` assigns it to FAMILY."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    kernels: tuple[Kernel, ...]
