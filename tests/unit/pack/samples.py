@@ -50,7 +50,7 @@ def sha(text: str) -> str:
 
 def code(name: str) -> bytes:
     """Bytes that look like a code object: alike for one kernel, different for each image, compressible."""
-    common = random.Random(name.split("/")[0]).randbytes(2500)
+    common = random.Random(name.split("/", maxsplit=1)[0]).randbytes(2500)
     own = random.Random(name).randbytes(300)
     return b"\x7fELF" + common[:1500] + own + common[1500:] + bytes(500) + name.encode()
 
