@@ -28,7 +28,7 @@ FAMILY = Family(
                 Argument(name="x", type="*{dtype}", value="x", divisible_by=16),
                 Argument(name="y", type="*{dtype}", value="y", divisible_by=16),
                 Argument(name="out", type="*{dtype}", value="out", divisible_by=16),
-                Argument(name="n", type="i64", value="n"),
+                Argument(name="n", type="i64", value="n", divisible_by=8),
             ),
             settings=_settings,
             grid=((Term(value="n", divisor="BLOCK"),),),
