@@ -136,7 +136,7 @@ class _Build:
 
     def check_resources(self) -> None:
         """Report spills; raise ResourceError with every image that must be rejected."""
-        rejected = []
+        rejected: list[str] = []
         for job in self._plan.jobs:
             found = resources(self.summaries[job.key].figures, self._chips[job.chip.arch])
             reasons = violations(job, found)

@@ -8,7 +8,6 @@ than a sync per image.
 from __future__ import annotations
 
 import errno
-import os
 import secrets
 import shutil
 from contextlib import suppress

@@ -62,7 +62,7 @@ class Unpacker:
         self._data = data
         self._at = 0
 
-    def value(self, depth: int = 0) -> Any:
+    def value(self, depth: int = 0) -> object:
         """The next value. Raises CodeObjectError for other types, struct.error or IndexError past the end."""
         if depth > 16:
             raise CodeObjectError("metadata nested too deeply")
@@ -80,7 +80,7 @@ class Unpacker:
             return self._text(code & 31)
         return self._wide(code, depth)
 
-    def _wide(self, code: int, depth: int) -> Any:
+    def _wide(self, code: int, depth: int) -> object:
         simple = {0xC0: None, 0xC2: False, 0xC3: True}
         numbers = {
             0xCC: "B",
@@ -116,8 +116,8 @@ class Unpacker:
         self._at += size
         return text
 
-    def _map(self, count: int, depth: int) -> dict[Any, Any]:
-        result = {}
+    def _map(self, count: int, depth: int) -> dict[object, object]:
+        result: dict[object, object] = {}
         for _ in range(count):
             key = self.value(depth + 1)
             result[key if isinstance(key, str | int) else repr(key)] = self.value(depth + 1)

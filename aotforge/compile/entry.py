@@ -62,7 +62,8 @@ class Entry:
 
     def asm(self) -> str:
         """The assembly text."""
-        import zstandard  # imported where used: a build that finds every image in the cache needs no assembly
+        # imported where used: a build that finds every image in the cache needs no assembly
+        import zstandard  # noqa: PLC0415
 
         return zstandard.ZstdDecompressor().decompress(self.asm_zstd).decode("utf-8")
 

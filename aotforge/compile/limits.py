@@ -62,7 +62,7 @@ def resident_bytes(pid: int) -> int:
 
 def _cgroup_folders() -> list[Path]:
     """Folders of this process's cgroups and all above them, v2 and v1."""
-    folders = []
+    folders: list[Path] = []
     for line in _lines(Path("/proc/self/cgroup")):
         _, controllers, path = line.split(":", 2)
         bases = (

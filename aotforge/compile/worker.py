@@ -16,10 +16,13 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aotforge.compile.entry import encode
 from aotforge.compile.wire import Frames, frame, job_from_wire
+
+if TYPE_CHECKING:
+    from aotforge.compile.triton_amd import Compiler
 
 _PR_SET_PDEATHSIG = 1
 _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
@@ -32,7 +35,7 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = socket.socket(fileno=descriptor)
-    from aotforge.compile.triton_amd import Compiler
+    from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton
 
     compiler = Compiler(root)
     link.sendall(frame({"ready": os.getpid()}))
@@ -46,7 +49,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _answer(compiler: Any, message: dict[str, Any]) -> bytes:
+def _answer(compiler: Compiler, message: dict[str, Any]) -> bytes:
     try:
         entry = compiler.compile(job_from_wire(message))
     except Exception as error:  # noqa: BLE001 - compilers raise anything; the builder reports it

@@ -6,6 +6,7 @@ ManifestError, with the nearest known key where there is one.
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,7 +51,7 @@ def line_of(path: Path, location: Location) -> int:
     return _position(_parse(path), location)
 
 
-def _parse(path: Path) -> Any:
+def _parse(path: Path) -> Any:  # noqa: ANN401
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -77,7 +78,7 @@ def _parse(path: Path) -> Any:
     return tree
 
 
-def _plain(node: Any) -> Any:
+def _plain(node: Any) -> Any:  # noqa: ANN401
     if isinstance(node, Mapping):
         return {_scalar(key): _plain(value) for key, value in node.items()}
     if isinstance(node, Sequence) and not isinstance(node, str | bytes):
@@ -85,7 +86,7 @@ def _plain(node: Any) -> Any:
     return _scalar(node)
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: Any) -> Any:  # noqa: ANN401
     # ruamel's round-trip scalars are subclasses (ScalarFloat, ScalarBoolean, ...) that strict models refuse
     if isinstance(value, bool) or type(value).__name__ == "ScalarBoolean":
         return bool(value)
@@ -95,7 +96,7 @@ def _scalar(value: Any) -> Any:
     return value
 
 
-def _position(tree: Any, location: Location) -> int:
+def _position(tree: Any, location: Location) -> int:  # noqa: ANN401
     """Line of the deepest node of `location` that exists; of a missing key, the line of the mapping it belongs in."""
     line = 1
     node = tree
@@ -123,7 +124,7 @@ def _reason(kind: str, message: str) -> str:
     return {"extra_forbidden": "unknown key", "missing": "required key is missing"}.get(kind, message)
 
 
-def _cause(model: type[BaseModel], error: Any) -> str:
+def _cause(model: type[BaseModel], error: Any) -> str:  # noqa: ANN401
     if error["type"] == "extra_forbidden":
         known = _fields(model, error["loc"][:-1])
         return suggest(str(error["loc"][-1]), known) if known else ""
@@ -140,8 +141,9 @@ def _fields(model: type[BaseModel], location: Location) -> tuple[str, ...]:
             field = current.model_fields.get(str(part))
             current = field.annotation if field else None
         else:
-            arguments = getattr(current, "__args__", ())
-            current = arguments[-1] if len(arguments) == 2 else arguments[0] if arguments else None
+            # dict[K, V] leads to V, tuple[T, ...] and list[T] to T
+            inner = [kind for kind in typing.get_args(current) if kind is not Ellipsis]
+            current = inner[-1] if inner else None
         if current is None:
             return ()
     if isinstance(current, type) and issubclass(current, BaseModel):

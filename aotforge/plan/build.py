@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from aotforge.errors import ManifestError, RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.manifests import Architectures, Profile, Profiles, line_of, load_architectures, load_profiles
 from aotforge.plan.checks import Place, check_family, check_kernel
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.expand import KernelContext, canonical_json, expand_kernel, same, toolchain_digest
+from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
+from aotforge.plan.jobs import KernelContext, canonical_json, toolchain_digest
 from aotforge.plan.signature import read_signature
 from aotforge.plan.toolchain import pinned_triton, read_toolchain
 from aotforge.plan.values import CompileJob, JobKey, Plan, PlannedKernel, Toolchain
@@ -112,6 +113,7 @@ def _expand(
                 family=loaded.family,
                 kernel=kernel,
                 operator=operators[kernel.operator],
+                types={value.name: value.type for value in operators[kernel.operator].values},
                 source=source,
                 function=function,
                 source_digest=tree.digest(source, kernel.function),
@@ -199,8 +201,6 @@ def _operators(families: Iterable[LoadedFamily]) -> tuple[Operator, ...]:
 
 def _without_keys(kernels: tuple[PlannedKernel, ...], jobs: dict[JobKey, CompileJob]) -> list[PlannedKernel]:
     """Dispatch data with labels for keys: settings must not change when only the kernels' source does."""
-    from dataclasses import replace
-
     return [
         replace(
             kernel,

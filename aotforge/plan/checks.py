@@ -11,7 +11,10 @@ from aotforge.plan.signature import FunctionSignature
 from aotforge.rules import Family, Functional, Kernel, Operator, Scalar, Setting, ValueType
 
 ELEMENT_TYPES = frozenset(
-    "fp16 bf16 fp32 fp64 fp8e4nv fp8e5 fp8e4b8 fp8e4b15 fp8e5b16 i1 i8 i16 i32 i64 u1 u8 u16 u32 u64".split()
+    (
+        *("fp16", "bf16", "fp32", "fp64", "fp8e4nv", "fp8e5", "fp8e4b8", "fp8e4b15", "fp8e5b16"),
+        *("i1", "i8", "i16", "i32", "i64", "u1", "u8", "u16", "u32", "u64"),
+    )
 )
 _PASSED_AS: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "u64": "u64", "fp32": "f32"}
 _INTEGERS = frozenset({"i32", "i64", "u64"})

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from aotforge.plan.checks import (
-    Place,
-    all_constants,
-    argument_type,
-    check_conversion,
-    check_setting,
-    passed_as,
-)
-from aotforge.plan.signature import FunctionSignature
+from aotforge.plan.checks import all_constants, argument_type, check_conversion, check_setting, passed_as
+from aotforge.plan.jobs import KernelContext, make_job
 from aotforge.plan.values import (
     CompileJob,
     GridTerm,
@@ -26,39 +17,20 @@ from aotforge.plan.values import (
     PlannedKernel,
     PlannedParameter,
     Predicate,
-    Toolchain,
 )
-from aotforge.rules import Chip, Family, Functional, Kernel, Operator, Scalar, Setting, ValueType
-
-RECIPE = 1
-"""Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
+from aotforge.rules import Chip, Functional, Kernel, Scalar, Setting
 
 Keep = Mapping[str, tuple[Scalar, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelContext:
-    """What expanding one kernel needs besides its rules."""
+class _Cell:
+    """One functional on one chip."""
 
-    family: Family
-    kernel: Kernel
-    operator: Operator
-    source: str
-    function: FunctionSignature
-    source_digest: str
-    toolchain: Toolchain
-    toolchain_digest: str
-    place: Place
-
-
-def toolchain_digest(toolchain: Toolchain) -> str:
-    """SHA-256 of everything about the compiler that enters job keys."""
-    return hashlib.sha256(canonical_json(asdict(toolchain)).encode()).hexdigest()
-
-
-def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: one text per value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    chip: Chip
+    functional: Functional
+    settings: tuple[Setting, ...]
+    signature: dict[str, str]
 
 
 def same(left: Scalar, right: Scalar) -> bool:
@@ -97,20 +69,20 @@ def expand_kernel(
     parameters: tuple[PlannedParameter, ...] | None = None
     kernel = context.kernel
     kept = list(functionals(kernel, keep))
-    types: dict[str, ValueType] = {value.name: value.type for value in context.operator.values}
     for chip in chips:
         for key, functional in kept:
             settings = kernel.settings(chip, functional)
             if not settings:
                 continue
             signature = _signature(context, functional)
-            found = _parameters(context, signature, types)
+            found = _parameters(context, signature)
             if parameters is not None and found != parameters:
                 raise context.place.error(
                     "argument types differ between functionals", cause="kernarg layouts must be one"
                 )
             parameters = found
-            choices = _choices(context, chip, functional, settings, signature, types, jobs)
+            cell = _Cell(chip=chip, functional=functional, settings=settings, signature=signature)
+            choices = _choices(context, cell, jobs)
             planned.append(PlannedFunctional(arch=chip.arch, key=key, choices=choices))
     return (
         PlannedKernel(
@@ -127,42 +99,34 @@ def expand_kernel(
 
 
 def _choices(
-    context: KernelContext,
-    chip: Chip,
-    functional: Functional,
-    settings: tuple[Setting, ...],
-    signature: dict[str, str],
-    types: dict[str, ValueType],
-    jobs: dict[JobKey, CompileJob],
+    context: KernelContext, cell: _Cell, jobs: dict[JobKey, CompileJob]
 ) -> tuple[PlannedChoice, ...]:
-    hints = {a.name: a.divisible_by for a in context.kernel.arguments if a.divisible_by not in {None, 1}}
+    hints = {
+        a.name: a.divisible_by for a in context.kernel.arguments if a.divisible_by and a.divisible_by > 1
+    }
+    values = {a.name: a.value for a in context.kernel.arguments}
     aligned = tuple(
-        dict.fromkeys(
-            Predicate(value=a.value, kind="multiple", low=a.divisible_by)
-            for a in context.kernel.arguments
-            if a.divisible_by not in {None, 1} and a.divisible_by is not None
-        )
+        dict.fromkeys(Predicate(value=values[name], kind="multiple", low=low) for name, low in hints.items())
     )
     # the last setting once more without hints serves what is not aligned
-    tries = [(number, setting, True) for number, setting in enumerate(settings)]
-    tries.append((len(settings) - 1, settings[-1], False))
+    tries = [(number, setting, True) for number, setting in enumerate(cell.settings)]
+    tries.append((len(cell.settings) - 1, cell.settings[-1], False))
     choices: dict[tuple[Predicate, ...], PlannedChoice] = {}
     for number, setting, hinted in tries:
-        check_setting(setting, types, chip.wavefront, context.place)
+        check_setting(setting, context.types, cell.chip.wavefront, context.place)
         when = tuple(Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in setting.when)
         predicates = (*when, *(aligned if hinted else ()))
         if predicates in choices:
             continue  # an earlier image serves exactly the same calls
-        constants = all_constants(context.kernel, functional, setting, context.function, context.place)
-        used = {name: n for name, n in hints.items() if n is not None} if hinted else {}
-        job = _job(
+        constants = all_constants(context.kernel, cell.functional, setting, context.function, context.place)
+        job = make_job(
             context,
-            chip,
-            _label(context, chip, functional, number, hinted),
-            signature,
-            constants,
-            used,
-            setting,
+            chip=cell.chip,
+            label=_label(context, cell, f"{number}{'' if hinted else 'u'}"),
+            signature=cell.signature,
+            constants=constants,
+            hints=hints if hinted else {},
+            setting=setting,
         )
         jobs.setdefault(job.key, job)
         choices[predicates] = PlannedChoice(
@@ -171,14 +135,9 @@ def _choices(
     return tuple(choices.values())
 
 
-def _label(context: KernelContext, chip: Chip, functional: Functional, number: int, hinted: bool) -> str:
-    values = ",".join(f"{name}={str(value).lower()}" for name, value in functional.items())
-    parts = [
-        f"{context.family.name}.{context.kernel.name}",
-        chip.arch,
-        values,
-        f"{number}{'' if hinted else 'u'}",
-    ]
+def _label(context: KernelContext, cell: _Cell, setting: str) -> str:
+    values = ",".join(f"{name}={str(value).lower()}" for name, value in cell.functional.items())
+    parts = (f"{context.family.name}.{context.kernel.name}", cell.chip.arch, values, setting)
     return ":".join(part for part in parts if part)
 
 
@@ -187,13 +146,11 @@ def _signature(context: KernelContext, functional: Functional) -> dict[str, str]
     return {name: types.get(name, "constexpr") for name in context.function.parameters}
 
 
-def _parameters(
-    context: KernelContext, signature: dict[str, str], types: dict[str, ValueType]
-) -> tuple[PlannedParameter, ...]:
+def _parameters(context: KernelContext, signature: dict[str, str]) -> tuple[PlannedParameter, ...]:
     parameters = []
     for argument in context.kernel.arguments:
         passed = passed_as(signature[argument.name])
-        check_conversion(argument.name, passed, types[argument.value], context.place)
+        check_conversion(argument.name, passed, context.types[argument.value], context.place)
         parameters.append(PlannedParameter(name=argument.name, type=passed, value=argument.value))
     return tuple(parameters)
 
@@ -210,52 +167,4 @@ def _grid(context: KernelContext, constants: dict[str, Scalar]) -> tuple[tuple[G
     return tuple(
         tuple(GridTerm(value=term.value, divisor=divisor(term.divisor)) for term in axis)
         for axis in context.kernel.grid
-    )
-
-
-def _job(
-    context: KernelContext,
-    chip: Chip,
-    label: str,
-    signature: dict[str, str],
-    constants: dict[str, Scalar],
-    hints: dict[str, int],
-    setting: Setting,
-) -> CompileJob:
-    options = {
-        "kpack": setting.kpack,
-        "matrix_instr_nonkdim": setting.matrix_instr_nonkdim,
-        "num_stages": setting.num_stages,
-        "num_warps": setting.num_warps,
-        "waves_per_eu": setting.waves_per_eu,
-    }
-    identity = {
-        "recipe": RECIPE,
-        "family": context.family.name,
-        "kernel": context.kernel.name,
-        "source": context.source,
-        "function": context.kernel.function,
-        "source_digest": context.source_digest,
-        "chip": [chip.arch, chip.wavefront, chip.matrix, chip.lds_bytes],
-        "signature": list(signature.items()),
-        "constants": list(constants.items()),
-        "hints": list(hints.items()),
-        "options": list(options.items()),
-        "toolchain": context.toolchain_digest,
-    }
-    return CompileJob(
-        key=hashlib.sha256(canonical_json(identity).encode()).hexdigest(),
-        family=context.family.name,
-        kernel=context.kernel.name,
-        label=label,
-        source=context.source,
-        function=context.kernel.function,
-        source_digest=context.source_digest,
-        chip=chip,
-        signature=tuple(signature.items()),
-        constants=tuple(constants.items()),
-        hints=tuple(hints.items()),
-        options=tuple(options.items()),
-        toolchain=context.toolchain,
-        spills=context.kernel.limits.spills,
     )

@@ -59,7 +59,7 @@ def _load(package: str, file: Path) -> LoadedFamily:
         module = importlib.import_module(f"{package}.{folder}.rules")
     except RulesError:
         raise
-    except Exception as error:  # noqa: BLE001 - rules are foreign code: whatever they raise is their error
+    except Exception as error:  # rules are foreign code: whatever they raise is their error
         place, line = _where(error, file)
         raise RulesError(
             f"{place}:{line}: {type(error).__name__}: {getattr(error, 'msg', None) or error}",

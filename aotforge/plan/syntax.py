@@ -34,10 +34,10 @@ def _write(value: object, parts: list[str]) -> None:
         parts.append(f"{type(value).__name__}(")
         for name in value._fields:
             entry = getattr(value, name, None)
-            if name in _IGNORED_FIELDS or entry is None or entry == []:
-                # None as a constant's value is content, everywhere else it means that there is nothing
-                if not (isinstance(value, ast.Constant) and name == "value"):
-                    continue
+            # None as a constant's value is content, everywhere else it means that there is nothing
+            content = isinstance(value, ast.Constant) and name == "value"
+            if not content and (name in _IGNORED_FIELDS or entry is None or entry == []):
+                continue
             if name == "body" and isinstance(value, ast.FunctionDef | ast.ClassDef | ast.Module):
                 entry = _without_docstring(value.body)
             parts.append(f"{name}=")
@@ -162,9 +162,12 @@ def _pure_modules(tree: ast.Module) -> frozenset[str]:
             for alias in statement.names:
                 if alias.name.partition(".")[0] in {"triton", "math"}:
                     pure.add(alias.asname or alias.name.partition(".")[0])
-        elif isinstance(statement, ast.ImportFrom) and statement.level == 0:
-            if (statement.module or "").partition(".")[0] in {"triton", "math"}:
-                pure.update(alias.asname or alias.name for alias in statement.names)
+        elif (
+            isinstance(statement, ast.ImportFrom)
+            and statement.level == 0
+            and (statement.module or "").partition(".")[0] in {"triton", "math"}
+        ):
+            pure.update(alias.asname or alias.name for alias in statement.names)
     return frozenset(pure)
 
 
@@ -174,23 +177,21 @@ def _statement_opacity(statement: ast.stmt, pure: frozenset[str]) -> str:
     if isinstance(statement, ast.ImportFrom):
         return "a star import" if any(alias.name == "*" for alias in statement.names) else ""
     if isinstance(statement, ast.FunctionDef):
-        evaluated = [
-            *statement.decorator_list,
-            *statement.args.defaults,
-            *filter(None, statement.args.kw_defaults),
-        ]
-        for decorator in statement.decorator_list:
-            target = decorator.func if isinstance(decorator, ast.Call) else decorator
-            if _head(target) not in pure:
-                return f"decorator of {statement.name}"
-        return next(filter(None, (_expression_opacity(part, pure) for part in evaluated)), "")
-    if isinstance(statement, ast.Assign):
-        if not all(_plain_target(target) for target in statement.targets):
-            return "an assignment to something else than names"
+        return _function_opacity(statement, pure)
+    if isinstance(statement, ast.Assign) and all(_plain_target(target) for target in statement.targets):
         return _expression_opacity(statement.value, pure)
     if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
         return _expression_opacity(statement.value, pure) if statement.value else ""
-    return f"a {type(statement).__name__} statement"
+    return f"a statement of kind {type(statement).__name__}"
+
+
+def _function_opacity(function: ast.FunctionDef, pure: frozenset[str]) -> str:
+    """What defining a function runs: decorators, which may put anything in its place, and defaults."""
+    for decorator in function.decorator_list:
+        if _head(decorator.func if isinstance(decorator, ast.Call) else decorator) not in pure:
+            return f"decorator of {function.name}"
+    evaluated = (*function.decorator_list, *function.args.defaults, *filter(None, function.args.kw_defaults))
+    return next(filter(None, (_expression_opacity(part, pure) for part in evaluated)), "")
 
 
 def _plain_target(target: ast.expr) -> bool:

@@ -70,7 +70,7 @@ def _files_digest(root: Path, record: str) -> str:
     for name, digest, size in _recorded(record):
         file = root / name
         try:
-            intact = os.stat(file).st_size == size and (
+            intact = file.stat().st_size == size and (
                 not name.endswith(".py") or _record_digest(file) == digest
             )
         except OSError:
