@@ -1,7 +1,8 @@
 """The choice of a container's dictionary: those images that tell the compressor most about the others.
 
-Maximum coverage, greedily: an image is a set of shingles (windows of 16 bytes at 4-byte steps, as AMD instructions are
-4 or 8 bytes), and each step takes the image whose shingles, as far as not yet covered, occur in most other images.
+Maximum coverage, greedily: an image is a set of shingles (windows of 16 bytes at 4-byte steps, as AMD
+instructions are 4 or 8 bytes), and each step takes the image whose shingles, as far as not yet covered,
+occur in most other images.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ _STEP = 4
 
 
 def choose_dictionary(images: Sequence[bytes], limit: int) -> bytes:
-    """Raw content dictionary of at most `limit` bytes, whole images of `images`; empty when it would help nobody.
+    """Raw content dictionary of at most `limit` bytes, whole images of `images`; empty when it would help
+    nobody.
 
-    A function of the sequence: ties go to the earlier image. The best image comes last, where references to it are
-    shortest.
+    A function of the sequence: ties go to the earlier image. The best image comes last, where references to
+    it are shortest.
     """
     if len(images) < 2:
         return b""
