@@ -98,6 +98,15 @@ def test_every_name_is_a_value_of_the_operator(family: Family, kernel: Kernel) -
 
 
 @pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_kernels_ask_for_nothing_beyond_their_parameters(family: Family, kernel: Kernel) -> None:
+    # tl.num_programs is a hidden kernel argument on AMD: the launch that the pack describes would not pass it
+    tree = ast.parse((KERNELS / family.name / kernel.source).read_text())
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not used & {"num_programs", "device_print", "device_assert", "inline_asm_elementwise"}
+    assert not {name for name in used if name.startswith("atomic_")}  # deterministic
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
 def test_grid_divisors_are_known(family: Family, kernel: Kernel) -> None:
     for functional, settings in offers(kernel):
         for setting in settings:
