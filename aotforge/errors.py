@@ -137,6 +137,13 @@ class ReleaseError(AotforgeError):
     kind = "release"
 
 
+class AccessError(AotforgeError):
+    """An interpreted kernel read or wrote outside the buffers it was given."""
+
+    exit_code = 40
+    kind = "access"
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """A 'Perhaps you meant' clause with the nearest known names, or the whole list when nothing is near."""
     names = sorted(known)

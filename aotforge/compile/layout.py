@@ -1,0 +1,87 @@
+"""Whether a code object is what its job asked for: name, kernarg layout, workgroup size, no scratch buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aotforge.compile.codeobject import CodeObjectError
+from aotforge.compile.entry import Figures
+from aotforge.compile.values import KernelArgument
+from aotforge.plan.values import CompileJob
+
+SCRATCH_POINTERS = 2
+"""Triton's global and profile scratch buffers: pointers after the parameters, null here."""
+
+_SIZES = {"i32": 4, "i64": 8, "u64": 8, "fp32": 4}
+
+
+def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:
+    """Kernarg segment of a job: run-time parameters in order, naturally aligned, then the scratch pointers."""
+    arguments = []
+    offset = 0
+    kinds = [kind for _, kind in job.signature if kind != "constexpr"]
+    for kind in (*kinds, *("*scratch",) * SCRATCH_POINTERS):
+        size = 8 if kind.startswith("*") else _SIZES[kind]
+        offset = (offset + size - 1) // size * size
+        arguments.append(
+            KernelArgument(
+                offset=offset, size=size, kind="global_buffer" if kind.startswith("*") else "by_value"
+            )
+        )
+        offset += size
+    return tuple(arguments)
+
+
+def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
+    """The kernarg segment as the code object's metadata describes it."""
+    return tuple(
+        KernelArgument(offset=argument[".offset"], size=argument[".size"], kind=argument[".value_kind"])
+        for argument in kernel.get(".args", ())
+    )
+
+
+def read_figures(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> Figures:
+    """Resource figures from the code object's metadata and Triton's."""
+    return Figures(
+        vgpr=kernel[".vgpr_count"],
+        agpr=kernel.get(".agpr_count", 0),
+        sgpr=kernel[".sgpr_count"],
+        vgpr_spills=kernel[".vgpr_spill_count"],
+        sgpr_spills=kernel[".sgpr_spill_count"],
+        scratch_bytes=kernel[".private_segment_fixed_size"],
+        static_lds_bytes=kernel[".group_segment_fixed_size"],
+        dynamic_lds_bytes=triton["shared"],
+        wavefront=kernel[".wavefront_size"],
+        num_warps=triton["num_warps"],
+    )
+
+
+def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> None:
+    """Raises CodeObjectError when the code object does not fit its job."""
+    found, wanted = read_arguments(kernel), expected_arguments(job)
+    if found != wanted:
+        raise CodeObjectError(f"kernarg layout is {_text(found)}, the plan's is {_text(wanted)}")
+    for name in ("global_scratch_size", "profile_scratch_size"):
+        if triton.get(name):
+            raise CodeObjectError(f"needs {name} {triton[name]}, which the runtime does not allocate")
+    if kernel[".wavefront_size"] != job.chip.wavefront:
+        raise CodeObjectError(f"wavefront of {kernel['.wavefront_size']}, the chip's is {job.chip.wavefront}")
+    threads = triton["num_warps"] * job.chip.wavefront
+    if kernel[".max_flat_workgroup_size"] != threads:
+        raise CodeObjectError(
+            f"workgroup of {kernel['.max_flat_workgroup_size']} threads, {threads} are launched"
+        )
+    if kernel.get(".uses_dynamic_stack"):
+        raise CodeObjectError("uses a dynamic stack")
+
+
+def check_no_paths(hsaco: bytes, paths: tuple[str, ...]) -> None:
+    """Images must not tell where they were made. Raises CodeObjectError naming the path that one holds."""
+    for path in paths:
+        if len(path) > 3 and path.encode() in hsaco:
+            raise CodeObjectError(f"holds the host path {path}")
+
+
+def _text(arguments: tuple[KernelArgument, ...]) -> str:
+    return ", ".join(f"{a.offset}+{a.size} {a.kind}" for a in arguments)

@@ -1,0 +1,143 @@
+"""Worker processes as the builder sees them: start, send, listen, kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from aotforge.compile.limits import resident_bytes
+from aotforge.compile.wire import Frames, frame, job_to_wire
+from aotforge.plan.values import CompileJob
+
+_LOG_TAIL = 4096
+
+
+class Worker:
+    """One worker process. `job` is what it works on, `since` when it got that (or was started), by the monotonic clock."""
+
+    def __init__(self, kernels_root: Path, environment: tuple[tuple[str, str], ...], temporary: Path) -> None:
+        ours, theirs = socket.socketpair()
+        self._link = ours
+        self._link.setblocking(False)
+        self._frames = Frames()
+        self._log = os.memfd_create("aotforge-worker-log")
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-s",
+                    "-P",
+                    "-m",
+                    __package__ + ".worker",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                    str(kernels_root.resolve()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=worker_environment(environment, temporary),
+                cwd="/",
+                pass_fds=(theirs.fileno(),),
+                # Ctrl-C reaches the builder only, which then kills its workers
+                start_new_session=True,
+            )
+        self.ready = False
+        self.job: CompileJob | None = None
+        self.since = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        """Process ID."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Descriptor for selectors."""
+        return self._link.fileno()
+
+    def send(self, job: CompileJob) -> None:
+        """Give the worker a job. Raises OSError when it is gone."""
+        self._link.setblocking(True)
+        try:
+            self._link.sendall(frame(job_to_wire(job)))
+        finally:
+            self._link.setblocking(False)
+        self.job = job
+        self.since = time.monotonic()
+
+    def receive(self) -> tuple[list[tuple[dict[str, Any], bytes]], bool]:
+        """Complete messages, and whether the worker is still connected."""
+        messages: list[tuple[dict[str, Any], bytes]] = []
+        try:
+            while piece := self._link.recv(1 << 20):
+                messages.extend(self._frames.feed(piece))
+        except BlockingIOError:
+            return messages, True
+        except OSError:
+            return messages, False
+        return messages, False
+
+    def memory(self) -> int:
+        """Resident bytes now."""
+        return resident_bytes(self.pid)
+
+    def kill(self) -> None:
+        """End the process at once and reap it; safe to call again."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        self._process.wait()
+        self._link.close()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def death(self) -> str:
+        """How a worker that hung up ended, in words."""
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the worker closed its connection"
+        if code >= 0:
+            return f"the worker exited with status {code}"
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+        return f"the worker died of {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
+
+    def log(self) -> str:
+        """The last of what the worker printed while at its job."""
+        if self._log < 0:
+            return ""
+        size = os.fstat(self._log).st_size
+        start = max(0, size - _LOG_TAIL)
+        return os.pread(self._log, _LOG_TAIL, start).decode("utf-8", "replace").strip("\0\n ")
+
+
+def worker_environment(pinned: tuple[tuple[str, str], ...], temporary: Path) -> dict[str, str]:
+    """The whole environment of a worker: nothing of the caller's reaches the compiler except how to load libraries."""
+    environment = {
+        "HOME": "/nonexistent",
+        "LANG": "C.UTF-8",
+        "PATH": "/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": os.pathsep.join(_import_path()),
+        "TMPDIR": str(temporary),
+        # backends of other packages must not take part: the job key does not cover them
+        "TRITON_BACKENDS_IN_TREE": "1",
+        "TZ": "UTC",
+    }
+    if "LD_LIBRARY_PATH" in os.environ:
+        environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    return environment | dict(pinned)
+
+
+def _import_path() -> list[str]:
+    """Where this interpreter finds modules, so that the worker finds the same ones; this package first."""
+    own = str(Path(__file__).resolve().parents[2])
+    return list(dict.fromkeys([own, *(entry for entry in sys.path if entry and Path(entry).is_dir())]))

@@ -1,0 +1,76 @@
+"""Resources of an image on its chip: occupancy from registers, LDS and wave slots together; violations of limits."""
+
+from __future__ import annotations
+
+from aotforge.compile.entry import Figures
+from aotforge.compile.values import Resources
+from aotforge.manifests.models import Architecture
+from aotforge.plan.values import CompileJob
+
+
+def resources(figures: Figures, chip: Architecture) -> Resources:
+    """Complete the figures of a code object with what follows from the chip."""
+    return Resources(
+        vgpr=figures.vgpr,
+        agpr=figures.agpr,
+        sgpr=figures.sgpr,
+        vgpr_spills=figures.vgpr_spills,
+        sgpr_spills=figures.sgpr_spills,
+        scratch_bytes=figures.scratch_bytes,
+        lds_bytes=figures.static_lds_bytes + figures.dynamic_lds_bytes,
+        dynamic_lds_bytes=figures.dynamic_lds_bytes,
+        wavefront=figures.wavefront,
+        num_warps=figures.num_warps,
+        threads=figures.num_warps * figures.wavefront,
+        occupancy=occupancy(figures, chip),
+    )
+
+
+def register_waves(figures: Figures, chip: Architecture) -> int:
+    """Waves per SIMD that the register files and wave slots allow.
+
+    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). On `split` chips AGPRs have a file
+    of their own as large as the VGPRs'; on `unified` ones `.vgpr_count` already holds both.
+    """
+    vectors = max(figures.vgpr, figures.agpr) if chip.accumulators == "split" else figures.vgpr
+    waves = min(chip.max_waves_per_simd, chip.vgprs // _allocated(vectors, chip.vgpr_granule))
+    if chip.sgprs:
+        waves = min(waves, chip.sgprs // _allocated(figures.sgpr, chip.sgpr_granule))
+    return waves
+
+
+def occupancy(figures: Figures, chip: Architecture) -> int:
+    """Waves per SIMD when only this kernel runs: whole workgroups that fit a compute unit, spread over its SIMDs."""
+    slots = register_waves(figures, chip) * chip.simds_per_cu
+    groups = slots // figures.num_warps
+    lds = figures.static_lds_bytes + figures.dynamic_lds_bytes
+    if lds:
+        groups = min(groups, chip.lds_per_cu // _allocated(lds, chip.lds_granule))
+    if figures.num_warps > 1:
+        groups = min(groups, chip.max_workgroups_per_cu)
+    if groups == 0:
+        return 0
+    return max(1, groups * figures.num_warps // chip.simds_per_cu)
+
+
+def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
+    """Why the image must be rejected: more LDS than its chip has, or spills where the rules refuse them."""
+    reasons = []
+    if found.lds_bytes > job.chip.lds_bytes:
+        reasons.append(
+            f"{found.lds_bytes} bytes of LDS, {job.chip.arch} has {job.chip.lds_bytes} per workgroup"
+        )
+    if job.spills == "reject" and (text := spills(found)):
+        reasons.append(text)
+    return tuple(reasons)
+
+
+def spills(found: Resources) -> str:
+    """What is spilt, in words, or ''."""
+    if not (found.vgpr_spills or found.sgpr_spills):
+        return ""
+    return f"spills {found.vgpr_spills} VGPRs and {found.sgpr_spills} SGPRs, {found.scratch_bytes} bytes of scratch per lane"
+
+
+def _allocated(count: int, granule: int) -> int:
+    return max(granule, (count + granule - 1) // granule * granule)

@@ -1,0 +1,112 @@
+"""One compile job through Triton's AMD backend, stage by stage. Imported in worker processes only: it loads Triton.
+
+`triton.compile` is not used: its cache, its dumps and its driver look-up have no place in a factory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import triton
+import zstandard
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler.compiler import ASTSource, make_backend
+
+from aotforge.compile.codeobject import kernel_metadata
+from aotforge.compile.entry import Entry, Summary
+from aotforge.compile.layout import check_code_object, check_no_paths, read_arguments, read_figures
+from aotforge.errors import ToolchainError
+from aotforge.plan.closure import SourceTree
+from aotforge.plan.values import CompileJob
+
+PACKAGE = "aotforge_kernels"
+"""Kernels are modules of this package wherever they lie, because module names enter symbols of functions that are not inlined."""
+
+
+class SourceChangedError(Exception):
+    """The kernel's source is no longer what was planned."""
+
+
+class Compiler:
+    """Compiles jobs of one kernels root in this process."""
+
+    def __init__(self, kernels_root: Path) -> None:
+        self._root = kernels_root.resolve()
+        self._before = SourceTree(root=self._root)
+        self._checked: set[tuple[str, str]] = set()
+        self._compressor = zstandard.ZstdCompressor(level=3, write_content_size=True)
+        package = types.ModuleType(PACKAGE)
+        package.__path__ = [str(self._root)]
+        sys.modules[PACKAGE] = package
+        # no byte code of kernels: a stale one would compile other constants than the source's
+        sys.dont_write_bytecode = True
+        sys.pycache_prefix = "/nonexistent"
+
+    def compile(self, job: CompileJob) -> Entry:
+        """Compile and check. Raises whatever Triton raises, CodeObjectError, SourceChangedError, ToolchainError."""
+        if triton.__version__ != job.toolchain.triton_version:
+            raise ToolchainError(
+                f"worker has Triton {triton.__version__}, the plan {job.toolchain.triton_version}"
+            )
+        binary, assembly, notes = run_stages(self._function(job), job)
+        kernel = kernel_metadata(binary)
+        check_code_object(job, kernel, notes)
+        check_no_paths(
+            binary, (str(self._root), str(Path(triton.__file__).parent), str(Path(__file__).parents[2]))
+        )
+        compressed = self._compressor.compress(assembly.encode("utf-8"))
+        summary = Summary(
+            key=job.key,
+            digest=hashlib.sha256(binary).hexdigest(),
+            symbol=kernel[".name"],
+            figures=read_figures(kernel, notes),
+            arguments=read_arguments(kernel),
+            hsaco_size=len(binary),
+            asm_size=len(compressed),
+        )
+        return Entry(summary=summary, hsaco=binary, asm_zstd=compressed)
+
+    def _function(self, job: CompileJob) -> Any:  # noqa: ANN401
+        """The kernel function, from source that has the planned digest before and after importing it."""
+        module = job.source.removesuffix(".py").replace("/", ".")
+        self._check(self._before, job)
+        function = getattr(importlib.import_module(f"{PACKAGE}.{module}"), job.function)
+        if (job.source, job.function) not in self._checked:
+            self._check(SourceTree(root=self._root), job)
+            self._checked.add((job.source, job.function))
+        return function
+
+    def _check(self, tree: SourceTree, job: CompileJob) -> None:
+        if tree.digest(job.source, job.function) != job.source_digest:
+            raise SourceChangedError(f"{job.source} changed after the plan was made")
+
+
+def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:  # noqa: ANN401
+    """HSACO, assembly text and Triton's metadata of one job."""
+    target = GPUTarget("hip", job.chip.arch, job.chip.wavefront)
+    backend = make_backend(target)
+    position = {name: index for index, (name, _) in enumerate(job.signature)}
+    hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
+    source = ASTSource(function, dict(job.signature), dict(job.constants), hints)
+    options = backend.parse_options(dict(job.options))
+    notes: dict[str, Any] = dict(options.__dict__)
+    stages: dict[str, Any] = {}
+    backend.add_stages(stages, options, source.language)
+    context = ir.context()
+    ir.load_dialects(context)
+    backend.load_dialects(context)
+    module: Any = source.make_ir(
+        target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+    )
+    assembly = ""
+    for name, stage in stages.items():
+        module = stage(module, notes)
+        if name == "amdgcn":
+            assembly = module
+    return module, assembly, notes

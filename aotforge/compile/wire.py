@@ -1,0 +1,52 @@
+"""What builder and workers say to each other: frames of a JSON object and bytes, over a socket."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict
+from typing import Any
+
+from aotforge.plan.serial import build_value
+from aotforge.plan.values import CompileJob
+
+_HEAD = struct.Struct("<II")
+
+
+def frame(message: dict[str, Any], payload: bytes = b"") -> bytes:
+    """One frame: u32 sizes of both parts, the JSON, the payload."""
+    text = json.dumps(message, separators=(",", ":")).encode("ascii")
+    return b"".join((_HEAD.pack(len(text), len(payload)), text, payload))
+
+
+class Frames:
+    """Puts frames together from pieces as they arrive."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, piece: bytes) -> list[tuple[dict[str, Any], bytes]]:
+        """Frames that are complete now."""
+        self._buffer += piece
+        complete = []
+        while len(self._buffer) >= _HEAD.size:
+            text, payload = _HEAD.unpack_from(self._buffer)
+            end = _HEAD.size + text + payload
+            if len(self._buffer) < end:
+                break
+            middle = _HEAD.size + text
+            complete.append((json.loads(self._buffer[_HEAD.size : middle]), bytes(self._buffer[middle:end])))
+            del self._buffer[:end]
+        return complete
+
+
+def job_to_wire(job: CompileJob) -> dict[str, Any]:
+    """A job as JSON values."""
+    return asdict(job)
+
+
+def job_from_wire(tree: dict[str, Any]) -> CompileJob:
+    """Inverse of `job_to_wire`."""
+    job = build_value(CompileJob, tree)
+    assert isinstance(job, CompileJob)
+    return job

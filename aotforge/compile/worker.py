@@ -1,0 +1,95 @@
+"""The worker process: imports Triton once, compiles one job after another, and shares nothing with the builder but a socket.
+
+Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. Whatever a compiler does to a process (abort, hang, eat
+memory) it does to this one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aotforge.compile.entry import encode
+from aotforge.compile.wire import Frames, frame, job_from_wire
+
+if TYPE_CHECKING:
+    from aotforge.compile.triton_amd import Compiler
+
+_PR_SET_PDEATHSIG = 1
+_NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
+
+
+def main(arguments: list[str]) -> int:
+    """Serve jobs until the socket closes."""
+    descriptor, parent, root = int(arguments[0]), int(arguments[1]), Path(arguments[2])
+    _die_with(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    link = socket.socket(fileno=descriptor)
+    from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton
+
+    compiler = Compiler(root)
+    link.sendall(frame({"ready": os.getpid()}))
+    frames = Frames()
+    while piece := link.recv(1 << 16):
+        for message, _ in frames.feed(piece):
+            # what the job prints is for its own failure report
+            os.ftruncate(2, 0)
+            os.lseek(2, 0, os.SEEK_SET)
+            link.sendall(_answer(compiler, message))
+    return 0
+
+
+def _answer(compiler: Compiler, message: dict[str, Any]) -> bytes:
+    try:
+        entry = compiler.compile(job_from_wire(message))
+    except Exception as error:  # noqa: BLE001 - compilers raise anything; the builder reports it
+        text = "".join(traceback.format_exception_only(error)).strip()
+        sys.stderr.flush()
+        return frame(
+            {
+                "error": text,
+                "trace": traceback.format_exc(limit=-6),
+                "storage": _storage_trouble(error),
+                **_usage(),
+            }
+        )
+    return frame({"key": entry.summary.key, **_usage()}, encode(entry))
+
+
+def _usage() -> dict[str, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"peak_kib": used.ru_maxrss, "cpu_s": used.ru_utime + used.ru_stime}
+
+
+def _storage_trouble(error: BaseException) -> str:
+    """Whether the job failed because its temporary folder cannot be written; LLD reports that in its own words only."""
+    if isinstance(error, OSError) and error.errno in _NO_STORAGE:
+        return str(error)
+    try:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(bytes(1 << 16))
+            file.flush()
+    except OSError as trouble:
+        return str(trouble)
+    return ""
+
+
+def _die_with(parent: int) -> None:
+    """Ask Linux to kill this process when its builder dies, however it dies (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""Families from a kernels root: every folder with a `rules.py` is one. Rules are Python and are run; kernels are not.
+
+Rules run as modules of a package whose path is the kernels root, so `from .operators import ...` works. Triton is kept out
+while they run: planning must stay quick, and must work where Triton is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import traceback
+import types
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.errors import RulesError
+from aotforge.rules import Family
+
+_KEPT_OUT = ("triton", "torch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedFamily:
+    """A family and its folder's path below the kernels root, in POSIX form."""
+
+    family: Family
+    folder: str
+
+
+def load_families(root: Path) -> tuple[LoadedFamily, ...]:
+    """Every family below `root`, sorted by name. Raises RulesError naming the rules file and line that is wrong."""
+    files = sorted(root.glob("*/rules.py"))
+    if not files:
+        raise RulesError(
+            f"{root}: no kernel family", cause="no folder in it has a rules.py", hint="check the kernels root"
+        )
+    with _package(root) as package:
+        loaded = [_load(package, file) for file in files]
+    names: dict[str, str] = {}
+    for item in loaded:
+        if item.family.name in names:
+            raise RulesError(
+                f"{root / item.folder / 'rules.py'}: family {item.family.name} is also in {names[item.family.name]}"
+            )
+        names[item.family.name] = item.folder
+    return tuple(sorted(loaded, key=lambda item: item.family.name))
+
+
+def _load(package: str, file: Path) -> LoadedFamily:
+    folder = file.parent.name
+    if not folder.isidentifier():
+        raise RulesError(f"{file}: the folder's name is not a Python identifier", hint="rename the folder")
+    try:
+        module = importlib.import_module(f"{package}.{folder}.rules")
+    except RulesError:
+        raise
+    except Exception as error:  # rules are foreign code: whatever they raise is their error
+        place, line = _where(error, file)
+        raise RulesError(
+            f"{place}:{line}: {type(error).__name__}: {getattr(error, 'msg', None) or error}",
+            cause="the rules do not run"
+            if not isinstance(error, _KeptOutError)
+            else "rules are data about kernels",
+            hint="rules may import aotforge.rules, the standard library and siblings that do the same",
+        ) from error
+    family = getattr(module, "FAMILY", None)
+    if not isinstance(family, Family):
+        raise RulesError(f"{file}: FAMILY is missing", hint="assign a rules.Family to FAMILY")
+    return LoadedFamily(family=family, folder=folder)
+
+
+def _where(error: BaseException, file: Path) -> tuple[str, int]:
+    """The innermost line below the kernels root that the error came through."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return error.filename, error.lineno
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(file.parent.parent) and frame.lineno
+    ]
+    return (own[-1].filename, own[-1].lineno or 1) if own else (str(file), 1)
+
+
+class _KeptOutError(ImportError):
+    """Rules tried to import something that planning must not load."""
+
+
+class _KeepOut(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname.partition(".")[0] in _KEPT_OUT:
+            raise _KeptOutError(f"rules must not import {fullname}", name=fullname)
+        return None
+
+
+@contextmanager
+def _package(root: Path) -> Iterator[str]:
+    """A package over `root` that exists while rules are loaded, so that several roots (tests) do not mix."""
+    name = f"aotforge_rules_{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}"
+    package = types.ModuleType(name)
+    package.__path__ = [str(root.resolve())]
+    hidden = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] in _KEPT_OUT}
+    guard = _KeepOut()
+    sys.modules[name] = package
+    sys.meta_path.insert(0, guard)
+    written = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # a kernels root may be read-only, and is not ours to litter
+    importlib.invalidate_caches()
+    try:
+        yield name
+    finally:
+        sys.dont_write_bytecode = written
+        sys.meta_path.remove(guard)
+        for key in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+            del sys.modules[key]
+        sys.modules.update(hidden)

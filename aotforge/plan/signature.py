@@ -1,0 +1,62 @@
+"""A kernel function's parameters, read from its syntax without running it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from aotforge.errors import RulesError, suggest
+from aotforge.plan.closure import SourceTree
+from aotforge.rules import Scalar
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionSignature:
+    """Parameters in order, with whether each is annotated constexpr; `defaults` holds the literal ones."""
+
+    line: int
+    parameters: tuple[str, ...]
+    constexpr: frozenset[str]
+    defaults: dict[str, Scalar]
+
+
+def read_signature(tree: SourceTree, path: str, function: str) -> FunctionSignature:
+    """Signature of a top-level `@triton.jit` function. Raises RulesError when there is none of that name."""
+    source = tree.module(path)
+    functions = {node.name: node for node in source.tree.body if isinstance(node, ast.FunctionDef)}
+    if function not in functions:
+        raise RulesError(
+            f"{tree.root / path}: no function {function}",
+            hint=suggest(function, functions)
+            if functions
+            else "the file defines no function at its top level",
+        )
+    node = functions[function]
+    place = f"{tree.root / path}:{node.lineno}"
+    if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
+        raise RulesError(f"{place}: {function} is not a Triton kernel", hint="decorate it with @triton.jit")
+    if node.args.vararg or node.args.kwarg:
+        raise RulesError(f"{place}: {function} takes * or ** parameters", hint="name every parameter")
+    positional = [*node.args.posonlyargs, *node.args.args]
+    every = [*positional, *node.args.kwonlyargs]
+    padding: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
+    values = [*padding, *node.args.defaults, *node.args.kw_defaults]
+    return FunctionSignature(
+        line=node.lineno,
+        parameters=tuple(argument.arg for argument in every),
+        constexpr=frozenset(
+            a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation)
+        ),
+        defaults={
+            a.arg: _literal(v) for a, v in zip(every, values, strict=True) if v is not None and _is_scalar(v)
+        },
+    )
+
+
+def _is_scalar(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | str | bool)
+
+
+def _literal(node: ast.expr) -> Scalar:
+    assert isinstance(node, ast.Constant) and isinstance(node.value, int | str | bool)
+    return node.value

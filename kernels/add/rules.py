@@ -1,0 +1,37 @@
+"""Elementwise addition: the smallest whole family, and the proof that a family is a folder and nothing else."""
+
+from __future__ import annotations
+
+from aotforge.rules import Argument, Chip, Choice, Family, Functional, Kernel, Setting, Term
+
+from .operators import ADD
+
+
+def _settings(chip: Chip, functional: Functional) -> tuple[Setting, ...]:
+    # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every chip
+    elements = 4 if functional["dtype"] == "fp32" else 8
+    return (Setting(constants={"BLOCK": 4 * chip.wavefront * elements}, num_warps=4, num_stages=1),)
+
+
+FAMILY = Family(
+    name="add",
+    operators=(ADD,),
+    kernels=(
+        Kernel(
+            name="add",
+            source="add.py",
+            function="add",
+            operator="add",
+            # aotriton::DType kFloat16, kBFloat16, kFloat32
+            choices=(Choice(name="dtype", key="dtype", options={"fp16": 2, "bf16": 3, "fp32": 1}),),
+            arguments=(
+                Argument(name="x", type="*{dtype}", value="x", divisible_by=16),
+                Argument(name="y", type="*{dtype}", value="y", divisible_by=16),
+                Argument(name="out", type="*{dtype}", value="out", divisible_by=16),
+                Argument(name="n", type="i64", value="n", divisible_by=8),
+            ),
+            settings=_settings,
+            grid=((Term(value="n", divisor="BLOCK"),),),
+        ),
+    ),
+)

@@ -1,0 +1,157 @@
+"""The attention family: which calls of attn_fwd and attn_bwd are served, by which kernels.
+
+Covered: fp16 and bf16, head_dim 32, 64 and 128 (the same for V), full and right-bounded causal attention, any lengths and strides,
+grouped heads. Axes with a single option (`bias`, `dropout`, `varlen`) keep every other call without a functional: not supported, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aotforge.rules import Argument, Chip, Choice, Family, Functional, Kernel, Scalar, Setting, Term
+
+from .operators import ATTN_BWD, ATTN_FWD
+from .settings import settings_for
+
+_HEAD_DIMS = {32: 32, 64: 64, 128: 128}
+
+_DTYPE = Choice(name="dtype", key="dtype", options={"fp16": 2, "bf16": 3})  # aotriton::DType kFloat16, kBFloat16
+_COMMON = (
+    _DTYPE,
+    Choice(name="head_dim", key="head_dim", options=_HEAD_DIMS),
+    Choice(name="head_dim_v", key="head_dim_v", options=_HEAD_DIMS),
+    Choice(name="bias", key="bias_type", options={False: 0}),
+    Choice(name="dropout", key="dropout", options={False: 0}),
+    Choice(name="varlen", key="varlen_type", options={False: 0}),
+)
+_CHOICES = (*_COMMON, Choice(name="causal", key="causal", options={False: 0, True: 1}))
+
+
+def _tensors(names: str) -> tuple[Argument, ...]:
+    """Tensors of the call's dtype; 16 bytes of alignment let a lane load them at once."""
+    return tuple(Argument(name=n, type="*{dtype}", value=n, divisible_by=16) for n in names.split())
+
+
+def _vectors(names: str) -> tuple[Argument, ...]:
+    """Float32 per query; read element by element, so no alignment is asked for."""
+    return tuple(Argument(name=n, type="*fp32", value=n) for n in names.split())
+
+
+def _strides(names: str, *, divisible_by: int | None = 8) -> tuple[Argument, ...]:
+    """Strides in elements; 8 halves are the 16 bytes that a row's start must be aligned to."""
+    return tuple(
+        Argument(name=f"stride_{n}", type="i64", value=f"stride_{n}", divisible_by=divisible_by)
+        for n in names.split()
+    )
+
+
+def _scalars(names: str) -> tuple[Argument, ...]:
+    types = {"sm_scale": "fp32"}
+    return tuple(Argument(name=n, type=types.get(n, "i32"), value=n) for n in names.split())
+
+
+def _same_head_dim(functional: Functional) -> bool:
+    return functional["head_dim"] == functional["head_dim_v"]
+
+
+def _constants(functional: Functional) -> Mapping[str, Scalar]:
+    return {"HEAD_DIM": functional["head_dim"], "CAUSAL": functional["causal"]}
+
+
+def _head_dim_only(functional: Functional) -> Mapping[str, Scalar]:
+    return {"HEAD_DIM": functional["head_dim"]}
+
+
+def _settings(kernel: str) -> Callable[[Chip, Functional], tuple[Setting, ...]]:
+    return lambda chip, functional: settings_for(kernel, chip, functional)
+
+
+def _grid(length: str, block: str, heads: str) -> tuple[tuple[Term, ...], ...]:
+    return ((Term(value=length, divisor=block),), (Term(value=heads),), (Term(value="batch"),))
+
+
+_QUERY_GRID = _grid("seqlen_q", "BLOCK_M", "num_head_q")
+
+FAMILY = Family(
+    name="flash",
+    operators=(ATTN_FWD, ATTN_BWD),
+    kernels=(
+        Kernel(
+            name="attn_fwd",
+            source="forward.py",
+            function="attn_fwd",
+            operator="attn_fwd",
+            choices=_CHOICES,
+            allowed=_same_head_dim,
+            arguments=(
+                *_tensors("Q K V"),
+                *_vectors("L"),
+                *_tensors("Out"),
+                *_strides("qz qh qm kz kh kn vz vh vn"),
+                *_strides("lz", divisible_by=None),
+                *_strides("oz oh om"),
+                *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
+            ),
+            constants=_constants,
+            settings=_settings("attn_fwd"),
+            grid=_QUERY_GRID,
+        ),
+        Kernel(
+            name="bwd_preprocess",
+            source="backward.py",
+            function="bwd_preprocess",
+            operator="attn_bwd",
+            step=0,
+            choices=_COMMON,
+            allowed=_same_head_dim,
+            arguments=(
+                *_tensors("Out DO"),
+                *_vectors("D"),
+                *_strides("oz oh om doz doh dom"),
+                *_strides("dz", divisible_by=None),
+                *_scalars("num_head_q seqlen_q"),
+            ),
+            constants=_head_dim_only,
+            settings=_settings("bwd_preprocess"),
+            grid=_QUERY_GRID,
+        ),
+        Kernel(
+            name="bwd_dk_dv",
+            source="backward.py",
+            function="bwd_dk_dv",
+            operator="attn_bwd",
+            step=1,
+            choices=_CHOICES,
+            allowed=_same_head_dim,
+            arguments=(
+                *_tensors("Q K V DO DK DV"),
+                *_vectors("L D"),
+                *_strides("qz qh qm kz kh kn vz vh vn doz doh dom dkz dkh dkn dvz dvh dvn"),
+                *_strides("lz dz", divisible_by=None),
+                *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
+            ),
+            constants=_constants,
+            settings=_settings("bwd_dk_dv"),
+            grid=_grid("seqlen_k", "BLOCK_N", "num_head_k"),
+        ),
+        Kernel(
+            name="bwd_dq",
+            source="backward.py",
+            function="bwd_dq",
+            operator="attn_bwd",
+            step=2,
+            choices=_CHOICES,
+            allowed=_same_head_dim,
+            arguments=(
+                *_tensors("Q K V DO DQ"),
+                *_vectors("L D"),
+                *_strides("qz qh qm kz kh kn vz vh vn doz doh dom dqz dqh dqm"),
+                *_strides("lz dz", divisible_by=None),
+                *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
+            ),
+            constants=_constants,
+            settings=_settings("bwd_dq"),
+            grid=_QUERY_GRID,
+        ),
+    ),
+)

@@ -1,0 +1,81 @@
+"""Tuned configurations of the attention kernels, per chip, as data; SETTINGS.md has the figures behind them.
+
+A table maps a kernel to its configurations, most special first; the first entries that fit the functional are offered.
+Chips without a table of their own get the one of their matrix unit: small tiles that fit every chip of that kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aotforge.rules import Between, Chip, Functional, Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A configuration for some functionals. `head_dims` empty means every one; `max_seqlen_q` limits it to short queries."""
+
+    block_m: int
+    block_n: int = 0
+    num_warps: int = 4
+    num_stages: int = 1
+    waves_per_eu: int = 0
+    head_dims: tuple[int, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    max_seqlen_q: int | None = None
+
+    def fits(self, functional: Functional) -> bool:
+        """Whether the functional's head_dim and dtype are among those this entry is for."""
+        return (not self.head_dims or functional["head_dim"] in self.head_dims) and (
+            not self.dtypes or functional["dtype"] in self.dtypes
+        )
+
+    def setting(self) -> Setting:
+        """As the rules' vocabulary has it; a block size of 0 is one that the kernel does not have."""
+        blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
+        when = () if self.max_seqlen_q is None else (Between(value="seqlen_q", low=0, high=self.max_seqlen_q),)
+        return Setting(
+            constants={name: size for name, size in blocks.items() if size},
+            when=when,
+            num_warps=self.num_warps,
+            num_stages=self.num_stages,
+            waves_per_eu=self.waves_per_eu,
+        )
+
+
+Table = Mapping[str, tuple[Tuned, ...]]
+
+_GFX908: Table = {
+    "attn_fwd": (
+        Tuned(block_m=16, block_n=64, max_seqlen_q=16),
+        Tuned(block_m=128, block_n=64),
+    ),
+    "bwd_preprocess": (Tuned(block_m=64),),
+    "bwd_dk_dv": (Tuned(block_m=32, block_n=64),),
+    "bwd_dq": (Tuned(block_m=64, block_n=32),),
+}
+
+_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908}
+
+_BY_MATRIX: Mapping[str, Table] = {
+    kind: {
+        "attn_fwd": (Tuned(block_m=16, block_n=32, max_seqlen_q=16), Tuned(block_m=64, block_n=32)),
+        "bwd_preprocess": (Tuned(block_m=32),),
+        "bwd_dk_dv": (Tuned(block_m=32, block_n=32),),
+        "bwd_dq": (Tuned(block_m=32, block_n=32),),
+    }
+    for kind in ("MFMA", "WMMA", "none")
+}
+
+
+def settings_for(kernel: str, chip: Chip, functional: Functional) -> tuple[Setting, ...]:
+    """The configurations of one kernel, in the order in which the runtime tries them; the last one serves every call."""
+    table = _BY_ARCH.get(chip.arch) or _BY_MATRIX.get(chip.matrix) or _BY_MATRIX["none"]
+    offered: list[Setting] = []
+    for entry in table[kernel]:
+        if entry.fits(functional):
+            offered.append(entry.setting())
+            if entry.max_seqlen_q is None:
+                break
+    return tuple(offered)
