@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,16 @@ from aotforge.plan.values import CompileJob
 
 SCRATCH_POINTERS = 2
 """Triton's global and profile scratch buffers: pointers after the parameters, null here."""
+
+HIDDEN_ARGUMENTS = frozenset(
+    (
+        *(f"hidden_{what}_{axis}" for what in ("block_count", "group_size", "remainder") for axis in "xyz"),
+        *(f"hidden_global_offset_{axis}" for axis in "xyz"),
+        *("hidden_grid_dims", "hidden_dynamic_lds_size"),
+    )
+)
+"""What `tl.num_programs` needs, after the explicit arguments: launch geometry that HIP fills in by itself. Hidden arguments that ask for
+services (host calls, heap, queues) are refused."""
 
 _SIZES = {"i32": 4, "i64": 8, "u64": 8, "fp32": 4}
 
@@ -34,7 +45,11 @@ def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:
 
 
 def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
-    """The kernarg segment as the code object's metadata describes it."""
+    """Explicit arguments as the code object's metadata describes them; hidden ones are the driver's to fill."""
+    return tuple(argument for argument in _all_arguments(kernel) if not argument.kind.startswith("hidden_"))
+
+
+def _all_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
     return tuple(
         KernelArgument(offset=argument[".offset"], size=argument[".size"], kind=argument[".value_kind"])
         for argument in kernel.get(".args", ())
@@ -59,9 +74,10 @@ def read_figures(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> Figure
 
 def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> None:
     """Raises CodeObjectError when the code object does not fit its job."""
-    found, wanted = read_arguments(kernel), expected_arguments(job)
-    if found != wanted:
-        raise CodeObjectError(f"kernarg layout is {_text(found)}, the plan's is {_text(wanted)}")
+    found, wanted = _all_arguments(kernel), expected_arguments(job)
+    for place, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
+        if have != want and (want is not None or have is None or have.kind not in HIDDEN_ARGUMENTS):
+            raise CodeObjectError(f"kernarg {place} is {_text(have)}, the plan's is {_text(want)}")
     for name in ("global_scratch_size", "profile_scratch_size"):
         if triton.get(name):
             raise CodeObjectError(f"needs {name} {triton[name]}, which the runtime does not allocate")
@@ -83,5 +99,5 @@ def check_no_paths(hsaco: bytes, paths: tuple[str, ...]) -> None:
             raise CodeObjectError(f"holds the host path {path}")
 
 
-def _text(arguments: tuple[KernelArgument, ...]) -> str:
-    return ", ".join(f"{a.offset}+{a.size} {a.kind}" for a in arguments)
+def _text(argument: KernelArgument | None) -> str:
+    return f"{argument.size} bytes at {argument.offset} ({argument.kind})" if argument else "missing"

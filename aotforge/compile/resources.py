@@ -54,22 +54,24 @@ def occupancy(figures: Figures, chip: Architecture) -> int:
 
 
 def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
-    """Why the image must be rejected: more LDS than its chip has, or spills where the rules refuse them."""
+    """Why the image must be rejected: more LDS than its chip has, or spills to memory where the rules refuse them."""
     reasons = []
     if found.lds_bytes > job.chip.lds_bytes:
         reasons.append(
             f"{found.lds_bytes} bytes of LDS, {job.chip.arch} has {job.chip.lds_bytes} per workgroup"
         )
-    if job.spills == "reject" and (text := spills(found)):
-        reasons.append(text)
+    if job.spills == "reject" and (found.vgpr_spills or found.scratch_bytes):
+        reasons.append(spills(found))
     return tuple(reasons)
 
 
 def spills(found: Resources) -> str:
-    """What is spilt, in words, or ''."""
-    if not (found.vgpr_spills or found.sgpr_spills):
+    """What is spilt and where to, or ''. SGPRs without scratch go to lanes of VGPRs: that costs moves, no memory."""
+    if not (found.vgpr_spills or found.sgpr_spills or found.scratch_bytes):
         return ""
-    return f"spills {found.vgpr_spills} VGPRs and {found.sgpr_spills} SGPRs, {found.scratch_bytes} bytes of scratch per lane"
+    registers = f"{found.vgpr_spills} VGPRs and {found.sgpr_spills} SGPRs"
+    where = f"{found.scratch_bytes} bytes of scratch per lane" if found.scratch_bytes else "to VGPR lanes"
+    return f"spills {registers}, {where}"
 
 
 def _allocated(count: int, granule: int) -> int:

@@ -58,12 +58,17 @@ def _answer(compiler: Compiler, message: dict[str, Any]) -> bytes:
         return frame(
             {
                 "error": text,
-                "trace": traceback.format_exc(limit=-6),
+                "trace": _trace(error),
                 "storage": _storage_trouble(error),
                 **_usage(),
             }
         )
     return frame({"key": entry.summary.key, **_usage()}, encode(entry))
+
+
+def _trace(error: BaseException) -> str:
+    """The innermost frames, without the message: that is reported first anyway."""
+    return "".join(traceback.format_tb(error.__traceback__, limit=-6)).rstrip()
 
 
 def _usage() -> dict[str, float]:

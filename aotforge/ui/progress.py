@@ -1,0 +1,131 @@
+"""Progress with time left on a terminal; nothing elsewhere, so that logs stay readable.
+
+Honours NO_COLOR (https://no-color.org), and TERM=dumb counts as no terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    import rich.progress
+
+
+class Progress(Protocol):
+    """A line of progress, used as a context manager."""
+
+    def __enter__(self) -> Progress:
+        """Show it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take it away; the terminal is as before."""
+
+    def update(self, done: int, total: int) -> None:
+        """So many of so many are done."""
+
+    def note(self, text: str) -> None:
+        """One line of text that stays, above the progress line."""
+
+
+def progress(
+    title: str,
+    *,
+    stream: TextIO | None = None,
+    environment: Mapping[str, str] = os.environ,
+    quiet: bool = False,
+) -> Progress:
+    """Progress on `stream` (stderr if not given): a live line on a terminal, only notes elsewhere, nothing when `quiet`."""
+    where = stream or sys.stderr
+    if quiet:
+        return _Plain(None)
+    if not where.isatty() or environment.get("TERM") == "dumb":
+        return _Plain(where)
+    return _Live(title, where, color=not environment.get("NO_COLOR"))
+
+
+class _Plain:
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> _Plain:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def update(self, done: int, total: int) -> None:
+        return None
+
+    def note(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
+
+
+class _Live:
+    """Starts the display with the first update that has something to wait for: a build that finds everything shows nothing."""
+
+    def __init__(self, title: str, stream: TextIO, *, color: bool) -> None:
+        self._title = title
+        self._stream = stream
+        self._color = color
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+        self._before = 0
+
+    def __enter__(self) -> _Live:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, done: int, total: int) -> None:
+        if self._bar is None:
+            if done >= total:
+                return
+            self._start()
+            self._before = done  # what was there before must not make the rest look quick
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done - self._before, total=total - self._before)
+
+    def note(self, text: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._stream.write(f"{text}\n")
+
+    def _start(self) -> None:
+        # rich takes a tenth of a second to import, which a build with nothing to do must not spend
+        from rich.console import Console  # noqa: PLC0415
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            MofNCompleteColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
+            console=Console(file=self._stream, no_color=not self._color, force_terminal=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task(self._title, total=None)
+        self._bar.start()
