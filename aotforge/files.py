@@ -1,0 +1,139 @@
+"""Effects on files that more than one room needs: atomic writes, output locks, moving a finished folder into place.
+
+Every failure of the system (read-only folder, disk full) becomes an OutputError that names the path.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aotforge.errors import OutputBusyError, OutputError
+
+_FILE_MODE = 0o644
+_FOLDER_MODE = 0o755
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes the whole file or nothing: readers see the old content or the new one. Raises OutputError."""
+    with output_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with open(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(_FILE_MODE)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """Turns the system's errors into OutputError. `path` is what was being written."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {error.filename or path}: {error.strerror or error}",
+            cause=_CAUSES.get(error.errno or 0, ""),
+            hint="earlier results are untouched; make room or choose another output folder, then run the build again",
+        ) from error
+
+
+_CAUSES = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.EACCES: "the folder is not writable for this user",
+    errno.EPERM: "the folder is not writable for this user",
+    errno.ENOTDIR: "a part of the path is a file, not a folder",
+    errno.EEXIST: "a part of the path is a file, not a folder",
+}
+
+
+@contextmanager
+def output_lock(path: Path) -> Iterator[None]:
+    """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
+
+    The lock is a file beside the output (`.<name>.lock`) that stays; the kernel releases the lock when its holder
+    dies, so a killed build leaves nothing to clean up.
+    """
+    lock = path.parent / f".{path.name}.lock"
+    with output_errors(lock):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputBusyError(
+                f"another build is writing {path} now",
+                cause=f"it holds the lock {lock}",
+                hint="wait until it has finished, or choose another output folder",
+            ) from error
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays as it was.
+
+    To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed.
+    """
+    prefix = f".{path.name}.staged-"
+    with output_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{prefix}*"):
+            shutil.rmtree(left)
+        staged = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
+    try:
+        with output_errors(staged):
+            staged.chmod(_FOLDER_MODE)
+            yield staged
+            _put_in_place(staged, path)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+
+
+def _put_in_place(staged: Path, path: Path) -> None:
+    """Moves `staged` to `path`; what was there goes to `staged`, in one step where the file system can do that."""
+    if not path.exists() and not path.is_symlink():
+        staged.rename(path)
+    elif not _exchange(staged, path):
+        aside = Path(f"{staged}-old")
+        path.rename(aside)
+        try:
+            staged.rename(path)
+        except OSError:
+            aside.rename(path)
+            raise
+        shutil.rmtree(aside)
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two paths atomically (Linux renameat2); False when kernel or file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    result = renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    return int(result) == 0

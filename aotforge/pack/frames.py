@@ -1,0 +1,74 @@
+"""zstd frames of a container: one image each, decoded alone, with a raw content dictionary that the container shares."""
+
+from __future__ import annotations
+
+import zstandard
+
+from aotforge.pack.values import Compressor
+from aotforge.pack.wire import damaged
+
+WINDOW_LIMIT = 8 * 1024 * 1024
+_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class Encoder:
+    """Compresses images with one dictionary; the same bytes in give the same bytes out."""
+
+    def __init__(self, dictionary: bytes, compressor: Compressor) -> None:
+        self._dictionary = _raw(dictionary)
+        self._size = len(dictionary)
+        self._level = compressor.level
+
+    def frame(self, image: bytes) -> bytes:
+        """One frame with its content size, without checksum and dictionary ID."""
+        parameters = zstandard.ZstdCompressionParameters.from_level(
+            self._level,
+            source_size=len(image),
+            dict_size=self._size,
+            write_content_size=True,
+            write_checksum=False,
+            write_dict_id=False,
+        )
+        return zstandard.ZstdCompressor(dict_data=self._dictionary, compression_params=parameters).compress(
+            image
+        )
+
+
+class Decoder:
+    """Decodes frames of a file that is not trusted."""
+
+    def __init__(self, dictionary: bytes, *, file: str) -> None:
+        self._file = file
+        self._zstd = zstandard.ZstdDecompressor(dict_data=_raw(dictionary), max_window_size=WINDOW_LIMIT)
+
+    def image(self, frame: bytes, size: int, what: str) -> bytes:
+        """The `size` bytes that the frame holds.
+
+        Raises PackError unless it is exactly one frame of that content size, as docs/image-pack-format.md has it. The
+        caller has checked `size` against the format's bound.
+        """
+        if frame[:4] != _MAGIC:
+            raise damaged(self._file, f"{what} is not a zstd frame")
+        try:
+            head = zstandard.get_frame_parameters(frame)
+            if (
+                head.content_size != size
+                or head.dict_id
+                or head.has_checksum
+                or head.window_size > WINDOW_LIMIT
+            ):
+                raise damaged(
+                    self._file, f"the frame of {what} does not have the header that the index promises"
+                )
+            data = self._zstd.decompress(frame, max_output_size=size, allow_extra_data=False)
+        except (zstandard.ZstdError, MemoryError) as error:
+            raise damaged(self._file, f"{what} does not decode: {error}") from error
+        if len(data) != size:
+            raise damaged(self._file, f"{what} decodes to {len(data)} bytes instead of {size}")
+        return data
+
+
+def _raw(dictionary: bytes) -> zstandard.ZstdCompressionDict | None:
+    if not dictionary:
+        return None
+    return zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)

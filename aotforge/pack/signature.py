@@ -1,0 +1,79 @@
+"""`__signature__`: what a pack was built from, as canonical JSON. Fields in docs/image-pack-format.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aotforge.pack.wire import damaged
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+"""Names of a pack's files: ASCII, at most 64 characters, no dot in front."""
+
+SIZE_LIMIT = 1024 * 1024
+
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+_Name = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class TritonBuild(_Strict):
+    """The compiler: its version, the digest of its files, the LLVM revision in it."""
+
+    version: str
+    digest: str
+    llvm: str
+
+
+class ContainerRecord(_Strict):
+    """How many images a container holds, and its container ID."""
+
+    images: Annotated[int, Field(ge=1, le=65_536)]
+    id: _Sha256
+
+
+class Signature(_Strict):
+    """The whole of `__signature__`. `release` is the one that the pack was first built for."""
+
+    format: Literal[1]
+    pack: _Name
+    archs: tuple[_Name, ...]
+    profile: _Name
+    complete: bool
+    release: _Name
+    operators: dict[_Name, _Sha256]
+    triton: TritonBuild
+    source: _Sha256
+    settings: _Sha256
+    compressor: str
+    containers: dict[_Name, ContainerRecord]
+    images: Annotated[int, Field(ge=1)]
+    dispatch: _Sha256
+
+
+def encode_signature(signature: Signature) -> bytes:
+    """Canonical JSON: sorted keys, an indent of one space, ASCII, a final newline."""
+    text = json.dumps(signature.model_dump(mode="json"), sort_keys=True, indent=1, ensure_ascii=True)
+    return (text + "\n").encode("ascii")
+
+
+def decode_signature(data: bytes, *, file: str) -> Signature:
+    """Strict: unknown fields, other types and text that is not canonical are refused with PackError."""
+    try:
+        signature = Signature.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise damaged(file, f"{where}: {first['msg']}") from error
+    if encode_signature(signature) != data:
+        raise damaged(file, "is not in canonical form")
+    for name in signature.containers:
+        if not FILE_NAME.fullmatch(name):
+            raise damaged(file, f"{name!r} is no file name of a pack")
+    return signature

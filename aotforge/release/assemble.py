@@ -1,0 +1,150 @@
+"""Assembly: packs and the runtime in, a folder of tarballs with checksums out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aotforge.errors import ReleaseError
+from aotforge.files import output_lock, staged_folder
+from aotforge.pack import open_files
+from aotforge.release.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
+from aotforge.release.manifest import ReleaseManifest
+from aotforge.release.platform import measure_platform_tag, read_soname
+from aotforge.release.stamp import SUMS, TAR_SUMS, find_release, write_stamp
+from aotforge.release.tree import assembly_tree, images_tree, runtime_tree
+from aotforge.release.values import PackInput, PlatformTag, Release, ReleaseFile
+
+
+def assemble_release(
+    manifest: ReleaseManifest,
+    packs: Sequence[PackInput],
+    runtime: Path,
+    *,
+    output: Path,
+    licence: bytes,
+    epoch: int,
+    inputs: str,
+) -> Release:
+    """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it made already.
+
+    Everything is built beside its place, read back and compared, and only then moved there in one step: whatever goes
+    wrong, an earlier release stays as it was. `inputs` is `inputs_digest` of what the arguments were made from. Raises
+    ReleaseError for input that makes no release, OutputError when the output cannot be written, OutputBusyError when
+    another build writes it now.
+    """
+    folder = output / manifest.name
+    with output_lock(folder):
+        found = find_release(manifest, output, inputs)
+        if found is not None:
+            return found
+        contents, platform = release_contents(manifest, packs, runtime, licence=licence)
+        with staged_folder(folder) as staged:
+            digests = _write_tarballs(staged, contents, epoch)
+            _write_sums(staged, TAR_SUMS, {name.removesuffix(".gz"): d.tar for name, d in digests.items()})
+            _write_sums(staged, SUMS, {path.name: sha256_file(path) for path in staged.iterdir()})
+            _read_back(staged, contents, digests)
+            release = Release(
+                name=manifest.name,
+                folder=folder,
+                files=_files(staged, digests),
+                platform=platform,
+                development=_development(packs, platform),
+                fresh=True,
+            )
+        write_stamp(release, inputs)
+        return release
+
+
+def release_contents(
+    manifest: ReleaseManifest, packs: Sequence[PackInput], runtime: Path, *, licence: bytes
+) -> tuple[dict[str, Members], PlatformTag]:
+    """Tarball names and what goes into each. Tarballs with the same bytes share one mapping. Raises ReleaseError."""
+    library = runtime / "lib" / manifest.soname
+    found = read_soname(library)
+    if found != manifest.soname:
+        raise ReleaseError(
+            f"{library} has SONAME {found}, manifests/release.yaml promises {manifest.soname}",
+            cause="the runtime was built for another API level",
+            hint="build the runtime again",
+        )
+    platform = measure_platform_tag(library, promised=manifest.manylinux)
+    tree = runtime_tree(runtime, soname=manifest.soname, older_names=manifest.older_names, licence=licence)
+    prefix = f"aotriton-{manifest.name}"
+    contents: dict[str, Members] = {
+        f"{prefix}-{platform.tag}-rocm{rocm}-shared.tar.gz": tree for rocm in manifest.rocm
+    }
+    for packed in packs:
+        _check_pack(packed)
+        name = packed.pack.name
+        if f"{prefix}-images-{name}.tar.gz" in contents:
+            raise ReleaseError(f"two image packs are named {name}")
+        contents[f"{prefix}-images-{name}.tar.gz"] = images_tree(packed, licence=licence)
+        contents[f"{prefix}-asm-{name}.tar.gz"] = assembly_tree(packed, licence=licence)
+    return contents, platform
+
+
+def _check_pack(packed: PackInput) -> None:
+    opened = open_files(packed.pack)
+    images = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
+    odd = sorted(images ^ set(packed.assembly))
+    if odd:
+        raise ReleaseError(
+            f"{packed.pack.name}: image {odd[0]} has no assembly text, or the text has no image"
+        )
+
+
+def _write_tarballs(folder: Path, contents: Mapping[str, Members], epoch: int) -> dict[str, Digests]:
+    digests: dict[str, Digests] = {}
+    written: dict[int, str] = {}
+    for name, members in contents.items():
+        same = written.get(id(members))
+        if same is None:
+            digests[name] = write_tar_gz(folder / name, members, epoch=epoch)
+            written[id(members)] = name
+        else:
+            (folder / name).hardlink_to(folder / same)
+            digests[name] = digests[same]
+    return digests
+
+
+def _write_sums(folder: Path, name: str, sums: Mapping[str, str]) -> None:
+    """A file for `sha256sum --check`, synchronised to the disk together with what it lists."""
+    path = folder / name
+    path.write_text("".join(f"{sums[file]}  {file}\n" for file in sorted(sums)), encoding="ascii")
+    path.chmod(0o644)
+    for listed in (*(folder / file for file in sums), path):
+        if listed.exists():
+            handle = os.open(listed, os.O_RDONLY)
+            os.fsync(handle)
+            os.close(handle)
+
+
+def _read_back(folder: Path, contents: Mapping[str, Members], digests: Mapping[str, Digests]) -> None:
+    checked = set()
+    for name, members in contents.items():
+        if id(members) not in checked:
+            check_tar_gz(folder / name, members, digests[name])
+            checked.add(id(members))
+
+
+def _files(folder: Path, digests: Mapping[str, Digests]) -> tuple[ReleaseFile, ...]:
+    found = []
+    for path in sorted(folder.iterdir()):
+        made = digests.get(path.name)
+        digest, tar = (made.file, made.tar) if made else (sha256_file(path), "")
+        found.append(ReleaseFile(name=path.name, size=path.stat().st_size, sha256=digest, tar_sha256=tar))
+    return tuple(found)
+
+
+def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str, ...]:
+    reasons = []
+    if not platform.reaches:
+        needs = ", ".join(platform.reasons[:3]) + (", ..." if len(platform.reasons) > 3 else "")
+        reasons.append(f"the library is {platform.measured}, not {platform.promised}: it needs {needs}")
+    for packed in packs:
+        signature = open_files(packed.pack).signature
+        if not signature.complete:
+            reasons.append(f"{packed.pack.name} holds profile {signature.profile}, which is not complete")
+    return tuple(reasons)

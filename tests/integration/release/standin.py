@@ -1,0 +1,55 @@
+"""A stand-in for the runtime: a tiny shared library with the right SONAME, one header, one CMake file."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from aotforge.pack import write_pack
+from aotforge.release import PackInput, ReleaseManifest, load_release_manifest
+from tests.unit.pack.samples import sample
+
+ROOT = Path(__file__).parents[3]
+MANIFEST: ReleaseManifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
+LICENCE = (ROOT / "LICENSE").read_bytes()
+PLAN, IMAGES = sample()
+
+
+def library(
+    path: Path, *, soname: str = MANIFEST.soname, code: str = "int zero(void) { return 0; }", flags: str = ""
+) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-x",
+            "c",
+            "-",
+            "-o",
+            path,
+            f"-Wl,-soname,{soname}",
+            "-x",
+            "none",
+            *flags.split(),
+        ],
+        input=code.encode(),
+        check=True,
+    )
+    return path
+
+
+def prefix(path: Path) -> Path:
+    library(path / "lib" / MANIFEST.soname)
+    for name in ("include/aotriton/runtime.h", "lib/cmake/aotriton/aotritonConfig.cmake"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(f"// {name}\n")
+    return path
+
+
+def packed() -> PackInput:
+    return PackInput(
+        pack=write_pack(PLAN, IMAGES, release=MANIFEST.name), assembly={one.digest: one.asm for one in IMAGES}
+    )

@@ -1,0 +1,299 @@
+"""Release folders: same bytes wherever they are made, and never half of one."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import AotforgeError, OutputBusyError, OutputError, ReleaseError
+from aotforge.files import output_lock
+from aotforge.pack import ImagePack, read_pack
+from aotforge.release import PackInput, Release, assemble_release, find_release, inputs_digest
+from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
+
+PACKED = packed()
+TAG = "manylinux_2_28_x86_64"
+ROCM = ("6.2", "6.3", "6.4", "7.0", "7.1", "7.2")
+NAMES = sorted(
+    [f"aotriton-0.11.2b-r1-{TAG}-rocm{rocm}-shared.tar.gz" for rocm in ROCM]
+    + ["aotriton-0.11.2b-r1-asm-amd-test.tar.gz", "aotriton-0.11.2b-r1-images-amd-test.tar.gz"]
+    + ["SHA256SUMS", "SHA256SUMS.uncompressed"]
+)
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    return prefix(tmp_path / "prefix")
+
+
+def assemble(runtime: Path, output: Path, pack: PackInput = PACKED, inputs: str | None = None) -> Release:
+    digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch, licence=LICENCE)
+    return assemble_release(
+        MANIFEST,
+        [pack],
+        runtime,
+        output=output,
+        licence=LICENCE,
+        epoch=MANIFEST.epoch,
+        inputs=inputs or digest,
+    )
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
+    release = assemble(runtime, tmp_path / "dist")
+    assert release.folder == tmp_path / "dist" / "0.11.2b-r1"
+    assert sorted(content(release.folder)) == NAMES == sorted(file.name for file in release.files)
+    assert {file.name: file.sha256 for file in release.files} == content(release.folder)
+    check = subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS"],
+        cwd=release.folder,
+        capture_output=True,
+        check=False,
+    )
+    assert check.returncode == 0
+    assert len(check.stdout.splitlines()) == len(NAMES) - 1
+    for name in NAMES:
+        if name.endswith(".gz"):
+            subprocess.run(["gunzip", "--keep", "--force", name], cwd=release.folder, check=True)
+    subprocess.run(
+        ["sha256sum", "--check", "--strict", "SHA256SUMS.uncompressed"],
+        cwd=release.folder,
+        check=True,
+        capture_output=True,
+    )
+    shared = [release.folder / name for name in NAMES if name.endswith("shared.tar.gz")]
+    assert len({path.read_bytes() for path in shared}) == 1
+    assert (release.platform.reaches, release.development) == (True, ())
+
+
+def test_tarballs_unpack_into_one_prefix(runtime: Path, tmp_path: Path) -> None:
+    release = assemble(runtime, tmp_path / "dist")
+    for name in NAMES:
+        if name.endswith(".gz"):
+            with tarfile.open(release.folder / name) as tar:
+                tops = {member.name.split("/")[0] for member in tar}
+                tar.extractall(tmp_path / "unpacked", filter="data")
+            assert tops == {"aotriton"}
+    top = tmp_path / "unpacked" / "aotriton"
+    real = (top / "lib" / "libaotriton_v2.so.0.11.2").read_bytes()
+    for link in ("libaotriton_v2.so", "libaotriton_v2.so.0.11.0", "libaotriton_v2.so.0.11.1"):
+        assert (top / "lib" / link).readlink() == Path("libaotriton_v2.so.0.11.2")
+        assert (top / "lib" / link).read_bytes() == real
+    assert read_pack(top / "lib" / "aotriton.images" / "amd-test") == ImagePack(
+        name="amd-test", files=dict(PACKED.pack.files)
+    )
+    for one in IMAGES:
+        assert (top / "share" / "aotriton" / "asm" / "amd-test" / f"{one.digest}.s").read_text() == one.asm
+    assert (top / "share" / "licenses" / "aotriton" / "LICENSE").read_bytes() == LICENCE
+    assert b"BSD License" in (top / "share" / "licenses" / "aotriton" / "LICENSE.zstd").read_bytes()
+    assert (top / "include" / "aotriton" / "runtime.h").is_file()
+    assert (top / "lib" / "cmake" / "aotriton" / "aotritonConfig.cmake").is_file()
+
+
+PROGRAM = """
+import os, sys
+os.umask(int(sys.argv[1], 8))
+from pathlib import Path
+from tests.integration.release.standin import LICENCE, MANIFEST, packed
+from aotforge.release import assemble_release
+assemble_release(MANIFEST, [packed()], Path(sys.argv[2]), output=Path(sys.argv[3]), licence=LICENCE,
+                 epoch=MANIFEST.epoch, inputs="0")
+"""
+
+
+def test_other_folder_umask_locale_and_hash_seed_give_the_same_bytes(runtime: Path, tmp_path: Path) -> None:
+    expected = content(assemble(runtime, tmp_path / "dist").folder)
+    for umask, seed, locale, zone in (("077", "1", "C", "UTC"), ("000", "77", "tr_TR.UTF-8", "Asia/Kolkata")):
+        other = tmp_path / f"other {umask}"
+        shutil.copytree(runtime, other / "prefix")
+        for path in (other / "prefix").rglob("*"):
+            os.utime(path, (1, int(seed)))
+            if path.is_file():
+                path.chmod(0o600 if umask == "077" else 0o777)
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": seed,
+            "LC_ALL": locale,
+            "TZ": zone,
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [sys.executable, "-c", PROGRAM, umask, str(other / "prefix"), str(other / "dist")]
+        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+        assert content(other / "dist" / "0.11.2b-r1") == expected
+        for path in (other / "dist" / "0.11.2b-r1").iterdir():
+            assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_nothing_is_made_again_when_nothing_changed(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = assemble(runtime, tmp_path / "dist")
+    inode = first.folder.stat().st_ino
+    with monkeypatch.context() as patch:
+        patch.setattr("aotforge.release.assemble.release_contents", None)  # calling it would fail
+        second = assemble(runtime, tmp_path / "dist")
+    assert (first.fresh, second.fresh) == (True, False)
+    assert second == replace(first, fresh=False)
+    assert first.folder.stat().st_ino == inode
+    assert assemble(runtime, tmp_path / "dist", inputs="other").fresh
+
+
+@pytest.mark.parametrize("damage", ["change", "delete", "add", "link"])
+def test_damaged_release_is_made_again(runtime: Path, tmp_path: Path, damage: str) -> None:
+    folder = assemble(runtime, tmp_path / "dist").folder
+    expected = content(folder)
+    victim = folder / NAMES[-1]
+    if damage == "change":
+        data = bytearray(victim.read_bytes())
+        data[50] ^= 1
+        victim.write_bytes(data)
+    elif damage == "add":
+        (folder / "stray").write_bytes(b"")
+    else:
+        victim.rename(tmp_path / "moved")
+        if damage == "link":
+            victim.symlink_to(tmp_path / "moved")
+    assert assemble(runtime, tmp_path / "dist").fresh
+    assert content(folder) == expected
+
+
+def test_each_input_changes_the_digest(runtime: Path) -> None:
+    def digest(**changes: object) -> str:
+        plan = replace(PLAN, **{k: v for k, v in changes.items() if k in ("profile", "jobs")})  # type: ignore[arg-type]
+        manifest = MANIFEST.model_copy(update={k: v for k, v in changes.items() if k in ("revision", "rocm")})
+        epoch = changes.get("epoch", 1)
+        assert isinstance(epoch, int)
+        return inputs_digest(manifest, [plan], runtime, epoch=epoch)
+
+    before = digest()
+    assert digest() == before
+    changes: list[dict[str, object]] = [
+        {"profile": "x"}, {"jobs": PLAN.jobs[1:]}, {"revision": 2}, {"rocm": ("7.2",)}, {"epoch": 2},
+    ]  # fmt: skip
+    digests = {digest(**change) for change in changes}
+    (runtime / "include" / "aotriton" / "more.h").write_bytes(b"")
+    digests |= {before, digest()}
+    assert len(digests) == len(changes) + 2
+
+
+def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> None:
+    assemble(runtime, tmp_path / "dist")
+    stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
+    for text in (
+        "",
+        "{}",
+        "[]",
+        stamp.read_text().replace('"platform"', '"flatprom"'),
+        stamp.read_text()[:-9],
+    ):
+        stamp.write_text(text)
+        assert find_release(MANIFEST, tmp_path / "dist", "x") is None
+        assert assemble(runtime, tmp_path / "dist").fresh
+
+
+def fails(
+    runtime: Path, output: Path, kind: type[AotforgeError], reason: str, pack: PackInput = PACKED
+) -> None:
+    """The build fails for this reason, and nothing of an earlier result has changed."""
+    folder = output / "0.11.2b-r1"
+    before = content(folder) if folder.is_dir() else {}
+    with pytest.raises(kind, match=reason):
+        assemble(runtime, output, pack, inputs="new")
+    assert (content(folder) if folder.is_dir() else {}) == before
+    if output.is_dir():
+        assert not list(output.glob(".*.staged-*"))
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+@pytest.mark.parametrize("call", ["os.fsync", "pathlib.Path.hardlink_to", "aotforge.files._put_in_place"])
+def test_disk_full_leaves_earlier_results(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, earlier: bool
+) -> None:
+    if earlier:
+        assemble(runtime, tmp_path / "dist")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(call, full)
+        fails(runtime, tmp_path / "dist", OutputError, "(?s)No space left.*the disk is full")
+    assert assemble(runtime, tmp_path / "dist").fresh is not earlier
+
+
+def test_memory_that_lies_is_noticed(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tarball whose bytes change between writing and reading back never gets into place."""
+    from aotforge.release import assemble as module
+
+    honest = module.write_tar_gz
+
+    def lying(path: Path, *args: object, **named: object) -> object:
+        digests = honest(path, *args, **named)  # type: ignore[arg-type]
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        return digests
+
+    monkeypatch.setattr(module, "write_tar_gz", lying)
+    fails(runtime, tmp_path / "dist", ReleaseError, r"\.tar\.gz: ")
+
+
+def test_output_that_cannot_be_written(runtime: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    fails(runtime, tmp_path / "file" / "dist", OutputError, "cannot write")
+    fails(runtime, Path("/proc/dist"), OutputError, "cannot write")
+
+
+def test_second_build_at_the_same_time_is_refused(runtime: Path, tmp_path: Path) -> None:
+    assemble(runtime, tmp_path / "dist")
+    with output_lock(tmp_path / "dist" / "0.11.2b-r1"):
+        fails(runtime, tmp_path / "dist", OutputBusyError, "another build is writing")
+    assert not assemble(runtime, tmp_path / "dist").fresh
+
+
+def test_runtime_that_breaks_its_contract_is_refused(runtime: Path, tmp_path: Path) -> None:
+    soname = runtime / "lib" / MANIFEST.soname
+    library(soname, soname="libaotriton_v2.so")
+    fails(runtime, tmp_path / "dist", ReleaseError, r"has SONAME libaotriton_v2\.so, manifests")
+    soname.write_bytes(b"not ELF")
+    fails(runtime, tmp_path / "dist", ReleaseError, "cannot be read as a shared library")
+    library(soname)
+    (runtime / "lib" / "other.so").symlink_to("/etc/passwd")
+    fails(runtime, tmp_path / "dist", ReleaseError, r"other\.so is a link")
+    (runtime / "lib" / "other.so").unlink()
+    shutil.rmtree(runtime / "include")
+    fails(runtime, tmp_path / "dist", ReleaseError, "has no include/aotriton/")
+
+
+def test_pack_that_is_damaged_or_lacks_assembly_is_refused(runtime: Path, tmp_path: Path) -> None:
+    lacking = replace(PACKED, assembly=dict(list(PACKED.assembly.items())[1:]))
+    fails(runtime, tmp_path / "dist", ReleaseError, "has no assembly text", lacking)
+    files = {**PACKED.pack.files, "dispatch.aotd": b""}
+    damaged = replace(PACKED, pack=ImagePack(name="amd-test", files=files))
+    fails(runtime, tmp_path / "dist", AotforgeError, r"dispatch\.aotd", damaged)
+
+
+def test_new_release_replaces_the_old_one(runtime: Path, tmp_path: Path) -> None:
+    old = content(assemble(runtime, tmp_path / "dist").folder)
+    (runtime / "include" / "aotriton" / "more.h").write_bytes(b"")
+    new = content(assemble(runtime, tmp_path / "dist").folder)
+    assert sorted(new) == NAMES
+    assert {name for name in NAMES if new[name] != old[name]} == {
+        name for name in NAMES if "shared" in name or "SUMS" in name
+    }
+    assert sorted(path.name for path in (tmp_path / "dist").iterdir()) == [
+        ".0.11.2b-r1.lock", ".0.11.2b-r1.stamp.json", "0.11.2b-r1",
+    ]  # fmt: skip

@@ -1,0 +1,232 @@
+"""The strict reader: whatever happens to a pack's bytes, it is refused with file and reason, or yields the same images."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aotforge.errors import PackError, UnknownNameError
+from aotforge.pack import (
+    ImagePack,
+    cat_image,
+    check_pack,
+    list_images,
+    open_files,
+    open_pack,
+    read_pack,
+    write_pack,
+)
+from aotforge.pack.dispatch import HEADER_SIZE, encode_dispatch
+from aotforge.pack.dispatch_read import decode_dispatch
+from tests.unit.pack.samples import sample
+
+PLAN, IMAGES = sample()
+PACK = write_pack(PLAN, IMAGES, release="0.0-r1")
+CONTAINER = "demo.first.aoti"
+EXPECTED = {bytes.fromhex(one.digest): one.hsaco for one in IMAGES}
+
+
+def images_of(files: Mapping[str, bytes]) -> dict[bytes, bytes]:
+    opened = open_files(ImagePack(name="amd-test", files=files))
+    found: dict[bytes, bytes] = {}
+    for container in opened.indexes:
+        found |= opened.images(container)
+    return found
+
+
+def put(folder: Path, files: Mapping[str, bytes]) -> Path:
+    folder.mkdir()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def refused(files: Mapping[str, bytes], reason: str) -> None:
+    with pytest.raises(PackError, match=reason):
+        check_pack(ImagePack(name="amd-test", files=files))
+
+
+def patched(file: str, offset: int, code: str, *values: object) -> dict[str, bytes]:
+    data = bytearray(PACK.files[file])
+    struct.pack_into(code, data, offset, *values)
+    return {**PACK.files, file: bytes(data)}
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(PACK.files)), st.data())
+def test_any_changed_byte_is_refused_or_leads_to_the_same_images(file: str, data: st.DataObject) -> None:
+    content = bytearray(PACK.files[file])
+    # headers are short beside frames: half of the draws go to the front
+    last = len(content) - 1
+    at = data.draw(st.integers(0, min(last, 300)) | st.integers(0, last))
+    content[at] ^= data.draw(st.integers(1, 255))
+    try:
+        found = images_of({**PACK.files, file: bytes(content)})
+    except PackError as error:
+        assert file in error.what or "__signature__" in error.what
+    else:
+        assert found == EXPECTED
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(PACK.files)), st.data())
+def test_any_truncation_or_addition_is_refused(file: str, data: st.DataObject) -> None:
+    content = PACK.files[file]
+    cut = data.draw(st.integers(0, len(content) - 1))
+    refused({**PACK.files, file: content[:cut]}, file)
+    refused({**PACK.files, file: content + data.draw(st.binary(min_size=1, max_size=70))}, file)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_dispatch_data_with_a_valid_digest_is_read_back_or_refused(data: st.DataObject) -> None:
+    """Mutations behind the checksum: what the reader accepts, the writer writes as the same bytes."""
+    content = bytearray(PACK.files["dispatch.aotd"])
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(HEADER_SIZE, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content[32:64] = hashlib.sha256(content[HEADER_SIZE:]).digest()
+    try:
+        table = decode_dispatch(bytes(content), file="d")
+    except PackError as error:
+        assert error.what.startswith("d: ")
+    else:
+        assert encode_dispatch(table, file="d") == bytes(content)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300))
+def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+    for file in PACK.files:
+        refused({**PACK.files, file: data}, file)
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "value", "reason"),
+    [
+        (0, "<8s", b"AOTFIMG\r", "magic"),
+        (8, "<I", 2, "image pack format 2, this program reads format 1"),
+        (12, "<I", 64, "header"),
+        (16, "<Q", 2**63, "its header says"),
+        (24, "<I", 0, "says that it has 0 images"),
+        (24, "<I", 65_536, "says that it has 65536 images"),
+        (24, "<I", 2**32 - 1, "images"),
+        (28, "<I", 1, "header"),
+        (40, "<Q", 2**64 - 1, "offsets"),
+        (48, "<I", 2**32 - 1, "dictionary"),
+        (52, "<I", 0, "dictionary"),
+        (56, "<Q", 0, "offsets"),
+        (64, "<I", 0, "is not the container that the dispatch data names"),
+        (96, "<I", 0, "index that does not match"),
+    ],
+)
+def test_hostile_container_header(offset: int, code: str, value: object, reason: str) -> None:
+    refused(patched(CONTAINER, offset, code, value), rf"{CONTAINER}.*{reason}")
+
+
+@pytest.mark.parametrize(
+    ("offset", "code", "value", "reason"),
+    [
+        (0, "<Q", 2**64 - 1, "out of order"),
+        (32, "<Q", 2**63, "does not lie where"),
+        (40, "<I", 0, "sizes"),
+        (40, "<I", 64 * 2**20 + 1, "sizes"),
+        (40, "<I", 64 * 2**20, "does not lie where"),
+        (44, "<I", 2**32 - 1, "sizes"),
+        (44, "<I", 64 * 2**20, "does not have the header"),
+        (48, "<Q", 1, "reserved"),
+    ],
+)
+def test_hostile_index_entry_behind_a_valid_index_digest(
+    offset: int, code: str, value: object, reason: str
+) -> None:
+    data = bytearray(PACK.files[CONTAINER])
+    struct.pack_into(code, data, 128 + offset, value)
+    count = struct.unpack_from("<I", data, 24)[0]
+    data[96:128] = hashlib.sha256(data[128 : 128 + 64 * count]).digest()
+    from aotforge.pack.container import read_images, read_index
+    from aotforge.pack.source import BytesSource
+
+    source = BytesSource(CONTAINER, bytes(data))
+    tracemalloc.start()
+    with pytest.raises(PackError, match=reason):
+        read_images(source, read_index(source))
+    assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    tracemalloc.stop()
+
+
+def test_containers_of_another_pack_are_refused() -> None:
+    other = write_pack(PLAN, IMAGES[:-1] + [IMAGES[-1]], release="0.0-r2")
+    assert other.files[CONTAINER] == PACK.files[CONTAINER]  # the release is not part of a container
+    swapped = {**PACK.files, CONTAINER: PACK.files["demo.second.aoti"]}
+    refused(swapped, "is not the container that the dispatch data names")
+
+
+def test_missing_and_unexpected_files_are_refused(tmp_path: Path) -> None:
+    for file in PACK.files:
+        refused({name: data for name, data in PACK.files.items() if name != file}, f"{file}: is missing")
+    refused({**PACK.files, "stray.aoti": b"x"}, r"stray\.aoti: is not part of the pack")
+    folder = put(tmp_path / "amd-test", PACK.files)
+    (folder / "dispatch.aotd").unlink()
+    with pytest.raises(PackError, match=r"dispatch\.aotd: No such file"):
+        read_pack(folder)
+    (folder / "dispatch.aotd").mkdir()
+    with pytest.raises(PackError, match="not a regular file"):
+        read_pack(folder)
+    with pytest.raises(PackError, match="nowhere: No such file"):
+        open_pack(tmp_path / "nowhere")
+
+
+def test_pack_on_disk_is_the_pack_that_was_written(tmp_path: Path) -> None:
+    read = read_pack(put(tmp_path / "amd-test", PACK.files))
+    assert read == ImagePack(name="amd-test", files=dict(PACK.files))
+
+
+def test_listing_shows_each_call_once(tmp_path: Path) -> None:
+    rows = list_images(put(tmp_path / "amd-test", PACK.files))
+    assert len(rows) == len(IMAGES)
+    assert {row.digest for row in rows} == {one.digest for one in IMAGES}
+    row = next(
+        r
+        for r in rows
+        if r.kernel == "demo.second" and r.arch == "gfx908" and r.key == (("dtype", 3), ("mode", 0))
+    )
+    assert (row.tried, row.operator, row.step, row.symbol) == (0, "blend", 1, "second_kernel")
+    assert row.size == len(EXPECTED[bytes.fromhex(row.digest)])
+    assert 0 < row.stored < row.size
+
+
+def test_cat_touches_no_other_image(tmp_path: Path) -> None:
+    """Every frame but the wanted one is overwritten; the image still comes out, the others do not."""
+    folder = put(tmp_path / "amd-test", PACK.files)
+    opened = open_pack(folder)
+    entries = opened.indexes[CONTAINER].images
+    wanted, victim = entries[1], entries[2]
+    data = bytearray(PACK.files[CONTAINER])
+    for entry in entries:
+        if entry != wanted:
+            data[entry.offset : entry.offset + entry.stored] = bytes(entry.stored)
+    (folder / CONTAINER).write_bytes(data)
+    assert cat_image(folder, wanted.digest.hex()[:12]) == EXPECTED[wanted.digest]
+    assert cat_image(folder, wanted.digest.hex().upper()) == EXPECTED[wanted.digest]
+    with pytest.raises(PackError, match=victim.digest.hex()):
+        cat_image(folder, victim.digest.hex())
+    with pytest.raises(PackError):
+        read_pack(folder)
+
+
+def test_cat_of_an_unknown_or_ambiguous_digest(tmp_path: Path) -> None:
+    folder = put(tmp_path / "amd-test", PACK.files)
+    for digest in ("", "zz", "0" * 64):
+        with pytest.raises(UnknownNameError, match="has 0 images"):
+            cat_image(folder, digest)
+    first = [digest.hex()[0] for digest in EXPECTED]
+    ambiguous = next(c for c in first if first.count(c) > 1)
+    with pytest.raises(UnknownNameError, match=r"has \d+ images whose"):
+        cat_image(folder, ambiguous)

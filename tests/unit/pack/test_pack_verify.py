@@ -1,0 +1,76 @@
+"""The plan against a pack, both ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aotforge.errors import PackError
+from aotforge.pack import open_files, verify_pack, write_pack
+from aotforge.plan.values import Plan
+from tests.unit.pack.samples import image, sample
+
+PLAN, IMAGES = sample()
+OPENED = open_files(write_pack(PLAN, IMAGES, release="0.0-r1"))
+
+
+def without_a_call(plan: Plan) -> Plan:
+    kernels = tuple(
+        replace(kernel, functionals=tuple(f for f in kernel.functionals if f.key != (3, 0)))
+        for kernel in plan.kernels
+    )
+    kept = {choice.job for kernel in kernels for f in kernel.functionals for choice in f.choices}
+    return replace(plan, kernels=kernels, jobs=tuple(job for job in plan.jobs if job.key in kept))
+
+
+def test_pack_of_this_plan_passes() -> None:
+    verify_pack(OPENED, PLAN, IMAGES)
+
+
+def test_pack_that_lacks_a_planned_call_is_refused() -> None:
+    smaller = without_a_call(PLAN)
+    keys = {job.key for job in smaller.jobs}
+    opened = open_files(write_pack(smaller, [one for one in IMAGES if one.key in keys], release="0.0-r1"))
+    verify_pack(opened, smaller)
+    with pytest.raises(PackError, match=r"demo.first for gfx906, dtype = 3, mode = 0 is missing"):
+        verify_pack(opened, PLAN)
+
+
+def test_pack_with_a_call_that_is_not_planned_is_refused() -> None:
+    with pytest.raises(PackError, match=r"demo.first for gfx906, dtype = 3, mode = 0 is not planned"):
+        verify_pack(OPENED, without_a_call(PLAN))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"pack": "amd-other"}, "pack: the pack has 'amd-test'"),
+        ({"archs": ("gfx908",)}, "archs"),
+        ({"profile": "quick"}, "profile"),
+        ({"complete": False}, "complete"),
+        ({"source_digest": "0" * 64}, "source"),
+        ({"settings_digest": "0" * 64}, "settings"),
+    ],
+)
+def test_pack_of_another_origin_is_refused(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(PackError, match=reason):
+        verify_pack(OPENED, replace(PLAN, **change))  # type: ignore[arg-type]
+
+
+def test_kernel_with_other_predicates_or_parameters_is_refused() -> None:
+    kernel = PLAN.kernels[0]
+    swapped = tuple(replace(f, choices=f.choices[::-1]) for f in kernel.functionals)
+    with pytest.raises(PackError, match=r"choices of demo\.first"):
+        verify_pack(OPENED, replace(PLAN, kernels=(replace(kernel, functionals=swapped), *PLAN.kernels[1:])))
+    renamed = replace(kernel, parameters=kernel.parameters[:-1])
+    with pytest.raises(PackError, match=r"parameters of demo\.first"):
+        verify_pack(OPENED, replace(PLAN, kernels=(renamed, *PLAN.kernels[1:])))
+    with pytest.raises(PackError, match="step 1 of blend is in the pack and not planned"):
+        verify_pack(OPENED, replace(PLAN, kernels=(kernel, PLAN.kernels[2])))
+
+
+def test_choice_with_the_image_of_another_job_is_refused() -> None:
+    other = image(PLAN.jobs[0], PLAN.kernels[0].parameters, hsaco=b"\x7fELF of another compiler")
+    with pytest.raises(PackError, match=f"is not the image of {PLAN.jobs[0].key}"):
+        verify_pack(OPENED, PLAN, [other, *IMAGES[1:]])
