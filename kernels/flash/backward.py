@@ -252,7 +252,7 @@ def bwd_dq(
     """dQ of one block of queries; grid (query blocks, heads, batch)."""
     block = tl.program_id(0)
     if CAUSAL:
-        block = tl.num_programs(0) - 1 - block
+        block = tl.cdiv(seqlen_q, BLOCK_M) - 1 - block
         window_right = bounded(window_right, seqlen_q, seqlen_k)
     head = tl.program_id(1)
     batch = tl.program_id(2)
