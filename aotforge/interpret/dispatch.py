@@ -27,7 +27,9 @@ class Launch:
     grid: tuple[int, int, int]
 
 
-def select(kernel: Kernel, chip: Chip, values: Values, *, override: Mapping[str, Scalar] | None = None) -> Launch:
+def select(
+    kernel: Kernel, chip: Chip, values: Values, *, override: Mapping[str, Scalar] | None = None
+) -> Launch:
     """The launch that serves a call.
 
     `override` replaces constants that the chosen setting has, such as block sizes, so that a test reaches every loop with few elements.

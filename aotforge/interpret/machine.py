@@ -26,18 +26,21 @@ from aotforge.interpret.memory import Memory
 from aotforge.interpret.numbers import Array, bf16_bits, bf16_values
 from aotforge.rules import Scalar
 
+Opaque = Any
+"""Triton's own objects: it ships no types for them."""
+
 _JIT = (JITFunction, interpreter.InterpretedFunction)
-_SCALARS: dict[str, tuple[Any, Any]] = {
+_SCALARS: dict[str, tuple[Opaque, Opaque]] = {
     "i32": (np.int32, tl.int32),
     "i64": (np.int64, tl.int64),
     "u64": (np.uint64, tl.uint64),
     "fp32": (np.float32, tl.float32),
 }
-_POINTEES: dict[str, Any] = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32}
+_POINTEES: dict[str, Opaque] = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32}
 
 
 def execute(
-    function: Any,
+    function: Opaque,
     *,
     types_: Mapping[str, str],
     arguments: Mapping[str, int | float],
@@ -63,7 +66,7 @@ def execute(
                     kernel(**call, **constants)
 
 
-def _typed(spelling: str, value: int | float) -> Any:
+def _typed(spelling: str, value: int | float) -> Opaque:
     """A scalar tensor of the signature's type, so that 32- and 64-bit arithmetic wrap where the compiled kernel's would."""
     if spelling.startswith("*"):
         pointer = tl.pointer_type(_POINTEES[spelling[1:]])
@@ -76,20 +79,21 @@ class _Rewriter:
     """Private, interpretable copies of jit functions and of everything they call. The originals and their modules stay as they are."""
 
     def __init__(self) -> None:
-        self._copies: dict[object, Callable[..., Any]] = {}
-        self._globals: dict[int, dict[str, Any]] = {}
+        self._copies: dict[object, Callable[..., Opaque]] = {}
+        self._globals: dict[int, dict[str, Opaque]] = {}
 
-    def rewrite(self, jit: Any) -> Callable[..., Any]:
+    def rewrite(self, jit: Opaque) -> Callable[..., Opaque]:
         """A plain function that does what the kernel says, on numpy."""
         fn = jit.fn
         if fn not in self._copies:
-            self._copies[fn] = lambda *a, **k: self._copies[fn](*a, **k)  # a recursive call finds the copy
-            copy = types.FunctionType(fn.__code__, self._world(fn), fn.__name__, fn.__defaults__, fn.__closure__)
+            copy = types.FunctionType(
+                fn.__code__, self._world(fn), fn.__name__, fn.__defaults__, fn.__closure__
+            )
             copy.__kwdefaults__ = fn.__kwdefaults__
             self._copies[fn] = interpreter.FunctionRewriter(copy).rewrite_ast()
         return self._copies[fn]
 
-    def _world(self, fn: Any) -> dict[str, Any]:
+    def _world(self, fn: Opaque) -> dict[str, Opaque]:
         """The function's globals with jit functions replaced; one copy per module."""
         original = fn.__globals__
         if id(original) not in self._globals:
@@ -104,24 +108,24 @@ class _Rewriter:
 class _Lazy:
     """Rewrites a function when it is first called: a module holds many more than a kernel uses."""
 
-    def __init__(self, rewriter: _Rewriter, jit: Any) -> None:
+    def __init__(self, rewriter: _Rewriter, jit: Opaque) -> None:
         self._rewriter = rewriter
         self._jit = jit
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Opaque, **kwargs: Opaque) -> Opaque:
         return self._rewriter.rewrite(self._jit)(*args, **kwargs)
 
 
 _COPIES = _Rewriter()
 
 
-def _is_combiner(module_globals: Mapping[str, Any], name: str) -> bool:
+def _is_combiner(module_globals: Mapping[str, Opaque], name: str) -> bool:
     # the interpreter knows Triton's own reductions by the identity of their private combine functions
     return module_globals.get("__name__") == standard.__name__ and name.startswith("_")
 
 
 @contextmanager
-def _patched(function: Any, memory: Memory) -> Iterator[None]:
+def _patched(function: Opaque, memory: Memory) -> Iterator[None]:
     """Triton's language on numpy, with the corrections named above, until the context ends."""
     scopes = [interpreter._patch_lang(function.fn), interpreter._patch_lang(standard.zeros.fn)]
     try:
@@ -139,7 +143,7 @@ def _patched(function: Any, memory: Memory) -> Iterator[None]:
             scope.restore()
 
 
-def _corrections(builder: Any, memory: Memory) -> dict[str, Callable[..., Any]]:
+def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opaque]]:
     cast, binary, load, store = (
         builder.cast_impl,
         builder.binary_op,
@@ -147,7 +151,7 @@ def _corrections(builder: Any, memory: Memory) -> dict[str, Callable[..., Any]]:
         builder.create_masked_store,
     )
 
-    def cast_impl(src: Any, dst_type: Any) -> Any:
+    def cast_impl(src: Opaque, dst_type: Opaque) -> Opaque:
         pair = (src.dtype.scalar, dst_type.scalar)
         if pair == (tl.float32, tl.bfloat16):
             return interpreter.TensorHandle(bf16_bits(src.data), tl.bfloat16)
@@ -157,24 +161,23 @@ def _corrections(builder: Any, memory: Memory) -> dict[str, Callable[..., Any]]:
             raise UnsupportedError(f"the interpreter does not convert {pair[0]} to {pair[1]}")
         return cast(src, dst_type)
 
-    def binary_op(lhs: Any, rhs: Any, op: Any) -> Any:
+    def binary_op(lhs: Opaque, rhs: Opaque, op: Opaque) -> Opaque:
         if tl.bfloat16 in (lhs.dtype.scalar, rhs.dtype.scalar):
             raise UnsupportedError(
-                "the interpreter does not calculate in bfloat16", hint="convert to float32 first, as the hardware would"
+                "the interpreter does not calculate in bfloat16",
+                hint="convert to float32 first, as the hardware would",
             )
         return binary(lhs, rhs, op)
 
-    def create_dot(a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
+    def create_dot(a: Opaque, b: Opaque, d: Opaque, input_precision: Opaque, max_num_imprecise_acc: Opaque) -> Opaque:
         left, right = (_wide(operand) for operand in (a, b))
-        return interpreter.TensorHandle(
-            np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar
-        )
+        return interpreter.TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
 
-    def create_masked_load(ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
+    def create_masked_load(ptrs: Opaque, mask: Opaque, other: Opaque, cache_policy: Opaque, is_volatile: Opaque) -> Opaque:
         memory.check(ptrs.data[mask.data], _bytes(ptrs), "read")
         return load(ptrs, mask, other, cache_policy, is_volatile)
 
-    def create_masked_store(ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
+    def create_masked_store(ptrs: Opaque, value: Opaque, mask: Opaque, cache_policy: Opaque) -> Opaque:
         memory.check(ptrs.data[mask.data], _bytes(ptrs), "write")
         return store(ptrs, value, mask, cache_policy)
 
@@ -187,9 +190,9 @@ def _corrections(builder: Any, memory: Memory) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _wide(operand: Any) -> Array:
+def _wide(operand: Opaque) -> Array:
     return bf16_values(operand.data) if operand.dtype.scalar == tl.bfloat16 else np.asarray(operand.data)
 
 
-def _bytes(ptrs: Any) -> int:
+def _bytes(ptrs: Opaque) -> int:
     return int(ptrs.get_element_ty().primitive_bitwidth) // 8

@@ -8,11 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
 from aotforge.errors import RulesError
 from aotforge.interpret.dispatch import Launch, Values, select
-from aotforge.interpret.machine import execute
+from aotforge.interpret.machine import Opaque, execute
 from aotforge.interpret.memory import Memory
 from aotforge.interpret.numbers import Array
 from aotforge.rules import Chip, Family, Scalar
@@ -58,7 +56,7 @@ def run_launch(launch: Launch, folder: Path, memory: Memory) -> None:
     )
 
 
-def _function(folder: Path, source: str, function: str) -> Any:
+def _function(folder: Path, source: str, function: str) -> Opaque:
     module = _load(folder, source)
     found = getattr(module, function, None)
     if found is None:

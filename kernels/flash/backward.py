@@ -128,13 +128,18 @@ def bwd_dk_dv(
     start_k = tl.program_id(0) * BLOCK_N
     head_k = tl.program_id(1)
     batch = tl.program_id(2)
+    first_head = head_k * group
+    Q += batch * stride_qz + first_head * stride_qh
+    K += batch * stride_kz + head_k * stride_kh
+    V += batch * stride_vz + head_k * stride_vh
+    DO += batch * stride_doz + first_head * stride_doh
+    DK += batch * stride_dkz + head_k * stride_dkh
+    DV += batch * stride_dvz + head_k * stride_dvh
+    L += (batch * num_head_q + first_head) * stride_lz
+    D += (batch * num_head_q + first_head) * stride_dz
     keys = start_k + tl.arange(0, BLOCK_N)
-    k = load_tile(
-        K + batch * stride_kz + head_k * stride_kh, stride_kn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True
-    )
-    v = load_tile(
-        V + batch * stride_vz + head_k * stride_vh, stride_vn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True
-    )
+    k = load_tile(K, stride_kn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
+    v = load_tile(V, stride_vn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
     # blocks of queries: none before `first` sees these keys, all of [first_whole, end_whole) see every one of them
     first = 0
     first_whole = 0
@@ -153,26 +158,23 @@ def bwd_dk_dv(
     scale = sm_scale * LOG2E
     dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     dv = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
-    for member in range(0, group):
-        head = head_k * group + member
-        Q_head = Q + batch * stride_qz + head * stride_qh
-        DO_head = DO + batch * stride_doz + head * stride_doh
-        L_head = L + (batch * num_head_q + head) * stride_lz
-        D_head = D + (batch * num_head_q + head) * stride_dz
+    for _ in range(0, group):
         # one loop for the blocks that need masks, on both sides of the whole ones, keeps the image small
         for index in range(0, masked):
             block = tl.where(index < masked_before, first + index, end_whole + index - masked_before)
             dk, dv = _add_queries(
-                dk, dv, k, v, Q_head, DO_head, L_head, D_head, stride_qm, stride_dom, block * BLOCK_M,
+                dk, dv, k, v, Q, DO, L, D, stride_qm, stride_dom, block * BLOCK_M,
                 keys, seqlen_q, seqlen_k, window_right, scale, CAUSAL, True, HEAD_DIM, BLOCK_M,
             )  # fmt: skip
         for block in range(first_whole, end_whole):
             dk, dv = _add_queries(
-                dk, dv, k, v, Q_head, DO_head, L_head, D_head, stride_qm, stride_dom, block * BLOCK_M,
+                dk, dv, k, v, Q, DO, L, D, stride_qm, stride_dom, block * BLOCK_M,
                 keys, seqlen_q, seqlen_k, window_right, scale, CAUSAL, False, HEAD_DIM, BLOCK_M,
             )  # fmt: skip
-    DK += batch * stride_dkz + head_k * stride_dkh
-    DV += batch * stride_dvz + head_k * stride_dvh
+        Q += stride_qh
+        DO += stride_doh
+        L += stride_lz
+        D += stride_dz
     store_tile(DK, stride_dkn, start_k, seqlen_k, dk * sm_scale, BLOCK_N, HEAD_DIM)
     store_tile(DV, stride_dvn, start_k, seqlen_k, dv, BLOCK_N, HEAD_DIM)
 
@@ -250,7 +252,7 @@ def bwd_dq(
     """dQ of one block of queries; grid (query blocks, heads, batch)."""
     block = tl.program_id(0)
     if CAUSAL:
-        block = tl.num_programs(0) - 1 - block
+        block = tl.cdiv(seqlen_q, BLOCK_M) - 1 - block
         window_right = bounded(window_right, seqlen_q, seqlen_k)
     head = tl.program_id(1)
     batch = tl.program_id(2)

@@ -18,8 +18,7 @@ def load_tile(base, stride, start, limit, ROWS: tl.constexpr, COLS: tl.constexpr
     pointers = base + start * stride + (row[:, None] * stride + tl.arange(0, COLS)[None, :])
     if MASKED:
         return tl.load(pointers, mask=(start + row)[:, None] < limit, other=0.0)
-    else:
-        return tl.load(pointers)
+    return tl.load(pointers)
 
 
 @triton.jit
@@ -37,8 +36,7 @@ def load_row(base, start, limit, other, SIZE: tl.constexpr, MASKED: tl.constexpr
     if MASKED:
         # rereading the last element costs less than a branch around every load
         return tl.where(index < limit, tl.load(base + tl.minimum(index, limit - 1)), other)
-    else:
-        return tl.load(base + index)
+    return tl.load(base + index)
 
 
 @triton.jit
@@ -49,8 +47,7 @@ def keys_seen(queries, seqlen_k, window_right, CAUSAL: tl.constexpr):
     """
     if CAUSAL:
         return tl.minimum(queries + window_right + 1, seqlen_k)
-    else:
-        return tl.zeros_like(queries) + seqlen_k
+    return tl.zeros_like(queries) + seqlen_k
 
 
 @triton.jit

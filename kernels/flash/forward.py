@@ -82,7 +82,7 @@ def attn_fwd(
     block = tl.program_id(0)
     if CAUSAL:
         # late queries see the most keys: start them first, so that the last wave of programs is short
-        block = tl.num_programs(0) - 1 - block
+        block = tl.cdiv(seqlen_q, BLOCK_M) - 1 - block
         window_right = bounded(window_right, seqlen_q, seqlen_k)
     head = tl.program_id(1)
     batch = tl.program_id(2)

@@ -43,7 +43,9 @@ def _probabilities(scores: Array) -> tuple[Array, Array]:
     return weights / np.where(empty, 1.0, total)[:, None], lse
 
 
-def attention(q: Array, k: Array, v: Array, *, sm_scale: float, window_right: int | None) -> tuple[Array, Array]:
+def attention(
+    q: Array, k: Array, v: Array, *, sm_scale: float, window_right: int | None
+) -> tuple[Array, Array]:
     """(out, lse): out in q's shape, lse (batch, num_head_q, seqlen_q), natural logarithm."""
     out = np.zeros((*q.shape[:3], v.shape[3]))
     lse = np.zeros(q.shape[:3])

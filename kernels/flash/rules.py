@@ -13,9 +13,11 @@ from aotforge.rules import Argument, Chip, Choice, Family, Functional, Kernel, S
 from .operators import ATTN_BWD, ATTN_FWD
 from .settings import settings_for
 
-_HEAD_DIMS = {32: 32, 64: 64, 128: 128}
+_HEAD_DIMS: Mapping[Scalar, int] = {32: 32, 64: 64, 128: 128}
 
-_DTYPE = Choice(name="dtype", key="dtype", options={"fp16": 2, "bf16": 3})  # aotriton::DType kFloat16, kBFloat16
+_DTYPE = Choice(
+    name="dtype", key="dtype", options={"fp16": 2, "bf16": 3}
+)  # aotriton::DType kFloat16, kBFloat16
 _COMMON = (
     _DTYPE,
     Choice(name="head_dim", key="head_dim", options=_HEAD_DIMS),

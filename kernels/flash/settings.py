@@ -14,13 +14,16 @@ from aotforge.rules import Between, Chip, Functional, Setting
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for some functionals. `head_dims` empty means every one; `max_seqlen_q` limits it to short queries."""
+    """A configuration for some functionals. `head_dims` empty means every one; `max_seqlen_q` limits it to short
+    queries; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds its registers.
+    """
 
     block_m: int
     block_n: int = 0
     num_warps: int = 4
     num_stages: int = 1
     waves_per_eu: int = 0
+    mfma: int = 0
     head_dims: tuple[int, ...] = ()
     dtypes: tuple[str, ...] = ()
     max_seqlen_q: int | None = None
@@ -34,26 +37,47 @@ class Tuned:
     def setting(self) -> Setting:
         """As the rules' vocabulary has it; a block size of 0 is one that the kernel does not have."""
         blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
-        when = () if self.max_seqlen_q is None else (Between(value="seqlen_q", low=0, high=self.max_seqlen_q),)
+        when = (
+            () if self.max_seqlen_q is None else (Between(value="seqlen_q", low=0, high=self.max_seqlen_q),)
+        )
         return Setting(
             constants={name: size for name, size in blocks.items() if size},
             when=when,
             num_warps=self.num_warps,
             num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,
+            matrix_instr_nonkdim=self.mfma,
         )
 
 
 Table = Mapping[str, tuple[Tuned, ...]]
 
+# MI100: 256 VGPRs and 256 AGPRs per lane and SIMD, so at most 128 VGPRs let two waves share a SIMD and hide each other's loads; 64 KiB
+# of LDS per CU, so at most 32 KiB a workgroup. MFMA 16x16 needs fewer registers than 32x32 at the same rate.
 _GFX908: Table = {
     "attn_fwd": (
-        Tuned(block_m=16, block_n=64, max_seqlen_q=16),
-        Tuned(block_m=128, block_n=64),
+        # one block of keys in flight while another is multiplied: a few queries over many keys wait for memory only
+        Tuned(block_m=16, block_n=64, num_stages=2, max_seqlen_q=16, head_dims=(32, 64)),
+        Tuned(block_m=16, block_n=32, num_stages=2, max_seqlen_q=16, head_dims=(128,)),
+        Tuned(block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2, head_dims=(32,)),
+        Tuned(
+            block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2, head_dims=(64,), dtypes=("fp16",)
+        ),
+        Tuned(block_m=128, block_n=32, num_stages=2, mfma=16, waves_per_eu=2, head_dims=(64,)),
+        Tuned(block_m=128, block_n=64, mfma=16, num_warps=8, dtypes=("fp16",)),
+        Tuned(block_m=128, block_n=32, num_stages=2, mfma=16, num_warps=8),
     ),
-    "bwd_preprocess": (Tuned(block_m=64),),
-    "bwd_dk_dv": (Tuned(block_m=32, block_n=64),),
-    "bwd_dq": (Tuned(block_m=64, block_n=32),),
+    "bwd_preprocess": (Tuned(block_m=64, head_dims=(32, 64)), Tuned(block_m=32)),
+    "bwd_dk_dv": (
+        Tuned(block_m=32, block_n=128, mfma=16, waves_per_eu=2, head_dims=(32,)),
+        Tuned(block_m=32, block_n=64, mfma=16, waves_per_eu=2, head_dims=(64,)),
+        Tuned(block_m=16, block_n=64, mfma=16, num_warps=8),
+    ),
+    "bwd_dq": (
+        Tuned(block_m=128, block_n=64, mfma=16, waves_per_eu=2, head_dims=(32,)),
+        Tuned(block_m=64, block_n=32, mfma=16, waves_per_eu=2, head_dims=(64,)),
+        Tuned(block_m=64, block_n=32, mfma=16, num_warps=8),
+    ),
 }
 
 _BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908}

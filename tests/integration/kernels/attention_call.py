@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from aotforge.interpret.numbers import STORAGE, DType, decode, encode
 from aotforge.interpret.run import run_operator
 from aotforge.rules import Chip, Scalar
-
 from kernels.flash.rules import FAMILY
 
 Float = npt.NDArray[np.float64]
@@ -41,14 +41,18 @@ class Layout:
 class Guarded:
     """A tensor inside a larger buffer of canaries, which are NaN: reading one shows in the result, writing one in `intact`."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, layout: Layout, values: Float | None = None) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: DType, layout: Layout, values: Float | None = None
+    ) -> None:
         self.shape, self.dtype = shape, dtype
         self.strides = layout.strides(shape)
         extent = sum((n - 1) * s for n, s in zip(shape, self.strides, strict=True)) + 1 if min(shape) else 0
         itemsize = STORAGE[dtype].itemsize
         bits = np.dtype(f"u{itemsize}")
         raw = np.full(layout.offset + extent + 64 + 32, _CANARY[itemsize], dtype=bits)
-        skew = (-raw.ctypes.data % 64) // itemsize  # offsets of 64 elements are then aligned, odd ones are not
+        skew = (
+            -raw.ctypes.data % 64
+        ) // itemsize  # offsets of 64 elements are then aligned, odd ones are not
         self.storage = raw[skew : skew + layout.offset + extent + 64]
         self._origin = layout.offset
         if values is not None:
@@ -163,17 +167,25 @@ def _vector(case: Case) -> Guarded:
     return Guarded(shape, "fp32", Layout(row_padding=3))
 
 
-def run_case(case: Case, *, backward: bool = True, override: Mapping[str, Scalar] | None = None) -> Outcome:
-    """Forward, then backward from the forward's own results, on gfx908's configurations."""
+def run_case(
+    case: Case,
+    *,
+    override: Mapping[str, Scalar] | None = None,
+    values: Mapping[str, int | float] | None = None,
+) -> Outcome:
+    """Forward, then backward from the forward's own results, on gfx908's configurations.
+
+    `override` replaces constants such as block sizes, `values` operator values such as strides.
+    """
     inputs = case.inputs()
     tensors = {name: Guarded(case.shape(name), case.dtype, case.layout, inputs[name]) for name in inputs}
     for name in ("Out", "DQ", "DK", "DV"):
         tensors[name] = Guarded(case.shape(name), case.dtype, case.layout)
     tensors["L"], tensors["D"] = _vector(case), _vector(case)
-    values = values_of(case, tensors)
+    call = {**values_of(case, tensors), **(values or {})}
     buffers = {name: tensor.storage for name, tensor in tensors.items()}
-    for operator in ("attn_fwd", "attn_bwd") if backward else ("attn_fwd",):
-        run_operator(FAMILY, FOLDER, operator, chip=GFX908, values=values, buffers=buffers, override=override)
+    for operator in ("attn_fwd", "attn_bwd"):
+        run_operator(FAMILY, FOLDER, operator, chip=GFX908, values=call, buffers=buffers, override=override)
     rows = (case.batch, case.heads_q, case.seqlen_q)
     return Outcome(
         out=tensors["Out"].values(),

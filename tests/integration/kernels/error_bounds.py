@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from aotforge.interpret.numbers import EPSILON, DType
 
+from aotforge.interpret.numbers import EPSILON, DType
 from kernels.flash.reference import attention, attention_backward
 
 Float = npt.NDArray[np.float64]
@@ -46,7 +46,8 @@ def _t(x: Float) -> Float:
 
 
 def _grouped(x: Float, heads_k: int) -> Float:
-    return x.reshape(x.shape[0], heads_k, -1, *x.shape[2:]).sum(axis=2)
+    members = x.reshape(x.shape[0], heads_k, x.shape[1] // heads_k, *x.shape[2:])
+    return np.asarray(members.sum(axis=2), dtype=np.float64)
 
 
 def bounds(

@@ -1,0 +1,72 @@
+"""Running builds, here and in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
+from tests.support.families import PROJECT, architectures, plan_of
+
+
+def build(
+    root: Path, folder: Path, *, jobs: int = 2, limits: Limits | None = None
+) -> tuple[ImageSet, list[CompileEvent]]:
+    """Build a kernels root into a cache folder; images and everything that was told."""
+    events: list[CompileEvent] = []
+    with Cache(folder) as cache:
+        images = compile_plan(
+            plan_of(root),
+            kernels_root=root,
+            architectures=architectures(),
+            cache=cache,
+            jobs=jobs,
+            limits=limits,
+            on_event=events.append,
+        )
+    return images, events
+
+
+def kinds(events: list[CompileEvent]) -> Counter[str]:
+    """How often each kind of event came."""
+    return Counter(event.kind for event in events)
+
+
+def start(root: Path, folder: Path, *, jobs: int = 2, **environment: str) -> subprocess.Popen[str]:
+    """A build in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.compile.driver", str(root), str(folder), str(jobs)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), **environment},
+    )
+
+
+def lines(output: str) -> list[dict[str, Any]]:
+    """What a driver wrote, as far as whole lines came."""
+    return [json.loads(line) for line in output.splitlines() if line.endswith("}")]
+
+
+def entries(folder: Path) -> dict[str, bytes]:
+    """Every cache entry by key, as bytes."""
+    return {path.name: path.read_bytes() for path in folder.glob("images-1/??/*")}
+
+
+def workers_of(root: Path) -> list[int]:
+    """Living worker processes that serve a kernels root, found by their command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"aotforge.compile.worker" in words and str(root.resolve()).encode() in words:
+                found.append(int(folder.name))
+    return found

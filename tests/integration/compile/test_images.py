@@ -1,0 +1,190 @@
+"""Real code objects from the tiny family: what images hold, and that nothing of the host reaches them."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from aotforge.compile import Cache, compile_one, find_job
+from aotforge.compile.codeobject import metadata
+from aotforge.compile.entry import Figures
+from aotforge.compile.resources import register_waves
+from aotforge.errors import CompileError, ResourceError, UnknownNameError
+from tests.integration.compile.builds import build, entries, kinds
+from tests.support.families import KERNEL, TINY, architectures, plan_of, write_family
+
+pytestmark = pytest.mark.compiler
+
+
+@pytest.fixture(scope="module")
+def tiny_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    _, events = build(TINY, folder)
+    assert kinds(events) == {"scanned": 1, "compiled": 9}
+    return folder
+
+
+def test_every_job_has_its_image_and_the_second_build_compiles_nothing(tiny_cache: Path) -> None:
+    plan = plan_of(TINY)
+    before = entries(tiny_cache)
+    images, events = build(TINY, tiny_cache)
+    assert kinds(events) == {"scanned": 1}
+    assert list(images) == [job.key for job in plan.jobs]
+    assert entries(tiny_cache) == before
+    for job in plan.jobs:
+        image = images[job.key]
+        assert image.symbol == "axpy"
+        assert image.digest == images.digest(job.key)
+        assert [(a.offset, a.size) for a in image.arguments] == [
+            (0, 8),
+            (8, 8),
+            (16, 4),
+            (20, 4),
+            (24, 8),
+            (32, 8),
+        ]
+        assert image.resources == images.resources(job.key)
+        assert image.resources.threads == 64 * dict(job.options)["num_warps"]
+        assert ".amdhsa_kernel axpy" in image.asm
+    # hints change nothing where a lane has one element
+    assert len({image.digest for image in images.values()}) >= 6
+
+
+def test_code_objects_are_elf_files_of_the_chip_and_the_note_reader_agrees_with_pyelftools(
+    tiny_cache: Path,
+) -> None:
+    images, _ = build(TINY, tiny_cache)
+    for image in images.values():
+        elf = ELFFile(io.BytesIO(image.hsaco))
+        assert elf.header["e_machine"] == "EM_AMDGPU"
+        notes = [n for segment in elf.iter_segments("PT_NOTE") for n in segment.iter_notes()]
+        assert [note["n_name"] for note in notes] == ["AMDGPU"]
+        found = metadata(image.hsaco)
+        assert found["amdhsa.target"].endswith("gfx908")
+        asm = dict(re.findall(r"^\s+\.(\w+):\s+(\d+)$", image.asm, re.MULTILINE))
+        kernel = found["amdhsa.kernels"][0]
+        for name in ("vgpr_count", "agpr_count", "sgpr_count", "wavefront_size", "kernarg_segment_size"):
+            if name in asm:
+                assert kernel[f".{name}"] == int(asm[name])
+
+
+def test_no_path_of_this_machine_is_in_an_image_or_its_assembly(tiny_cache: Path) -> None:
+    images, _ = build(TINY, tiny_cache)
+    for image in images.values():
+        for text in (image.hsaco, image.asm.encode()):
+            for path in (str(TINY), str(Path.home()), "/tmp", "site-packages", "kernels.py"):
+                assert path.encode() not in text
+
+
+def test_register_occupancy_is_what_llvm_says(tmp_path: Path) -> None:
+    body = """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    b = tl.load(x + i + n)
+    c = tl.load(x + i + 2 * n)
+    tl.store(x + i, tl.exp(a * b + c) + tl.log(b * c))
+    tl.store(x + i + n, tl.sin(a) * c)
+"""
+    for block in (64, 256, 1024, 2048, 4096):
+        write_family(tmp_path / "k", f"b{block}", body, blocks=(block,), spills="report")
+    images, _ = build(tmp_path / "k", tmp_path / "cache")
+    chip = architectures().architectures["gfx908"]
+    seen = set()
+    for image in images.values():
+        found = re.search(r"^; Occupancy: (\d+)", image.asm, re.MULTILINE)
+        assert found
+        r = image.resources
+        figures = Figures(
+            vgpr=r.vgpr,
+            agpr=r.agpr,
+            sgpr=r.sgpr,
+            vgpr_spills=r.vgpr_spills,
+            sgpr_spills=r.sgpr_spills,
+            scratch_bytes=r.scratch_bytes,
+            static_lds_bytes=0,
+            dynamic_lds_bytes=r.dynamic_lds_bytes,
+            wavefront=r.wavefront,
+            num_warps=r.num_warps,
+        )
+        assert register_waves(figures, chip) == int(found[1])
+        seen.add(int(found[1]))
+    assert len(seen) >= 3  # otherwise the comparison says little
+
+
+_SPILLING = """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    b = tl.load(x + i + n)
+    c = tl.load(x + i + 2 * n)
+    d = tl.load(x + i + 3 * n)
+    tl.debug_barrier()
+    tl.store(x + i, a * b + c * d)
+    tl.store(x + i + n, a + b * c - d)
+"""
+
+
+def test_spills_to_memory_are_rejected_or_reported_as_the_rules_say(tmp_path: Path) -> None:
+    write_family(tmp_path / "a", "reject", _SPILLING, blocks=(1024,), waves=10, spills="reject")
+    with pytest.raises(ResourceError, match=r"reject\.reject.*spills [1-9]\d* VGPRs") as caught:
+        build(tmp_path / "a", tmp_path / "cache")
+    assert caught.value.exit_code == 16
+    write_family(tmp_path / "b", "report", _SPILLING, blocks=(1024,), waves=10, spills="report")
+    images, events = build(tmp_path / "b", tmp_path / "cache")
+    assert kinds(events)["spills"] == 1
+    assert next(iter(images.values())).resources.vgpr_spills > 0
+
+
+def test_more_lds_than_the_chip_has_is_rejected_whatever_the_rules_say(tmp_path: Path) -> None:
+    body = """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    square = tl.load(x + i[:, None] * BLOCK + i[None, :])
+    tl.store(x + n + i[:, None] + i[None, :] * BLOCK, square)
+    tl.store(x + i[None, :] + i[:, None] * BLOCK, tl.trans(square))
+"""
+    write_family(tmp_path / "k", "lds", body, blocks=(256,), warps=16, spills="report")
+    with pytest.raises(ResourceError, match=r"lds\.lds.* bytes of LDS, gfx908 has 65536") as caught:
+        build(tmp_path / "k", tmp_path / "cache")
+    assert "next step" in str(caught.value).lower()
+
+
+def test_launch_geometry_in_hidden_arguments_is_allowed(tmp_path: Path) -> None:
+    write_family(tmp_path / "k", text=KERNEL.replace("+ 1", "+ tl.num_programs(0)"))
+    images, _ = build(tmp_path / "k", tmp_path / "cache")
+    assert [a.kind for a in next(iter(images.values())).arguments] == [
+        "global_buffer",
+        "by_value",
+        "global_buffer",
+        "global_buffer",
+    ]
+
+
+def test_one_job_can_be_compiled_alone(tiny_cache: Path, tmp_path: Path) -> None:
+    plan = plan_of(TINY)
+    job = find_job(plan, "tiny.axpy:gfx908:dtype=bf16:1u")
+    assert find_job(plan, job.key[:12]) == job
+    image = compile_one(job, kernels_root=TINY, architectures=architectures(), scratch=tmp_path / "s")
+    with Cache(tiny_cache) as cache:
+        entry = cache.load(job.key)
+    assert entry is not None
+    assert image.hsaco == entry.hsaco
+    with pytest.raises(UnknownNameError, match="unknown job"):
+        find_job(plan, "tiny.axpi")
+
+
+def test_one_failing_job_says_everything(tmp_path: Path) -> None:
+    write_family(tmp_path / "k", text=KERNEL.replace("tl.load(", "tl.lod("))
+    plan = plan_of(tmp_path / "k")
+    with pytest.raises(CompileError, match="lod"):
+        compile_one(
+            plan.jobs[0], kernels_root=tmp_path / "k", architectures=architectures(), scratch=tmp_path / "s"
+        )

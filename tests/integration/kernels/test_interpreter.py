@@ -1,0 +1,132 @@
+"""The interpreter is a check only if it is faithful: types, rounding, bounds, and no trace left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from aotforge.errors import AccessError, UnsupportedError
+from aotforge.interpret.machine import execute
+from aotforge.interpret.memory import Memory
+from aotforge.interpret.numbers import EPSILON, DType, bf16_bits, bf16_values, decode, encode
+from aotforge.interpret.run import run_operator
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.add.reference import add
+from kernels.add.rules import FAMILY as ADD
+from tests.integration.kernels import probe_kernels
+from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
+
+
+def run(kernel: Any, arguments: dict[str, Any], types: dict[str, str], **constants: int | bool) -> None:
+    buffers = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+    values = {n: v.ctypes.data if isinstance(v, np.ndarray) else v for n, v in arguments.items()}
+    execute(
+        kernel, types_=types, arguments=values, constants=constants, grid=(1, 1, 1), memory=Memory(buffers)
+    )
+
+
+COPY = {"x": "*fp32", "out": "*fp32", "n": "i32", "shift": "i32"}
+
+
+def test_a_masked_lane_touches_nothing() -> None:
+    x, out = np.arange(5, dtype=np.float32), np.full(5, -1, dtype=np.float32)
+    run(probe_kernels.copy, {"x": x, "out": out, "n": 5, "shift": 0}, COPY, BLOCK=8, MASKED=True)
+    assert list(out) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("masked", "shift", "verb"), [(False, 0, "read"), (True, 1, "read"), (True, -1, "read")])
+def test_reading_outside_the_buffers_is_an_error(masked: bool, shift: int, verb: str) -> None:
+    x, out = np.zeros(5, dtype=np.float32), np.zeros(8, dtype=np.float32)
+    with pytest.raises(AccessError, match=verb):
+        run(probe_kernels.copy, {"x": x, "out": out, "n": 5, "shift": shift}, COPY, BLOCK=8, MASKED=masked)
+
+
+def test_writing_outside_the_buffers_is_an_error_and_does_not_happen() -> None:
+    x, backing = np.ones(8, dtype=np.float32), np.zeros(8, dtype=np.float32)
+    with pytest.raises(AccessError, match="write"):
+        run(probe_kernels.copy, {"x": x, "out": backing[:5], "n": 8, "shift": 0}, COPY, BLOCK=8, MASKED=False)
+    assert not backing.any()
+
+
+def test_bfloat16_arithmetic_is_refused() -> None:
+    x = bf16_bits(np.ones(8))
+    with pytest.raises(UnsupportedError, match="bfloat16"):
+        run(probe_kernels.multiply_bf16, {"x": x, "out": x}, {"x": "*bf16", "out": "*bf16"}, BLOCK=8)
+
+
+def test_bfloat16_dot_multiplies_numbers_and_not_bits() -> None:
+    values = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
+    x, out = bf16_bits(values), np.zeros((16, 16), np.float32)
+    run(probe_kernels.product, {"x": x, "out": out}, {"x": "*bf16", "out": "*fp32"}, BLOCK=16)
+    exact = bf16_values(x).astype(np.float64)
+    np.testing.assert_allclose(out, exact @ exact.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("type_", "expected"), [("i32", 0), ("i64", 2**32)])
+def test_arguments_have_the_width_of_their_signature(type_: str, expected: int) -> None:
+    out = np.zeros(1, dtype=np.float32)
+    run(probe_kernels.wrapped, {"out": out, "a": 2**16, "b": 2**16}, {"out": "*fp32", "a": type_, "b": type_})
+    assert out[0] == expected
+
+
+def test_an_argument_that_its_type_cannot_hold_is_an_error() -> None:
+    out = np.zeros(1, dtype=np.float32)
+    with pytest.raises(OverflowError):
+        run(probe_kernels.wrapped, {"out": out, "a": 2**31, "b": 1}, {"out": "*fp32", "a": "i32", "b": "i32"})
+
+
+def test_every_program_of_a_grid_runs_once() -> None:
+    out = np.zeros(24, dtype=np.float32)
+    execute(
+        probe_kernels.which, types_={"out": "*fp32"}, arguments={"out": out.ctypes.data},
+        constants={"BLOCK": 5}, grid=(2, 3, 4), memory=Memory({"out": out}),
+    )  # fmt: skip
+    assert list(out) == list(range(5, 29))
+
+
+def test_triton_is_as_before_after_a_run_and_after_an_error() -> None:
+    import triton.language as tl
+    from triton.language import core, standard
+    from triton.runtime import interpreter
+
+    def state() -> list[dict[str, Any]]:
+        builder = interpreter.interpreter_builder
+        members = ("cast_impl", "binary_op", "create_dot", "create_masked_load", "create_masked_store")
+        bound = {name: getattr(builder, name).__func__ for name in members}
+        return [dict(vars(m)) for m in (tl, core, standard, core.tensor, core.dtype, probe_kernels)] + [bound]
+
+    before = state()
+    out = np.zeros(8, dtype=np.float32)
+    good = {"x": out, "out": out, "n": 5, "shift": 0}
+    run(probe_kernels.copy, good, COPY, BLOCK=8, MASKED=True)
+    with pytest.raises(AccessError):
+        run(probe_kernels.copy, {**good, "shift": 9}, COPY, BLOCK=8, MASKED=False)
+    assert state() == before
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    dtype=st.sampled_from(["fp16", "bf16", "fp32"]),
+    n=st.one_of(st.integers(0, 40), st.integers(2000, 5000)),
+    offset=st.sampled_from([0, 8, 3]),
+    seed=st.integers(0, 999),
+)
+def test_add_family_adds(dtype: DType, n: int, offset: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y, out = (encode(rng.standard_normal(n + offset + 8) * 8, dtype) for _ in range(3))
+    untouched = out.copy()
+    values = {"n": n, "dtype": DTYPE_KEY[dtype]}
+    values |= {name: a.ctypes.data + offset * a.itemsize for name, a in (("x", x), ("y", y), ("out", out))}
+    run_operator(
+        ADD, FOLDER.parent / "add", "add", chip=GFX908, values=values, buffers={"x": x, "y": y, "out": out}
+    )
+    inside = slice(offset, offset + n)
+    expected = add(decode(x, dtype)[inside], decode(y, dtype)[inside])
+    error = np.abs(decode(out, dtype)[inside] - expected)
+    # the sum is rounded to float32 and then to the dtype
+    assert np.all(error <= (EPSILON[dtype] * 1.001 + 2.0**-24) * np.abs(expected) + 2.0**-25)
+    untouched[inside] = out[inside]
+    assert untouched.tobytes() == out.tobytes()

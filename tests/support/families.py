@@ -1,0 +1,121 @@
+"""Kernel families written to temporary kernels roots, and plans of them."""
+
+from __future__ import annotations
+
+import shutil
+from functools import cache
+from pathlib import Path
+
+from aotforge.manifests import Architectures, Profiles, load_architectures, load_profiles
+from aotforge.plan import Plan, load_families, make_plan, read_toolchain
+from aotforge.plan.closure import SourceTree
+from aotforge.plan.values import Toolchain
+
+PROJECT = Path(__file__).parents[2]
+TINY = PROJECT / "tests" / "fixtures" / "kernels"
+
+_RULES = """
+from aotforge.rules import Argument, Family, Kernel, Limits, Operator, Setting, Term, Value
+
+OPERATOR = Operator(name="{name}", values=(Value(name="X", type="ptr"), Value(name="n", type="i32")))
+FAMILY = Family(
+    name="{name}",
+    operators=(OPERATOR,),
+    kernels=(
+        Kernel(
+            name="{name}",
+            source="{name}.py",
+            function="kernel",
+            operator="{name}",
+            choices=(),
+            arguments=(
+                Argument(name="x", type="*fp32", value="X", divisible_by={align}),
+                Argument(name="n", type="i32", value="n"),
+            ),
+            settings=lambda chip, functional: tuple(
+                Setting(constants={{"BLOCK": block}}, num_warps={warps}, waves_per_eu={waves}) for block in {blocks}
+            ),
+            grid=((Term(value="n", divisor="BLOCK"),),),
+            limits=Limits(spills="{spills}"),
+        ),
+    ),
+)
+"""
+
+HEADER = "import triton\nimport triton.language as tl\n\n"
+KERNEL = """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+"""
+
+
+def write_family(
+    root: Path,
+    name: str = "fam",
+    text: str = KERNEL,
+    *,
+    blocks: tuple[int, ...] = (64,),
+    align: int | None = None,
+    warps: int = 1,
+    waves: int = 0,
+    spills: str = "reject",
+) -> Path:
+    """A family of one kernel `kernel(x, n, BLOCK)` below `root`. Settings with equal predicates make one image only."""
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    rules = _RULES.format(name=name, blocks=blocks, align=align, warps=warps, waves=waves, spills=spills)
+    (folder / "rules.py").write_text(rules)
+    (folder / f"{name}.py").write_text(HEADER + text)
+    return root
+
+
+def write_many(root: Path, count: int) -> Path:
+    """`count` families, one image each, all cheap and all different."""
+    for number in range(count):
+        write_family(root, f"f{number:02}", KERNEL.replace("+ 1", f"+ {number + 1}"))
+    return root
+
+
+def copy_tiny(root: Path) -> Path:
+    """The tiny fixture family in a root of its own."""
+    shutil.copytree(TINY, root, ignore=shutil.ignore_patterns("__pycache__"))
+    return root
+
+
+@cache
+def toolchain() -> Toolchain:
+    """The installed one."""
+    return read_toolchain("3.9.0")
+
+
+def architectures() -> Architectures:
+    """The project's."""
+    return load_architectures(PROJECT / "manifests")
+
+
+def profiles() -> Profiles:
+    """The project's."""
+    return load_profiles(PROJECT / "manifests")
+
+
+def plan_of(
+    root: Path, *, profile: str = "full", arch: str = "gfx908", compiler: Toolchain | None = None
+) -> Plan:
+    """The plan of a kernels root."""
+    return make_plan(
+        load_families(root),
+        SourceTree(root=root),
+        archs=[arch],
+        architectures=architectures(),
+        profiles=profiles(),
+        profile=profile,
+        toolchain=compiler or toolchain(),
+    )
+
+
+FAKE_TOOLCHAIN = Toolchain(
+    triton_version="0", triton_digest="0" * 64, llvm_revision="0", environment=(("A", "1"),)
+)
+"""For tests of plans that never compile."""

@@ -1,0 +1,174 @@
+"""What must hold for every kernel family: rules, sources and operators agree."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aotforge.rules import Chip, Family, Functional, Kernel, Setting
+
+from kernels.add.rules import FAMILY as ADD
+from kernels.flash.rules import FAMILY as FLASH
+
+KERNELS = Path(__file__).parents[3] / "kernels"
+CHIPS = (
+    Chip(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536),
+    Chip(arch="gfx942", wavefront=64, matrix="MFMA", lds_bytes=65536),
+    Chip(arch="gfx1100", wavefront=32, matrix="WMMA", lds_bytes=65536),
+    Chip(arch="gfx1030", wavefront=32, matrix="none", lds_bytes=65536),
+)
+ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in (FLASH, ADD) for k in f.kernels]
+
+
+def functionals(kernel: Kernel) -> Iterator[Functional]:
+    names = [choice.name for choice in kernel.choices]
+    for values in itertools.product(*(choice.options for choice in kernel.choices)):
+        functional = dict(zip(names, values, strict=True))
+        if kernel.allowed(functional):
+            yield functional
+
+
+def offers(kernel: Kernel) -> Iterator[tuple[Functional, tuple[Setting, ...]]]:
+    for chip in CHIPS:
+        for functional in functionals(kernel):
+            yield functional, kernel.settings(chip, functional)
+
+
+def parameters(family: Family, kernel: Kernel) -> tuple[list[str], set[str]]:
+    """Names of all parameters in order, and of those that are constexpr, read without importing Triton."""
+    tree = ast.parse((KERNELS / family.name / kernel.source).read_text())
+    function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == kernel.function)
+    assert [ast.unparse(d) for d in function.decorator_list] == ["triton.jit"]
+    names = [a.arg for a in function.args.args]
+    annotated = {a.arg for a in function.args.args if a.annotation and ast.unparse(a.annotation) == "tl.constexpr"}
+    return names, annotated
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_arguments_are_the_functions_run_time_parameters_in_order(family: Family, kernel: Kernel) -> None:
+    names, constexpr = parameters(family, kernel)
+    assert [a.name for a in kernel.arguments] == [name for name in names if name not in constexpr]
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_constants_fill_every_constexpr_and_nothing_else(family: Family, kernel: Kernel) -> None:
+    _, constexpr = parameters(family, kernel)
+    for functional, settings in offers(kernel):
+        constants = kernel.constants(functional)
+        for setting in settings:
+            assert constants.keys() | setting.constants.keys() == constexpr
+            assert not constants.keys() & setting.constants.keys()
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_every_functional_has_settings_and_only_the_last_serves_all(family: Family, kernel: Kernel) -> None:
+    seen = 0
+    for _, settings in offers(kernel):
+        seen += 1
+        assert settings
+        assert settings[-1].when == ()
+        # one without predicates before the last would make the rest unreachable
+        assert all(setting.when for setting in settings[:-1])
+    assert seen
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_every_name_is_a_value_of_the_operator(family: Family, kernel: Kernel) -> None:
+    types = {v.name: v.type for o in family.operators if o.name == kernel.operator for v in o.values}
+    for choice in kernel.choices:
+        assert types[choice.key] in {"i32", "i64", "u64"}
+        assert len(set(choice.options.values())) == len(choice.options)
+    assert len({choice.key for choice in kernel.choices}) == len(kernel.choices)
+    for argument in kernel.arguments:
+        pointer = argument.type.startswith("*")
+        assert (types[argument.value] == "ptr") == pointer
+        if not pointer:
+            assert {"fp32": "f32"}.get(argument.type, argument.type) == types[argument.value]
+    for term in itertools.chain.from_iterable(kernel.grid):
+        assert types[term.value] in {"i32", "i64"}
+    for _, settings in offers(kernel):
+        for predicate in itertools.chain.from_iterable(s.when for s in settings):
+            assert types[predicate.value] in {"i32", "i64"}
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_kernels_ask_for_nothing_beyond_their_parameters(family: Family, kernel: Kernel) -> None:
+    # tl.num_programs is a hidden kernel argument on AMD: the launch that the pack describes would not pass it
+    tree = ast.parse((KERNELS / family.name / kernel.source).read_text())
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    assert not used & {"num_programs", "device_print", "device_assert", "inline_asm_elementwise"}
+    assert not {name for name in used if name.startswith("atomic_")}  # deterministic
+
+
+@pytest.mark.parametrize(("family", "kernel"), ALL)
+def test_grid_divisors_are_known(family: Family, kernel: Kernel) -> None:
+    for functional, settings in offers(kernel):
+        for setting in settings:
+            known = {**kernel.constants(functional), **setting.constants}
+            for term in itertools.chain.from_iterable(kernel.grid):
+                divisor = known[term.divisor] if isinstance(term.divisor, str) else term.divisor
+                assert isinstance(divisor, int)
+                assert divisor >= 1
+
+
+@pytest.mark.parametrize("family", [FLASH, ADD], ids=lambda f: str(f.name))
+def test_steps_of_an_operator_are_numbered_without_a_gap(family: Family) -> None:
+    assert family.operators
+    for operator in family.operators:
+        steps = sorted(k.step for k in family.kernels if k.operator == operator.name)
+        assert steps == list(range(len(steps)))
+        assert steps
+        assert len({v.name for v in operator.values}) == len(operator.values)
+
+
+def test_core_stays_small_enough_to_build_in_minutes() -> None:
+    chip = CHIPS[0]
+    images = sum(
+        len(kernel.settings(chip, functional)) + 1
+        for family in (FLASH, ADD)
+        for kernel in family.kernels
+        for functional in functionals(kernel)
+    )
+    assert 90 <= images <= 140
+
+
+def test_attention_covers_what_it_says() -> None:
+    forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
+    assert {(f["dtype"], f["head_dim"], f["causal"]) for f in functionals(forward)} == set(
+        itertools.product(("fp16", "bf16"), (32, 64, 128), (False, True))
+    )
+    for kernel in FLASH.kernels:
+        assert all(f["head_dim"] == f["head_dim_v"] for f in functionals(kernel))
+        pinned = {c.key: tuple(c.options.values()) for c in kernel.choices}
+        assert (pinned["bias_type"], pinned["dropout"], pinned["varlen_type"]) == ((0,), (0,), (0,))
+
+
+def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
+    forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
+    for functional in functionals(forward):
+        short, long = forward.settings(CHIPS[0], functional)
+        assert int(short.constants["BLOCK_M"]) < int(long.constants["BLOCK_M"])
+
+
+def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
+    for kernel in FLASH.kernels:
+        hints = {a.name: a.divisible_by for a in kernel.arguments}
+        tensors = [a.name for a in kernel.arguments if a.type == "*{dtype}"]
+        assert {hints[name] for name in tensors} == {16}
+        rows = [a.name for a in kernel.arguments if a.type == "i64" and a.name not in {"stride_lz", "stride_dz"}]
+        assert {math.prod((hints[name] or 0, 2)) for name in rows} == {16}
+
+
+@pytest.mark.parametrize("family", ["flash", "add"])
+def test_rules_load_without_triton_or_numpy(family: str) -> None:
+    code = f"import sys, kernels.{family}.rules; print(sorted({{'triton', 'numpy', 'torch'}} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=KERNELS.parent, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
