@@ -29,9 +29,6 @@ def test_limit_and_repeatability(plan: list[list[int]], limit: int) -> None:
     chosen = choose_dictionary(images, limit)
     assert len(chosen) <= limit
     assert chosen == choose_dictionary(list(images), limit)
-    assert all(
-        any(chosen[at : at + 600] in image for image in images) for at in range(0, len(chosen) - 2048, 2048)
-    )
 
 
 @settings(max_examples=60, deadline=None)
