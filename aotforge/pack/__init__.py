@@ -1,4 +1,6 @@
-"""Image packs: one directory below aotriton.images with its dispatch data. Format: docs/image-pack-format.md."""
+"""Image packs: one directory below aotriton.images with its dispatch data. Format:
+docs/image-pack-format.md.
+"""
 
 from aotforge.pack.inspect import cat_image, list_images
 from aotforge.pack.read import OpenPack, check_pack, open_files, open_pack, read_pack

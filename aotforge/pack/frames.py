@@ -1,4 +1,6 @@
-"""zstd frames of a container: one image each, decoded alone, with a raw content dictionary that the container shares."""
+"""zstd frames of a container: one image each, decoded alone, with a raw content dictionary that the
+container shares.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,8 @@ class Decoder:
     def image(self, frame: bytes, size: int, what: str) -> bytes:
         """The `size` bytes that the frame holds.
 
-        Raises PackError unless it is exactly one frame of that content size, as docs/image-pack-format.md has it. The
-        caller has checked `size` against the format's bound.
+        Raises PackError unless it is exactly one frame of that content size, as docs/image-pack-format.md
+        has it. The caller has checked `size` against the format's bound.
         """
         if frame[:4] != _MAGIC:
             raise damaged(self._file, f"{what} is not a zstd frame")

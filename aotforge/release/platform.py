@@ -20,10 +20,12 @@ _LOADER = "ld-linux"
 
 
 def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
-    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g. manylinux_2_28.
+    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g.
+    manylinux_2_28.
 
-    A policy holds when it has every symbol version that the library needs, every library that it is linked against, and
-    none of the symbols that the policy forbids. Raises ReleaseError for anything but an x86-64 shared library.
+    A policy holds when it has every symbol version that the library needs, every library that it is linked
+    against, and none of the symbols that the policy forbids. Raises ReleaseError for anything but an x86-64
+    shared library.
     """
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
     wanted = f"{promised}_{MACHINE}"
