@@ -1,8 +1,9 @@
 """Size of an image pack against the reference project's scheme, same kernels, same run.
 
-The scheme: one xz stream per functional (kernel, dtype, head_dim and causal key: all its settings together), the code objects
-compiled with line info. Ours: the whole pack directory, dispatch data and signature included, every image decodable alone.
-Images with line info are compiled once and kept beside the cache; everything else comes from the cache.
+The scheme: one xz stream per functional (kernel, dtype, head_dim, causal: all its settings together), the
+code objects compiled with line info. Ours: the whole pack directory, dispatch data and signature included,
+every image decodable alone. Images with line info are compiled once and kept beside the cache; all others
+come from the cache.
 
     python -m benchmarks.pack_size [--arch gfx908] [--profile core] [--cache .aotforge/cache]
 """
@@ -55,7 +56,7 @@ def main() -> None:
 
 
 def line_info_images(plan: Plan, options: argparse.Namespace) -> dict[str, bytes]:
-    """The plan's code objects with line info, by job key; compiled by a process whose environment asks for it."""
+    """The plan's code objects with line info, by job key; compiled by a process that is asked for it."""
     folder = options.cache.parent / "line-info"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     environment |= dict(plan.toolchain.environment)
@@ -87,7 +88,7 @@ def compile_line_info(plan: Plan, folder: Path) -> None:
 
 
 def measure(plan: Plan, images: ImageSet, with_lines: dict[str, bytes]) -> dict[str, object]:
-    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
+    manifest = load_release_manifest(ROOT / "manifests")
     compressor = manifest.pack_compressor()
     values = list(images.values())
     start = time.perf_counter()
@@ -136,8 +137,10 @@ def with_dictionary(compressor: Compressor, kib: int) -> Compressor:
 
 
 def first_image(pack: ImagePack) -> dict[str, dict[str, float]]:
-    """Per container, milliseconds to decode and verify the dictionary and its largest image, best of ten; the floor is
-    hashing those bytes alone."""
+    """Per container, milliseconds to decode and verify the dictionary and its largest image, best of ten.
+
+    The floor is hashing those bytes alone.
+    """
     opened = open_files(pack)
     found = {}
     for name, index in opened.indexes.items():
