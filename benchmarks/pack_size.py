@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--arch", default="gfx908")
     parser.add_argument("--profile", default="core")
     parser.add_argument("--cache", type=Path, default=ROOT / ".aotforge" / "cache")
+    parser.add_argument("--jobs", type=int)
     parser.add_argument("--line-info", type=Path, help=argparse.SUPPRESS)  # the worker's mode
     options = parser.parse_args()
     plan = plan_project(ROOT, archs=[options.arch], profile=options.profile)
@@ -51,6 +52,7 @@ def main() -> None:
             kernels_root=ROOT / "kernels",
             architectures=load_architectures(ROOT / "manifests"),
             cache=cache,
+            jobs=options.jobs,
         )
         print(json.dumps(measure(plan, images, line_info_images(plan, options)), indent=1))
 
