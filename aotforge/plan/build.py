@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aotforge.errors import ManifestError, RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.manifests import Architectures, Profile, Profiles, line_of, load_architectures, load_profiles
-from aotforge.plan.checks import Place, check_family, check_kernel
+from aotforge.plan.checks import Place, check_family, check_kernel, check_steps
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
@@ -125,6 +125,7 @@ def _expand(
             if planned.functionals:
                 kernels.append(planned)
                 jobs.update(found)
+        check_steps(loaded.family, place)
     _check_steps(families, kernels)
     return tuple(kernels), jobs
 

@@ -36,7 +36,7 @@ class Place:
 
 
 def check_family(family: Family, place: Place) -> None:
-    """Names and steps. Raises RulesError."""
+    """Names. Raises RulesError."""
     _unique(place, "operator", (operator.name for operator in family.operators))
     _unique(place, "kernel", (kernel.name for kernel in family.kernels))
     for name in (family.name, *(k.name for k in family.kernels), *(o.name for o in family.operators)):
@@ -44,6 +44,10 @@ def check_family(family: Family, place: Place) -> None:
             raise place.error(
                 f"name {name!r}", cause="names become file names: letters, digits, _ and -, 28 at most"
             )
+
+
+def check_steps(family: Family, place: Place) -> None:
+    """Steps of operators and names of their values, once kernels are known to name operators that exist. Raises RulesError."""
     for operator in family.operators:
         steps = sorted(kernel.step for kernel in family.kernels if kernel.operator == operator.name)
         if steps != list(range(len(steps))) or not steps:

@@ -62,7 +62,7 @@ def _load(package: str, file: Path) -> LoadedFamily:
     except Exception as error:  # rules are foreign code: whatever they raise is their error
         place, line = _where(error, file)
         raise RulesError(
-            f"{place}:{line}: {type(error).__name__}: {getattr(error, 'msg', None) or error}",
+            f"{place}:{line}: {_kind(error)}: {getattr(error, 'msg', None) or error}",
             cause="the rules do not run"
             if not isinstance(error, _KeptOutError)
             else "rules are data about kernels",
@@ -72,6 +72,10 @@ def _load(package: str, file: Path) -> LoadedFamily:
     if not isinstance(family, Family):
         raise RulesError(f"{file}: FAMILY is missing", hint="assign a rules.Family to FAMILY")
     return LoadedFamily(family=family, folder=folder)
+
+
+def _kind(error: BaseException) -> str:
+    return "ImportError" if isinstance(error, ImportError) else type(error).__name__
 
 
 def _where(error: BaseException, file: Path) -> tuple[str, int]:

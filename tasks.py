@@ -1,0 +1,229 @@
+"""The front door: each task reads its flags, calls one function and prints. No logic lives here."""
+
+from __future__ import annotations
+
+import functools
+import json as json_
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from invoke import Collection, Context, Exit, task
+
+ROOT = Path(__file__).resolve().parent
+HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from aotforge.errors import AotforgeError  # noqa: E402
+
+
+def _door(body: Callable[..., None]) -> Callable[..., None]:
+    """Errors become a message on stderr (JSON on stdout with --json) and their kind's exit code."""
+
+    @functools.wraps(body)
+    def run(*args: Any, **flags: Any) -> None:
+        try:
+            body(*args, **flags)
+        except AotforgeError as error:
+            if flags.get("json"):
+                fields = {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
+                _print(json_.dumps({"error": fields}))
+            sys.stderr.write(f"error: {error}\n")
+            raise Exit(code=error.exit_code) from error
+        except KeyboardInterrupt:
+            sys.stderr.write("interrupted; what is finished is kept, the same command goes on from there\n")
+            raise Exit(code=130) from None
+
+    return run
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _cache(folder: str | None) -> Path:
+    return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+
+
+def _pack(path: str) -> Path:
+    return Path(path).absolute()
+
+
+_ARCH = "chip, e.g. gfx908; chips of one image pack are joined by commas"
+_PROFILE = "what to build: see manifests/profiles.yaml"
+_JSON = "print JSON for programs"
+
+
+@task(
+    help={
+        "arch": _ARCH,
+        "profile": _PROFILE,
+        "jobs": "worker processes at most (default: CPUs and free memory allow)",
+        "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
+        "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "json": _JSON,
+        "quiet": "no progress and no notes",
+    }
+)
+@_door
+def build(
+    c: Context,
+    arch: str,
+    profile: str | None = None,
+    jobs: int | None = None,
+    output: str | None = None,
+    cache: str | None = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Compile kernels, pack images, build the library, assemble tarballs."""
+    from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
+    from aotforge.ui import build_display  # noqa: PLC0415
+
+    request = BuildRequest(
+        root=ROOT,
+        arch=arch,
+        profile=profile,
+        output=Path(output).absolute() if output else None,
+        cache=_cache(cache),
+        jobs=jobs,
+        environment=dict(os.environ),
+    )
+    with build_display(quiet=quiet or json) as display:
+        report = build(request, on_stage=display.stage, on_event=display.event)
+    lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
+    for line in lines:
+        _print(line)
+
+
+@task(help={"arch": _ARCH, "profile": _PROFILE, "json": _JSON})
+@_door
+def plan(c: Context, arch: str, profile: str | None = None, json: bool = False) -> None:
+    """List every compile job, in canonical order, without compiling."""
+    from aotforge.plan import plan_project, plan_to_json  # noqa: PLC0415
+
+    made = plan_project(ROOT, archs=arch.split(","), profile=profile)
+    if json:
+        _print(plan_to_json(made))
+        return
+    for job in made.jobs:
+        _print(f"{job.key[:12]}  {job.label}")
+    _print(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
+
+
+@task(help={"name": "label or key of a compile job", "arch": _ARCH, "profile": _PROFILE, "json": _JSON})
+@_door
+def compile_job(c: Context, name: str, arch: str, profile: str | None = None, json: bool = False) -> None:
+    """Compile one job alone, past the cache, and show its resources or everything that goes wrong."""
+    from dataclasses import asdict  # noqa: PLC0415
+    from tempfile import TemporaryDirectory  # noqa: PLC0415
+
+    from aotforge.compile import compile_one, find_job  # noqa: PLC0415
+    from aotforge.manifests import load_architectures  # noqa: PLC0415
+    from aotforge.plan import plan_project  # noqa: PLC0415
+
+    job = find_job(plan_project(ROOT, archs=arch.split(","), profile=profile), name)
+    with TemporaryDirectory() as scratch:
+        image = compile_one(
+            job,
+            kernels_root=ROOT / "kernels",
+            architectures=load_architectures(ROOT / "manifests"),
+            scratch=Path(scratch),
+        )
+    fields = {"label": job.label, "key": job.key, "digest": image.digest, "bytes": len(image.hsaco)}
+    fields |= asdict(image.resources)
+    _print(json_.dumps(fields, indent=1) if json else "\n".join(f"{k:18} {v}" for k, v in fields.items()))
+
+
+@task(positional=["pack"], help={"pack": "a folder below aotriton.images", "json": _JSON})
+@_door
+def images_ls(c: Context, pack: str, json: bool = False) -> None:
+    """List the images of a pack and the calls that they serve."""
+    from aotforge.pack import list_images  # noqa: PLC0415
+    from aotforge.ui import image_fields, image_line  # noqa: PLC0415
+
+    images = list_images(_pack(pack))
+    if json:
+        _print(json_.dumps([image_fields(image) for image in images], indent=1))
+        return
+    for image in images:
+        _print(image_line(image))
+
+
+@task(
+    positional=["pack", "image"],
+    help={
+        "pack": "a folder below aotriton.images",
+        "image": "SHA-256 of the image, or its first digits (see images.ls)",
+        "output": "file to write; standard output if not given and not a terminal",
+    },
+)
+@_door
+def images_cat(c: Context, pack: str, image: str, output: str | None = None) -> None:
+    """Write one image (an HSACO code object), decoded and verified without touching the others."""
+    from aotforge.errors import OutputError  # noqa: PLC0415
+    from aotforge.files import write_atomic  # noqa: PLC0415
+    from aotforge.pack import cat_image  # noqa: PLC0415
+
+    data = cat_image(_pack(pack), image)
+    if output:
+        write_atomic(Path(output).absolute(), data)
+    elif sys.stdout.isatty():
+        raise OutputError("an image is binary and standard output is a terminal", hint="add --output FILE")
+    else:
+        sys.stdout.buffer.write(data)
+
+
+def _run(command: Sequence[str]) -> int:
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+@task(
+    help={
+        "slow": "also the sweeps that take minutes",
+        "only": "a folder or file below tests/, or a pytest node",
+        "jobs": "test processes (default 2)",
+    }
+)
+def test(c: Context, slow: bool = False, only: str = "tests", jobs: int = 2) -> None:
+    """Run the test suite."""
+    command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(jobs), "--dist", "worksteal"]
+    raise Exit(code=_run(command if slow else [*command, "-m", "not slow"]))
+
+
+@task
+def lint(c: Context) -> None:
+    """Formatting, lint and strict types."""
+    for tool in (["ruff", "format", "--check", "."], ["ruff", "check", "."], ["mypy"]):
+        code = _run([sys.executable, "-m", *tool])
+        if code:
+            raise Exit(code=code)
+
+
+@task(help={"name": "one benchmark, e.g. pack_size (default: all)"})
+def bench(c: Context, name: str | None = None) -> None:
+    """Measure speed and size as ratios against peers; see docs/benchmarks.md."""
+    found = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
+    if name and name not in found:
+        raise Exit(f"unknown benchmark {name}; known: {', '.join(found)}", code=10)
+    for stem in [name] if name else found:
+        code = _run([sys.executable, "-m", f"benchmarks.{stem}"])
+        if code:
+            raise Exit(code=code)
+
+
+namespace = Collection(build, plan, test, lint, bench)
+for _group, _name, _task in (
+    ("compile", "job", compile_job),
+    ("images", "ls", images_ls),
+    ("images", "cat", images_cat),
+):
+    if _group not in namespace.collections:
+        namespace.add_collection(Collection(_group))
+    namespace.collections[_group].add_task(_task, name=_name)

@@ -1,0 +1,112 @@
+"""The cache folder: locks, temporary files, errors."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aotforge.compile.cache import Cache
+from aotforge.compile.entry import EntryError, encode
+from aotforge.compile.locks import LockFile
+from aotforge.errors import CacheError
+from tests.unit.compile.test_entries import make_entry
+
+KEY = "ab" * 32
+
+
+def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
+    entry = make_entry()
+    with Cache(tmp_path / "c") as cache:
+        assert cache.load(KEY) is None
+        assert not (tmp_path / "c").exists()  # looking creates nothing
+        cache.store(KEY, encode(entry))
+        assert cache.load(KEY) == entry
+    with Cache(tmp_path / "c") as cache:
+        assert cache.load(KEY) == entry
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [KEY, "locks"]
+
+
+def test_a_directory_in_place_of_an_entry_is_damage(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        (tmp_path / "images-1" / "ab" / KEY).mkdir(parents=True)
+        with pytest.raises(EntryError):
+            cache.load(KEY)
+
+
+def test_keys_are_locked_against_other_caches_and_freed_on_close(tmp_path: Path) -> None:
+    with Cache(tmp_path) as one, Cache(tmp_path) as two:
+        assert one.acquire(KEY)
+        assert not two.acquire(KEY)
+        assert two.acquire("cd" * 32)
+        one.release(KEY)
+        assert two.acquire(KEY)
+        two.close()
+        assert one.acquire(KEY)
+
+
+def test_locks_end_with_their_process(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from aotforge.compile.locks import LockFile;"
+        "lock = LockFile(Path(sys.argv[1])); assert lock.acquire('x'); print('held', flush=True); sys.stdin.read()"
+    )
+    path = tmp_path / "locks"
+    lock = LockFile(path)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "held\n"
+    assert not lock.acquire("x")
+    assert lock.acquire("y")
+    process.kill()
+    process.wait()
+    assert lock.acquire("x", wait=True)
+    lock.close()
+    lock.close()
+
+
+def test_sessions_of_dead_builds_are_swept_and_living_ones_left(tmp_path: Path) -> None:
+    with Cache(tmp_path) as living:
+        kept = living.temporary()
+        (kept / "work").write_text("in progress")
+        dead = tmp_path / "images-1" / "tmp" / "dead"
+        dead.mkdir()
+        (dead / "entry").write_text("left over")
+        with Cache(tmp_path) as other:
+            assert other.temporary() != kept
+            assert not dead.exists()
+            assert (kept / "work").exists()
+    assert list((tmp_path / "images-1" / "tmp").iterdir()) == []
+
+
+def test_a_damaged_entry_is_replaced_whole(tmp_path: Path) -> None:
+    data = encode(make_entry())
+    with Cache(tmp_path) as cache:
+        cache.store(KEY, data[:50])
+        with pytest.raises(EntryError):
+            cache.load(KEY)
+        cache.store(KEY, data)
+        assert cache.load(KEY) is not None
+
+
+def test_folders_that_cannot_be_used_are_cache_errors(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    with Cache(file / "below") as cache:
+        with pytest.raises(CacheError, match="Not a directory") as caught:
+            cache.store(KEY, b"")
+        assert caught.value.exit_code == 21
+        with pytest.raises(CacheError):
+            cache.load(KEY)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_a_cache_error(tmp_path: Path) -> None:
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    with Cache(tmp_path / "c") as cache, pytest.raises(CacheError, match="Permission denied"):
+        cache.acquire(KEY)

@@ -1,0 +1,138 @@
+"""Occupancy, limits and layouts from figures, without a compiler."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotforge.compile.codeobject import CodeObjectError
+from aotforge.compile.entry import Figures
+from aotforge.compile.layout import check_code_object, check_no_paths, expected_arguments
+from aotforge.compile.resources import occupancy, register_waves, resources, spills, violations
+from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
+
+GFX908 = architectures().architectures["gfx908"]
+
+
+def figures(**given: int) -> Figures:
+    zeros = dict.fromkeys(Figures.__dataclass_fields__, 0)
+    return Figures(**{**zeros, "wavefront": 64, "num_warps": 4, "vgpr": 4, "sgpr": 16, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "waves"),
+    [
+        # thresholds of LLVM's occupancy for gfx908: VGPRs in fours out of 256, SGPRs in sixteens out of 800
+        ({"vgpr": 24}, 10),
+        ({"vgpr": 25}, 9),
+        ({"vgpr": 64}, 4),
+        ({"vgpr": 65}, 3),
+        ({"vgpr": 128}, 2),
+        ({"vgpr": 129}, 1),
+        ({"vgpr": 256}, 1),
+        ({"vgpr": 8, "agpr": 128}, 2),
+        ({"vgpr": 128, "agpr": 128}, 2),
+        ({"sgpr": 80}, 10),
+        ({"sgpr": 81}, 8),
+        ({"sgpr": 102}, 7),
+    ],
+)
+def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
+    assert register_waves(figures(**given), GFX908) == waves
+
+
+@pytest.mark.parametrize(
+    ("given", "waves"),
+    [
+        ({}, 10),
+        ({"dynamic_lds_bytes": 65536}, 1),
+        ({"dynamic_lds_bytes": 32768}, 2),
+        ({"dynamic_lds_bytes": 32769}, 1),
+        ({"static_lds_bytes": 16384, "dynamic_lds_bytes": 16384}, 2),
+        ({"dynamic_lds_bytes": 65537}, 0),
+        ({"num_warps": 8, "dynamic_lds_bytes": 65536}, 2),
+        ({"num_warps": 8, "vgpr": 48}, 4),  # five waves fit, but workgroups of eight come whole
+        ({"num_warps": 1, "dynamic_lds_bytes": 65536}, 1),
+        ({"num_warps": 2, "vgpr": 24}, 8),  # sixteen workgroups of two waves
+        ({"num_warps": 1, "vgpr": 24}, 10),
+    ],
+)
+def test_occupancy_counts_whole_workgroups(given: dict[str, int], waves: int) -> None:
+    assert occupancy(figures(**given), GFX908) == waves
+
+
+@given(
+    st.integers(1, 256),
+    st.integers(0, 256),
+    st.integers(16, 102),
+    st.sampled_from([1, 2, 4, 8, 16]),
+    st.integers(0, 65536),
+)
+def test_occupancy_stays_in_bounds_and_falls_with_use(
+    vgpr: int, agpr: int, sgpr: int, warps: int, lds: int
+) -> None:
+    def waves(more: int) -> int:
+        return occupancy(
+            figures(vgpr=min(256, vgpr + more), agpr=agpr, sgpr=sgpr, num_warps=warps, dynamic_lds_bytes=lds),
+            GFX908,
+        )
+
+    assert 0 <= waves(0) <= GFX908.max_waves_per_simd
+    assert waves(8) <= waves(0)
+
+
+def test_spills_to_memory_break_limits_and_those_to_lanes_are_only_told() -> None:
+    job = plan_of(TINY, compiler=FAKE_TOOLCHAIN).jobs[0]
+    lanes = resources(figures(sgpr_spills=3), GFX908)
+    memory = resources(figures(vgpr_spills=2, scratch_bytes=12), GFX908)
+    wide = resources(figures(dynamic_lds_bytes=65537), GFX908)
+    assert violations(job, lanes) == ()
+    assert spills(lanes) == "spills 0 VGPRs and 3 SGPRs, to VGPR lanes"
+    assert violations(job, memory) == ("spills 2 VGPRs and 0 SGPRs, 12 bytes of scratch per lane",)
+    assert violations(job, wide) == ("65537 bytes of LDS, gfx908 has 65536 per workgroup",)
+    assert spills(wide) == ""
+
+
+def _kernel(**changes: object) -> dict[str, object]:
+    arguments = [(0, 8, "global_buffer"), (8, 8, "global_buffer"), (16, 4, "by_value"), (20, 4, "by_value")]
+    arguments += [(24, 8, "global_buffer"), (32, 8, "global_buffer")]
+    args = [{".offset": o, ".size": s, ".value_kind": k} for o, s, k in arguments]
+    return {".args": args, ".wavefront_size": 64, ".max_flat_workgroup_size": 256, **changes}
+
+
+_NOTES: dict[str, object] = {"num_warps": 4, "shared": 0, "global_scratch_size": 0, "profile_scratch_size": 0}
+_EXTRA = {".offset": 40, ".size": 4, ".value_kind": "hidden_block_count_x"}
+
+
+def test_a_code_object_must_fit_its_job() -> None:
+    job = plan_of(TINY, compiler=FAKE_TOOLCHAIN).jobs[0]
+    good = _kernel()
+    args = good[".args"]
+    assert isinstance(args, list)
+    assert [(a.offset, a.size) for a in expected_arguments(job)] == [(a[".offset"], a[".size"]) for a in args]
+    check_code_object(job, good, _NOTES)
+    check_code_object(job, _kernel(**{".args": [*args, _EXTRA]}), _NOTES)
+    for kernel, notes, reason in [
+        (_kernel(**{".args": args[:-1]}), _NOTES, "kernarg 5 is missing"),
+        (
+            _kernel(**{".args": [*args, {**_EXTRA, ".value_kind": "hidden_hostcall_buffer"}]}),
+            _NOTES,
+            "hidden_hostcall",
+        ),
+        (_kernel(**{".args": [*args, {**_EXTRA, ".value_kind": "by_value"}]}), _NOTES, "kernarg 6"),
+        (_kernel(**{".args": [{**args[0], ".size": 4}, *args[1:]]}), _NOTES, "kernarg 0 is 4 bytes"),
+        (_kernel(**{".wavefront_size": 32}), _NOTES, "wavefront of 32"),
+        (_kernel(**{".max_flat_workgroup_size": 512}), _NOTES, "256 are launched"),
+        (_kernel(**{".uses_dynamic_stack": True}), _NOTES, "dynamic stack"),
+        (good, {**_NOTES, "global_scratch_size": 64}, "global_scratch_size 64"),
+        (good, {**_NOTES, "profile_scratch_size": 64}, "profile_scratch_size 64"),
+    ]:
+        with pytest.raises(CodeObjectError, match=reason):
+            check_code_object(job, kernel, notes)
+
+
+def test_host_paths_are_found() -> None:
+    check_no_paths(b"abc", ("/home/someone", "/"))
+    with pytest.raises(CodeObjectError, match="/home/someone"):
+        check_no_paths(b"x/home/someone/k.py", ("/home/someone",))

@@ -1,0 +1,240 @@
+"""Plans of the tiny family and of families that contradict themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import ManifestError, RulesError, ToolchainError, UnknownNameError, UnsupportedError
+from aotforge.manifests import load_profiles
+from aotforge.plan import Plan, load_families, plan_from_json, plan_project, plan_to_json
+from aotforge.plan.build import check_profiles, select_archs, select_profile
+from aotforge.plan.toolchain import pinned_triton, read_toolchain
+from tests.support.families import (
+    FAKE_TOOLCHAIN,
+    PROJECT,
+    TINY,
+    architectures,
+    copy_tiny,
+    plan_of,
+    profiles,
+    write_family,
+    write_many,
+)
+
+
+def _plan(root: Path = TINY, profile: str = "full") -> Plan:
+    return plan_of(root, profile=profile, compiler=FAKE_TOOLCHAIN)
+
+
+def test_settings_expand_in_order_and_end_with_one_without_hints() -> None:
+    plan = _plan()
+    assert [job.label for job in plan.jobs] == [
+        f"tiny.axpy:gfx908:dtype={dtype}:{setting}"
+        for dtype in ("fp32", "fp16", "bf16")
+        for setting in ("0", "1", "1u")
+    ]
+    (kernel,) = plan.kernels
+    assert [functional.key for functional in kernel.functionals] == [(0,), (1,), (2,)]
+    assert [(p.name, p.type, p.value) for p in kernel.parameters] == [
+        ("x", "ptr", "X"),
+        ("y", "ptr", "Y"),
+        ("n", "i32", "n"),
+        ("a", "f32", "a"),
+    ]
+    first, second, last = kernel.functionals[0].choices
+    assert [(p.kind, p.value, p.low) for p in first.predicates] == [
+        ("range", "n", 4096),
+        ("multiple", "X", 16),
+        ("multiple", "Y", 16),
+    ]
+    assert first.predicates[0].high == 2**63 - 1
+    assert [p.kind for p in second.predicates] == ["multiple", "multiple"]
+    assert last.predicates == ()
+    assert [choice.grid[0][0].divisor for choice in (first, second, last)] == [512, 64, 64]
+    hinted, _, plain = plan.jobs[:3]
+    assert hinted.hints == (("x", 16), ("y", 16))
+    assert plain.hints == ()
+    assert hinted.signature == (
+        ("x", "*fp32"),
+        ("y", "*fp32"),
+        ("n", "i32"),
+        ("a", "fp32"),
+        ("BLOCK", "constexpr"),
+    )
+
+
+def test_profiles_keep_what_they_name_and_leave_other_kernels_alone() -> None:
+    assert {job.label.split(":")[2] for job in _plan(profile="core").jobs} == {"dtype=fp16", "dtype=bf16"}
+    assert len(_plan(profile="quick").jobs) == 9
+    assert _plan(profile="core").complete
+    assert not _plan(profile="quick").complete
+
+
+def test_json_round_trips_and_is_canonical(tmp_path: Path) -> None:
+    plan = _plan()
+    text = plan_to_json(plan)
+    assert plan_from_json(text) == plan
+    assert plan_to_json(plan_from_json(text)) == text
+    assert plan_to_json(_plan(copy_tiny(tmp_path / "elsewhere"))) == text
+    assert json.loads(text)["jobs"][0]["key"] == plan.jobs[0].key
+
+
+def test_the_plan_does_not_depend_on_the_hash_seed_nor_import_triton() -> None:
+    code = (
+        "import sys; from tests.support.families import *; from aotforge.plan import plan_to_json;"
+        "sys.stdout.write(plan_to_json(plan_of(TINY, compiler=FAKE_TOOLCHAIN)));"
+        "assert not {'triton', 'rich', 'numpy', 'zstandard'} & set(sys.modules)"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(PROJECT), "LC_ALL": "C"},
+            capture_output=True,
+            check=True,
+            cwd=PROJECT,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert outputs == {plan_to_json(_plan()).encode()}
+
+
+def test_keys_change_with_everything_that_can_change_bytes_and_with_nothing_else(tmp_path: Path) -> None:
+    root = write_many(tmp_path / "k", 3)
+    before = {job.label: job.key for job in _plan(root).jobs}
+
+    def changed() -> set[str]:
+        return {job.label for job in _plan(root).jobs if before.get(job.label) != job.key}
+
+    assert changed() == set()
+    text = (root / "f01" / "f01.py").read_text()
+    (root / "f01" / "f01.py").write_text("# a comment\n" + text.replace("+ 2", "+  2") + "# why\n")
+    assert changed() == set()
+    (root / "f01" / "f01.py").write_text(text.replace("+ 2", "+ 3"))
+    assert changed() == {"f01.f01:gfx908:0"}
+    write_family(
+        root, "f02", "\n@triton.jit\ndef kernel(x, n, BLOCK: tl.constexpr):\n    tl.store(x, n)\n", align=16
+    )
+    assert {"f02.f02:gfx908:0", "f02.f02:gfx908:0u", "f01.f01:gfx908:0"} == changed()
+    other = replace(FAKE_TOOLCHAIN, environment=(("A", "2"),))
+    assert not {j.key for j in plan_of(root, compiler=other).jobs} & {j.key for j in _plan(root).jobs}
+
+
+def test_settings_and_source_digests_are_told_apart(tmp_path: Path) -> None:
+    root = write_many(tmp_path / "k", 1)
+    first = _plan(root)
+    path = root / "f00" / "f00.py"
+    path.write_text(path.read_text().replace("+ 1", "+ 2"))
+    second = _plan(root)
+    assert second.source_digest != first.source_digest
+    assert second.settings_digest == first.settings_digest
+    write_family(root, "f00", path.read_text().partition("\n\n")[2], blocks=(128,))
+    third = _plan(root)
+    assert third.source_digest == second.source_digest
+    assert third.settings_digest != second.settings_digest
+
+
+def test_unknown_names_come_with_the_nearest_ones() -> None:
+    with pytest.raises(UnknownNameError, match=r"unknown chip gfx980[\s\S]*gfx908"):
+        select_archs(architectures(), ["gfx980"])
+    with pytest.raises(UnknownNameError, match=r"unknown profile cor[\s\S]*core"):
+        select_profile(profiles(), "cor")
+    with pytest.raises(UnsupportedError):
+        select_archs(architectures(), [])
+
+
+_EDITS = [
+    ('operator="axpy"', 'operator="axpi"', "operator axpi[\\s\\S]*axpy"),
+    ('value="X"', 'value="Z"', "no value Z"),
+    ('name="x", type', 'name="xx", type', "no parameter xx[\\s\\S]*perhaps you meant x"),
+    ('type="*{dtype}", value="X"', 'type="*{dtpe}", value="X"', "type '\\*\\{dtpe\\}'"),
+    ('type="*{dtype}", value="X"', 'type="*fp17", value="X"', "type '\\*fp17'[\\s\\S]*fp16"),
+    ('type="i32", value="n"', 'type="i16", value="n"', "type 'i16'"),
+    ('type="i32", value="n"', 'type="i32", value="X"', "argument n is i32, its operator value is ptr"),
+    ('type="fp32", value="a"', 'type="i32", value="a"', "argument a is i32"),
+    ('Argument(name="a", type="fp32", value="a"),', "", "without an argument: a"),
+    ('key="dtype"', 'key="X"', "not an integer value"),
+    ('"bf16": 2', '"bf16": 1', "number of choice dtype 1 is there twice"),
+    ('{"BLOCK": 64}', '{"BLOK": 64}', "constant BLOK[\\s\\S]*BLOCK"),
+    ('{"BLOCK": 64}', "{}", "constexpr BLOCK of axpy has no value"),
+    ('{"BLOCK": 64}', '{"BLOCK": 0.5}', "constant BLOCK is 0.5"),
+    ("num_warps=4", "num_warps=3", "num_warps 3"),
+    ("num_warps=4", "num_warps=32", "num_warps 32"),
+    ('Between(value="n"', 'Between(value="X"', "when X in"),
+    ('divisor="BLOCK"', 'divisor="BLOK"', "grid divisor BLOK"),
+    ('source="kernels.py"', 'source="kernel.py"', "kernel.py: cannot be read"),
+    ('function="axpy"', 'function="axpi"', "no function axpi[\\s\\S]*axpy"),
+    ('name="tiny"', 'name="ti/ny"', "name 'ti/ny'"),
+    ("operators=(AXPY,)", "operators=(AXPY, AXPY)", "operator axpy is there twice"),
+    ("            grid=", "            step=1,\n            grid=", "steps \\[1\\]"),
+    ("divisible_by=16", "divisible_by=-16", "divisible_by -16"),
+    ("FAMILY = Family", "FAMLY = Family", "FAMILY is missing"),
+    ("DTYPES = {", "DTYPES = {,", "rules.py:17: SyntaxError"),
+    ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:17: ZeroDivisionError"),
+    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:17: ImportError: rules must not import triton"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), _EDITS, ids=[new or old for old, new, _ in _EDITS])
+def test_rules_that_contradict_themselves_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    root = copy_tiny(tmp_path / "k")
+    rules = root / "tiny" / "rules.py"
+    text = rules.read_text()
+    assert old in text
+    rules.write_text(text.replace(old, new, 1))
+    with pytest.raises(RulesError, match=message) as caught:
+        _plan(root)
+    assert str(root) in str(caught.value)
+
+
+def test_a_root_without_families_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match="no kernel family"):
+        load_families(tmp_path)
+
+
+def test_misspelt_profile_entries_name_file_and_line(tmp_path: Path) -> None:
+    families = load_families(TINY)
+    path = tmp_path / "profiles.yaml"
+    text = "schema: 1\ndefault: a\nprofiles:\n  a:\n    description: ''\n    complete: true\n    keep:\n      {}\n"
+    path.write_text(text.format("dtyp: [fp16]"))
+    with pytest.raises(
+        ManifestError, match=r"profiles\.yaml:8: profiles\.a\.keep\.dtyp: unknown choice[\s\S]*dtype"
+    ):
+        check_profiles(load_profiles(tmp_path), families, path)
+    path.write_text(text.format("dtype: [fp61]"))
+    with pytest.raises(ManifestError, match=r"profiles\.yaml:8: .*no kernel offers 'fp61'"):
+        check_profiles(load_profiles(tmp_path), families, path)
+    path.write_text(text.format("quite_different: [1]"))
+    check_profiles(load_profiles(tmp_path), families, path)
+
+
+def test_the_toolchain_is_checked_against_the_pin(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"Triton .* is installed, 0\.0\.1 is needed"):
+        read_toolchain("0.0.1")
+    (tmp_path / "r.in").write_text("numpy\n")
+    with pytest.raises(ManifestError, match="no pin"):
+        pinned_triton(tmp_path / "r.in")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", pinned_triton(PROJECT / "requirements" / "build.in"))
+
+
+def test_the_projects_own_plan_is_sound() -> None:
+    plan = plan_project(PROJECT, archs=["gfx908"])
+    keys = [job.key for job in plan.jobs]
+    assert len(keys) == len(set(keys))
+    labels = [job.label for job in plan.jobs]
+    assert len(labels) == len(set(labels))
+    used = {choice.job for kernel in plan.kernels for f in kernel.functionals for choice in f.choices}
+    assert used == set(keys)
+    for kernel in plan.kernels:
+        order = [(f.arch, f.key) for f in kernel.functionals]
+        assert order == sorted(order)
+        assert len(order) == len(set(order))
+    full = {job.key for job in plan_project(PROJECT, archs=["gfx908"], profile="full").jobs}
+    assert set(keys) <= full
+    assert {job.key for job in plan_project(PROJECT, archs=["gfx908"], profile="quick").jobs} < full
