@@ -11,7 +11,7 @@ from aotforge.plan.values import GridTerm, Predicate
 
 _SHORT = 12
 _LOW, _HIGH = -(2**63), 2**63 - 1
-_HEADINGS = ("IMAGE", "KERNEL", "ARCH", "CALL", "TRY", "WHEN", "GRID", "THREADS", "LDS", "BYTES", "STORED")
+_HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "LDS", "BYTES", "STORED", "CALL", "GRID", "WHEN")
 _RIGHT = frozenset({"TRY", "THREADS", "LDS", "BYTES", "STORED"})
 
 
@@ -40,8 +40,12 @@ def listing_text(rows: Sequence[PackedImage]) -> str:
 
 
 def when_text(predicates: Sequence[Predicate]) -> str:
-    """The conditions under which an image is chosen, e.g. `Q % 16 = 0, seqlen_q <= 16`; `always` without any."""
-    return ", ".join(_condition(predicate) for predicate in predicates) or "always"
+    """The conditions under which an image is chosen, e.g. `(Q, K) % 16 = 0, seqlen_q <= 16`; `always` without any."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for predicate in predicates:
+        alike.setdefault((predicate.kind, predicate.low, predicate.high), []).append(predicate.value)
+    texts = (_condition(values, *condition) for condition, values in alike.items())
+    return ", ".join(texts) or "always"
 
 
 def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
@@ -54,22 +58,21 @@ def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
 
 def _cells(row: PackedImage) -> tuple[str, ...]:
     call = ", ".join(f"{name} = {number}" for name, number in row.key)
-    figures = (row.threads, row.dynamic_lds_bytes, row.size, row.stored)
+    figures = (row.tried, row.threads, row.dynamic_lds_bytes, row.size, row.stored)
     return (
         row.digest[:_SHORT],
         row.kernel,
         row.arch,
-        call,
-        str(row.tried),
-        when_text(row.predicates),
-        grid_text(row.grid),
         *(str(figure) for figure in figures),
+        call,
+        grid_text(row.grid),
+        when_text(row.predicates),
     )
 
 
-def _condition(predicate: Predicate) -> str:
-    value, low, high = predicate.value, predicate.low, predicate.high
-    if predicate.kind == "multiple":
+def _condition(values: Sequence[str], kind: str, low: int, high: int) -> str:
+    value = values[0] if len(values) == 1 else f"({', '.join(values)})"
+    if kind == "multiple":
         return f"{value} % {low} = 0"
     if low == high:
         return f"{value} = {low}"

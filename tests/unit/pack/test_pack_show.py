@@ -17,7 +17,7 @@ ROWS = listing(open_files(write_pack(PLAN, IMAGES, release="0.0-r1")))
 def test_table_has_a_line_per_call_and_a_sum() -> None:
     lines = listing_text(ROWS).splitlines()
     assert len(lines) == len(ROWS) + 2
-    assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH CALL TRY WHEN GRID THREADS LDS BYTES STORED"
+    assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH TRY THREADS LDS BYTES STORED CALL GRID WHEN"
     size = sum(len(image.hsaco) for image in IMAGES)
     assert lines[-1].startswith(f"{len(IMAGES)} images, {size:,} bytes, ")
     (line,) = [
@@ -55,3 +55,10 @@ def test_grids_drop_axes_of_one() -> None:
     assert grid_text(((), (), ())) == "1"
     assert grid_text(((term,), (), ())) == "n"
     assert grid_text(((), (term,))) == "1 x n"
+
+
+def test_values_under_one_condition_are_named_together() -> None:
+    alike = [Predicate(value=value, kind="multiple", low=16) for value in ("Q", "K")]
+    other = Predicate(value="n", kind="multiple", low=8)
+    assert when_text([*alike, other]) == "(Q, K) % 16 = 0, n % 8 = 0"
+    assert when_text(()) == "always"
