@@ -38,7 +38,9 @@ def main() -> None:
     )
     parser.add_argument("--arch", default="gfx908")
     parser.add_argument("--profile", default="core")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".aotforge" / "cache")
+    parser.add_argument(
+        "--cache", type=Path, default=os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache"
+    )
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--line-info", type=Path, help=argparse.SUPPRESS)  # the worker's mode
     options = parser.parse_args()
