@@ -57,8 +57,8 @@ class Made:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("release")
-    runtime = runtime_and_double(folder / "runtime")
-    plan, images = small_attention(folder / "cache")
+    runtime = runtime_and_double(folder / "double")
+    plan, images = small_attention()
     pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.pack_compressor())
     verify_pack(open_files(pack), plan, images)
     release = assemble_release(
