@@ -1,8 +1,9 @@
-"""Attention backward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 2), without atomics and so deterministic.
+"""Attention backward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 2), without atomics and so
+deterministic.
 
-One kernel owns blocks of keys and makes dK and dV, the other owns blocks of queries and makes dQ; both rebuild the
-probabilities from the log-sum-exp. P = exp(S - L), dV = P^T dO, dP = dO V^T, dS = P (dP - D), dQ = dS K, dK = dS^T Q,
-each with S = Q K^T sm_scale and D = rowsum(O dO).
+One kernel owns blocks of keys and makes dK and dV, the other owns blocks of queries and makes dQ; both
+rebuild the probabilities from the log-sum-exp. P = exp(S - L), dV = P^T dO, dP = dO V^T, dS = P (dP - D), dQ
+= dS K, dK = dS^T Q, each with S = Q K^T sm_scale and D = rowsum(O dO).
 """
 
 import triton
@@ -66,7 +67,8 @@ def _add_queries(
 ):
     """What the queries start .. start+BLOCK_M-1 add to dK (not yet scaled) and dV.
 
-    Tiles are transposed, (keys, queries). Keys beyond the sequence need no mask: they reach rows that are not stored.
+    Tiles are transposed, (keys, queries). Keys beyond the sequence need no mask: they reach rows that are not
+    stored.
     """
     q = load_tile(Q, stride_qm, start, seqlen_q, BLOCK_M, HEAD_DIM, MASKED)
     do = load_tile(DO, stride_dom, start, seqlen_q, BLOCK_M, HEAD_DIM, MASKED)
@@ -124,7 +126,9 @@ def bwd_dk_dv(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks, key heads, batch)."""
+    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks,
+    key heads, batch).
+    """
     start_k = tl.program_id(0) * BLOCK_N
     head_k = tl.program_id(1)
     batch = tl.program_id(2)
@@ -140,7 +144,8 @@ def bwd_dk_dv(
     keys = start_k + tl.arange(0, BLOCK_N)
     k = load_tile(K, stride_kn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
     v = load_tile(V, stride_vn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
-    # blocks of queries: none before `first` sees these keys, all of [first_whole, end_whole) see every one of them
+    # blocks of queries: none before `first` sees these keys, all of [first_whole, end_whole) see every one of
+    # them
     first = 0
     first_whole = 0
     end = tl.cdiv(seqlen_q, BLOCK_M)

@@ -1,4 +1,6 @@
-"""Attention forward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 1): one program per block of queries."""
+"""Attention forward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 1): one program per block of
+queries.
+"""
 
 import triton
 import triton.language as tl
@@ -78,7 +80,9 @@ def attn_fwd(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks, heads, batch)."""
+    """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks,
+    heads, batch).
+    """
     block = tl.program_id(0)
     if CAUSAL:
         # late queries see the most keys: start them first, so that the last wave of programs is short
