@@ -37,12 +37,12 @@ class Memory:
             first = addresses[outside][0]
             near = int(np.argmin(np.abs(self._starts.astype(np.int64) - np.int64(first))))
             size_near = int(self._ends[near]) - int(self._starts[near])
-            size_near = int(self._ends[near]) - int(self._starts[near])
+            offset = int(first) - int(self._starts[near])
             raise AccessError(
                 f"the kernel tried to {access} {size} bytes outside its buffers, "
                 f"{int(outside.sum())} of {addresses.size} lanes",
-                cause=f"the first address is {int(first) - int(self._starts[near]):+d} bytes from the start of "
-                f"{self._names[near]}, which has {size_near} bytes",
+                cause=f"the first address is {offset:+d} bytes from the start of {self._names[near]}, "
+                f"which has {size_near} bytes",
                 hint="look for a missing mask, or a stride that does not belong to this tensor",
             )
 
