@@ -14,21 +14,11 @@ from .common import LOG2E, bounded, key_range, keys_seen, load_row, load_tile, s
 
 @triton.jit
 def bwd_preprocess(
-    Out,
-    DO,
-    D,
-    stride_oz,
-    stride_oh,
-    stride_om,
-    stride_doz,
-    stride_doh,
-    stride_dom,
-    stride_dz,
-    num_head_q,
-    seqlen_q,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-):
+    Out, DO, D,
+    stride_oz, stride_oh, stride_om, stride_doz, stride_doh, stride_dom, stride_dz,
+    num_head_q, seqlen_q,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
+):  # fmt: skip
     """D = rowsum(Out * DO) in float32; grid (query blocks, heads, batch)."""
     start_q = tl.program_id(0) * BLOCK_M
     head = tl.program_id(1)
@@ -44,27 +34,12 @@ def bwd_preprocess(
 
 @triton.jit
 def _add_queries(
-    dk,
-    dv,
-    k,
-    v,
-    Q,
-    DO,
-    L,
-    D,
-    stride_qm,
-    stride_dom,
-    start,
-    keys,
-    seqlen_q,
-    seqlen_k,
-    window_right,
-    scale,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-):
+    dk, dv, k, v,
+    Q, DO, L, D,
+    stride_qm, stride_dom,
+    start, keys, seqlen_q, seqlen_k, window_right, scale,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
+):  # fmt: skip
     """What the queries start .. start+BLOCK_M-1 add to dK (not yet scaled) and dV.
 
     Tiles are transposed, (keys, queries). Keys beyond the sequence need no mask: they reach rows that are not
@@ -87,45 +62,13 @@ def _add_queries(
 
 @triton.jit
 def bwd_dk_dv(
-    Q,
-    K,
-    V,
-    DO,
-    DK,
-    DV,
-    L,
-    D,
-    stride_qz,
-    stride_qh,
-    stride_qm,
-    stride_kz,
-    stride_kh,
-    stride_kn,
-    stride_vz,
-    stride_vh,
-    stride_vn,
-    stride_doz,
-    stride_doh,
-    stride_dom,
-    stride_dkz,
-    stride_dkh,
-    stride_dkn,
-    stride_dvz,
-    stride_dvh,
-    stride_dvn,
-    stride_lz,
-    stride_dz,
-    num_head_q,
-    group,
-    seqlen_q,
-    seqlen_k,
-    sm_scale,
-    window_right,
-    HEAD_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    Q, K, V, DO, DK, DV, L, D,
+    stride_qz, stride_qh, stride_qm, stride_kz, stride_kh, stride_kn, stride_vz, stride_vh, stride_vn,
+    stride_doz, stride_doh, stride_dom, stride_dkz, stride_dkh, stride_dkn,
+    stride_dvz, stride_dvh, stride_dvn, stride_lz, stride_dz,
+    num_head_q, group, seqlen_q, seqlen_k, sm_scale, window_right,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks,
     key heads, batch).
     """
@@ -186,24 +129,12 @@ def bwd_dk_dv(
 
 @triton.jit
 def _add_keys(
-    dq,
-    q,
-    do,
-    lse,
-    delta,
-    K,
-    V,
-    stride_kn,
-    stride_vn,
-    begin,
-    end,
-    limits,
-    seqlen_k,
-    scale,
-    MASKED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    dq, q, do, lse, delta,
+    K, V,
+    stride_kn, stride_vn,
+    begin, end, limits, seqlen_k, scale,
+    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """What the keys begin .. end-1 add to dQ (not yet scaled); `lse` to base 2."""
     for start in range(begin, end, BLOCK_N):
         k = load_tile(K, stride_kn, start, seqlen_k, BLOCK_N, HEAD_DIM, MASKED)
@@ -219,41 +150,12 @@ def _add_keys(
 
 @triton.jit
 def bwd_dq(
-    Q,
-    K,
-    V,
-    DO,
-    DQ,
-    L,
-    D,
-    stride_qz,
-    stride_qh,
-    stride_qm,
-    stride_kz,
-    stride_kh,
-    stride_kn,
-    stride_vz,
-    stride_vh,
-    stride_vn,
-    stride_doz,
-    stride_doh,
-    stride_dom,
-    stride_dqz,
-    stride_dqh,
-    stride_dqm,
-    stride_lz,
-    stride_dz,
-    num_head_q,
-    group,
-    seqlen_q,
-    seqlen_k,
-    sm_scale,
-    window_right,
-    HEAD_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    Q, K, V, DO, DQ, L, D,
+    stride_qz, stride_qh, stride_qm, stride_kz, stride_kh, stride_kn, stride_vz, stride_vh, stride_vn,
+    stride_doz, stride_doh, stride_dom, stride_dqz, stride_dqh, stride_dqm, stride_lz, stride_dz,
+    num_head_q, group, seqlen_q, seqlen_k, sm_scale, window_right,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """dQ of one block of queries; grid (query blocks, heads, batch)."""
     block = tl.program_id(0)
     if CAUSAL:
