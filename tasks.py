@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from invoke import Collection, Context, Exit, task
+from invoke.collection import Collection
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
 
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
