@@ -144,15 +144,10 @@ def compile_job(c: Context, name: str, arch: str, profile: str | None = None, js
 @_door
 def images_ls(c: Context, pack: str, json: bool = False) -> None:
     """List the images of a pack and the calls that they serve."""
-    from aotforge.pack import list_images  # noqa: PLC0415
-    from aotforge.ui import image_fields, image_line  # noqa: PLC0415
+    from aotforge.pack import list_images, listing_json, listing_text  # noqa: PLC0415
 
     images = list_images(_pack(pack))
-    if json:
-        _print(json_.dumps([image_fields(image) for image in images], indent=1))
-        return
-    for image in images:
-        _print(image_line(image))
+    _print((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
 @task(

@@ -52,14 +52,24 @@ def build_runtime(
             return found
         with staged_folder(folder) as staged:
             work = staged / "work"
-            zstd = unpack_zstd(manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download)
+            zstd = unpack_zstd(
+                manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
+            )
             settings = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTRITON_GIT_SHA1": sources[:40]}
             configure_and_build(
-                root / "runtime", work / "objects", tools, settings, jobs=jobs, environment=env, install=staged / "prefix"
+                root / "runtime",
+                work / "objects",
+                tools,
+                settings,
+                jobs=jobs,
+                environment=env,
+                install=staged / "prefix",
             )
             check_library(staged / "prefix" / "lib" / manifest.soname, manifest.soname)
             shutil.rmtree(work)
-            (staged / _STAMP).write_text(json.dumps(_digests(staged / "prefix"), indent=1, sort_keys=True) + "\n")
+            (staged / _STAMP).write_text(
+                json.dumps(_digests(staged / "prefix"), indent=1, sort_keys=True) + "\n"
+            )
         done = _finished(folder, manifest, tools.compiler, sources, inputs, fresh=True)
     if done is None:
         raise CacheError(f"{folder} changed while it was written", hint="build again")
@@ -71,7 +81,11 @@ def source_digest(folder: Path) -> str:
     total = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)
-        if name.parts[0] in _NOT_SHIPPED or not path.is_file() or any(part.startswith(".") for part in name.parts):
+        if (
+            name.parts[0] in _NOT_SHIPPED
+            or not path.is_file()
+            or any(part.startswith(".") for part in name.parts)
+        ):
             continue
         content = path.read_bytes()
         total.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
@@ -91,7 +105,16 @@ def configure_and_build(
     """cmake, ninja and, with `install`, cmake --install. Raises RuntimeBuildError with the end of the failed step's output."""
     env = {name: environment[name] for name in _KEPT_VARIABLES if name in environment} | {"LC_ALL": "C"}
     cmake = str(tools.cmake)
-    configure = [cmake, "-S", str(source), "-B", str(objects), "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools.ninja}"]
+    configure = [
+        cmake,
+        "-S",
+        str(source),
+        "-B",
+        str(objects),
+        "-G",
+        "Ninja",
+        f"-DCMAKE_MAKE_PROGRAM={tools.ninja}",
+    ]
     configure += [f"-DCMAKE_C_COMPILER={tools.cc}", f"-DCMAKE_CXX_COMPILER={tools.cxx}"]
     configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
     steps = [configure, [cmake, "--build", str(objects), *(["--parallel", str(jobs)] if jobs else [])]]
@@ -104,7 +127,12 @@ def configure_and_build(
 def _run(command: list[str], environment: Mapping[str, str]) -> None:
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, env=dict(environment), timeout=_BUILD_SECONDS, check=False
+            command,
+            capture_output=True,
+            text=True,
+            env=dict(environment),
+            timeout=_BUILD_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeBuildError(f"{command[0]} ran for more than {_BUILD_SECONDS} s") from error
@@ -125,7 +153,9 @@ def _inputs(manifest: RuntimeManifest, sources: str, compiler: str) -> str:
 
 def _digests(prefix: Path) -> dict[str, str]:
     files = sorted(path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink())
-    return {path.relative_to(prefix).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(prefix).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
 
 
 def _finished(
@@ -158,7 +188,9 @@ def _cache_lock(folder: Path) -> Iterator[None]:
     """Builds of the same inputs wait for one another; the kernel frees the lock of a killed one."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder.parent / f".{folder.name}.build.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(
+            folder.parent / f".{folder.name}.build.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
     except OSError as error:
         raise CacheError(
             f"{folder.parent} cannot be used: {error.strerror}", hint="choose another cache folder"

@@ -74,5 +74,7 @@ def _versions(elf: Any) -> list[str]:  # noqa: ANN401
     found = ["2.0"]
     if isinstance(section, GNUVerNeedSection):
         for _, entries in section.iter_versions():
-            found += [entry.name.removeprefix("GLIBC_") for entry in entries if entry.name.startswith("GLIBC_2")]
+            found += [
+                entry.name.removeprefix("GLIBC_") for entry in entries if entry.name.startswith("GLIBC_2")
+            ]
     return found

@@ -66,6 +66,8 @@ def _describe(cxx: Path) -> str:
     for flag in ("--version", "-dumpmachine"):
         done = subprocess.run([str(cxx), flag], capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0 or not done.stdout:
-            raise ToolchainError(f"{cxx} {flag} fails", cause=done.stderr.strip()[:200], hint=_INSTALL["C++ compiler"])
+            raise ToolchainError(
+                f"{cxx} {flag} fails", cause=done.stderr.strip()[:200], hint=_INSTALL["C++ compiler"]
+            )
         lines.append(done.stdout.splitlines()[0].strip())
     return " for ".join(lines)

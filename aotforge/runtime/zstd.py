@@ -25,7 +25,12 @@ Download = Callable[[ZstdPin, Path], None]
 
 
 def unpack_zstd(
-    pin: ZstdPin, *, cache: Path, folder: Path, environment: Mapping[str, str], download: Download | None = None
+    pin: ZstdPin,
+    *,
+    cache: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    download: Download | None = None,
 ) -> Path:
     """Puts the pinned members flat into `folder` and returns it.
 

@@ -1,6 +1,7 @@
 #include "world.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -87,7 +88,13 @@ void World::note(const std::string& line) {
 }
 
 World& world() {
-  static World* const instance = new World;  // never destroyed: calls may come while the process ends
+  // never destroyed: calls may come while the process ends. A fork waits for calls in other threads, so that the child's copy
+  // is whole.
+  static World* const instance = [] {
+    auto* made = new World;
+    pthread_atfork([] { world().lock.lock(); }, [] { world().lock.unlock(); }, [] { world().lock.unlock(); });
+    return made;
+  }();
   return *instance;
 }
 
