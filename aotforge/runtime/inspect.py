@@ -13,7 +13,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 from aotforge.errors import RuntimeBuildError
 
-_ALLOWED_NEEDS = re.compile(r"^(libc|libm|libdl|libpthread|ld-linux-x86-64)\.so\.\d+$")
+_ALLOWED_NEEDS = re.compile(r"^(libc|libm|libdl|libpthread|ld-linux-x86-64|libgcc_s)\.so\.\d+$")
 
 
 def check_library(path: Path, soname: str) -> str:

@@ -24,8 +24,10 @@ target_compile_features(aotriton_v2 INTERFACE cxx_std_17)
 target_compile_options(aotriton_v2 PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections -fno-gnu-unique)
 target_compile_definitions(aotriton_v2 PRIVATE AOTFORGE_STATIC_LIBSTDCXX)
 target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
+# libgcc stays shared: with a copy of our own, an exception that a caller's LazyTensor callback throws would abort the process on its
+# way through our frames (the two unwinders do not share their tables). Every glibc system has libgcc_s.so.1.
 target_link_options(aotriton_v2 PRIVATE
-  -static-libstdc++ -static-libgcc -pthread
+  -static-libstdc++ -shared-libgcc -pthread
   LINKER:--exclude-libs,ALL LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack LINKER:--gc-sections LINKER:-Bsymbolic
   LINKER:--build-id=sha1 "LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
 if(NOT AOTFORGE_SANITIZE)
