@@ -66,7 +66,7 @@ _JSON = "print JSON for programs"
     help={
         "arch": _ARCH,
         "profile": _PROFILE,
-        "jobs": "worker processes at most (default: CPUs and free memory allow)",
+        "jobs": "worker processes at most (default: as many as CPUs and free memory allow)",
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
         "json": _JSON,
@@ -78,7 +78,7 @@ def build(
     c: Context,
     arch: str,
     profile: str | None = None,
-    jobs: int | None = None,
+    jobs: int = 0,
     output: str | None = None,
     cache: str | None = None,
     json: bool = False,
@@ -94,7 +94,7 @@ def build(
         profile=profile,
         output=Path(output).absolute() if output else None,
         cache=_cache(cache),
-        jobs=jobs,
+        jobs=jobs or None,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
