@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from invoke import Collection, Context, Exit, task
+from invoke.collection import Collection
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
 
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
@@ -63,7 +66,7 @@ _JSON = "print JSON for programs"
     help={
         "arch": _ARCH,
         "profile": _PROFILE,
-        "jobs": "worker processes at most (default: CPUs and free memory allow)",
+        "jobs": "worker processes at most (default: as many as CPUs and free memory allow)",
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
         "json": _JSON,
@@ -75,7 +78,7 @@ def build(
     c: Context,
     arch: str,
     profile: str | None = None,
-    jobs: int | None = None,
+    jobs: int = 0,
     output: str | None = None,
     cache: str | None = None,
     json: bool = False,
@@ -91,7 +94,7 @@ def build(
         profile=profile,
         output=Path(output).absolute() if output else None,
         cache=_cache(cache),
-        jobs=jobs,
+        jobs=jobs or None,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
@@ -144,15 +147,10 @@ def compile_job(c: Context, name: str, arch: str, profile: str | None = None, js
 @_door
 def images_ls(c: Context, pack: str, json: bool = False) -> None:
     """List the images of a pack and the calls that they serve."""
-    from aotforge.pack import list_images  # noqa: PLC0415
-    from aotforge.ui import image_fields, image_line  # noqa: PLC0415
+    from aotforge.pack import list_images, listing_json, listing_text  # noqa: PLC0415
 
     images = list_images(_pack(pack))
-    if json:
-        _print(json_.dumps([image_fields(image) for image in images], indent=1))
-        return
-    for image in images:
-        _print(image_line(image))
+    _print((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
 @task(

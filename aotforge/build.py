@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
+from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
@@ -66,10 +67,14 @@ def build(
     epoch = member_time(manifest, request.environment)
     plan = plan_project(request.root, archs=request.arch.split(","), profile=request.profile)
     licence = (request.root / "LICENSE").read_bytes()
+    output = request.output or default_output(request.root, plan)
+    with output_lock(output / manifest.name):
+        pass  # an output that cannot be written, or is being written, is said now; assembly takes the lock again
     on_stage("runtime library")
     # before the kernels: a missing compiler is said in a second instead of after minutes
-    runtime = build_runtime(request.root, cache=request.cache, jobs=request.jobs)
-    output = request.output or default_output(request.root, plan)
+    runtime = build_runtime(
+        request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+    )
     inputs = inputs_digest(manifest, [plan], runtime.prefix, epoch=epoch, licence=licence)
     release = find_release(manifest, output, inputs)
     seen = _Seen(on_event)

@@ -38,7 +38,10 @@ def main() -> None:
     )
     parser.add_argument("--arch", default="gfx908")
     parser.add_argument("--profile", default="core")
-    parser.add_argument("--cache", type=Path, default=ROOT / ".aotforge" / "cache")
+    parser.add_argument(
+        "--cache", type=Path, default=os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache"
+    )
+    parser.add_argument("--jobs", type=int)
     parser.add_argument("--line-info", type=Path, help=argparse.SUPPRESS)  # the worker's mode
     options = parser.parse_args()
     plan = plan_project(ROOT, archs=[options.arch], profile=options.profile)
@@ -51,6 +54,7 @@ def main() -> None:
             kernels_root=ROOT / "kernels",
             architectures=load_architectures(ROOT / "manifests"),
             cache=cache,
+            jobs=options.jobs,
         )
         print(json.dumps(measure(plan, images, line_info_images(plan, options)), indent=1))
 
@@ -88,7 +92,7 @@ def compile_line_info(plan: Plan, folder: Path) -> None:
 
 
 def measure(plan: Plan, images: ImageSet, with_lines: dict[str, bytes]) -> dict[str, object]:
-    manifest = load_release_manifest(ROOT / "manifests")
+    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
     compressor = manifest.pack_compressor()
     values = list(images.values())
     start = time.perf_counter()

@@ -82,7 +82,11 @@ class Cache:
 
     def acquire(self, key: JobKey) -> bool:
         """Take the right to make an entry; False while another build has it."""
-        return self._lock_file().acquire(key)
+        locks = self._lock_file()
+        try:
+            return locks.acquire(key)
+        except OSError as error:  # a file system without locks
+            raise self._error(error) from error
 
     def release(self, key: JobKey) -> None:
         """Give the right back."""

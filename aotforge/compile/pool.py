@@ -14,6 +14,7 @@ from typing import Any
 
 from aotforge.compile.limits import resident_bytes
 from aotforge.compile.wire import Frames, frame, job_to_wire
+from aotforge.errors import ToolchainError
 from aotforge.plan.values import CompileJob
 
 _LOG_TAIL = 4096
@@ -29,26 +30,25 @@ class Worker:
         self._frames = Frames()
         self._log = os.memfd_create("aotforge-worker-log")
         with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-s",
-                    "-P",
-                    "-m",
-                    __package__ + ".worker",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                    str(kernels_root.resolve()),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env=worker_environment(environment, temporary),
-                cwd="/",
-                pass_fds=(theirs.fileno(),),
-                # Ctrl-C reaches the builder only, which then kills its workers
-                start_new_session=True,
-            )
+            arguments = [str(theirs.fileno()), str(os.getpid()), str(kernels_root.resolve())]
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-s", "-P", "-m", f"{__package__}.worker", *arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    env=worker_environment(environment, temporary),
+                    cwd="/",
+                    pass_fds=(theirs.fileno(),),
+                    # Ctrl-C reaches the builder only, which then kills its workers
+                    start_new_session=True,
+                )
+            except OSError as error:
+                os.close(self._log)
+                ours.close()
+                raise ToolchainError(
+                    f"a compile worker cannot be started: {error.strerror}", hint="free memory or processes"
+                ) from error
         self.ready = False
         self.job: CompileJob | None = None
         self.since = time.monotonic()

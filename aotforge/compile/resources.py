@@ -35,7 +35,7 @@ def register_waves(figures: Figures, chip: Architecture) -> int:
     vectors = max(figures.vgpr, figures.agpr) if chip.accumulators == "split" else figures.vgpr
     waves = min(chip.max_waves_per_simd, chip.vgprs // _allocated(vectors, chip.vgpr_granule))
     if chip.sgprs:
-        waves = min(waves, chip.sgprs // _allocated(figures.sgpr, chip.sgpr_granule))
+        waves = min(waves, chip.sgprs // _allocated(figures.sgpr + chip.sgprs_reserved, chip.sgpr_granule))
     return waves
 
 

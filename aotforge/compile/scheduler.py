@@ -58,7 +58,7 @@ def cost(job: CompileJob) -> float:
 
 
 class Scheduler:
-    """Compiles `jobs` with at most `count` workers; `report` hears of every job as it ends."""
+    """Compiles `jobs` (one or more, of one toolchain) with at most `count` workers; `report` hears of every job as it ends."""
 
     def __init__(
         self,
@@ -71,6 +71,7 @@ class Scheduler:
         report: Callable[[Outcome], None],
     ) -> None:
         # longest first, so that no long job starts when the others are done; the sort is stable, the order known
+        self._environment = jobs[0].toolchain.environment
         self._waiting = sorted(jobs, key=cost, reverse=True)
         self._contended: list[CompileJob] = []
         self._tries: dict[JobKey, int] = {}
@@ -107,14 +108,11 @@ class Scheduler:
                     self._waiting.insert(0, job)
                     self._remove(worker)
         starting = sum(not worker.ready for worker in self._workers)
-        while len(self._workers) < self._count and starting < len(self._waiting):
-            worker = Worker(self._root, self._environment(), self._cache.temporary())
+        while len(self._workers) < self._count and starting < len(self._waiting) + len(self._contended):
+            worker = Worker(self._root, self._environment, self._cache.temporary())
             self._workers.append(worker)
             self._selector.register(worker, selectors.EVENT_READ, worker)
             starting += 1
-
-    def _environment(self) -> tuple[tuple[str, str], ...]:
-        return self._waiting[0].toolchain.environment
 
     def _take(self) -> CompileJob | None:
         """The next job that no other build is at, its lock taken and the cache looked at once more."""

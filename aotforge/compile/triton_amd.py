@@ -72,7 +72,7 @@ class Compiler:
         )
         return Entry(summary=summary, hsaco=binary, asm_zstd=compressed)
 
-    def _function(self, job: CompileJob) -> Any:  # noqa: ANN401
+    def _function(self, job: CompileJob) -> Any:
         """The kernel function, from source that has the planned digest before and after importing it."""
         module = job.source.removesuffix(".py").replace("/", ".")
         self._check(self._before, job)
@@ -87,7 +87,7 @@ class Compiler:
             raise SourceChangedError(f"{job.source} changed after the plan was made")
 
 
-def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:  # noqa: ANN401
+def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:
     """HSACO, assembly text and Triton's metadata of one job."""
     target = GPUTarget("hip", job.chip.arch, job.chip.wavefront)
     backend = make_backend(target)

@@ -51,7 +51,7 @@ def line_of(path: Path, location: Location) -> int:
     return _position(_parse(path), location)
 
 
-def _parse(path: Path) -> Any:  # noqa: ANN401
+def _parse(path: Path) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -78,7 +78,7 @@ def _parse(path: Path) -> Any:  # noqa: ANN401
     return tree
 
 
-def _plain(node: Any) -> Any:  # noqa: ANN401
+def _plain(node: Any) -> Any:
     if isinstance(node, Mapping):
         return {_scalar(key): _plain(value) for key, value in node.items()}
     if isinstance(node, Sequence) and not isinstance(node, str | bytes):
@@ -86,7 +86,7 @@ def _plain(node: Any) -> Any:  # noqa: ANN401
     return _scalar(node)
 
 
-def _scalar(value: Any) -> Any:  # noqa: ANN401
+def _scalar(value: Any) -> Any:
     # ruamel's round-trip scalars are subclasses (ScalarFloat, ScalarBoolean, ...) that strict models refuse
     if isinstance(value, bool) or type(value).__name__ == "ScalarBoolean":
         return bool(value)
@@ -96,7 +96,7 @@ def _scalar(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _position(tree: Any, location: Location) -> int:  # noqa: ANN401
+def _position(tree: Any, location: Location) -> int:
     """Line of the deepest node of `location` that exists; of a missing key, the line of the mapping it belongs in."""
     line = 1
     node = tree
@@ -124,7 +124,7 @@ def _reason(kind: str, message: str) -> str:
     return {"extra_forbidden": "unknown key", "missing": "required key is missing"}.get(kind, message)
 
 
-def _cause(model: type[BaseModel], error: Any) -> str:  # noqa: ANN401
+def _cause(model: type[BaseModel], error: Any) -> str:
     if error["type"] == "extra_forbidden":
         known = _fields(model, error["loc"][:-1])
         return suggest(str(error["loc"][-1]), known) if known else ""

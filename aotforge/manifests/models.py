@@ -19,7 +19,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 class Architecture(Manifest):
     """One chip. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
 
-    `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves.
+    `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
+    `sgprs_reserved` are each wave's for the trap handler.
     """
 
     product_line: str
@@ -33,6 +34,7 @@ class Architecture(Manifest):
     vgprs: Positive
     vgpr_granule: Positive
     sgprs: Annotated[int, Field(ge=0)]
+    sgprs_reserved: Annotated[int, Field(ge=0)]
     sgpr_granule: Positive
     max_waves_per_simd: Positive
     simds_per_cu: Positive

@@ -40,8 +40,8 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
             )
     ordered = [by_digest[digest] for digest in digests]
     dictionary = choose_dictionary(ordered, min(compressor.dictionary_bytes, DICTIONARY_LIMIT))
-    stored = Encoder(b"", compressor).frame(dictionary) if dictionary else b""
-    encoder = Encoder(dictionary, compressor)
+    stored = Encoder(b"", compressor, largest=len(dictionary)).frame(dictionary) if dictionary else b""
+    encoder = Encoder(dictionary, compressor, largest=max(map(len, ordered)))
     frames = [encoder.frame(image) for image in ordered]
     dictionary_offset = HEADER_SIZE + ENTRY_SIZE * len(digests)
     data_offset = dictionary_offset + len(stored)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aotforge.errors import ManifestError, RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.manifests import Architectures, Profile, Profiles, line_of, load_architectures, load_profiles
-from aotforge.plan.checks import Place, check_family, check_kernel, check_steps
+from aotforge.plan.checks import Place, check_family, check_kernel, check_source, check_steps
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
@@ -107,6 +107,7 @@ def _expand(
         for kernel in sorted(loaded.family.kernels, key=lambda entry: entry.name):
             source = f"{loaded.folder}/{kernel.source}"
             here = Place(file=place.file, kernel=kernel.name)
+            check_source(kernel, here)
             function = read_signature(tree, source, kernel.function)
             check_kernel(kernel, operators, function, here)
             context = KernelContext(

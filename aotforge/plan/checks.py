@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aotforge.errors import RulesError, suggest
 from aotforge.plan.signature import FunctionSignature
@@ -18,6 +20,8 @@ ELEMENT_TYPES = frozenset(
 )
 _PASSED_AS: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "u64": "u64", "fp32": "f32"}
 _INTEGERS = frozenset({"i32", "i64", "u64"})
+T = TypeVar("T")
+_SOURCE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/)*[A-Za-z_][A-Za-z0-9_]*\.py")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,28}")
 
 
@@ -33,6 +37,19 @@ class Place:
         return RulesError(
             f"{self.file}: {f'kernel {self.kernel}: ' if self.kernel else ''}{what}", cause=cause, hint=hint
         )
+
+
+def run_rule(place: Place, what: str, function: Callable[..., T], *arguments: object) -> T:
+    """What a function of the rules returns. Whatever it raises is a RulesError naming its line: rules are foreign code."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        inner = frames[-1]
+        raise place.error(
+            f"{what} raises {type(error).__name__}: {error}",
+            cause=f"{inner.filename}:{inner.lineno}: {inner.line}",
+        ) from error
 
 
 def check_family(family: Family, place: Place) -> None:
@@ -145,6 +162,12 @@ def check_conversion(name: str, parameter: ValueType, value: ValueType, place: P
         raise place.error(f"argument {name} is {parameter}, its operator value is {value}")
 
 
+def check_source(kernel: Kernel, place: Place) -> None:
+    """The kernel's file is a module beside the rules or in a folder below. Raises RulesError."""
+    if not _SOURCE.fullmatch(kernel.source):
+        raise place.error(f"source {kernel.source!r}", cause="a Python file beside rules.py is needed")
+
+
 def check_setting(setting: Setting, types: dict[str, ValueType], wavefront: int, place: Place) -> None:
     """Warps, stages and predicates of a setting. Raises RulesError."""
     if (
@@ -173,7 +196,9 @@ def all_constants(
     kernel: Kernel, functional: Functional, setting: Setting, function: FunctionSignature, place: Place
 ) -> dict[str, Scalar]:
     """Every constexpr parameter's value, in parameter order. Raises RulesError for missing, doubled or unknown ones."""
-    fixed = kernel.constants(functional)
+    fixed = run_rule(place, "constants", kernel.constants, functional)
+    if not isinstance(fixed, Mapping):
+        raise place.error(f"constants return {fixed!r}", cause="a mapping is needed")
     doubled = sorted(fixed.keys() & setting.constants.keys())
     if doubled:
         raise place.error(f"constants {', '.join(doubled)} come from the functional and from the setting")

@@ -60,10 +60,9 @@ class SourceTree:
         hasher = hashlib.sha256(b"aotforge source closure 1\0")
         for module, name in self.closure(path, function):
             source = self.module(module)
-            if name == _WHOLE:
-                text = canonical(source.tree)
-            else:
-                text = "".join(binding_text(part, name) for part in source.bindings.get(name, ()))
+            bindings = source.bindings.get(name, ())
+            whole = name == _WHOLE
+            text = canonical(source.tree) if whole else "".join(binding_text(part, name) for part in bindings)
             future = ",".join(future_imports(source.tree))
             hasher.update(f"{module}\0{future}\0{name}\0{len(text)}\0{text}\0".encode())
         return hasher.hexdigest()

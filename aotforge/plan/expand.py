@@ -6,7 +6,15 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aotforge.plan.checks import all_constants, argument_type, check_conversion, check_setting, passed_as
+from aotforge.plan.checks import (
+    Place,
+    all_constants,
+    argument_type,
+    check_conversion,
+    check_setting,
+    passed_as,
+    run_rule,
+)
 from aotforge.plan.jobs import KernelContext, make_job
 from aotforge.plan.values import (
     CompileJob,
@@ -38,7 +46,7 @@ def same(left: Scalar, right: Scalar) -> bool:
     return type(left) is type(right) and left == right
 
 
-def functionals(kernel: Kernel, keep: Keep) -> Iterator[tuple[tuple[int, ...], Functional]]:
+def functionals(kernel: Kernel, keep: Keep, place: Place) -> Iterator[tuple[tuple[int, ...], Functional]]:
     """Key numbers and choice values that profile and constraints leave, sorted by key numbers."""
     axes = []
     for choice in kernel.choices:
@@ -56,7 +64,7 @@ def functionals(kernel: Kernel, keep: Keep) -> Iterator[tuple[tuple[int, ...], F
         functional = {
             choice.name: value for choice, (_, value) in zip(kernel.choices, combination, strict=True)
         }
-        if kernel.allowed(functional):
+        if run_rule(place, "allowed", kernel.allowed, functional):
             yield tuple(number for number, _ in combination), functional
 
 
@@ -68,10 +76,12 @@ def expand_kernel(
     planned: list[PlannedFunctional] = []
     parameters: tuple[PlannedParameter, ...] | None = None
     kernel = context.kernel
-    kept = list(functionals(kernel, keep))
+    kept = list(functionals(kernel, keep, context.place))
     for chip in chips:
         for key, functional in kept:
-            settings = kernel.settings(chip, functional)
+            settings = run_rule(context.place, "settings", kernel.settings, chip, functional)
+            if not isinstance(settings, tuple):
+                raise context.place.error(f"settings return {settings!r}", cause="a tuple is needed")
             if not settings:
                 continue
             signature = _signature(context, functional)
@@ -113,6 +123,8 @@ def _choices(
     tries.append((len(cell.settings) - 1, cell.settings[-1], False))
     choices: dict[tuple[Predicate, ...], PlannedChoice] = {}
     for number, setting, hinted in tries:
+        if not isinstance(setting, Setting):
+            raise context.place.error(f"settings offer {setting!r}", cause="rules.Setting values are needed")
         check_setting(setting, context.types, cell.chip.wavefront, context.place)
         when = tuple(Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in setting.when)
         predicates = (*when, *(aligned if hinted else ()))

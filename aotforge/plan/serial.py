@@ -30,7 +30,7 @@ def plan_from_json(text: str) -> Plan:
     return plan
 
 
-def build_value(wanted: Any, value: Any) -> Any:  # noqa: ANN401
+def build_value(wanted: Any, value: Any) -> Any:
     """Nested frozen dataclasses and tuples from JSON values."""
     if is_dataclass(wanted) and isinstance(wanted, type):
         hints = get_type_hints(wanted)

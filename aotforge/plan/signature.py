@@ -33,8 +33,12 @@ def read_signature(tree: SourceTree, path: str, function: str) -> FunctionSignat
         )
     node = functions[function]
     place = f"{tree.root / path}:{node.lineno}"
-    if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
-        raise RulesError(f"{place}: {function} is not a Triton kernel", hint="decorate it with @triton.jit")
+    decorators = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
+    if len(decorators) != 1 or decorators[0].rpartition(".")[2] != "jit":
+        raise RulesError(
+            f"{place}: {function} is decorated with {', '.join(decorators) or 'nothing'}",
+            cause="settings come from rules.py, so kernels are plain @triton.jit functions",
+        )
     if node.args.vararg or node.args.kwarg:
         raise RulesError(f"{place}: {function} takes * or ** parameters", hint="name every parameter")
     positional = [*node.args.posonlyargs, *node.args.args]

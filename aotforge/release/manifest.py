@@ -55,9 +55,9 @@ class ReleaseManifest(Manifest):
         return Compressor(level=self.compressor.level, dictionary_bytes=self.compressor.dictionary_bytes)
 
 
-def load_release_manifest(folder: Path) -> ReleaseManifest:
-    """Reads `folder`/release.yaml. Raises ManifestError naming file, line and key."""
-    return load(folder / "release.yaml", ReleaseManifest)
+def load_release_manifest(path: Path) -> ReleaseManifest:
+    """Reads manifests/release.yaml. Raises ManifestError naming file, line and key."""
+    return load(path, ReleaseManifest)
 
 
 def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> int:

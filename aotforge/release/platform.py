@@ -82,13 +82,19 @@ def _symbol_versions(library: Path) -> dict[str, set[str]]:
     return versions
 
 
+def _newest_first(version: str) -> tuple[str, list[int]]:
+    """Sorts GLIBC_2.35 before GLIBC_2.4; what keeps a library from a platform is best named by its newest need."""
+    family, _, number = version.partition("_")
+    return family, [-int(part) for part in number.split(".") if part.isdigit()]
+
+
 def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], needed: list[str]) -> list[str]:
     """What the policy does not allow; nothing is an obstacle for generic linux."""
     if policy.name == f"linux_{MACHINE}":
         return []
     found = []
     for name, wanted in sorted(versions.items()):
-        for version in sorted(wanted):
+        for version in sorted(wanted, key=_newest_first):
             family, _, number = version.partition("_")
             allowed = policy.symbol_versions.get(family)
             if allowed is not None and number not in allowed:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
 
 def copy_checkout(target: Path) -> Path:
@@ -39,6 +40,9 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
     """The caller's environment with everything that is kept between builds inside `folder`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AOTFORGE_", "AOTRITON_", "TRITON_"))}
     kept["AOTFORGE_HOME"] = str(folder / ".aotforge")
+    # the one download of a build; the project's copy, when there is one, saves it (the pin is checked either way)
+    for archive in (HOME / "cache" / "sources").glob("*/zstandard-*.tar.gz"):
+        kept["AOTFORGE_ZSTD_SOURCE"] = str(archive)
     return kept | dict(extra or {})
 
 

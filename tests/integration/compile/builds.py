@@ -15,13 +15,13 @@ from tests.support.families import PROJECT, architectures, plan_of
 
 
 def build(
-    root: Path, folder: Path, *, jobs: int = 2, limits: Limits | None = None
+    root: Path, folder: Path, *, jobs: int = 2, limits: Limits | None = None, arch: str = "gfx908"
 ) -> tuple[ImageSet, list[CompileEvent]]:
     """Build a kernels root into a cache folder; images and everything that was told."""
     events: list[CompileEvent] = []
     with Cache(folder) as cache:
         images = compile_plan(
-            plan_of(root),
+            plan_of(root, arch=arch),
             kernels_root=root,
             architectures=architectures(),
             cache=cache,

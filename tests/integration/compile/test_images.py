@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from aotforge.compile import Cache, compile_one, find_job
+from aotforge.compile import Cache, Resources, compile_one, find_job
 from aotforge.compile.codeobject import metadata
 from aotforge.compile.entry import Figures
 from aotforge.compile.resources import register_waves
@@ -80,41 +80,60 @@ def test_no_path_of_this_machine_is_in_an_image_or_its_assembly(tiny_cache: Path
                 assert path.encode() not in text
 
 
-def test_register_occupancy_is_what_llvm_says(tmp_path: Path) -> None:
-    body = """
+_VECTORS = """
 @triton.jit
 def kernel(x, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     a = tl.load(x + i)
     b = tl.load(x + i + n)
     c = tl.load(x + i + 2 * n)
-    tl.store(x + i, tl.exp(a * b + c) + tl.log(b * c))
-    tl.store(x + i + n, tl.sin(a) * c)
+    tl.debug_barrier()
+    tl.store(x + i, a * b + c)
+    tl.store(x + i + n, a + b * c)
 """
-    for block in (64, 256, 1024, 2048, 4096):
-        write_family(tmp_path / "k", f"b{block}", body, blocks=(block,), spills="report")
-    images, _ = build(tmp_path / "k", tmp_path / "cache")
-    chip = architectures().architectures["gfx908"]
+
+
+def _scalars(count: int) -> str:
+    """A kernel that keeps so many scalars alive through a loop."""
+    names = [f"s{number}" for number in range(count)]
+    loads = "".join(f"    {name} = tl.load(x + {number})\n" for number, name in enumerate(names))
+    uses = "".join(f"        v = v * 3 + {name}\n" for name in names)
+    return (
+        "\n@triton.jit\ndef kernel(x, n, BLOCK: tl.constexpr):\n    i = tl.arange(0, BLOCK)\n"
+        f"{loads}    v = tl.load(x + i + n)\n    for _ in range(n):\n{uses}    tl.store(x + i, v)\n"
+    )
+
+
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])
+def test_register_occupancy_is_what_llvm_says(tmp_path: Path, arch: str) -> None:
+    for block in (64, 512, 1024, 2048):
+        write_family(tmp_path / "k", f"v{block}", _VECTORS, blocks=(block,), spills="report")
+    for count in (40, 56, 72):
+        write_family(tmp_path / "k", f"s{count}", _scalars(count), spills="report")
+    images, _ = build(tmp_path / "k", tmp_path / "cache", arch=arch)
+    chip = architectures().architectures[arch]
     seen = set()
     for image in images.values():
         found = re.search(r"^; Occupancy: (\d+)", image.asm, re.MULTILINE)
         assert found
-        r = image.resources
-        figures = Figures(
-            vgpr=r.vgpr,
-            agpr=r.agpr,
-            sgpr=r.sgpr,
-            vgpr_spills=r.vgpr_spills,
-            sgpr_spills=r.sgpr_spills,
-            scratch_bytes=r.scratch_bytes,
-            static_lds_bytes=0,
-            dynamic_lds_bytes=r.dynamic_lds_bytes,
-            wavefront=r.wavefront,
-            num_warps=r.num_warps,
-        )
-        assert register_waves(figures, chip) == int(found[1])
+        assert register_waves(_figures(image.resources), chip) == int(found[1])
         seen.add(int(found[1]))
     assert len(seen) >= 3  # otherwise the comparison says little
+
+
+def _figures(r: Resources) -> Figures:
+    return Figures(
+        vgpr=r.vgpr,
+        agpr=r.agpr,
+        sgpr=r.sgpr,
+        vgpr_spills=r.vgpr_spills,
+        sgpr_spills=r.sgpr_spills,
+        scratch_bytes=r.scratch_bytes,
+        static_lds_bytes=0,
+        dynamic_lds_bytes=r.dynamic_lds_bytes,
+        wavefront=r.wavefront,
+        num_warps=r.num_warps,
+    )
 
 
 _SPILLING = """

@@ -37,7 +37,7 @@ def test_place_jobs_hash_seed_locale_umask_and_compiler_variables_do_not_matter(
     assert process.returncode == 0
     assert entries(tmp_path / "one") == entries(tmp_path / "two")
     assert list((tmp_path / "home").iterdir()) == []
-    assert not [path for path in tmp_path.rglob("*.pyc")]
+    assert list(tmp_path.rglob("*.pyc")) == []
 
 
 def test_umask_does_not_matter(tmp_path: Path) -> None:

@@ -99,10 +99,11 @@ _IDLE = [
 def _family(root: Path, edit: tuple[str, str, str] | None) -> Path:
     write_family(root, "k")
     for name, text in _BASE.items():
-        if edit and edit[0] == name:
-            assert text.count(edit[1]) == 1, edit
-            text = text.replace(edit[1], edit[2])
         (root / "k" / name).write_text(text)
+    if edit:
+        text = _BASE[edit[0]]
+        assert text.count(edit[1]) == 1, edit
+        (root / "k" / edit[0]).write_text(text.replace(edit[1], edit[2]))
     return root
 
 
@@ -150,7 +151,9 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_the_closure_holds_everything_that_triton_follows(loaded: str) -> None:
     tree = SourceTree(root=PROJECT / "kernels")
     checked = 0
-    for job in {(j.source, j.function): j for j in plan_project(PROJECT, archs=["gfx908"], profile="full").jobs}.values():
+    for job in {
+        (j.source, j.function): j for j in plan_project(PROJECT, archs=["gfx908"], profile="full").jobs
+    }.values():
         module = importlib.import_module(f"{loaded}.{job.source.removesuffix('.py').replace('/', '.')}")
         function: Any = getattr(module, job.function)
         closure = set(tree.closure(job.source, job.function))
@@ -165,7 +168,9 @@ def _reached(function: Any, package: str) -> set[tuple[str, str]]:
     _ = function.cache_key
     found = set()
     for name, _ in function.used_global_vals:
-        found |= {(_file(g, package), name) for _, g in [function.used_global_vals[(name, _)]] if _file(g, package)}
+        found |= {
+            (_file(g, package), name) for _, g in [function.used_global_vals[(name, _)]] if _file(g, package)
+        }
     for name, value in function.__globals__.items():
         if hasattr(value, "cache_key") and name in function.src and value is not function:
             found.add((_file(value.__globals__, package), value.__name__))

@@ -10,7 +10,7 @@ from aotforge.release import PackInput, ReleaseManifest, load_release_manifest
 from tests.unit.pack.samples import sample
 
 ROOT = Path(__file__).parents[3]
-MANIFEST: ReleaseManifest = load_release_manifest(ROOT / "manifests")
+MANIFEST: ReleaseManifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
 LICENCE = (ROOT / "LICENSE").read_bytes()
 PLAN, IMAGES = sample()
 

@@ -94,9 +94,7 @@ def pack(value: Any) -> bytes:
     if value is None or isinstance(value, bool):
         return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
     if isinstance(value, int):
-        if 0 <= value < 128:
-            return bytes([value])
-        if -32 <= value < 0:
+        if -32 <= value < 128:
             return struct.pack("b", value)
         return b"\xcf" + struct.pack(">Q", value) if value >= 0 else b"\xd3" + struct.pack(">q", value)
     if isinstance(value, str):

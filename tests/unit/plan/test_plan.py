@@ -175,6 +175,20 @@ _EDITS = [
     ("            grid=", "            step=1,\n            grid=", "steps \\[1\\]"),
     ("divisible_by=16", "divisible_by=-16", "divisible_by -16"),
     ("FAMILY = Family", "FAMLY = Family", "FAMILY is missing"),
+    ('source="kernels.py"', 'source="../kernels.py"', "source '../kernels.py'"),
+    ("return (large, ", "return large or (", "settings return Setting"),
+    ("return (large, ", "return (1 / 0, ", "settings raises ZeroDivisionError[\\s\\S]*rules.py:\\d+: return"),
+    ("return (large, ", "return ('large', ", "settings offer 'large'"),
+    (
+        "            grid=",
+        "            constants=lambda functional: None,\n            grid=",
+        "constants return None",
+    ),
+    (
+        "            grid=",
+        "            allowed=lambda functional: functional['x'],\n            grid=",
+        "allowed raises KeyError",
+    ),
     ("DTYPES = {", "DTYPES = {,", "rules.py:17: SyntaxError"),
     ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:17: ZeroDivisionError"),
     ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:17: ImportError: rules must not import triton"),
@@ -191,6 +205,17 @@ def test_rules_that_contradict_themselves_are_named(tmp_path: Path, old: str, ne
     with pytest.raises(RulesError, match=message) as caught:
         _plan(root)
     assert str(root) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "decorators", ["", "@triton.autotune([])\n@triton.jit\n", "@triton.heuristics({})\n"]
+)
+def test_kernels_are_plain_jit_functions(tmp_path: Path, decorators: str) -> None:
+    root = write_many(tmp_path / "k", 1)
+    path = root / "f00" / "f00.py"
+    path.write_text(path.read_text().replace("@triton.jit\n", decorators))
+    with pytest.raises(RulesError, match=r"f00\.py:\d+: kernel is decorated with"):
+        _plan(root)
 
 
 def test_a_root_without_families_is_named(tmp_path: Path) -> None:

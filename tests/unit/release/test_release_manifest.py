@@ -9,15 +9,15 @@ import pytest
 from aotforge.errors import ManifestError
 from aotforge.release import load_release_manifest, member_time
 
-MANIFEST = Path(__file__).parents[3] / "manifests"
+MANIFEST = Path(__file__).parents[3] / "manifests" / "release.yaml"
 
 
 def changed(tmp_path: Path, old: str, new: str) -> Path:
-    text = (MANIFEST / "release.yaml").read_text(encoding="utf-8")
+    text = MANIFEST.read_text(encoding="utf-8")
     assert old in text
     path = tmp_path / "release.yaml"
     path.write_text(text.replace(old, new), encoding="utf-8")
-    return tmp_path
+    return path
 
 
 def test_committed_manifest() -> None:

@@ -8,8 +8,6 @@ import pty
 import subprocess
 import sys
 
-import pytest
-
 from aotforge.ui import progress
 from tests.support.families import PROJECT
 
@@ -65,9 +63,8 @@ def test_what_was_done_before_does_not_count_as_quick_work() -> None:
     assert "3/3" in _on_terminal(7)
 
 
-@pytest.mark.parametrize("environment", [{"TERM": "dumb"}])
-def test_dumb_terminals_get_notes_only(environment: dict[str, str]) -> None:
-    assert _on_terminal(**environment) == "one [bold]thing[/bold]\r\n"
+def test_dumb_terminals_get_notes_only() -> None:
+    assert _on_terminal(TERM="dumb") == "one [bold]thing[/bold]\r\n"
 
 
 def test_files_get_notes_only_and_quiet_gets_nothing() -> None:

@@ -1,0 +1,62 @@
+"""kill -9 at any moment: nothing is lost, nothing is done twice, and the bytes are those of an undisturbed build."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.checkouts import build_json, command, copy_checkout, environment, tarballs
+
+pytestmark = pytest.mark.compiler
+
+KILLS = 10
+
+
+def test_a_build_killed_ten_times_ends_as_if_undisturbed(tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path / "checkout")
+    undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(tmp_path / "whole"))
+    cache = tmp_path / "cache"
+    for part in ("runtime", "sources"):  # the library is built already: the kills hit kernels, packing and assembly
+        shutil.copytree(tmp_path / "whole" / part, cache / part, symlinks=True)
+    arguments = ("--profile", "smoke", "--cache", str(cache), "--output", str(tmp_path / "out"))
+    dice = random.Random()  # the moments are random on purpose; what must hold, holds at every one
+    done: set[str] = set()
+    made_at: dict[str, int] = {}
+    for _ in range(KILLS):
+        killed(checkout, arguments, seconds=dice.uniform(0.3, 4.0))
+        entries = {path.name: path.stat().st_mtime_ns for path in (cache / "images-1").glob("??/*")}
+        assert set(entries) >= done
+        # an entry is written once: the runs after it never made it again
+        assert all(entries[name] == made_at[name] for name in made_at)
+        done, made_at = set(entries), entries
+    final = build_json(checkout, *arguments)
+    assert (final["cached"], final["compiled"]) == (len(done), final["images"] - len(done))
+    assert final["damaged"] == []
+    assert tarballs(final) == tarballs(undisturbed)
+
+
+def killed(checkout: Path, arguments: tuple[str, ...], seconds: float) -> None:
+    """Start a build, kill its process after a while, and see that every process it started is gone too."""
+    process = subprocess.Popen(
+        command("build", "--arch", "gfx908", "--json", *arguments),
+        cwd=checkout,
+        env=environment(checkout),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    time.sleep(seconds)
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        children = []
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive, [child.cmdline() for child in alive]
