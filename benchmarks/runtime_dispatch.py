@@ -71,7 +71,7 @@ def real_pack(images: Path, profile: str, cache_folder: Path) -> Path:
 
 def run(objects: Objects, pack: Path) -> dict[str, float]:
     env = os.environ | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(pack.parent)}
-    command = [objects.program("bench_dispatch"), str(pack), str(REPEATS), str(HEAD_DIM)]
+    command = [str(objects.program("bench_dispatch")), str(pack), str(REPEATS), str(HEAD_DIM)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     row: dict[str, float] = json.loads(done.stdout)
     return row

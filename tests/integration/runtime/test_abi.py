@@ -32,7 +32,13 @@ def our_headers(objects: Objects) -> list[Path]:
 
 
 def layout_of(include: str, folder: Path, includes: list[Path]) -> dict[str, str]:
-    done = abi.compile_program(abi.layout(abi.facts(), LEVEL, include), folder, includes, name="layout", flags=["-c", "-o", "layout.o"])
+    done = abi.compile_program(
+        abi.layout(abi.facts(), LEVEL, include),
+        folder,
+        includes,
+        name="layout",
+        flags=["-c", "-o", "layout.o"],
+    )
     assert done.returncode == 0, done.stderr
     # constructors are only declared: linking needs nothing because the program calls none
     subprocess.run(["g++", "layout.o", "-o", "layout"], cwd=folder, check=True)
@@ -57,7 +63,11 @@ def test_every_size_and_offset(objects: Objects, foreign: Path, tmp_path: Path) 
 def fields_in_header() -> list[str]:
     text = (ROOT / "runtime" / "include" / "aotriton" / "flash.h").read_text()
     body = text[text.index("struct AOTRITON_API attn_fwd_params") :]
-    return [line for line in body.splitlines() if re.match(r"^  (mutable )?(T\d|LT\d|float|u?int\d+_t) .*;$", line)]
+    return [
+        line
+        for line in body.splitlines()
+        if re.match(r"^  (mutable )?(T\d|LT\d|float|u?int\d+_t) .*;$", line)
+    ]
 
 
 @pytest.mark.parametrize("line", fields_in_header())
@@ -67,12 +77,20 @@ def test_deleting_a_field_is_noticed(line: str, objects: Objects, foreign: Path,
     header = mutant / "aotriton" / "flash.h"
     header.write_text(header.read_text().replace(line + "\n", "", 1))
     source = abi.layout(abi.facts(), LEVEL, OURS)
-    done = abi.compile_program(source, tmp_path, [mutant, objects.folder / "include", foreign], flags=["-c", "-o", "mutant.o"])
+    done = abi.compile_program(
+        source, tmp_path, [mutant, objects.folder / "include", foreign], flags=["-c", "-o", "mutant.o"]
+    )
     assert done.returncode != 0
 
 
 def expected_symbols(foreign: Path, folder: Path) -> set[str]:
-    done = abi.compile_program(abi.references(abi.facts(), LEVEL), folder, [foreign], name="references", flags=["-c", "-O0", "-o", "r.o"])
+    done = abi.compile_program(
+        abi.references(abi.facts(), LEVEL),
+        folder,
+        [foreign],
+        name="references",
+        flags=["-c", "-O0", "-o", "r.o"],
+    )
     assert done.returncode == 0, done.stderr
     wanted = {name for name in abi.undefined_symbols(folder / "r.o") if "aotriton" in name}
     # a constructor is two symbols: of a whole object, which programs call, and of a base
@@ -123,7 +141,9 @@ int main() {
 
 
 @pytest.mark.parametrize("optimisation", ["-O0", "-O2"])
-def test_a_program_of_other_headers_runs(optimisation: str, objects: Objects, foreign: Path, spy_images: Path, tmp_path: Path) -> None:
+def test_a_program_of_other_headers_runs(
+    optimisation: str, objects: Objects, foreign: Path, spy_images: Path, tmp_path: Path
+) -> None:
     flags = [optimisation, str(objects.library), f"-Wl,-rpath,{objects.folder}"]
     done = abi.compile_program(RUN, tmp_path, [foreign], flags=flags)
     assert done.returncode == 0, done.stderr
@@ -143,18 +163,29 @@ def compilers() -> list[str]:
 @pytest.mark.parametrize("standard", ["17", "20"])
 @pytest.mark.parametrize("cxx", compilers())
 @pytest.mark.parametrize("real_hip", [False, True])
-def test_pytorch_call_sites(cxx: str, standard: str, real_hip: bool, objects: Objects, foreign: Path, tmp_path: Path) -> None:
+def test_pytorch_call_sites(
+    cxx: str, standard: str, real_hip: bool, objects: Objects, foreign: Path, tmp_path: Path
+) -> None:
     """The calls that PyTorch 2.9 to 2.12 compile, against our headers, with our HIP declarations and with Debian's own."""
     if real_hip and not DEBIAN_HIP.exists():
         pytest.skip("libamdhip64-dev is not installed")
     hip = [] if real_hip else [ROOT / "runtime" / "src" / "standin"]
-    flags = [f"-std=c++{standard}", "-Wno-unused-parameter", str(objects.library), f"-Wl,-rpath,{objects.folder}"]
+    flags = [
+        f"-std=c++{standard}",
+        "-Wno-unused-parameter",
+        str(objects.library),
+        f"-Wl,-rpath,{objects.folder}",
+    ]
     flags += ["-D__HIP_PLATFORM_AMD__", "-Wno-error"] if real_hip else []
-    done = abi.compile_program(PYTORCH.read_text(), tmp_path, [*our_headers(objects), *hip], flags=flags, cxx=cxx)
+    done = abi.compile_program(
+        PYTORCH.read_text(), tmp_path, [*our_headers(objects), *hip], flags=flags, cxx=cxx
+    )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("lost", ["v25flash9check_gpu", "v35flash15attn_fwd_paramsC1", "10TensorViewILi3EE6stride"])
+@pytest.mark.parametrize(
+    "lost", ["v25flash9check_gpu", "v35flash15attn_fwd_paramsC1", "10TensorViewILi3EE6stride"]
+)
 def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, foreign: Path, tmp_path: Path) -> None:
     """The library linked again without one of its symbols: the comparison above sees it."""
     wanted = expected_symbols(foreign, tmp_path)
@@ -163,7 +194,17 @@ def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, foreign: Path, tm
     (tmp_path / "exports.map").write_text(script)
     parts = sorted((objects.folder / "CMakeFiles" / "aotriton_v2.dir" / "src").glob("*.o"))
     archives = [objects.folder / "libaotforge_readers.a", objects.folder / "libaotforge_zstd.a"]
-    command = ["g++", "-shared", "-static-libstdc++", "-o", tmp_path / "mutant.so", *parts, *archives, "-ldl"]
-    subprocess.run([*command, "-Wl,--exclude-libs,ALL", "-Wl,--version-script=exports.map"], cwd=tmp_path, check=True)
+    command = [
+        "g++",
+        "-shared",
+        "-static-libstdc++",
+        "-o",
+        str(tmp_path / "mutant.so"),
+        *map(str, [*parts, *archives]),
+        "-ldl",
+    ]
+    subprocess.run(
+        [*command, "-Wl,--exclude-libs,ALL", "-Wl,--version-script=exports.map"], cwd=tmp_path, check=True
+    )
     missing = wanted - abi.defined_symbols(tmp_path / "mutant.so")
     assert missing and all(lost in name for name in missing)

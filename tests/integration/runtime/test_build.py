@@ -33,7 +33,11 @@ def test_same_bytes_from_another_folder(built: RuntimeBuild, tmp_path: Path) -> 
     assert other.fresh and other.source_digest == built.source_digest and other.inputs == built.inputs
 
     def contents(build: RuntimeBuild) -> dict[str, bytes]:
-        return {p.relative_to(build.prefix).as_posix(): p.read_bytes() for p in build.prefix.rglob("*") if p.is_file()}
+        return {
+            p.relative_to(build.prefix).as_posix(): p.read_bytes()
+            for p in build.prefix.rglob("*")
+            if p.is_file()
+        }
 
     assert contents(other) == contents(built)
     flagged = b"".join(contents(built).values())
@@ -46,10 +50,15 @@ def test_same_bytes_from_another_folder(built: RuntimeBuild, tmp_path: Path) -> 
 
 def test_install_tree(built: RuntimeBuild) -> None:
     files = {p.relative_to(built.prefix).as_posix() for p in built.prefix.rglob("*") if not p.is_dir()}
-    assert {f"lib/{built.soname}", "lib/libaotriton_v2.so", "lib/cmake/aotriton/aotritonConfig.cmake"} <= files
+    assert {
+        f"lib/{built.soname}",
+        "lib/libaotriton_v2.so",
+        "lib/cmake/aotriton/aotritonConfig.cmake",
+    } <= files
     headers = {name for name in files if name.startswith("include/")}
     assert headers == {"include/aotforge/launch.h"} | {
-        f"include/aotriton/{name}.h" for name in ("config", "cpp_tune", "dtypes", "flash", "runtime", "util", "v2/flash")
+        f"include/aotriton/{name}.h"
+        for name in ("config", "cpp_tune", "dtypes", "flash", "runtime", "util", "v2/flash")
     }
     config = (built.prefix / "include" / "aotriton" / "config.h").read_text()
     assert f'AOTRITON_GIT_SHA1 "{built.source_digest[:40]}"' in config
@@ -76,11 +85,17 @@ def test_find_package_after_moving(built: RuntimeBuild, tmp_path: Path) -> None:
     )
     settings = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DHIP_HEADERS={ROOT / 'runtime' / 'src' / 'standin'}"]
     settings += ["-DCMAKE_DISABLE_FIND_PACKAGE_hip=ON"]
-    subprocess.run(["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "b", *settings], check=True, capture_output=True)
+    subprocess.run(
+        ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "b", *settings],
+        check=True,
+        capture_output=True,
+    )
     subprocess.run(["cmake", "--build", tmp_path / "b"], check=True, capture_output=True)
     assert subprocess.run([tmp_path / "b" / "client"], check=False).returncode == 0
     shutil.rmtree(prefix / "lib" / "cmake" / "aotriton")
     missing = subprocess.run(
-        ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "c", *settings], check=False, capture_output=True
+        ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "c", *settings],
+        check=False,
+        capture_output=True,
     )
     assert missing.returncode != 0

@@ -22,7 +22,11 @@ def test_every_release(objects: Objects, spy_images: Path, major: int) -> None:
     with Driver(objects, spy_images, hip=major, HIP_DOUBLE_DEVICES=devices) as driver:
         assert driver.rc("check") == 0
         assert driver.rc(Problem().line("fwd")) == 0
-        assert (driver.ask("arch"), driver.ask("cus"), driver.ask("experimental")) == ("100209080000", "104", "0")
+        assert (driver.ask("arch"), driver.ask("cus"), driver.ask("experimental")) == (
+            "100209080000",
+            "104",
+            "0",
+        )
         recent = driver.ask("calls hipGetDevicePropertiesR0600")
         assert (recent != "0") == (major >= 6)
 
@@ -80,7 +84,9 @@ def test_without_hip(objects: Objects, spy_images: Path, tmp_path: Path, call: s
 
 
 def test_a_hip_library_that_lacks_entry_points(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
-    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", tmp_path / "libamdhip64.so.7"], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-x", "c", "/dev/null", "-o", tmp_path / "libamdhip64.so.7"], check=True
+    )
     with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
         assert driver.rc("check") == SYMBOL_NOT_FOUND
     assert "lacks entry points" in driver.log
@@ -115,7 +121,9 @@ FAILURES = {
 
 @pytest.mark.parametrize("call", FAILURES)
 @pytest.mark.parametrize("verb", ["fwd", "bwd"])
-def test_a_failure_of_hip_is_passed_on_and_the_next_call_succeeds(objects: Objects, spy_images: Path, call: str, verb: str) -> None:
+def test_a_failure_of_hip_is_passed_on_and_the_next_call_succeeds(
+    objects: Objects, spy_images: Path, call: str, verb: str
+) -> None:
     with Driver(objects, spy_images, HIP_DOUBLE_FAIL=f"{call}:1:719", log="error") as driver:
         assert driver.rc(Problem().line(verb)) == 719
         assert driver.rc(Problem().line(verb)) == 0

@@ -130,7 +130,10 @@ def test_fuzz_corpus(sanitized: Objects, target: str) -> None:
     inputs = sorted((CORPUS / target).iterdir())
     assert inputs
     ran = subprocess.run(
-        [sanitized.folder / "fuzz" / f"replay_fuzz_{target}", *inputs], capture_output=True, text=True, check=False
+        [sanitized.folder / "fuzz" / f"replay_fuzz_{target}", *inputs],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (ran.returncode, ran.stdout) == (0, f"{len(inputs)} inputs\n"), ran.stderr
 

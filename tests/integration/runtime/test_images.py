@@ -16,7 +16,15 @@ from tests.support.attention import Problem, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import SmallPack, files, seal, write
 
-INVALID_IMAGE, NO_BINARY, OTHER_FORMAT, OTHER_INTERFACE, NOT_FOUND, SYSTEM, NOT_SUPPORTED = 200, 209, 218, 300, 301, 304, 801
+INVALID_IMAGE, NO_BINARY, OTHER_FORMAT, OTHER_INTERFACE, NOT_FOUND, SYSTEM, NOT_SUPPORTED = (
+    200,
+    209,
+    218,
+    300,
+    301,
+    304,
+    801,
+)
 FORWARD = Problem().line("fwd")
 
 
@@ -47,6 +55,16 @@ def other_interface(path: Path) -> None:
     path.write_bytes(files(replace(pack, operators=renamed))["dispatch.aotd"])
 
 
+def become_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def become_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 Damage = Callable[[Path], object]
 DAMAGES: dict[str, tuple[str, Damage, int]] = {
     "dispatch body flipped": ("dispatch.aotd", lambda p: flip(p, 200), INVALID_IMAGE),
@@ -55,8 +73,8 @@ DAMAGES: dict[str, tuple[str, Damage, int]] = {
     "dispatch empty": ("dispatch.aotd", lambda p: p.write_bytes(b""), INVALID_IMAGE),
     "dispatch of another format": ("dispatch.aotd", other_format, OTHER_FORMAT),
     "dispatch of another interface": ("dispatch.aotd", other_interface, OTHER_INTERFACE),
-    "dispatch is a folder": ("dispatch.aotd", lambda p: (p.unlink(), p.mkdir()), SYSTEM),
-    "dispatch is a pipe": ("dispatch.aotd", lambda p: (p.unlink(), os.mkfifo(p)), SYSTEM),
+    "dispatch is a folder": ("dispatch.aotd", become_folder, SYSTEM),
+    "dispatch is a pipe": ("dispatch.aotd", become_pipe, SYSTEM),
     "container header flipped": ("spy.attn_fwd.aoti", lambda p: flip(p, 40), INVALID_IMAGE),
     "container index flipped": ("spy.attn_fwd.aoti", lambda p: flip(p, 130), INVALID_IMAGE),
     "container image flipped": ("spy.attn_fwd.aoti", lambda p: flip(p, -20), INVALID_IMAGE),
@@ -181,7 +199,10 @@ def grid_pack(terms: list[list[tuple[str, int]]], threads: int = 256) -> SmallPa
     pack = spy_pack()
     kernels = []
     for kernel in pack.kernels:
-        wide = {key: [replace(c, grid=terms, threads=threads) for c in choices] for key, choices in kernel.functionals.items()}
+        wide = {
+            key: [replace(c, grid=terms, threads=threads) for c in choices]
+            for key, choices in kernel.functionals.items()
+        }
         kernels.append(replace(kernel, functionals=wide))
     return replace(pack, kernels=kernels)
 
@@ -207,6 +228,8 @@ def test_grids(objects: Objects, tmp_path: Path, terms: list[list[tuple[str, int
 
 def test_a_sealed_but_senseless_body(objects: Objects, tmp_path: Path) -> None:
     (tmp_path / "amd-gfx908").mkdir()
-    (tmp_path / "amd-gfx908" / "dispatch.aotd").write_bytes(seal(struct.pack("<H", 1) + b"\x06gfx908" + b"\xff\xff"))
+    (tmp_path / "amd-gfx908" / "dispatch.aotd").write_bytes(
+        seal(struct.pack("<H", 1) + b"\x06gfx908" + b"\xff\xff")
+    )
     with Driver(objects, tmp_path) as driver:
         assert driver.rc("check") == INVALID_IMAGE

@@ -31,7 +31,11 @@ def plan() -> Plan:
 def images(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[KernelImage]]:
     with Cache(CACHE) as cache:
         made = compile_plan(
-            plan, kernels_root=ROOT / "kernels", architectures=load_architectures(ROOT / "manifests"), cache=cache, jobs=2
+            plan,
+            kernels_root=ROOT / "kernels",
+            architectures=load_architectures(ROOT / "manifests"),
+            cache=cache,
+            jobs=2,
         )
         found = list(made.values())
     manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
@@ -73,13 +77,17 @@ def test_backward_runs_its_steps_in_order(objects: Objects, images: tuple[Path, 
         assert driver.ask("events") == "events +D -D"
         driver.ask("clear")
         assert driver.rc(Problem(head_dim=32, seqlen_q=0).line("bwd")) == 0
-        assert [e["kernel"] for e in driver.launches()] == ["bwd_dk_dv"]  # gradients of keys without queries are zeros
+        assert [e["kernel"] for e in driver.launches()] == [
+            "bwd_dk_dv"
+        ]  # gradients of keys without queries are zeros
         driver.ask("clear")
         assert driver.rc(Problem(head_dim=32, seqlen_k=0).line("bwd")) == 0
         assert [e["kernel"] for e in driver.launches()] == ["bwd_preprocess", "bwd_dq"]
 
 
-def test_unaligned_tensors_get_an_image_without_hints(objects: Objects, images: tuple[Path, list[KernelImage]]) -> None:
+def test_unaligned_tensors_get_an_image_without_hints(
+    objects: Objects, images: tuple[Path, list[KernelImage]]
+) -> None:
     odd = Tensor(0x100002, (2, 4, 48, 32), FP16)
     with Driver(objects, images[0]) as driver:
         assert driver.rc(Problem(head_dim=32).line("fwd")) == 0
@@ -88,7 +96,9 @@ def test_unaligned_tensors_get_an_image_without_hints(objects: Objects, images: 
     assert aligned["image"] != unaligned["image"] and aligned["kernel"] == unaligned["kernel"]
 
 
-def test_what_the_profile_leaves_out_is_not_supported(objects: Objects, images: tuple[Path, list[KernelImage]]) -> None:
+def test_what_the_profile_leaves_out_is_not_supported(
+    objects: Objects, images: tuple[Path, list[KernelImage]]
+) -> None:
     with Driver(objects, images[0]) as driver:
         for problem in (Problem(head_dim=64), Problem(head_dim=32, dtype=3)):
             assert driver.rc(problem.line("fwd")) == NOT_SUPPORTED
@@ -99,6 +109,8 @@ def test_both_readers_see_the_same_images(objects: Objects, images: tuple[Path, 
 
     files = sorted(images[0].glob("*/*.aoti"))
     asked = "".join(f"container {path}\n" for path in files)
-    ran = subprocess.run([objects.program("readers")], input=asked, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [objects.program("readers")], input=asked, capture_output=True, text=True, check=True
+    )
     seen = {digest for line in ran.stdout.splitlines() for digest in line.removeprefix("accepted").split()}
     assert seen == {hashlib.sha256(image.hsaco).hexdigest() for image in images[1]}

@@ -32,7 +32,9 @@ def test_strides_of_a_tensor_stand_together() -> None:
     """The front ends fill them as runs: z, h and the row, then the column where there is one."""
     for operator in (ATTN_FWD, ATTN_BWD):
         names = [value.name for value in operator.values]
-        for first in (name for name in names if re.match(r"stride_\w+z$", name) and name.replace("z", "h") in names):
+        for first in (
+            name for name in names if re.match(r"stride_\w+z$", name) and name.replace("z", "h") in names
+        ):
             at = names.index(first)
             stem = first.removesuffix("z")
             assert names[at + 1] == f"{stem}h"

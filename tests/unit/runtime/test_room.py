@@ -48,7 +48,9 @@ def test_the_manifest_is_that_of_the_release() -> None:
 
 def test_a_soname_of_another_version_is_refused(tmp_path: Path) -> None:
     text = (ROOT / "manifests" / "runtime.yaml").read_text()
-    (tmp_path / "runtime.yaml").write_text(text.replace("libaotriton_v2.so.0.11.2", "libaotriton_v2.so.0.11.1"))
+    (tmp_path / "runtime.yaml").write_text(
+        text.replace("libaotriton_v2.so.0.11.2", "libaotriton_v2.so.0.11.1")
+    )
     with pytest.raises(ManifestError, match="soname"):
         load_runtime_manifest(tmp_path)
 
@@ -62,7 +64,9 @@ def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
         (folder / wanted.file).write_bytes(data)
 
     for number in range(2):
-        folder = unpack_zstd(pin, cache=tmp_path, folder=tmp_path / str(number), environment={}, download=download)
+        folder = unpack_zstd(
+            pin, cache=tmp_path, folder=tmp_path / str(number), environment={}, download=download
+        )
         assert (folder / "zstd.c").read_bytes() == b"int zstd;"
     assert asked == [pin.file]
     kept = tmp_path / "sources" / pin.sha256 / pin.file
