@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from invoke import Collection, Context, Exit, task
+from invoke.collection import Collection
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
 
 ROOT = Path(__file__).resolve().parent
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
@@ -144,15 +147,10 @@ def compile_job(c: Context, name: str, arch: str, profile: str | None = None, js
 @_door
 def images_ls(c: Context, pack: str, json: bool = False) -> None:
     """List the images of a pack and the calls that they serve."""
-    from aotforge.pack import list_images  # noqa: PLC0415
-    from aotforge.ui import image_fields, image_line  # noqa: PLC0415
+    from aotforge.pack import list_images, listing_json, listing_text  # noqa: PLC0415
 
     images = list_images(_pack(pack))
-    if json:
-        _print(json_.dumps([image_fields(image) for image in images], indent=1))
-        return
-    for image in images:
-        _print(image_line(image))
+    _print((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
 @task(

@@ -68,7 +68,9 @@ def build(
     licence = (request.root / "LICENSE").read_bytes()
     on_stage("runtime library")
     # before the kernels: a missing compiler is said in a second instead of after minutes
-    runtime = build_runtime(request.root, cache=request.cache, jobs=request.jobs)
+    runtime = build_runtime(
+        request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+    )
     output = request.output or default_output(request.root, plan)
     inputs = inputs_digest(manifest, [plan], runtime.prefix, epoch=epoch, licence=licence)
     release = find_release(manifest, output, inputs)

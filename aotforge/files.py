@@ -1,4 +1,5 @@
-"""Effects on files that more than one room needs: atomic writes, output locks, moving a finished folder into place.
+"""Effects on files that more than one room needs: atomic writes, output locks, moving a finished folder
+into place.
 
 Every failure of the system (read-only folder, disk full) becomes an OutputError that names the path.
 """
@@ -29,7 +30,7 @@ def write_atomic(path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with open(handle, "wb") as file:
+            with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -49,7 +50,7 @@ def output_errors(path: Path) -> Iterator[None]:
         raise OutputError(
             f"cannot write {error.filename or path}: {error.strerror or error}",
             cause=_CAUSES.get(error.errno or 0, ""),
-            hint="earlier results are untouched; make room or choose another output folder, then run the build again",
+            hint="earlier results are untouched; make room or choose another output folder, then build again",
         ) from error
 
 
@@ -68,8 +69,8 @@ _CAUSES = {
 def output_lock(path: Path) -> Iterator[None]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
 
-    The lock is a file beside the output (`.<name>.lock`) that stays; the kernel releases the lock when its holder
-    dies, so a killed build leaves nothing to clean up.
+    The lock is a file beside the output (`.<name>.lock`) that stays; the kernel releases the lock when its
+    holder dies, so a killed build leaves nothing to clean up.
     """
     lock = path.parent / f".{path.name}.lock"
     with output_errors(lock):
@@ -91,7 +92,8 @@ def output_lock(path: Path) -> Iterator[None]:
 
 @contextmanager
 def staged_folder(path: Path) -> Iterator[Path]:
-    """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays as it was.
+    """A new folder that replaces `path` in one step when the block ends well; on any failure `path` stays
+    as it was.
 
     To be used while holding `output_lock(path)`: what earlier, killed runs left beside `path` is removed.
     """
@@ -111,7 +113,9 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 
 def _put_in_place(staged: Path, path: Path) -> None:
-    """Moves `staged` to `path`; what was there goes to `staged`, in one step where the file system can do that."""
+    """Moves `staged` to `path`; what was there goes to `staged`, in one step where the file system can do
+    that.
+    """
     if not path.exists() and not path.is_symlink():
         staged.rename(path)
     elif not _exchange(staged, path):

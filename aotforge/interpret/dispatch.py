@@ -1,4 +1,6 @@
-"""Which configuration serves a call, as the library would choose it from the plan: a pure function of rules, chip and values."""
+"""Which configuration serves a call, as the library would choose it from the plan: a pure function of rules,
+chip and values.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Values = Mapping[str, int | float]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One kernel launch. `types` and `arguments` are by parameter name in order; `hinted` when every argument hint holds."""
+    """One kernel launch. `types` and `arguments` are by parameter name in order; `hinted` when every argument
+    hint holds.
+    """
 
     kernel: Kernel
     functional: Functional
@@ -32,8 +36,9 @@ def select(
 ) -> Launch:
     """The launch that serves a call.
 
-    `override` replaces constants that the chosen setting has, such as block sizes, so that a test reaches every loop with few elements.
-    Raises UnsupportedError when the rules cover no such call or a value is missing.
+    `override` replaces constants that the chosen setting has, such as block sizes, so that a test reaches
+    every loop with few elements. Raises UnsupportedError when the rules cover no such call or a value is
+    missing.
     """
     functional = {choice.name: _option(kernel, choice, values) for choice in kernel.choices}
     if not kernel.allowed(functional):

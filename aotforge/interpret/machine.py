@@ -1,16 +1,19 @@
 """Triton's interpreter, made faithful enough to be a check, for kernels from ordinarily imported modules.
 
-Triton decides at import whether a kernel will be interpreted. Here the decision is made per run instead: the functions that a kernel uses
-are rewritten into private copies, and Triton's language is patched for the length of a run and restored after it, so that the
-same process can compile the same kernels. Corrected: bfloat16 rounding and dot products, which the interpreter of Triton 3.9 gets wrong;
-arguments have the types of the compiled signature; every access is checked against `Memory`. bfloat16 arithmetic other than
-conversion and dot is refused. Not modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not supported: tl.sort and
-friends, tensor methods that are library functions (`x.sum()`). Not for several threads at once.
+Triton decides at import whether a kernel will be interpreted. Here the decision is made per run instead: the
+functions that a kernel uses are rewritten into private copies, and Triton's language is patched for the
+length of a run and restored after it, so that the same process can compile the same kernels. Corrected:
+bfloat16 rounding and dot products, which the interpreter of Triton 3.9 gets wrong; arguments have the types
+of the compiled signature; every access is checked against `Memory`. bfloat16 arithmetic other than conversion
+and dot is refused. Not modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not
+supported: tl.sort and friends, tensor methods that are library functions (`x.sum()`). Not for several threads
+at once.
 """
 
 from __future__ import annotations
 
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -50,13 +53,16 @@ def execute(
 ) -> None:
     """Run every program of `grid`, one after another, x fastest.
 
-    `function` is what `@triton.jit` made. `arguments` maps run-time parameters to numbers, pointers being addresses inside `memory`;
-    `types_` has their spelling in the signature. Raises AccessError for an access outside of `memory`, OverflowError for an
-    argument that its type cannot hold.
+    `function` is what `@triton.jit` made. `arguments` maps run-time parameters to numbers, pointers being
+    addresses inside `memory`; `types_` has their spelling in the signature. Raises AccessError for an access
+    outside of `memory`, OverflowError for an argument that its type cannot hold.
     """
     kernel = _COPIES.rewrite(function)
     builder = interpreter.interpreter_builder
-    with _patched(function, memory), np.errstate(all="ignore"):
+    with _patched(function, memory), np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # infinities and NaN are what kernels have to cope with
         call = {name: _typed(types_[name], value) for name, value in arguments.items()}
         builder.set_grid_dim(*grid)
         for z in range(grid[2]):
@@ -67,7 +73,9 @@ def execute(
 
 
 def _typed(spelling: str, value: int | float) -> Opaque:
-    """A scalar tensor of the signature's type, so that 32- and 64-bit arithmetic wrap where the compiled kernel's would."""
+    """A scalar tensor of the signature's type, so that 32- and 64-bit arithmetic wrap where the compiled
+    kernel's would.
+    """
     if spelling.startswith("*"):
         pointer = tl.pointer_type(_POINTEES[spelling[1:]])
         return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=np.uint64), pointer), pointer)
@@ -76,7 +84,9 @@ def _typed(spelling: str, value: int | float) -> Opaque:
 
 
 class _Rewriter:
-    """Private, interpretable copies of jit functions and of everything they call. The originals and their modules stay as they are."""
+    """Private, interpretable copies of jit functions and of everything they call. The originals and their
+    modules stay as they are.
+    """
 
     def __init__(self) -> None:
         self._copies: dict[object, Callable[..., Opaque]] = {}
@@ -169,11 +179,15 @@ def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opa
             )
         return binary(lhs, rhs, op)
 
-    def create_dot(a: Opaque, b: Opaque, d: Opaque, input_precision: Opaque, max_num_imprecise_acc: Opaque) -> Opaque:
+    def create_dot(
+        a: Opaque, b: Opaque, d: Opaque, input_precision: Opaque, max_num_imprecise_acc: Opaque
+    ) -> Opaque:
         left, right = (_wide(operand) for operand in (a, b))
         return interpreter.TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
 
-    def create_masked_load(ptrs: Opaque, mask: Opaque, other: Opaque, cache_policy: Opaque, is_volatile: Opaque) -> Opaque:
+    def create_masked_load(
+        ptrs: Opaque, mask: Opaque, other: Opaque, cache_policy: Opaque, is_volatile: Opaque
+    ) -> Opaque:
         memory.check(ptrs.data[mask.data], _bytes(ptrs), "read")
         return load(ptrs, mask, other, cache_policy, is_volatile)
 

@@ -22,7 +22,8 @@ class Memory:
         self._buffers = dict(buffers)  # keeps them alive while addresses are in use
 
     def check(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
-        """Every element of `size` bytes lies inside one buffer; `access` ("read", "write") is for the message.
+        """Every element of `size` bytes lies inside one buffer; `access` ("read", "write") is for the
+        message.
 
         Raises AccessError.
         """
@@ -35,10 +36,13 @@ class Memory:
         if outside.any():
             first = addresses[outside][0]
             near = int(np.argmin(np.abs(self._starts.astype(np.int64) - np.int64(first))))
+            size_near = int(self._ends[near]) - int(self._starts[near])
+            offset = int(first) - int(self._starts[near])
             raise AccessError(
-                f"the kernel tried to {access} {size} bytes outside its buffers, {int(outside.sum())} of {addresses.size} lanes",
-                cause=f"the first address is {int(first) - int(self._starts[near]):+d} bytes from the start of {self._names[near]}, "
-                f"which has {int(self._ends[near]) - int(self._starts[near])} bytes",
+                f"the kernel tried to {access} {size} bytes outside its buffers, "
+                f"{int(outside.sum())} of {addresses.size} lanes",
+                cause=f"the first address is {offset:+d} bytes from the start of {self._names[near]}, "
+                f"which has {size_near} bytes",
                 hint="look for a missing mask, or a stride that does not belong to this tensor",
             )
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+
 from aotforge.errors import RulesError
 from aotforge.interpret.dispatch import Launch, Values, select
 from aotforge.interpret.machine import Opaque, execute
@@ -30,8 +31,9 @@ def run_operator(
 ) -> tuple[Launch, ...]:
     """Run every step of an operator and return what was launched, in order.
 
-    `folder` holds the family's sources. Pointers in `values` are addresses inside `buffers`. A launch with an empty grid is
-    left out, as at run time. Raises UnsupportedError before anything runs when one step does not serve the call, and AccessError.
+    `folder` holds the family's sources. Pointers in `values` are addresses inside `buffers`. A launch with an
+    empty grid is left out, as at run time. Raises UnsupportedError before anything runs when one step does
+    not serve the call, and AccessError.
     """
     kernels = sorted((k for k in family.kernels if k.operator == operator), key=lambda k: k.step)
     launches = [select(kernel, chip, values, override=override) for kernel in kernels]
@@ -65,7 +67,9 @@ def _function(folder: Path, source: str, function: str) -> Opaque:
 
 
 def _load(folder: Path, source: str) -> ModuleType:
-    """A module of the family, below a package of our own so that relative imports work and no other import is disturbed."""
+    """A module of the family, below a package of our own so that relative imports work and no other import is
+    disturbed.
+    """
     package = f"{_ROOT}_{folder.resolve().as_posix().encode().hex()}"
     if package not in sys.modules:
         spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)

@@ -1,7 +1,10 @@
-"""Image packs: one directory below aotriton.images with its dispatch data. Format: docs/image-pack-format.md."""
+"""Image packs: one directory below aotriton.images with its dispatch data. Format:
+docs/image-pack-format.md.
+"""
 
 from aotforge.pack.inspect import cat_image, list_images
 from aotforge.pack.read import OpenPack, check_pack, open_files, open_pack, read_pack
+from aotforge.pack.show import listing_json, listing_text
 from aotforge.pack.values import Compressor, ImagePack, PackedImage
 from aotforge.pack.verify import verify_pack
 from aotforge.pack.write import write_pack
@@ -14,6 +17,8 @@ __all__ = [
     "cat_image",
     "check_pack",
     "list_images",
+    "listing_json",
+    "listing_text",
     "open_files",
     "open_pack",
     "read_pack",

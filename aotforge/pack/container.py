@@ -40,8 +40,8 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
             )
     ordered = [by_digest[digest] for digest in digests]
     dictionary = choose_dictionary(ordered, min(compressor.dictionary_bytes, DICTIONARY_LIMIT))
-    stored = Encoder(b"", compressor).frame(dictionary) if dictionary else b""
-    encoder = Encoder(dictionary, compressor)
+    stored = Encoder(b"", compressor, largest=len(dictionary)).frame(dictionary) if dictionary else b""
+    encoder = Encoder(dictionary, compressor, largest=max(map(len, ordered)))
     frames = [encoder.frame(image) for image in ordered]
     dictionary_offset = HEADER_SIZE + ENTRY_SIZE * len(digests)
     data_offset = dictionary_offset + len(stored)
@@ -51,8 +51,9 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
         entries += _ENTRY.pack(digest, at, len(frame), len(image), bytes(16))
         at += len(frame)
     header = _HEADER.pack(
-        MAGIC, FORMAT, HEADER_SIZE, at, len(digests), 0, HEADER_SIZE, dictionary_offset, len(stored), len(dictionary),
-        data_offset, hashlib.sha256(dictionary).digest() if dictionary else bytes(32), hashlib.sha256(entries).digest(),
+        MAGIC, FORMAT, HEADER_SIZE, at, len(digests), 0, HEADER_SIZE, dictionary_offset, len(stored),
+        len(dictionary), data_offset, hashlib.sha256(dictionary).digest() if dictionary else bytes(32),
+        hashlib.sha256(entries).digest(),
     )  # fmt: skip
     return b"".join((header, entries, stored, *frames))
 
@@ -63,8 +64,8 @@ def read_index(source: Source) -> ContainerIndex:
     if size < HEADER_SIZE:
         raise damaged(file, f"{size} bytes are fewer than a container's header")
     head = source.read(0, HEADER_SIZE)
-    (magic, version, header_size, file_size, count, reserved, index_offset, dictionary_offset, stored, decoded,
-     data_offset, dictionary_digest, index_digest) = _HEADER.unpack(head)  # fmt: skip
+    (magic, version, header_size, file_size, count, reserved, index_offset, dictionary_offset, stored,
+     decoded, data_offset, dictionary_digest, index_digest) = _HEADER.unpack(head)  # fmt: skip
     if magic != MAGIC:
         raise damaged(file, "does not start with a container's magic")
     if version != FORMAT:
@@ -152,5 +153,5 @@ def _other_version(file: str, version: int) -> PackError:
     return PackError(
         f"{file}: image pack format {version}, this program reads format {FORMAT}",
         cause="the image pack was made by another release",
-        hint="use the image pack and the library of one release, or of releases with the same format version",
+        hint="use image pack and library of one release, or of releases with the same format version",
     )

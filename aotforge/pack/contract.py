@@ -56,7 +56,8 @@ def check_plan(plan: Plan) -> None:
 def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
     """How many scratch pointers follow the planned parameters in the image's kernel arguments.
 
-    The runtime lays parameters out in order with natural alignment; PackError when the code object wants it otherwise.
+    The runtime lays parameters out in order with natural alignment; PackError when the code object wants it
+    otherwise.
     """
     planned = len(kernel.parameters)
     offset = 0
@@ -70,10 +71,10 @@ def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
             _POINTER_KIND if pointer else _VALUE_KIND,
         ):
             raise PackError(
-                f"{image.symbol} ({image.key}): argument {number} is {argument.kind}, {argument.size} bytes at {argument.offset};"
-                f" the plan passes {size} bytes at {offset}",
+                f"{image.symbol} ({image.key}): argument {number} is {argument.kind}, {argument.size} bytes"
+                f" at {argument.offset}; the plan passes {size} bytes at {offset}",
                 cause="the arguments in rules.py are not those of the compiled function",
-                hint=f"compare the arguments of {kernel.family}.{kernel.name} in rules.py with the function's parameters",
+                hint=f"compare {kernel.family}.{kernel.name} in rules.py with the function's parameters",
             )
         offset += size
     if len(image.arguments) < planned:
@@ -95,13 +96,14 @@ def _same_calls(first: PlannedKernel, other: PlannedKernel) -> None:
         call = ", ".join(f"{name} = {number}" for name, number in zip(shared, numbers, strict=True))
         missing = first if lone[0] in calls[1] else other
         raise _incomplete(
-            f"{missing.family}.{missing.name}, step {missing.step} of {missing.operator}, has no image for {arch}, {call}"
+            f"{missing.family}.{missing.name}, step {missing.step} of {missing.operator},"
+            f" has no image for {arch}, {call}"
         )
 
 
 def _incomplete(what: str) -> PackError:
     return PackError(
         what,
-        cause="a kernel of the operator is missing from the plan, or its choices and constraints differ from the other steps'",
+        cause="the plan lacks a kernel of the operator, or its choices and constraints differ between steps",
         hint="look at the kernels of that operator in rules.py and at the profile's keep list",
     )

@@ -33,7 +33,9 @@ KINDS = ("multiple", "range")
 
 
 def encode_dispatch(table: DispatchTable, *, file: str) -> bytes:
-    """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a bound is exceeded."""
+    """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a
+    bound is exceeded.
+    """
     out = Writer(file=file)
     out.u16(len(table.archs), "the arch count", 1, ARCH_LIMIT)
     for arch in table.archs:

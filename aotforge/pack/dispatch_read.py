@@ -1,4 +1,6 @@
-"""The strict reader of `dispatch.aotd`: it builds the table again or refuses the file. Bounds in docs/image-pack-format.md."""
+"""The strict reader of `dispatch.aotd`: it builds the table again or refuses the file. Bounds in
+docs/image-pack-format.md.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def _header(data: bytes, file: str) -> None:
         raise PackError(
             f"{file}: image pack format {version}, this program reads format {FORMAT}",
             cause="the image pack was made by another release",
-            hint="use the image pack and the library of one release, or of releases with the same format version",
+            hint="use image pack and library of one release, or of releases with the same format version",
         )
     if file_size != len(data) or file_size > fmt.SIZE_LIMIT:
         raise damaged(file, f"has {len(data)} bytes, its header says {file_size}")
@@ -116,8 +118,8 @@ def _kernel(
     if any(order[i] >= order[i + 1] for i in range(len(order) - 1)):
         raise cursor.error(f"functionals of {name} are out of order")
     return DispatchKernel(
-        name=name, operator=operator.name, step=step, container=container.file, keys=keys, parameters=parameters,
-        null_pointers=null_pointers, functionals=functionals,
+        name=name, operator=operator.name, step=step, container=container.file, keys=keys,
+        parameters=parameters, null_pointers=null_pointers, functionals=functionals,
     )  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""zstd frames of a container: one image each, decoded alone, with a raw content dictionary that the container shares."""
+"""zstd frames of a container: one image each, decoded alone, with a raw content dictionary that the
+container shares.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +14,29 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class Encoder:
-    """Compresses images with one dictionary; the same bytes in give the same bytes out."""
+    """Compresses images with one dictionary; the same bytes in give the same bytes out.
 
-    def __init__(self, dictionary: bytes, compressor: Compressor) -> None:
-        self._dictionary = _raw(dictionary)
-        self._size = len(dictionary)
-        self._level = compressor.level
+    `largest` is the size in bytes of the largest image to come: zstd's parameters follow from it, so that the
+    dictionary is indexed once and not for every image.
+    """
 
-    def frame(self, image: bytes) -> bytes:
-        """One frame with its content size, without checksum and dictionary ID."""
+    def __init__(self, dictionary: bytes, compressor: Compressor, *, largest: int) -> None:
+        raw = _raw(dictionary)
         parameters = zstandard.ZstdCompressionParameters.from_level(
-            self._level,
-            source_size=len(image),
-            dict_size=self._size,
+            compressor.level,
+            source_size=largest,
+            dict_size=len(dictionary),
             write_content_size=True,
             write_checksum=False,
             write_dict_id=False,
         )
-        return zstandard.ZstdCompressor(dict_data=self._dictionary, compression_params=parameters).compress(
-            image
-        )
+        if raw is not None:
+            raw.precompute_compress(compression_params=parameters)
+        self._zstd = zstandard.ZstdCompressor(dict_data=raw, compression_params=parameters)
+
+    def frame(self, image: bytes) -> bytes:
+        """One frame with its content size, without checksum and dictionary ID."""
+        return self._zstd.compress(image)
 
 
 class Decoder:
@@ -44,8 +49,8 @@ class Decoder:
     def image(self, frame: bytes, size: int, what: str) -> bytes:
         """The `size` bytes that the frame holds.
 
-        Raises PackError unless it is exactly one frame of that content size, as docs/image-pack-format.md has it. The
-        caller has checked `size` against the format's bound.
+        Raises PackError unless it is exactly one frame of that content size, as docs/image-pack-format.md
+        has it. The caller has checked `size` against the format's bound.
         """
         if frame[:4] != _MAGIC:
             raise damaged(self._file, f"{what} is not a zstd frame")

@@ -19,7 +19,9 @@ from aotforge.pack.wire import damaged
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPack:
-    """A pack whose signature, dispatch data and container indexes have been read and agree; no image has been touched yet."""
+    """A pack whose signature, dispatch data and container indexes have been read and agree; no image has
+    been touched yet.
+    """
 
     name: str
     signature: Signature
@@ -28,7 +30,9 @@ class OpenPack:
     sources: Mapping[str, Source]
 
     def image(self, container: str, number: int) -> bytes:
-        """One image, verified; reads the container's dictionary and that image's frame only. Raises PackError."""
+        """One image, verified; reads the container's dictionary and that image's frame only. Raises
+        PackError.
+        """
         source, index = self.sources[container], self.indexes[container]
         return read_image(source, index.images[number], read_dictionary(source, index))
 
@@ -38,7 +42,9 @@ class OpenPack:
 
 
 def open_pack(path: Path) -> OpenPack:
-    """Opens the pack in a directory. Raises PackError naming file and reason; images are read later, one by one."""
+    """Opens the pack in a directory. Raises PackError naming file and reason; images are read later, one by
+    one.
+    """
     try:
         present = [entry.name for entry in path.iterdir()]
     except OSError as error:

@@ -41,7 +41,9 @@ class BytesSource:
 
 
 class FileSource:
-    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is no regular file."""
+    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is
+    no regular file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)

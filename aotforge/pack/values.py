@@ -18,8 +18,9 @@ FORMAT = 1
 class Compressor:
     """How containers are compressed; figures from manifests/release.yaml.
 
-    `level` is zstd's (1 to 22), `dictionary_bytes` the most that a container's dictionary may hold when decoded: the
-    runtime decodes and verifies it before a container's first image, so it is bounded by the first launch's time.
+    `level` is zstd's (1 to 22), `dictionary_bytes` the most that a container's dictionary may hold when
+    decoded: the runtime decodes and verifies it before a container's first image, so it is bounded by the
+    first launch's time.
     """
 
     level: int = 19
@@ -36,8 +37,9 @@ class ImagePack:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEntry:
-    """A container's index entry. `digest` is the SHA-256 of the image; the frame lies at `offset`, `stored` bytes long,
-    and decodes to `size` bytes."""
+    """A container's index entry. `digest` is the SHA-256 of the image; the frame lies at `offset`, `stored`
+    bytes long, and decodes to `size` bytes.
+    """
 
     digest: bytes
     offset: int
@@ -67,7 +69,9 @@ class DispatchContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchChoice:
-    """An image for a functional; `image` counts in the container's index, `threads` per workgroup, grid axes x first."""
+    """An image for a functional; `image` counts in the container's index, `threads` per workgroup, grid
+    axes x first.
+    """
 
     image: int
     symbol: str
@@ -88,7 +92,9 @@ class DispatchFunctional:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchKernel:
-    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg order."""
+    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg
+    order.
+    """
 
     name: str
     operator: str
@@ -112,8 +118,9 @@ class DispatchTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedImage:
-    """One row of `images.ls`: an image and one call that it serves. `tried` counts from 0 among the functional's choices;
-    sizes in bytes; `key` are (operator value, number) pairs."""
+    """One row of `images.ls`: an image and one call that it serves. `tried` counts from 0 among the
+    functional's choices; sizes in bytes; `key` are (operator value, number) pairs.
+    """
 
     digest: str
     container: str

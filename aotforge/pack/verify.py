@@ -13,7 +13,8 @@ from aotforge.plan.values import Plan, PlannedKernel
 
 
 def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | None = None) -> None:
-    """Decodes every image and compares the pack with its plan in both directions; raises PackError at the first difference.
+    """Decodes every image and compares the pack with its plan in both directions; raises PackError at the
+    first difference.
 
     With `images`, every choice must also hold exactly the bytes that its compile job made.
     """

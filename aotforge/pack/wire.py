@@ -1,4 +1,6 @@
-"""Little-endian integers and short strings of the image pack: a bounded cursor to read, an appending writer."""
+"""Little-endian integers and short strings of the image pack: a bounded cursor to read, an appending
+writer.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def damaged(file: str, reason: str) -> PackError:
 
 
 class Cursor:
-    """Reads `data` from front to back; every read past the end raises PackError with the file's name and the offset."""
+    """Reads `data` from front to back; every read past the end raises PackError with the file's name and
+    the offset.
+    """
 
     def __init__(self, data: bytes, *, file: str, start: int = 0) -> None:
         self._data = data
@@ -81,7 +85,9 @@ class Cursor:
 
 
 class Writer:
-    """Appends integers and strings; a value that does not fit its field is a PackError, never wrapped around."""
+    """Appends integers and strings; a value that does not fit its field is a PackError, never wrapped
+    around.
+    """
 
     def __init__(self, *, file: str) -> None:
         self._parts = bytearray()

@@ -37,9 +37,10 @@ def write_pack(
 ) -> ImagePack:
     """The plan's image pack, read back and verified before it is returned.
 
-    The plan is the contract: PackError when an image is missing or not planned, when an operator lacks a step, when a
-    code object takes other arguments than the plan passes, or when a bound of the format is exceeded. `release` is
-    recorded in `__signature__`. Equal input gives equal bytes, whatever the order of `images`.
+    The plan is the contract: PackError when an image is missing or not planned, when an operator lacks a
+    step, when a code object takes other arguments than the plan passes, or when a bound of the format is
+    exceeded. `release` is recorded in `__signature__`. Equal input gives equal bytes, whatever the order of
+    `images`.
     """
     compressor = compressor or Compressor()
     by_key = _by_key(plan, images)
@@ -55,7 +56,7 @@ def write_pack(
     table = _table(plan, kernels, indexes, by_key)
     files[DISPATCH_FILE] = encode_dispatch(table, file=DISPATCH_FILE)
     files[SIGNATURE_FILE] = encode_signature(
-        _signature(plan, table, indexes, files[DISPATCH_FILE], release, compressor)
+        _signature(plan, table, indexes, files[DISPATCH_FILE], release=release, compressor=compressor)
     )
     pack = ImagePack(name=plan.pack, files=MappingProxyType(dict(sorted(files.items()))))
     check_pack(pack)
@@ -68,7 +69,7 @@ def container_file(kernel: PlannedKernel) -> str:
     if not FILE_NAME.fullmatch(name):
         raise PackError(
             f"{name!r} cannot be a container's file name",
-            cause="names of families and kernels are ASCII letters, digits, '_', '.' and '-', 64 characters in all",
+            cause="families and kernels have names of ASCII letters, digits, '_', '.', '-', 64 in all",
             hint="rename the kernel family or the kernel",
         )
     return name
@@ -127,7 +128,7 @@ def _kernel(
     }
     if len(null_pointers) != 1:
         raise PackError(
-            f"images of {kernel.family}.{kernel.name} differ in their scratch pointers: {sorted(null_pointers)}"
+            f"images of {kernel.family}.{kernel.name} differ in scratch pointers: {sorted(null_pointers)}"
         )
     functionals = []
     for functional in sorted(kernel.functionals, key=lambda f: (f.arch, f.key)):
@@ -164,6 +165,7 @@ def _signature(
     table: DispatchTable,
     indexes: Mapping[str, ContainerIndex],
     dispatch: bytes,
+    *,
     release: str,
     compressor: Compressor,
 ) -> Signature:
@@ -193,6 +195,6 @@ def _signature(
 
 
 def describe(compressor: Compressor) -> str:
-    """The compressor as `__signature__` has it: library version and settings, which together fix the bytes."""
+    """The compressor as `__signature__` has it: version and settings, which together fix the bytes."""
     version = ".".join(str(part) for part in zstandard.ZSTD_VERSION)
     return f"zstd {version}, level {compressor.level}, dictionary {compressor.dictionary_bytes}"

@@ -1,7 +1,7 @@
 """Deterministic tarballs: the bytes depend on the members' names, contents and kinds, and on nothing else.
 
-Members are sorted, times fixed, owners root without names, modes normalised; gzip has no name and no time. As deflate differs
-between zlib versions, a tarball's identity is the SHA-256 of the uncompressed tar.
+Members are sorted, times fixed, owners root without names, modes normalised; gzip has no name and no time.
+As deflate differs between zlib versions, a tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ Members = Mapping[str, Member | Link]
 
 @dataclass(frozen=True, kw_only=True)
 class Digests:
-    """Of one tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size in bytes."""
+    """Of one tarball: SHA-256 of the uncompressed tar (its identity) and of the file, and the file's size
+    in bytes.
+    """
 
     tar: str
     file: str
@@ -55,7 +57,8 @@ class Digests:
 def write_tar_gz(path: Path, members: Members, *, epoch: int) -> Digests:
     """Writes `<path>` (.tar.gz). `epoch` is every member's time, seconds since 1970.
 
-    Folders are added for every member. Raises ReleaseError for names that a tarball of format USTAR cannot hold.
+    Folders are added for every member. Raises ReleaseError for names that a tarball of format USTAR cannot
+    hold.
     """
     with path.open("wb") as file, _gzip(file) as sink:
         # "w|" writes forward only: a tarball never has to fit into memory

@@ -29,10 +29,10 @@ def assemble_release(
 ) -> Release:
     """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it made already.
 
-    Everything is built beside its place, read back and compared, and only then moved there in one step: whatever goes
-    wrong, an earlier release stays as it was. `inputs` is `inputs_digest` of what the arguments were made from. Raises
-    ReleaseError for input that makes no release, OutputError when the output cannot be written, OutputBusyError when
-    another build writes it now.
+    Everything is built beside its place, read back and compared, and only then moved there in one step:
+    whatever goes wrong, an earlier release stays as it was. `inputs` is `inputs_digest` of what the
+    arguments were made from. Raises ReleaseError for input that makes no release, OutputError when the
+    output cannot be written, OutputBusyError when another build writes it now.
     """
     folder = output / manifest.name
     with output_lock(folder):
@@ -60,7 +60,9 @@ def assemble_release(
 def release_contents(
     manifest: ReleaseManifest, packs: Sequence[PackInput], runtime: Path, *, licence: bytes
 ) -> tuple[dict[str, Members], PlatformTag]:
-    """Tarball names and what goes into each. Tarballs with the same bytes share one mapping. Raises ReleaseError."""
+    """Tarball names and what goes into each. Tarballs with the same bytes share one mapping. Raises
+    ReleaseError.
+    """
     library = runtime / "lib" / manifest.soname
     found = read_soname(library)
     if found != manifest.soname:

@@ -56,12 +56,14 @@ class ReleaseManifest(Manifest):
 
 
 def load_release_manifest(path: Path) -> ReleaseManifest:
-    """Reads the manifest. Raises ManifestError naming file, line and key."""
+    """Reads manifests/release.yaml. Raises ManifestError naming file, line and key."""
     return load(path, ReleaseManifest)
 
 
 def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> int:
-    """Time of tarball members: SOURCE_DATE_EPOCH when it is set (reproducible-builds.org), else the manifest's."""
+    """Time of tarball members: SOURCE_DATE_EPOCH when it is set (reproducible-builds.org), else the
+    manifest's.
+    """
     text = environment.get("SOURCE_DATE_EPOCH", "")
     if not text:
         return manifest.epoch

@@ -20,10 +20,12 @@ _LOADER = "ld-linux"
 
 
 def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
-    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g. manylinux_2_28.
+    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g.
+    manylinux_2_28.
 
-    A policy holds when it has every symbol version that the library needs, every library that it is linked against, and
-    none of the symbols that the policy forbids. Raises ReleaseError for anything but an x86-64 shared library.
+    A policy holds when it has every symbol version that the library needs, every library that it is linked
+    against, and none of the symbols that the policy forbids. Raises ReleaseError for anything but an x86-64
+    shared library.
     """
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
     wanted = f"{promised}_{MACHINE}"
@@ -80,13 +82,19 @@ def _symbol_versions(library: Path) -> dict[str, set[str]]:
     return versions
 
 
+def _newest_first(version: str) -> tuple[str, list[int]]:
+    """Sorts GLIBC_2.35 before GLIBC_2.4; what keeps a library from a platform is best named by its newest need."""
+    family, _, number = version.partition("_")
+    return family, [-int(part) for part in number.split(".") if part.isdigit()]
+
+
 def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], needed: list[str]) -> list[str]:
     """What the policy does not allow; nothing is an obstacle for generic linux."""
     if policy.name == f"linux_{MACHINE}":
         return []
     found = []
     for name, wanted in sorted(versions.items()):
-        for version in sorted(wanted):
+        for version in sorted(wanted, key=_newest_first):
             family, _, number = version.partition("_")
             allowed = policy.symbol_versions.get(family)
             if allowed is not None and number not in allowed:

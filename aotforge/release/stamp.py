@@ -1,7 +1,8 @@
 """What a release was made of, so that a build with nothing changed need not make it again.
 
-The stamp lies beside the release folder (`.<release>.stamp.json`): it is this machine's memory, not part of the release.
-It holds the files' digests, so one that is older than the folder never passes for the folder's own.
+The stamp lies beside the release folder (`.<release>.stamp.json`): it is this machine's memory, not part of
+the release. It holds the files' digests, so one that is older than the folder never passes for the folder's
+own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _FORMAT = 1
 def inputs_digest(
     manifest: ReleaseManifest, plans: Iterable[Plan], runtime: Path, *, epoch: int, licence: bytes = b""
 ) -> str:
-    """SHA-256 of everything that can change a release's bytes: manifest, plans, the runtime's files, time, our own code.
+    """SHA-256 of everything that can change a release's bytes: manifest, plans, the runtime's files, time,
+    our own code.
 
     A plan fixes its images and their assembly text through its job keys, so no image is read for it.
     """
@@ -56,7 +58,9 @@ def inputs_digest(
 
 
 def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Release | None:
-    """The release in `output` when it was made of exactly these inputs and every file still has its digest; else None."""
+    """The release in `output` when it was made of exactly these inputs and every file still has its digest;
+    else None.
+    """
     folder = output / manifest.name
     try:
         stamp = json.loads(_stamp(folder).read_text(encoding="utf-8"))

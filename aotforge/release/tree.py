@@ -21,8 +21,8 @@ def runtime_tree(
 ) -> dict[str, Member | Link]:
     """The runtime's install prefix with links and licences.
 
-    Links among the library's names may be in the prefix already; any other link is refused. Raises ReleaseError when the
-    library, the headers or the CMake package are missing.
+    Links among the library's names may be in the prefix already; any other link is refused. Raises
+    ReleaseError when the library, the headers or the CMake package are missing.
     """
     names = {DEVELOPMENT_NAME, *older_names}
     tree: dict[str, Member | Link] = {}

@@ -13,9 +13,9 @@ from aotforge.pack.values import ImagePack
 class PlatformTag:
     """The platform that a library runs on, measured with auditwheel's policies.
 
-    `measured` is the oldest platform that it fits, `promised` the manifest's, `tag` what file names say: the promised one
-    when the library reaches it, else the measured one. All with the machine, as in manylinux_2_28_x86_64. `reasons`
-    say what keeps the library from the promised platform.
+    `measured` is the oldest platform that it fits, `promised` the manifest's, `tag` what file names say:
+    the promised one when the library reaches it, else the measured one. All with the machine, as in
+    manylinux_2_28_x86_64. `reasons` say what keeps the library from the promised platform.
     """
 
     measured: str
@@ -35,7 +35,9 @@ class PackInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseFile:
-    """A file of a release: size in bytes and SHA-256; `tar_sha256` of the uncompressed tar, empty for other files."""
+    """A file of a release: size in bytes and SHA-256; `tar_sha256` of the uncompressed tar, empty for other
+    files.
+    """
 
     name: str
     size: int
@@ -45,8 +47,9 @@ class ReleaseFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release folder, verified. `development` says why it must not be published as it is; empty when nothing stands
-    against it. `fresh` is False when an earlier build had already made exactly this."""
+    """A release folder, verified. `development` says why it must not be published as it is; empty when
+    nothing stands against it. `fresh` is False when an earlier build had already made exactly this.
+    """
 
     name: str
     folder: Path

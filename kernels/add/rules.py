@@ -1,4 +1,4 @@
-"""Elementwise addition: the smallest whole family, and the proof that a family is a folder and nothing else."""
+"""Elementwise addition: the smallest whole family, and proof that a family is a folder and nothing else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Attention backward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 2), without atomics and so deterministic.
+"""Attention backward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 2), without atomics and so
+deterministic.
 
-One kernel owns blocks of keys and makes dK and dV, the other owns blocks of queries and makes dQ; both rebuild the
-probabilities from the log-sum-exp. P = exp(S - L), dV = P^T dO, dP = dO V^T, dS = P (dP - D), dQ = dS K, dK = dS^T Q,
-each with S = Q K^T sm_scale and D = rowsum(O dO).
+One kernel owns blocks of keys and makes dK and dV, the other owns blocks of queries and makes dQ; both
+rebuild the probabilities from the log-sum-exp. P = exp(S - L), dV = P^T dO, dP = dO V^T, dS = P (dP - D), dQ
+= dS K, dK = dS^T Q, each with S = Q K^T sm_scale and D = rowsum(O dO).
 """
 
 import triton
@@ -13,21 +14,11 @@ from .common import LOG2E, bounded, key_range, keys_seen, load_row, load_tile, s
 
 @triton.jit
 def bwd_preprocess(
-    Out,
-    DO,
-    D,
-    stride_oz,
-    stride_oh,
-    stride_om,
-    stride_doz,
-    stride_doh,
-    stride_dom,
-    stride_dz,
-    num_head_q,
-    seqlen_q,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-):
+    Out, DO, D,
+    stride_oz, stride_oh, stride_om, stride_doz, stride_doh, stride_dom, stride_dz,
+    num_head_q, seqlen_q,
+    HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
+):  # fmt: skip
     """D = rowsum(Out * DO) in float32; grid (query blocks, heads, batch)."""
     start_q = tl.program_id(0) * BLOCK_M
     head = tl.program_id(1)
@@ -43,30 +34,16 @@ def bwd_preprocess(
 
 @triton.jit
 def _add_queries(
-    dk,
-    dv,
-    k,
-    v,
-    Q,
-    DO,
-    L,
-    D,
-    stride_qm,
-    stride_dom,
-    start,
-    keys,
-    seqlen_q,
-    seqlen_k,
-    window_right,
-    scale,
-    CAUSAL: tl.constexpr,
-    MASKED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-):
+    dk, dv, k, v,
+    Q, DO, L, D,
+    stride_qm, stride_dom,
+    start, keys, seqlen_q, seqlen_k, window_right, scale,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr,
+):  # fmt: skip
     """What the queries start .. start+BLOCK_M-1 add to dK (not yet scaled) and dV.
 
-    Tiles are transposed, (keys, queries). Keys beyond the sequence need no mask: they reach rows that are not stored.
+    Tiles are transposed, (keys, queries). Keys beyond the sequence need no mask: they reach rows that are not
+    stored.
     """
     q = load_tile(Q, stride_qm, start, seqlen_q, BLOCK_M, HEAD_DIM, MASKED)
     do = load_tile(DO, stride_dom, start, seqlen_q, BLOCK_M, HEAD_DIM, MASKED)
@@ -85,46 +62,16 @@ def _add_queries(
 
 @triton.jit
 def bwd_dk_dv(
-    Q,
-    K,
-    V,
-    DO,
-    DK,
-    DV,
-    L,
-    D,
-    stride_qz,
-    stride_qh,
-    stride_qm,
-    stride_kz,
-    stride_kh,
-    stride_kn,
-    stride_vz,
-    stride_vh,
-    stride_vn,
-    stride_doz,
-    stride_doh,
-    stride_dom,
-    stride_dkz,
-    stride_dkh,
-    stride_dkn,
-    stride_dvz,
-    stride_dvh,
-    stride_dvn,
-    stride_lz,
-    stride_dz,
-    num_head_q,
-    group,
-    seqlen_q,
-    seqlen_k,
-    sm_scale,
-    window_right,
-    HEAD_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks, key heads, batch)."""
+    Q, K, V, DO, DK, DV, L, D,
+    stride_qz, stride_qh, stride_qm, stride_kz, stride_kh, stride_kn, stride_vz, stride_vh, stride_vn,
+    stride_doz, stride_doh, stride_dom, stride_dkz, stride_dkh, stride_dkn,
+    stride_dvz, stride_dvh, stride_dvn, stride_lz, stride_dz,
+    num_head_q, group, seqlen_q, seqlen_k, sm_scale, window_right,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks,
+    key heads, batch).
+    """
     start_k = tl.program_id(0) * BLOCK_N
     head_k = tl.program_id(1)
     batch = tl.program_id(2)
@@ -140,7 +87,8 @@ def bwd_dk_dv(
     keys = start_k + tl.arange(0, BLOCK_N)
     k = load_tile(K, stride_kn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
     v = load_tile(V, stride_vn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
-    # blocks of queries: none before `first` sees these keys, all of [first_whole, end_whole) see every one of them
+    # blocks of queries: none before `first` sees these keys, all of [first_whole, end_whole) see every one of
+    # them
     first = 0
     first_whole = 0
     end = tl.cdiv(seqlen_q, BLOCK_M)
@@ -181,24 +129,12 @@ def bwd_dk_dv(
 
 @triton.jit
 def _add_keys(
-    dq,
-    q,
-    do,
-    lse,
-    delta,
-    K,
-    V,
-    stride_kn,
-    stride_vn,
-    begin,
-    end,
-    limits,
-    seqlen_k,
-    scale,
-    MASKED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    dq, q, do, lse, delta,
+    K, V,
+    stride_kn, stride_vn,
+    begin, end, limits, seqlen_k, scale,
+    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """What the keys begin .. end-1 add to dQ (not yet scaled); `lse` to base 2."""
     for start in range(begin, end, BLOCK_N):
         k = load_tile(K, stride_kn, start, seqlen_k, BLOCK_N, HEAD_DIM, MASKED)
@@ -214,41 +150,12 @@ def _add_keys(
 
 @triton.jit
 def bwd_dq(
-    Q,
-    K,
-    V,
-    DO,
-    DQ,
-    L,
-    D,
-    stride_qz,
-    stride_qh,
-    stride_qm,
-    stride_kz,
-    stride_kh,
-    stride_kn,
-    stride_vz,
-    stride_vh,
-    stride_vn,
-    stride_doz,
-    stride_doh,
-    stride_dom,
-    stride_dqz,
-    stride_dqh,
-    stride_dqm,
-    stride_lz,
-    stride_dz,
-    num_head_q,
-    group,
-    seqlen_q,
-    seqlen_k,
-    sm_scale,
-    window_right,
-    HEAD_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    Q, K, V, DO, DQ, L, D,
+    stride_qz, stride_qh, stride_qm, stride_kz, stride_kh, stride_kn, stride_vz, stride_vh, stride_vn,
+    stride_doz, stride_doh, stride_dom, stride_dqz, stride_dqh, stride_dqm, stride_lz, stride_dz,
+    num_head_q, group, seqlen_q, seqlen_k, sm_scale, window_right,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """dQ of one block of queries; grid (query blocks, heads, batch)."""
     block = tl.program_id(0)
     if CAUSAL:

@@ -1,7 +1,8 @@
 """What every attention kernel shares: tiles in memory, and which keys serve which query.
 
-Tiles are addressed as a scalar base (64-bit, from the block's start) plus offsets inside the tile, which do not change over
-a loop, so that the scalar unit moves from block to block. MASKED tiles replace what lies beyond `limit` by zero and never read it.
+Tiles are addressed as a scalar base (64-bit, from the block's start) plus offsets inside the tile, which do
+not change over a loop, so that the scalar unit moves from block to block. MASKED tiles replace what lies
+beyond `limit` by zero and never read it.
 """
 
 import triton
@@ -31,7 +32,7 @@ def store_tile(base, stride, start, limit, tile, ROWS: tl.constexpr, COLS: tl.co
 
 @triton.jit
 def load_row(base, start, limit, other, SIZE: tl.constexpr, MASKED: tl.constexpr):
-    """Elements start .. start+SIZE-1 of a contiguous vector; `other` beyond `limit`, which is above `start`."""
+    """Elements start .. start+SIZE-1 of a contiguous vector; `other` from `limit` on (above `start`)."""
     index = start + tl.arange(0, SIZE)
     if MASKED:
         # rereading the last element costs less than a branch around every load
@@ -41,7 +42,8 @@ def load_row(base, start, limit, other, SIZE: tl.constexpr, MASKED: tl.constexpr
 
 @triton.jit
 def keys_seen(queries, seqlen_k, window_right, CAUSAL: tl.constexpr):
-    """How many keys serve each query i, from key 0 on: all, or if CAUSAL those j <= i + window_right. May be negative: none.
+    """How many keys serve each query i, from key 0 on: all, or if CAUSAL those j <= i + window_right. May be
+    negative: none.
 
     One number per query makes the mask of a tile one comparison; a left bound would be its counterpart.
     """
@@ -62,7 +64,8 @@ def key_range(
 ):
     """Keys that queries start_q .. start_q+BLOCK_M-1 need: (whole, end).
 
-    Every one of those queries sees all keys below `whole`, a multiple of BLOCK_N; none sees a key at or beyond `end`.
+    Every one of those queries sees all keys below `whole`, a multiple of BLOCK_N; none sees a key at or
+    beyond `end`.
     """
     common = seqlen_k
     end = seqlen_k
@@ -75,5 +78,7 @@ def key_range(
 
 @triton.jit
 def bounded(window_right, seqlen_q, seqlen_k):
-    """The same window within [-seqlen_q, seqlen_k]: no query sees more or less, and sums with it stay in 32 bits."""
+    """The same window within [-seqlen_q, seqlen_k]: no query sees more or less, and sums with it stay in 32
+    bits.
+    """
     return tl.maximum(tl.minimum(window_right, seqlen_k), -seqlen_q)

@@ -1,4 +1,6 @@
-"""Attention forward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 1): one program per block of queries."""
+"""Attention forward after FlashAttention-2 (Dao, arXiv:2307.08691, algorithm 1): one program per block of
+queries.
+"""
 
 import triton
 import triton.language as tl
@@ -8,23 +10,12 @@ from .common import LN2, LOG2E, bounded, key_range, keys_seen, load_tile, store_
 
 @triton.jit
 def _attend(
-    acc,
-    row_max,
-    row_sum,
-    q,
-    K,
-    V,
-    stride_kn,
-    stride_vn,
-    begin,
-    end,
-    limits,
-    seqlen_k,
-    scale,
-    MASKED: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+    acc, row_max, row_sum, q,
+    K, V,
+    stride_kn, stride_vn,
+    begin, end, limits, seqlen_k, scale,
+    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """Online softmax over the keys begin .. end-1. MASKED: a query sees only those below its limit."""
     for start in range(begin, end, BLOCK_N):
         k = load_tile(K, stride_kn, start, seqlen_k, BLOCK_N, HEAD_DIM, MASKED)
@@ -49,36 +40,15 @@ def _attend(
 
 @triton.jit
 def attn_fwd(
-    Q,
-    K,
-    V,
-    L,
-    Out,
-    stride_qz,
-    stride_qh,
-    stride_qm,
-    stride_kz,
-    stride_kh,
-    stride_kn,
-    stride_vz,
-    stride_vh,
-    stride_vn,
-    stride_lz,
-    stride_oz,
-    stride_oh,
-    stride_om,
-    num_head_q,
-    group,
-    seqlen_q,
-    seqlen_k,
-    sm_scale,
-    window_right,
-    HEAD_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks, heads, batch)."""
+    Q, K, V, L, Out,
+    stride_qz, stride_qh, stride_qm, stride_kz, stride_kh, stride_kn, stride_vz, stride_vh, stride_vn,
+    stride_lz, stride_oz, stride_oh, stride_om,
+    num_head_q, group, seqlen_q, seqlen_k, sm_scale, window_right,
+    HEAD_DIM: tl.constexpr, CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks,
+    heads, batch).
+    """
     block = tl.program_id(0)
     if CAUSAL:
         # late queries see the most keys: start them first, so that the last wave of programs is short

@@ -1,8 +1,9 @@
 """float64 reference of attention, forward and backward: the definition, one head at a time, numpy only.
 
-Shapes: q (batch, num_head_q, seqlen_q, head_dim), k and v (batch, num_head_k, seqlen_k, head_dim); query head h uses key head
-h // (num_head_q / num_head_k). `window_right` is None for full attention; otherwise key j serves query i exactly when
-j <= i + window_right. Rows without keys have output 0, log-sum-exp +inf and no gradient.
+Shapes: q (batch, num_head_q, seqlen_q, head_dim), k and v (batch, num_head_k, seqlen_k, head_dim); query head
+h uses key head h // (num_head_q / num_head_k). `window_right` is None for full attention; otherwise key j
+serves query i exactly when j <= i + window_right. Rows without keys have output 0, log-sum-exp +inf and no
+gradient.
 """
 
 from __future__ import annotations

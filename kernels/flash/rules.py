@@ -1,7 +1,8 @@
 """The attention family: which calls of attn_fwd and attn_bwd are served, by which kernels.
 
-Covered: fp16 and bf16, head_dim 32, 64 and 128 (the same for V), full and right-bounded causal attention, any lengths and strides,
-grouped heads. Axes with a single option (`bias`, `dropout`, `varlen`) keep every other call without a functional: not supported, never wrong.
+Covered: fp16 and bf16, head_dim 32, 64 and 128 (the same for V), full and right-bounded causal attention, any
+lengths and strides, grouped heads. Axes with a single option (`bias`, `dropout`, `varlen`) keep every other
+call without a functional: not supported, never wrong.
 """
 
 from __future__ import annotations

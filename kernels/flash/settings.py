@@ -1,7 +1,8 @@
 """Tuned configurations of the attention kernels, per chip, as data; SETTINGS.md has the figures behind them.
 
-A table maps a kernel to its configurations, most special first; the first entries that fit the functional are offered.
-Chips without a table of their own get the one of their matrix unit: small tiles that fit every chip of that kind.
+A table maps a kernel to its configurations: those that fit the functional are offered in order, up to the
+first without `max_seqlen_q`. Chips without a table of their own get the one of their wavefront's width: small
+tiles, meant to be replaced by tuned ones.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from aotforge.rules import Between, Chip, Functional, Setting
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for some functionals. `head_dims` empty means every one; `max_seqlen_q` limits it to short
-    queries; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds its registers.
+    """A configuration for some functionals. `head_dims` empty means every one; `max_seqlen_q` limits it to
+    short queries; `mfma` is the matrix instruction's height and width (0: the compiler's choice);
+    `waves_per_eu` bounds its registers.
     """
 
     block_m: int
@@ -52,11 +54,13 @@ class Tuned:
 
 Table = Mapping[str, tuple[Tuned, ...]]
 
-# MI100: 256 VGPRs and 256 AGPRs per lane and SIMD, so at most 128 VGPRs let two waves share a SIMD and hide each other's loads; 64 KiB
-# of LDS per CU, so at most 32 KiB a workgroup. MFMA 16x16 needs fewer registers than 32x32 at the same rate.
+# MI100: 256 VGPRs and 256 AGPRs per lane and SIMD, so at most 128 VGPRs let two waves share a SIMD and hide
+# each other's loads; 64 KiB of LDS per CU, so at most 32 KiB a workgroup. MFMA 16x16 needs fewer registers
+# than 32x32 at the same rate.
 _GFX908: Table = {
     "attn_fwd": (
-        # one block of keys in flight while another is multiplied: a few queries over many keys wait for memory only
+        # one block of keys in flight while another is multiplied: a few queries over many keys wait for
+        # memory only
         Tuned(block_m=16, block_n=64, num_stages=2, max_seqlen_q=16, head_dims=(32, 64)),
         Tuned(block_m=16, block_n=32, num_stages=2, max_seqlen_q=16, head_dims=(128,)),
         Tuned(block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2, head_dims=(32,)),
@@ -82,20 +86,31 @@ _GFX908: Table = {
 
 _BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908}
 
-_BY_MATRIX: Mapping[str, Table] = {
-    kind: {
-        "attn_fwd": (Tuned(block_m=16, block_n=32, max_seqlen_q=16), Tuned(block_m=64, block_n=32)),
-        "bwd_preprocess": (Tuned(block_m=32),),
-        "bwd_dk_dv": (Tuned(block_m=32, block_n=32),),
-        "bwd_dq": (Tuned(block_m=32, block_n=32),),
-    }
-    for kind in ("MFMA", "WMMA", "none")
+_WIDE: Table = {
+    "attn_fwd": (Tuned(block_m=16, block_n=32, max_seqlen_q=16), Tuned(block_m=64, block_n=32)),
+    "bwd_preprocess": (Tuned(block_m=32),),
+    "bwd_dk_dv": (Tuned(block_m=16, block_n=32),),
+    "bwd_dq": (Tuned(block_m=32, block_n=32),),
 }
+"""Wavefronts of 64 lanes: compiles without scratch for gfx90a and gfx942; nothing here has been timed."""
+
+_NARROW: Table = {
+    "attn_fwd": (
+        Tuned(block_m=16, block_n=32, num_warps=8, max_seqlen_q=16),
+        Tuned(block_m=64, block_n=32, num_warps=8),
+    ),
+    "bwd_preprocess": (Tuned(block_m=32, num_warps=8),),
+    "bwd_dk_dv": (Tuned(block_m=16, block_n=32, num_warps=8),),
+    "bwd_dq": (Tuned(block_m=32, block_n=16, num_warps=8),),
+}
+"""Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane."""
 
 
 def settings_for(kernel: str, chip: Chip, functional: Functional) -> tuple[Setting, ...]:
-    """The configurations of one kernel, in the order in which the runtime tries them; the last one serves every call."""
-    table = _BY_ARCH.get(chip.arch) or _BY_MATRIX.get(chip.matrix) or _BY_MATRIX["none"]
+    """The configurations of one kernel, in the order in which the runtime tries them; the last one serves
+    every call.
+    """
+    table = _BY_ARCH.get(chip.arch) or (_WIDE if chip.wavefront == 64 else _NARROW)
     offered: list[Setting] = []
     for entry in table[kernel]:
         if entry.fits(functional):

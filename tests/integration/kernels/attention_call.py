@@ -24,22 +24,28 @@ _CANARY = {2: 0x7FD5, 4: 0x7FD5AA55}  # NaN in every type, with a payload that n
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Order of batch, head and row from the outermost in, elements after each row, and where the tensor starts."""
+    """Order of batch, head and row from the outermost in, and where the tensor starts.
+
+    `row_padding` elements follow each row and `spare_rows` rows each head's last one; they hold canaries.
+    """
 
     order: tuple[int, int, int] = (0, 1, 2)
     row_padding: int = 0
+    spare_rows: int = 0
     offset: int = 64
 
     def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         strides, step = [0, 0, 0, 1], shape[3] + self.row_padding
         for axis in reversed(self.order):
             strides[axis] = step
-            step *= max(shape[axis], 1)
+            step *= max(shape[axis] + (self.spare_rows if axis == 2 else 0), 1)
         return tuple(strides)
 
 
 class Guarded:
-    """A tensor inside a larger buffer of canaries, which are NaN: reading one shows in the result, writing one in `intact`."""
+    """A tensor inside a larger buffer of canaries, which are NaN: reading one shows in the result, writing
+    one in `intact`.
+    """
 
     def __init__(
         self, shape: tuple[int, ...], dtype: DType, layout: Layout, values: Float | None = None
@@ -172,10 +178,12 @@ def run_case(
     *,
     override: Mapping[str, Scalar] | None = None,
     values: Mapping[str, int | float] | None = None,
+    folder: Path = FOLDER,
 ) -> Outcome:
     """Forward, then backward from the forward's own results, on gfx908's configurations.
 
-    `override` replaces constants such as block sizes, `values` operator values such as strides.
+    `override` replaces constants such as block sizes, `values` operator values such as strides, `folder` the
+    kernels' sources.
     """
     inputs = case.inputs()
     tensors = {name: Guarded(case.shape(name), case.dtype, case.layout, inputs[name]) for name in inputs}
@@ -185,7 +193,7 @@ def run_case(
     call = {**values_of(case, tensors), **(values or {})}
     buffers = {name: tensor.storage for name, tensor in tensors.items()}
     for operator in ("attn_fwd", "attn_bwd"):
-        run_operator(FAMILY, FOLDER, operator, chip=GFX908, values=call, buffers=buffers, override=override)
+        run_operator(FAMILY, folder, operator, chip=GFX908, values=call, buffers=buffers, override=override)
     rows = (case.batch, case.heads_q, case.seqlen_q)
     return Outcome(
         out=tensors["Out"].values(),

@@ -1,8 +1,9 @@
-"""How far a correct kernel can be from the float64 reference: first-order rounding analysis, element by element.
+"""How far a correct kernel can be from the float64 reference: first-order rounding analysis, element by
+element.
 
-u is the dtype's relative rounding error and e = 2^-24 that of float32. Probabilities and dS are rounded to the dtype before they are
-multiplied, results when they are stored; everything else is float32, where a sum of n products x_i y_i errs by at
-most n e sum |x_i y_i|. SLACK covers second-order terms.
+u is the dtype's relative rounding error and e = 2^-24 that of float32. Probabilities and dS are rounded to
+the dtype before they are multiplied, results when they are stored; everything else is float32, where a sum of
+n products x_i y_i errs by at most n e sum |x_i y_i|. SLACK covers second-order terms.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Bounded:
     error: Float
 
     def misses(self, actual: Float) -> Float:
-        """Where `actual` is too far away, by how many times the bound; not-a-number and wrong infinities are infinitely far."""
+        """Where `actual` is too far away, by how many times the bound; not-a-number and wrong infinities are
+        infinitely far.
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             distance = np.where(actual == self.value, 0.0, np.abs(actual - self.value))
             ratio = np.where(distance == 0.0, 0.0, distance / (SLACK * self.error))

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from aotforge.errors import AccessError, UnsupportedError
-from aotforge.interpret.machine import execute
-from aotforge.interpret.memory import Memory
-from aotforge.interpret.numbers import EPSILON, DType, bf16_bits, bf16_values, decode, encode
-from aotforge.interpret.run import run_operator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aotforge.errors import AccessError, UnsupportedError
+from aotforge.interpret.machine import Opaque, execute
+from aotforge.interpret.memory import Memory
+from aotforge.interpret.numbers import EPSILON, DType, bf16_bits, bf16_values, decode, encode
+from aotforge.interpret.run import run_operator
 from kernels.add.reference import add
 from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels
 from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
 
 
-def run(kernel: Any, arguments: dict[str, Any], types: dict[str, str], **constants: int | bool) -> None:
+def run(kernel: Opaque, arguments: dict[str, Any], types: dict[str, str], **constants: int | bool) -> None:
     buffers = {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
     values = {n: v.ctypes.data if isinstance(v, np.ndarray) else v for n, v in arguments.items()}
     execute(
@@ -37,7 +37,9 @@ def test_a_masked_lane_touches_nothing() -> None:
     assert list(out) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("masked", "shift", "verb"), [(False, 0, "read"), (True, 1, "read"), (True, -1, "read")])
+@pytest.mark.parametrize(
+    ("masked", "shift", "verb"), [(False, 0, "read"), (True, 1, "read"), (True, -1, "read")]
+)
 def test_reading_outside_the_buffers_is_an_error(masked: bool, shift: int, verb: str) -> None:
     x, out = np.zeros(5, dtype=np.float32), np.zeros(8, dtype=np.float32)
     with pytest.raises(AccessError, match=verb):

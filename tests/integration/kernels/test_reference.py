@@ -1,4 +1,6 @@
-"""The float64 reference against an independent implementation: PyTorch's attention and its automatic differentiation."""
+"""The float64 reference against an independent implementation: PyTorch's attention and its automatic
+differentiation.
+"""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from aotforge.errors import AotforgeError, OutputBusyError, OutputError, Release
 from aotforge.files import output_lock
 from aotforge.pack import ImagePack, read_pack
 from aotforge.release import PackInput, Release, assemble_release, find_release, inputs_digest
+from aotforge.release.archive import Digests, Members, write_tar_gz
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 
 PACKED = packed()
@@ -236,18 +237,15 @@ def test_disk_full_leaves_earlier_results(
 
 def test_memory_that_lies_is_noticed(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tarball whose bytes change between writing and reading back never gets into place."""
-    from aotforge.release import assemble as module
 
-    honest = module.write_tar_gz
-
-    def lying(path: Path, *args: object, **named: object) -> object:
-        digests = honest(path, *args, **named)  # type: ignore[arg-type]
+    def lying(path: Path, members: Members, *, epoch: int) -> Digests:
+        digests = write_tar_gz(path, members, epoch=epoch)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
         return digests
 
-    monkeypatch.setattr(module, "write_tar_gz", lying)
+    monkeypatch.setattr("aotforge.release.assemble.write_tar_gz", lying)
     fails(runtime, tmp_path / "dist", ReleaseError, r"\.tar\.gz: ")
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aotforge.rules import Chip, Family, Functional, Kernel, Setting
 
+from aotforge.rules import Chip, Family, Functional, Kernel, Setting
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 
@@ -46,7 +46,9 @@ def parameters(family: Family, kernel: Kernel) -> tuple[list[str], set[str]]:
     function = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == kernel.function)
     assert [ast.unparse(d) for d in function.decorator_list] == ["triton.jit"]
     names = [a.arg for a in function.args.args]
-    annotated = {a.arg for a in function.args.args if a.annotation and ast.unparse(a.annotation) == "tl.constexpr"}
+    annotated = {
+        a.arg for a in function.args.args if a.annotation and ast.unparse(a.annotation) == "tl.constexpr"
+    }
     return names, annotated
 
 
@@ -161,13 +163,16 @@ def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
         hints = {a.name: a.divisible_by for a in kernel.arguments}
         tensors = [a.name for a in kernel.arguments if a.type == "*{dtype}"]
         assert {hints[name] for name in tensors} == {16}
-        rows = [a.name for a in kernel.arguments if a.type == "i64" and a.name not in {"stride_lz", "stride_dz"}]
+        rows = [
+            a.name for a in kernel.arguments if a.type == "i64" and a.name not in {"stride_lz", "stride_dz"}
+        ]
         assert {math.prod((hints[name] or 0, 2)) for name in rows} == {16}
 
 
 @pytest.mark.parametrize("family", ["flash", "add"])
 def test_rules_load_without_triton_or_numpy(family: str) -> None:
-    code = f"import sys, kernels.{family}.rules; print(sorted({{'triton', 'numpy', 'torch'}} & set(sys.modules)))"
+    loaded = "sorted({'triton', 'numpy', 'torch'} & set(sys.modules))"
+    code = f"import sys, kernels.{family}.rules; print({loaded})"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=KERNELS.parent, capture_output=True, text=True, check=True
     )

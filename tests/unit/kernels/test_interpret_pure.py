@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from aotforge.errors import AccessError, UnsupportedError
 from aotforge.interpret.dispatch import select
 from aotforge.interpret.memory import Memory
 from aotforge.interpret.numbers import bf16_bits, bf16_values, decode, encode
 from aotforge.rules import Chip, Kernel
-from hypothesis import example, given
-from hypothesis import strategies as st
-
 from kernels.flash.rules import FAMILY
 
 GFX908 = Chip(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
@@ -128,7 +128,12 @@ def test_accesses_are_checked_to_the_byte() -> None:
     inside = np.arange(start, start + 16, 2, dtype=np.uint64)
     memory.check(inside, 2, "read")
     memory.check(np.array([second.ctypes.data], np.uint64), 4, "write")
-    for addresses, size in ((inside + np.uint64(1), 2), (inside - np.uint64(2), 2), (inside, 4), (inside * 0, 1)):
+    for addresses, size in (
+        (inside + np.uint64(1), 2),
+        (inside - np.uint64(2), 2),
+        (inside, 4),
+        (inside * 0, 1),
+    ):
         with pytest.raises(AccessError):
             memory.check(addresses, size, "read")
 

@@ -58,8 +58,8 @@ def code(name: str) -> bytes:
 def job(kernel: str, label: str, arch: str) -> CompileJob:
     return CompileJob(
         key=sha(label), family="demo", kernel=kernel, label=label, source="demo.py", function=kernel,
-        source_digest=sha(kernel), chip=Chip(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536), signature=(),
-        constants=(), hints=(), options=(), toolchain=TOOLCHAIN, spills="reject",
+        source_digest=sha(kernel), chip=Chip(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536),
+        signature=(), constants=(), hints=(), options=(), toolchain=TOOLCHAIN, spills="reject",
     )  # fmt: skip
 
 
@@ -79,7 +79,8 @@ def arguments(parameters: Sequence[PlannedParameter], null_pointers: int = 2) ->
 def image(of: CompileJob, parameters: Sequence[PlannedParameter], hsaco: bytes | None = None) -> KernelImage:
     data = code(of.label) if hsaco is None else hsaco
     return KernelImage(
-        key=of.key, digest=hashlib.sha256(data).hexdigest(), symbol=f"{of.kernel}_kernel", hsaco=data, asm=f"; {of.label}\n",
+        key=of.key, digest=hashlib.sha256(data).hexdigest(), symbol=f"{of.kernel}_kernel", hsaco=data,
+        asm=f"; {of.label}\n",
         resources=Resources(
             vgpr=64, agpr=0, sgpr=32, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048,
             dynamic_lds_bytes=1024, wavefront=64, num_warps=4, threads=256, occupancy=4,
@@ -91,7 +92,9 @@ def image(of: CompileJob, parameters: Sequence[PlannedParameter], hsaco: bytes |
 def kernel(
     name: str, operator: Operator, step: int, keys: Sequence[tuple[int, ...]]
 ) -> tuple[PlannedKernel, list[CompileJob]]:
-    """A kernel with two choices per functional on two chips; the first asks for aligned tensors and few elements."""
+    """A kernel with two choices per functional on two chips; the first asks for aligned tensors and few
+    elements.
+    """
     blend = operator is BLEND
     jobs, functionals = [], []
     for arch in ("gfx906", "gfx908"):

@@ -85,8 +85,9 @@ def test_processes_with_other_hash_seeds_write_the_same_bytes() -> None:
     root = Path(__file__).parents[3]
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
-            cwd=root, capture_output=True, text=True, check=True,
+            [sys.executable, "-c", program], cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+            capture_output=True, text=True, check=True,
         ).stdout
         for seed in ("0", "1", "4242")
     }  # fmt: skip

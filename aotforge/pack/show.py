@@ -1,0 +1,85 @@
+"""Listings as text for people and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from aotforge.pack.values import PackedImage
+from aotforge.plan.values import GridTerm, Predicate
+
+_SHORT = 12
+_LOW, _HIGH = -(2**63), 2**63 - 1
+_HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "LDS", "BYTES", "STORED", "CALL", "GRID", "WHEN")
+_RIGHT = frozenset({"TRY", "THREADS", "LDS", "BYTES", "STORED"})
+
+
+def listing_json(rows: Sequence[PackedImage]) -> str:
+    """One JSON array with every field of every row; `key` becomes an object."""
+    return (
+        json.dumps([{**asdict(row), "key": dict(row.key)} for row in rows], indent=1, sort_keys=True) + "\n"
+    )
+
+
+def listing_text(rows: Sequence[PackedImage]) -> str:
+    """A table with one line per call, and a last line with the images' number and sizes."""
+    cells = [_HEADINGS, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEADINGS))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if heading in _RIGHT else cell.ljust(width)
+            for cell, width, heading in zip(line, widths, _HEADINGS, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+    images = {(row.container, row.digest): row for row in rows}.values()
+    size, stored = sum(image.size for image in images), sum(image.stored for image in images)
+    lines.append(f"{len(images)} images, {size:,} bytes, {stored:,} as stored, {len(rows)} calls")
+    return "\n".join(lines) + "\n"
+
+
+def when_text(predicates: Sequence[Predicate]) -> str:
+    """The conditions under which an image is chosen, e.g. `(Q, K) % 16 = 0, seqlen_q <= 16`; `always` without any."""
+    alike: dict[tuple[str, int, int], list[str]] = {}
+    for predicate in predicates:
+        alike.setdefault((predicate.kind, predicate.low, predicate.high), []).append(predicate.value)
+    texts = (_condition(values, *condition) for condition, values in alike.items())
+    return ", ".join(texts) or "always"
+
+
+def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
+    """The launch grid, e.g. `ceil(seqlen_q / 128) x num_head_q x batch`."""
+    axes = ["*".join(_term(term) for term in axis) or "1" for axis in grid]
+    while len(axes) > 1 and axes[-1] == "1":
+        axes.pop()
+    return " x ".join(axes) or "1"
+
+
+def _cells(row: PackedImage) -> tuple[str, ...]:
+    call = ", ".join(f"{name} = {number}" for name, number in row.key)
+    figures = (row.tried, row.threads, row.dynamic_lds_bytes, row.size, row.stored)
+    return (
+        row.digest[:_SHORT],
+        row.kernel,
+        row.arch,
+        *(str(figure) for figure in figures),
+        call,
+        grid_text(row.grid),
+        when_text(row.predicates),
+    )
+
+
+def _condition(values: Sequence[str], kind: str, low: int, high: int) -> str:
+    value = values[0] if len(values) == 1 else f"({', '.join(values)})"
+    if kind == "multiple":
+        return f"{value} % {low} = 0"
+    if low == high:
+        return f"{value} = {low}"
+    if low == _LOW:
+        return f"{value} <= {high}"
+    return f"{value} >= {low}" if high == _HIGH else f"{low} <= {value} <= {high}"
+
+
+def _term(term: GridTerm) -> str:
+    return term.value if term.divisor == 1 else f"ceil({term.value} / {term.divisor})"

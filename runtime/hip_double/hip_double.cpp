@@ -1,0 +1,230 @@
+// A stand-in for libamdhip64.so that needs no GPU: plays the devices of HIP_DOUBLE_DEVICES, takes code objects apart, records loads and
+// launches. HIP_DOUBLE_MAJOR chooses which release it plays: 5 has no hipStreamGetDevice and only the old properties; 6 and 7
+// have both layouts. Figures come from HIP's public headers as collected in the project's facts, never from the runtime.
+#include <cstdlib>
+#include <cstring>
+
+#include "launch_record.h"
+#include "world.h"
+
+#ifndef HIP_DOUBLE_MAJOR
+#error "HIP_DOUBLE_MAJOR is 5, 6 or 7"
+#endif
+
+using hip_double::current_device;
+using hip_double::world;
+
+namespace {
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kInvalidDeviceFunction = 98, kNoDevice = 100, kInvalidDevice = 101;
+constexpr int kInvalidImage = 200, kNoBinary = 209, kInvalidHandle = 400, kNotFound = 500;
+constexpr size_t kR0600Size = 1472, kR0600Arch = 1160, kLegacySize = 792, kLegacyArch = 396, kArchSize = 256;
+constexpr int kMultiprocessorCount = 63;
+
+int properties(void* out, int device, size_t size, size_t arch, const char* call) {
+  if (const int error = world().enter(call)) return error;
+  if (out == nullptr) return kInvalidValue;
+  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return kInvalidDevice;
+  std::memset(out, 0, size);
+  std::strncpy(static_cast<char*>(out) + arch, world().devices[static_cast<size_t>(device)].name.c_str(), kArchSize - 1);
+  return kSuccess;
+}
+
+int stream_device(hip_double::Stream* stream, int* device) {
+  if (stream == nullptr) {
+    *device = current_device();
+    return kSuccess;
+  }
+  const std::lock_guard<std::mutex> guard(world().lock);
+  if (world().streams.count(stream) == 0) return kInvalidHandle;
+  *device = stream->device;
+  return kSuccess;
+}
+
+int load(hip_double::Module** out, const void* image, const char* call) {
+  if (const int error = world().enter(call)) return error;
+  if (out == nullptr || image == nullptr) return kInvalidValue;
+  if (world().devices.empty()) return kNoDevice;
+  auto module = std::make_unique<hip_double::Module>();
+  module->device = current_device();
+  const std::string reason = hip_double::read_code_object(image, module->object);
+  if (!reason.empty()) return kInvalidImage;
+  const std::string& name = world().devices[static_cast<size_t>(module->device)].name;
+  const std::string& target = module->object.target;
+  const std::string chip = target.substr(target.rfind('-') + 1);
+  if (chip.substr(0, chip.find(':')) != name.substr(0, name.find(':'))) return kNoBinary;
+  module->digest = hip_double::fingerprint(image, module->object.size);
+  const std::lock_guard<std::mutex> guard(world().lock);
+  world().note(hip_double::describe_load(*module));
+  *out = module.get();
+  world().modules[module.get()] = std::move(module);
+  return kSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+#define HIP_API __attribute__((visibility("default")))
+
+HIP_API int hipGetDeviceCount(int* count) {
+  if (const int error = world().enter("hipGetDeviceCount")) return error;
+  *count = static_cast<int>(world().devices.size());
+  return *count == 0 ? kNoDevice : kSuccess;
+}
+
+HIP_API int hipGetDevice(int* device) {
+  if (const int error = world().quiet ? 0 : world().enter("hipGetDevice")) return error;
+  if (device == nullptr) return kInvalidValue;
+  if (world().devices.empty()) return kNoDevice;
+  *device = current_device();
+  return kSuccess;
+}
+
+HIP_API int hipSetDevice(int device) {
+  if (const int error = world().enter("hipSetDevice")) return error;
+  if (world().devices.empty()) return kNoDevice;
+  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return kInvalidDevice;
+  current_device() = device;
+  return kSuccess;
+}
+
+#if HIP_DOUBLE_MAJOR >= 6
+HIP_API int hipGetDevicePropertiesR0600(void* out, int device) {
+  return properties(out, device, kR0600Size, kR0600Arch, "hipGetDevicePropertiesR0600");
+}
+
+HIP_API int hipStreamGetDevice(hip_double::Stream* stream, int* device) {
+  if (world().quiet && stream == nullptr) {
+    *device = current_device();
+    return kSuccess;
+  }
+  if (const int error = world().enter("hipStreamGetDevice")) return error;
+  if (world().devices.empty()) return kNoDevice;
+  return device == nullptr ? kInvalidValue : stream_device(stream, device);
+}
+#endif
+
+HIP_API int hipGetDeviceProperties(void* out, int device) {
+  return properties(out, device, kLegacySize, kLegacyArch, "hipGetDeviceProperties");
+}
+
+HIP_API int hipDeviceGetAttribute(int* out, int attribute, int device) {
+  if (const int error = world().enter("hipDeviceGetAttribute")) return error;
+  if (out == nullptr || attribute != kMultiprocessorCount) return kInvalidValue;
+  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return kInvalidDevice;
+  *out = world().devices[static_cast<size_t>(device)].compute_units;
+  return kSuccess;
+}
+
+HIP_API int hipStreamCreate(hip_double::Stream** out) {
+  if (const int error = world().enter("hipStreamCreate")) return error;
+  if (world().devices.empty()) return kNoDevice;
+  *out = new hip_double::Stream{current_device()};
+  const std::lock_guard<std::mutex> guard(world().lock);
+  world().streams.insert(*out);
+  return kSuccess;
+}
+
+HIP_API int hipStreamDestroy(hip_double::Stream* stream) {
+  const std::lock_guard<std::mutex> guard(world().lock);
+  if (world().streams.erase(stream) == 0) return kInvalidHandle;
+  delete stream;
+  return kSuccess;
+}
+
+HIP_API int hipStreamSynchronize(hip_double::Stream*) { return kSuccess; }
+HIP_API int hipDeviceSynchronize() { return kSuccess; }
+
+HIP_API int hipMalloc(void** out, size_t size) {
+  if (const int error = world().enter("hipMalloc")) return error;
+  *out = std::aligned_alloc(256, (size + 255) / 256 * 256 + 256);
+  return *out != nullptr ? kSuccess : 2;
+}
+HIP_API int hipFree(void* memory) {
+  std::free(memory);
+  return kSuccess;
+}
+HIP_API int hipMemsetAsync(void* memory, int value, size_t size, hip_double::Stream*) {
+  std::memset(memory, value, size);
+  return kSuccess;
+}
+
+HIP_API int hipModuleLoadData(hip_double::Module** out, const void* image) { return load(out, image, "hipModuleLoadData"); }
+HIP_API int hipModuleLoadDataEx(hip_double::Module** out, const void* image, unsigned, int*, void**) {
+  return load(out, image, "hipModuleLoadDataEx");
+}
+
+HIP_API int hipModuleUnload(hip_double::Module* module) {
+  if (const int error = world().enter("hipModuleUnload")) return error;
+  const std::lock_guard<std::mutex> guard(world().lock);
+  return world().modules.erase(module) != 0 ? kSuccess : kInvalidHandle;
+}
+
+HIP_API int hipModuleGetFunction(hip_double::Function** out, hip_double::Module* module, const char* name) {
+  if (const int error = world().enter("hipModuleGetFunction")) return error;
+  const std::lock_guard<std::mutex> guard(world().lock);
+  if (world().modules.count(module) == 0) return kInvalidHandle;
+  const auto kernel = module->object.kernels.find(name);
+  if (kernel == module->object.kernels.end()) return kNotFound;
+  auto function = std::make_unique<hip_double::Function>(hip_double::Function{module, &kernel->second});
+  *out = function.get();
+  world().functions[function.get()] = std::move(function);
+  return kSuccess;
+}
+
+HIP_API int hipModuleLaunchKernel(hip_double::Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                  unsigned bz, unsigned lds, hip_double::Stream* stream, void** parameters, void** extra) {
+  if (world().quiet.load(std::memory_order_relaxed)) return hip_double::count_quiet_launch();
+  if (const int error = world().enter("hipModuleLaunchKernel")) return error;
+  int device = 0;
+  if (const int error = stream_device(stream, &device)) return error;
+  const hip_double::Launch launch{{gx, gy, gz}, {bx, by, bz}, lds, device, parameters, extra};
+  const std::lock_guard<std::mutex> guard(world().lock);
+  if (world().functions.count(function) == 0) return kInvalidDeviceFunction;
+  if (function->module->device != device || current_device() != device) return kInvalidHandle;
+  return hip_double::check_and_record(*function, launch);
+}
+
+HIP_API const char* hipGetErrorString(int error) {
+  switch (error) {
+    case kSuccess: return "no error";
+    case kNoDevice: return "no ROCm-capable device is detected";
+    case kInvalidImage: return "device kernel image is invalid";
+    case kNoBinary: return "no kernel image is available for execution on the device";
+    case kNotFound: return "named symbol not found";
+    default: return "error of the double";
+  }
+}
+
+// For tests in the same process. JSON lines so far, joined; the caller's buffer. Returns the size needed.
+HIP_API size_t hip_double_record(char* out, size_t room) {
+  const std::lock_guard<std::mutex> guard(world().lock);
+  std::string all;
+  for (const std::string& line : world().record) all += line + "\n";
+  if (out != nullptr && room > all.size()) std::memcpy(out, all.c_str(), all.size() + 1);
+  return all.size() + 1;
+}
+HIP_API void hip_double_clear() {
+  const std::lock_guard<std::mutex> guard(world().lock);
+  world().record.clear();
+  world().calls.clear();
+  world().failures.clear();
+}
+HIP_API void hip_double_fail(const char* specification) {
+  const std::lock_guard<std::mutex> guard(world().lock);
+  world().fail_from(specification);
+}
+HIP_API long hip_double_calls(const char* name) {
+  const std::lock_guard<std::mutex> guard(world().lock);
+  const auto found = world().calls.find(name);
+  return found != world().calls.end() ? found->second : 0;
+}
+// Benchmarks and leak tests: launches are counted, nothing is checked or recorded.
+HIP_API void hip_double_quiet(int quiet) {
+  world().quiet = quiet != 0;
+  world().recording = quiet == 0;
+}
+HIP_API int hip_double_major() { return HIP_DOUBLE_MAJOR; }
+
+}  // extern "C"

@@ -1,0 +1,106 @@
+#include "world.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+namespace hip_double {
+namespace {
+
+std::string environment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);)
+    if (!part.empty()) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
+
+// HIP_DOUBLE_DEVICES   "gfx908:sramecc+:xnack-@120,gfx90a@104", "none" for no device
+// HIP_DOUBLE_RECORD    file that a JSON line per module load and launch is appended to
+// HIP_DOUBLE_FAIL      "hipModuleLoadData:2:719,hipGetDevice:0:101": call, which one (0: all), error
+// HIP_DOUBLE_DELAY     "hipModuleLoadData:50000": call, microseconds
+World::World() {
+  const std::string list = environment("HIP_DOUBLE_DEVICES", "gfx908:sramecc+:xnack-@120");
+  if (list != "none")
+    for (const std::string& entry : split(list, ',')) {
+      const size_t at = entry.find('@');
+      FakeDevice device;
+      device.name = entry.substr(0, at);
+      if (at != std::string::npos) device.compute_units = std::atoi(entry.c_str() + at + 1);
+      devices.push_back(device);
+    }
+  record_path = environment("HIP_DOUBLE_RECORD", "");
+  fail_from(environment("HIP_DOUBLE_FAIL", ""));
+  for (const std::string& entry : split(environment("HIP_DOUBLE_DELAY", ""), ',')) {
+    const auto parts = split(entry, ':');
+    if (parts.size() == 2) delays[parts[0]] = std::atol(parts[1].c_str());
+  }
+}
+
+void World::fail_from(const std::string& specification) {
+  for (const std::string& entry : split(specification, ',')) {
+    const auto parts = split(entry, ':');
+    if (parts.size() == 3) failures.push_back({parts[0], std::atol(parts[1].c_str()), std::atoi(parts[2].c_str())});
+  }
+}
+
+int World::enter(const char* name) {
+  long delay = 0;
+  int error = 0;
+  {
+    const std::lock_guard<std::mutex> guard(lock);
+    ++calls[name];
+    if (const auto found = delays.find(name); found != delays.end()) delay = found->second;
+    for (Failure& failure : failures) {
+      if (failure.call != name) continue;
+      if (failure.nth == 0) error = failure.error;
+      if (failure.nth > 0 && --failure.nth == 0) {
+        error = failure.error;
+        failure.nth = -1;  // happened
+      }
+    }
+  }
+  if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+  return error;
+}
+
+void World::note(const std::string& line) {
+  if (!recording) return;
+  record.push_back(line);
+  if (record_path.empty()) return;
+  const int file = ::open(record_path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  const std::string text = line + "\n";
+  if (::write(file, text.data(), text.size()) < 0) std::abort();  // a test must not pass on a record it cannot read
+  ::close(file);
+}
+
+World& world() {
+  // never destroyed: calls may come while the process ends. A fork waits for calls in other threads, so that the child's copy
+  // is whole.
+  static World* const instance = [] {
+    auto* made = new World;
+    pthread_atfork([] { world().lock.lock(); }, [] { world().lock.unlock(); }, [] { world().lock.unlock(); });
+    return made;
+  }();
+  return *instance;
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+}  // namespace hip_double

@@ -1,0 +1,47 @@
+/* Launch any operator of the installed image packs by named values. For kernel writers: a new kernel family needs no change to
+ * this library. C and C++. */
+#ifndef AOTFORGE_LAUNCH_H
+#define AOTFORGE_LAUNCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <hip/hip_runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum aotforge_type {
+  AOTFORGE_PTR = 0,
+  AOTFORGE_I32 = 1,
+  AOTFORGE_I64 = 2,
+  AOTFORGE_U64 = 3,
+  AOTFORGE_F32 = 4
+};
+
+/* 24 bytes. `type` is an aotforge_type and says which member of `as` is set; `reserved` is 0. */
+typedef struct aotforge_value {
+  const char* name;
+  int32_t type;
+  int32_t reserved;
+  union {
+    const void* ptr;
+    int32_t i32;
+    int64_t i64;
+    uint64_t u64;
+    float f32;
+  } as;
+} aotforge_value;
+
+/* Queue `op` on `stream`. `values` holds each value of the operator exactly once, in any order, with the operator's type.
+ * hipErrorInvalidValue: a value is missing, unknown, twice or of another type. hipErrorNotSupported: no installed kernel serves the
+ * operator or these values. Other results as in aotriton/flash.h. */
+__attribute__((visibility("default"))) hipError_t aotforge_launch(const char* op, const aotforge_value* values,
+                                                                  size_t count, hipStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,71 @@
+// Questions about the device behind a stream.
+#include <aotriton/util.h>
+
+#include <cstring>
+
+#include "state.h"
+
+namespace aotriton {
+namespace {
+
+// Architectures of API level 0.11.2b that programs are to ask about before they use them.
+constexpr const char* kExperimental[] = {"gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151",
+                                         "gfx1152", "gfx1153", "gfx1200", "gfx1250"};
+
+// Run `body(hip, device)` for the stream's device.
+template <typename Body>
+hipError_t with_device(hipStream_t stream, Body&& body) {
+  return aotforge::guarded([&](aotforge::State& state) {
+    const aotforge::HipApi* hip = nullptr;
+    if (const hipError_t error = state.hip(&hip); error != hipSuccess) return error;
+    int device = -1;
+    if (const hipError_t error = hip->device_of(stream, &device); error != hipSuccess) return error;
+    return body(*hip, device);
+  });
+}
+
+hipError_t arch_of(hipStream_t stream, char* name) {
+  return with_device(stream, [&](const aotforge::HipApi& hip, int device) { return hip.arch_name(device, name); });
+}
+
+// The hexadecimal number in "gfx90a", or 0.
+uint64_t arch_number(const char* name) {
+  if (std::strncmp(name, "gfx", 3) != 0 || std::strlen(name) > 7) return 0;
+  uint64_t number = 0;
+  for (const char* c = name + 3; *c != 0; ++c) {
+    if (*c >= '0' && *c <= '9') {
+      number = number * 16 + static_cast<uint64_t>(*c - '0');
+    } else if (*c >= 'a' && *c <= 'f') {
+      number = number * 16 + static_cast<uint64_t>(*c - 'a' + 10);
+    } else {
+      return 0;
+    }
+  }
+  return number;
+}
+
+}  // namespace
+
+Gpu getGpuFromStream(hipStream_t stream) {
+  char name[aotforge::kArchNameSize];
+  if (arch_of(stream, name) != hipSuccess) return GPU_ARCH_UNKNOWN;
+  const uint64_t number = arch_number(name);
+  return number == 0 ? GPU_ARCH_UNKNOWN : static_cast<Gpu>(TRICAT(kAMD, number, 0));
+}
+
+bool isArchExperimentallySupported(hipStream_t stream) {
+  char name[aotforge::kArchNameSize];
+  if (arch_of(stream, name) != hipSuccess) return false;
+  for (const char* arch : kExperimental)
+    if (std::strcmp(name, arch) == 0) return true;
+  return false;
+}
+
+int getMultiProcessorCount(hipStream_t stream) {
+  int count = 0;
+  const hipError_t error = with_device(
+      stream, [&](const aotforge::HipApi& hip, int device) { return hip.compute_units(device, &count); });
+  return error == hipSuccess ? count : 0;
+}
+
+}  // namespace aotriton

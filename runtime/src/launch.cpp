@@ -1,0 +1,201 @@
+#include "launch.h"
+
+#include <climits>
+
+#include "log.h"
+
+namespace aotforge {
+namespace {
+
+constexpr size_t kMaxSteps = 256, kMaxArguments = 256 + 8;
+
+struct Prepared {
+  const Kernel* kernel;
+  const Functional* functional;
+  const Choice* choice;
+  HipFunction function;
+  uint32_t grid[3];
+};
+
+// Result of an attempt to use a value where the call may turn out not to be covered.
+hipError_t uncovered(const Device& device, const Kernel& kernel, const char* reason) {
+  log(Level::warn, "%.*s on %s: %s", static_cast<int>(kernel.name.size()), kernel.name.data(), device.arch().c_str(), reason);
+  return hipErrorNotSupported;
+}
+
+void log_key(const Device& device, const Kernel& kernel, const Cell* cells) {
+  if (!log_enabled(Level::warn)) return;
+  std::string text;
+  const Operator& op = device.dispatch().operators[kernel.operator_index];
+  for (const uint16_t at : kernel.keys) {
+    text += ' ';
+    text += op.values[at].name;
+    text += '=';
+    text += std::to_string(cells[at].i);
+  }
+  log(Level::warn, "%.*s on %s: no image for%s", static_cast<int>(kernel.name.size()), kernel.name.data(),
+      device.arch().c_str(), text.c_str());
+}
+
+// < 0, 0, > 0 as functional `at` sorts before, at or after the call.
+int compare(const Kernel& kernel, size_t at, uint16_t arch, const Cell* cells) {
+  const Functional& f = kernel.functionals[at];
+  if (f.arch != arch) return f.arch < arch ? -1 : 1;
+  const size_t width = kernel.keys.size();
+  const int64_t* key = kernel.key_values.data() + at * width;
+  for (size_t i = 0; i < width; ++i) {
+    const int64_t value = cells[kernel.keys[i]].i;
+    if (key[i] != value) return key[i] < value ? -1 : 1;
+  }
+  return 0;
+}
+
+const Functional* find_functional(const Kernel& kernel, uint16_t arch, const Cell* cells) {
+  size_t low = 0, high = kernel.functionals.size();
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    const int order = compare(kernel, middle, arch, cells);
+    if (order == 0) return &kernel.functionals[middle];
+    if (order < 0) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return nullptr;
+}
+
+bool holds(const Predicate& p, Cell cell) {
+  switch (p.test) {
+    case Test::multiple_of_power: return (cell.u & static_cast<uint64_t>(p.low)) == 0;
+    case Test::multiple: return cell.i % p.low == 0;
+    case Test::multiple_unsigned: return cell.u % static_cast<uint64_t>(p.low) == 0;
+    case Test::range: return p.low <= cell.i && cell.i <= p.high;
+    case Test::range_unsigned:
+      return (p.low <= 0 || cell.u >= static_cast<uint64_t>(p.low)) && p.high >= 0 && cell.u <= static_cast<uint64_t>(p.high);
+  }
+  return false;
+}
+
+const Choice* find_choice(const Dispatch& dispatch, const Functional& functional, const Cell* cells) {
+  const Choice* choice = dispatch.choices.data() + functional.first_choice;
+  for (const Choice* end = choice + functional.choice_count; choice != end; ++choice) {
+    const Predicate* p = dispatch.predicates.data() + choice->first_predicate;
+    const Predicate* last = p + choice->predicate_count;
+    while (p != last && holds(*p, cells[p->value])) ++p;
+    if (p == last) return choice;
+  }
+  return nullptr;
+}
+
+bool fits(const Parameter& parameter, Cell cell) {
+  if (parameter.from == parameter.to) return true;
+  const bool negative = parameter.from != Type::u64 && cell.i < 0;
+  switch (parameter.to) {
+    case Type::i32: return parameter.from == Type::u64 ? cell.u <= INT32_MAX : cell.i >= INT32_MIN && cell.i <= INT32_MAX;
+    case Type::i64: return parameter.from != Type::u64 || cell.u <= INT64_MAX;
+    case Type::u64: return !negative;
+    default: return false;
+  }
+}
+
+// Product of an axis' factors, UINT64_MAX for anything over 32 bits. False when a value is negative.
+bool axis_size(const Term* term, int count, const Cell* cells, uint64_t* size) {
+  uint64_t product = 1;
+  bool zero = false, over = false;
+  for (const Term* end = term + count; term != end; ++term) {
+    const Cell cell = cells[term->value];
+    if (term->type != Type::u64 && cell.i < 0) return false;
+    const uint64_t factor = cell.u / term->divisor + (cell.u % term->divisor != 0);
+    if (factor == 0) zero = true;
+    if (zero || over) continue;
+    if (factor > UINT32_MAX / product) over = true; else product *= factor;
+  }
+  *size = zero ? 0 : over ? UINT64_MAX : product;
+  return true;
+}
+
+// The grid's three axes, all zero when one is. Null, or the reason why the launch is impossible.
+const char* compute_grid(const Dispatch& dispatch, const Choice& choice, const Cell* cells, uint32_t* grid) {
+  const Term* term = dispatch.terms.data() + choice.first_term;
+  uint64_t size[3];
+  for (int axis = 0; axis < 3; term += choice.term_counts[axis++])
+    if (!axis_size(term, choice.term_counts[axis], cells, &size[axis])) return "a grid factor is negative";
+  const bool empty = size[0] == 0 || size[1] == 0 || size[2] == 0;
+  const bool over = size[0] > UINT32_MAX / choice.threads || size[1] > 65535 || size[2] > 65535;
+  if (!empty && over) return "the grid is larger than a device takes";
+  for (int axis = 0; axis < 3; ++axis) grid[axis] = empty ? 0 : static_cast<uint32_t>(size[axis]);
+  return nullptr;
+}
+
+hipError_t prepare(const Device& device, const Call& call, Prepared& step) {
+  const Dispatch& dispatch = device.dispatch();
+  step.choice = find_choice(dispatch, *step.functional, call.cells);
+  if (step.choice == nullptr) return uncovered(device, *step.kernel, "no image whose conditions hold");
+  for (const Parameter& parameter : step.kernel->parameters)
+    if (!fits(parameter, call.cells[parameter.value])) return uncovered(device, *step.kernel, "a value does not fit its parameter");
+  if (const char* reason = compute_grid(dispatch, *step.choice, call.cells, step.grid))
+    return uncovered(device, *step.kernel, reason);
+  return hipSuccess;
+}
+
+bool is_empty(const Prepared& step) { return step.grid[0] == 0; }
+
+hipError_t start(const Device& device, const Prepared& step, Cell* cells, hipStream_t stream) {
+  void* arguments[kMaxArguments];
+  static const void* const null_pointer = nullptr;
+  size_t count = 0;
+  for (const Parameter& parameter : step.kernel->parameters) arguments[count++] = &cells[parameter.value];
+  for (unsigned i = 0; i < step.kernel->null_pointers; ++i) arguments[count++] = const_cast<const void**>(&null_pointer);
+  const hipError_t error = device.hip().launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.choice->threads,
+                                               1, 1, step.choice->lds_bytes, stream, arguments, nullptr);
+  if (error != hipSuccess)
+    log(Level::error, "%.*s on %s: launch failed: %s", static_cast<int>(step.kernel->name.size()), step.kernel->name.data(),
+        device.arch().c_str(), device.hip().describe(error));
+  return error;
+}
+
+hipError_t find_steps(const Device& device, const Operator& op, const Call& call, Prepared* steps) {
+  for (size_t i = 0; i < call.required_count; ++i)
+    if (!op.consulted.test(call.required[i])) {
+      const Value& value = op.values[call.required[i]];
+      log(Level::warn, "%.*s on %s: no kernel heeds %.*s", static_cast<int>(op.name.size()), op.name.data(),
+          device.arch().c_str(), static_cast<int>(value.name.size()), value.name.data());
+      return hipErrorNotSupported;
+    }
+  for (uint32_t i = 0; i < op.kernel_count; ++i) {
+    const Kernel& kernel = device.dispatch().kernels[op.first_kernel + i];
+    steps[i].kernel = &kernel;
+    steps[i].functional = find_functional(kernel, device.arch_index(), call.cells);
+    if (steps[i].functional == nullptr) {
+      log_key(device, kernel, call.cells);
+      return hipErrorNotSupported;
+    }
+  }
+  return hipSuccess;
+}
+
+}  // namespace
+
+hipError_t launch(Device& device, int ordinal, const Call& call, hipStream_t stream) {
+  const Operator& op = device.dispatch().operators[static_cast<size_t>(call.operator_index)];
+  if (op.kernel_count == 0) return hipErrorNotSupported;
+  Prepared steps[kMaxSteps];
+  if (const hipError_t error = find_steps(device, op, call, steps); error != hipSuccess) return error;
+  const CurrentDevice current(device.hip(), ordinal);
+  if (current.ok != hipSuccess) return current.ok;
+  for (size_t i = 0; i < call.lazy_count; ++i)
+    if (call.lazies[i]->wanted(op.consulted))
+      if (const hipError_t error = call.lazies[i]->fill(call.cells); error != hipSuccess) return error;
+  for (uint32_t i = 0; i < op.kernel_count; ++i)
+    if (const hipError_t error = prepare(device, call, steps[i]); error != hipSuccess) return error;
+  for (uint32_t i = 0; i < op.kernel_count; ++i)
+    if (!is_empty(steps[i]))
+      if (const hipError_t error = device.function(steps[i].choice->slot, &steps[i].function); error != hipSuccess) return error;
+  for (uint32_t i = 0; i < op.kernel_count; ++i)
+    if (!is_empty(steps[i]))
+      if (const hipError_t error = start(device, steps[i], call.cells, stream); error != hipSuccess) return error;
+  return hipSuccess;
+}
+
+}  // namespace aotforge

@@ -1,0 +1,45 @@
+#include "log.h"
+
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace aotforge {
+namespace {
+
+constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
+
+// Read every time (only failures and first loads log), so that a debugger or a test may change it.
+int threshold() {
+  const char* wanted = std::getenv("AOTRITON_LOG");
+  if (wanted == nullptr) return 0;
+  for (int i = 1; i <= 4; ++i)
+    if (std::strcmp(wanted, kNames[i]) == 0) return i;
+  return 0;
+}
+
+}  // namespace
+
+bool log_enabled(Level level) { return static_cast<int>(level) <= threshold(); }
+
+void log(Level level, const char* format, ...) {
+  if (!log_enabled(level)) return;
+  char line[2048];
+  const int head = std::snprintf(line, sizeof line, "aotriton: %s: ", kNames[static_cast<int>(level)]);
+  va_list arguments;
+  va_start(arguments, format);
+  const size_t room = sizeof line - static_cast<size_t>(head) - 1;
+  const int body = std::vsnprintf(line + head, room, format, arguments);
+  va_end(arguments);
+  if (body < 0) return;
+  size_t size = static_cast<size_t>(head) + (static_cast<size_t>(body) < room ? static_cast<size_t>(body) : room - 1);
+  for (size_t i = 0; i < size; ++i)
+    if (static_cast<unsigned char>(line[i]) < 0x20) line[i] = '?';  // names come from files: keep it one line
+  line[size++] = '\n';
+  if (::write(STDERR_FILENO, line, size) < 0) return;  // nowhere left to complain to
+}
+
+}  // namespace aotforge

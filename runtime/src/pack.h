@@ -1,0 +1,53 @@
+// An image pack on disk: its dispatch data, read once, and its containers, read when first needed.
+#pragma once
+
+#include <hip/hip_runtime.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "container.h"
+#include "dispatch.h"
+
+namespace aotforge {
+
+// A result with its own code for each kind of trouble: hipErrorOperatingSystem (a file cannot be read), hipErrorInvalidImage
+// (damaged), hipErrorInvalidKernelFile (other format version), hipErrorFileNotFound (missing). Logs one line.
+hipError_t refused(const std::string& path, const Refusal& refusal);
+hipError_t unreadable(const std::string& path, int error);
+
+class Pack {
+ public:
+  explicit Pack(std::string directory) : directory_(std::move(directory)) {}
+
+  // Read and verify dispatch.aotd. Throws std::bad_alloc only.
+  hipError_t load();
+
+  const Dispatch& dispatch() const { return dispatch_; }
+  const std::string& directory() const { return directory_; }
+
+  // The image of a slot, decoded and verified.
+  hipError_t image(const Slot& slot, std::vector<uint8_t>& out);
+
+ private:
+  hipError_t container(uint16_t number, const std::string& path, const Source& source, const Images** out);
+
+  std::string directory_;
+  Dispatch dispatch_;
+  std::mutex mutex_;                              // guards containers_
+  std::vector<std::unique_ptr<Images>> containers_;  // null until opened
+};
+
+// Where images are: AOTRITON_IMAGES_DIR, else aotriton.images beside this library's file as the loader found it (its symbolic
+// link's path if it is one). Empty when the loader does not tell.
+std::string images_directory();
+
+// Load the pack whose arch list has `arch`, the first by name. hipErrorNoBinaryForGpu when there is none; a pack that cannot be
+// read or is damaged is an error of its own when no other one serves.
+hipError_t find_pack(const std::string& images, std::string_view arch, std::unique_ptr<Pack>& out);
+
+}  // namespace aotforge

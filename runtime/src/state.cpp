@@ -1,0 +1,140 @@
+#include "state.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+#include "log.h"
+
+#ifdef AOTFORGE_STATIC_LIBSTDCXX
+namespace __gnu_cxx {
+void __freeres();  // frees libstdc++'s reserve for exceptions; ours alone when it is linked statically
+}
+#endif
+
+namespace aotforge {
+namespace {
+
+// Constant-initialised and trivially destroyed, so there is no order to get wrong.
+std::atomic<State*> g_state{nullptr};
+std::atomic<unsigned> g_inside{0};
+std::atomic<bool> g_fork_handled{false};
+
+void after_fork_in_child() {
+  g_state.store(nullptr);  // abandoned, not freed: another thread of the parent may have held its locks
+  g_inside.store(0);
+}
+
+State* current_state() {
+  if (State* state = g_state.load(std::memory_order_acquire)) return state;
+  if (!g_fork_handled.exchange(true) && ::pthread_atfork(nullptr, nullptr, after_fork_in_child) != 0) {
+    g_fork_handled.store(false);
+    throw std::bad_alloc();
+  }
+  auto fresh = std::make_unique<State>();
+  State* expected = nullptr;
+  if (!g_state.compare_exchange_strong(expected, fresh.get())) return expected;
+  return fresh.release();
+}
+
+// Runs at dlclose and at exit. A call in another thread keeps the state alive: it saw the pointer before we took it away, so it
+// had counted itself before that.
+__attribute__((destructor)) void unload() {
+  State* state = g_state.exchange(nullptr);
+  if (g_inside.load() != 0) return;
+  delete state;
+#ifdef AOTFORGE_STATIC_LIBSTDCXX
+  __gnu_cxx::__freeres();
+#endif
+}
+
+constexpr bool same_time(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
+
+}  // namespace
+
+Entry::Entry() {
+  g_inside.fetch_add(1);
+  try {
+    state_ = current_state();
+  } catch (...) {
+    g_inside.fetch_sub(1);
+    throw;
+  }
+}
+
+Entry::~Entry() { g_inside.fetch_sub(1, std::memory_order_release); }
+
+hipError_t State::hip(const HipApi** out) {
+  *out = hip_ready_.load(std::memory_order_acquire);
+  if (*out != nullptr) return hipSuccess;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (hip_ready_.load(std::memory_order_relaxed) == nullptr) {
+    HipApi fresh;
+    if (const hipError_t error = fresh.load(); error != hipSuccess) return error;
+    hip_ = fresh;
+    hip_ready_.store(&hip_, std::memory_order_release);
+  }
+  *out = &hip_;
+  return hipSuccess;
+}
+
+hipError_t State::device(hipStream_t stream, Device** out, int* ordinal) {
+  const HipApi* api = nullptr;
+  if (const hipError_t error = hip(&api); error != hipSuccess) return error;
+  int number = -1;
+  if (const hipError_t error = api->device_of(stream, &number); error != hipSuccess) {
+    log(Level::error, "the stream's device cannot be told: %s", api->describe(error));
+    return error;
+  }
+  if (number < 0 || number >= kMaxDevices) return hipErrorInvalidDevice;
+  if (ordinal != nullptr) *ordinal = number;
+  *out = devices_[number].load(std::memory_order_acquire);
+  return *out != nullptr ? hipSuccess : make_device(*api, number, out);
+}
+
+hipError_t State::make_device(const HipApi& hip, int ordinal, Device** out) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  *out = devices_[ordinal].load(std::memory_order_relaxed);
+  if (*out != nullptr) return hipSuccess;
+  char name[kArchNameSize];
+  if (const hipError_t error = hip.arch_name(ordinal, name); error != hipSuccess) return error;
+  Pack* pack = nullptr;
+  if (const hipError_t error = pack_for(name, &pack); error != hipSuccess) return error;
+  owned_.reserve(owned_.size() + 1);
+  owned_.push_back(std::make_unique<Device>(hip, name, *pack));
+  *out = owned_.back().get();
+  devices_[ordinal].store(*out, std::memory_order_release);
+  log(Level::info, "device %d: %s, served by %s", ordinal, name, pack->directory().c_str());
+  return hipSuccess;
+}
+
+hipError_t State::pack_for(const std::string& arch, Pack** out) {
+  for (const auto& pack : packs_)
+    if (pack->dispatch().find_arch(arch) >= 0) {
+      *out = pack.get();
+      return hipSuccess;
+    }
+  const std::string images = images_directory();
+  struct stat status {};
+  const bool known = ::stat(images.c_str(), &status) == 0;
+  if (known && still_absent(arch, images, status.st_mtim)) return hipErrorNoBinaryForGpu;
+  std::unique_ptr<Pack> found;
+  packs_.reserve(packs_.size() + 1);
+  const hipError_t error = find_pack(images, arch, found);
+  if (error == hipErrorNoBinaryForGpu && known) {
+    absence_ = {arch, images, status.st_mtim, {}};
+    ::clock_gettime(CLOCK_MONOTONIC, &absence_.noticed);
+  }
+  if (error != hipSuccess) return error;
+  packs_.push_back(std::move(found));
+  *out = packs_.back().get();
+  return hipSuccess;
+}
+
+bool State::still_absent(const std::string& arch, const std::string& images, const timespec& changed) const {
+  if (arch != absence_.arch || images != absence_.images || !same_time(changed, absence_.changed)) return false;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec - absence_.noticed.tv_sec < 2;
+}
+
+}  // namespace aotforge

@@ -1,0 +1,69 @@
+// What the library keeps between calls, and the gate that every public call goes through.
+#pragma once
+
+#include <ctime>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "device.h"
+
+namespace aotforge {
+
+constexpr int kMaxDevices = 1024;
+
+class State {
+ public:
+  // HIP, looked up on first use. hipErrorSharedObjectInitFailed and the like when it is not there (tried again next time).
+  hipError_t hip(const HipApi** out);
+
+  // The device that `stream` runs on, with a pack that serves it. `ordinal` may be null.
+  hipError_t device(hipStream_t stream, Device** out, int* ordinal = nullptr);
+
+ private:
+  // Remembers for a moment that no pack serves a chip, so that programs may ask often.
+  struct Absence {
+    std::string arch, images;
+    timespec changed{}, noticed{};
+  };
+
+  hipError_t make_device(const HipApi& hip, int ordinal, Device** out);
+  hipError_t pack_for(const std::string& arch, Pack** out);
+  bool still_absent(const std::string& arch, const std::string& images, const timespec& changed) const;
+
+  std::mutex mutex_;  // guards what follows; the atomics publish what it guarded
+  HipApi hip_;
+  std::atomic<const HipApi*> hip_ready_{nullptr};
+  std::vector<std::unique_ptr<Pack>> packs_;
+  std::vector<std::unique_ptr<Device>> owned_;
+  Absence absence_;
+  std::atomic<Device*> devices_[kMaxDevices] = {};
+};
+
+// Marks a call as inside the library while it lives: dlclose frees the state only when nobody is inside. A forked child gets a
+// state of its own, because locks and handles of the parent mean nothing there.
+class Entry {
+ public:
+  Entry();
+  ~Entry();
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  State& state() { return *state_; }
+
+ private:
+  State* state_ = nullptr;
+};
+
+// Run `body(State&)`. Nothing of ours is thrown further: no memory becomes hipErrorOutOfMemory. What a caller's own callback
+// throws (LazyTensor) passes through.
+template <typename Body>
+hipError_t guarded(Body&& body) {
+  try {
+    Entry entry;
+    return body(entry.state());
+  } catch (const std::bad_alloc&) {
+    return hipErrorOutOfMemory;
+  }
+}
+
+}  // namespace aotforge

@@ -1,0 +1,246 @@
+// Runs public calls of the library as lines on stdin ask, one answer line each, so that tests can say calls as data.
+//   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
+//   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
+//   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
+//   hip PATH | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
+#include <aotriton/flash.h>
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace aotriton;
+using Fields = std::map<std::string, std::string>;
+
+void* g_hip = nullptr;
+std::vector<hipStream_t> g_streams;
+std::string g_events;  // what happened to lazy tensors
+
+template <typename Signature>
+Signature* hip(const char* name) {
+  if (g_hip == nullptr)
+    for (const char* file : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
+      if (g_hip == nullptr) g_hip = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+  void* address = g_hip != nullptr ? dlsym(g_hip, name) : nullptr;
+  if (address == nullptr) {
+    std::cout << "missing " << name << std::endl;
+    std::exit(3);
+  }
+  return reinterpret_cast<Signature*>(address);
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+template <int Rank>
+TensorView<Rank> tensor(const Fields& fields, const char* name) {
+  const auto found = fields.find(name);
+  if (found == fields.end()) return {};
+  const auto parts = split(found->second, ':');
+  const auto sizes = split(parts.at(1), ','), strides = split(parts.at(2), ',');
+  std::array<uint64_t, Rank> size{}, stride{};
+  for (size_t i = 0; i < Rank; ++i) {
+    size[i] = std::stoull(sizes.at(i));
+    stride[i] = std::stoull(strides.at(i));
+  }
+  const auto dtype = static_cast<DType>(std::stoi(parts.at(3)));
+  return {static_cast<intptr_t>(std::stoull(parts.at(0))), size, stride, dtype};
+}
+
+TensorView<0> scalar(const Fields& fields, const char* name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? TensorView<0>() : TensorView<0>(static_cast<intptr_t>(std::stoull(found->second)), kUInt64);
+}
+
+int64_t number(const Fields& fields, const char* name, int64_t otherwise = 0) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? otherwise : std::stoll(found->second);
+}
+
+float real(const Fields& fields, const char* name) {
+  const auto found = fields.find(name);
+  return found == fields.end() ? 0.0f : std::stof(found->second);
+}
+
+Stream stream_of(const Fields& fields) {
+  const int64_t at = number(fields, "stream", -1);
+  return Stream(at < 0 ? nullptr : g_streams.at(static_cast<size_t>(at)));
+}
+
+template <int Rank>
+struct Cookie {
+  TensorView<Rank> view;
+  const char* name;
+  bool throws;
+};
+
+struct Thrown {};
+
+template <int Rank>
+v3::flash::LazyTensor<Rank> lazy(const Fields& fields, const char* name, Cookie<Rank>& cookie) {
+  if (fields.count(name) == 0) return {};
+  cookie = {tensor<Rank>(fields, name), name, fields.count("throw") != 0};
+  return {&cookie,
+          [](void* c) {
+            auto& made = *static_cast<Cookie<Rank>*>(c);
+            g_events += std::string(" +") + made.name;
+            if (made.throws) throw Thrown();
+            return made.view;
+          },
+          [](void* c) { g_events += std::string(" -") + static_cast<Cookie<Rank>*>(c)->name; }};
+}
+
+template <class Params>
+void common(Params& p, const Fields& f) {
+  p.Q = tensor<4>(f, "Q");
+  p.K = tensor<4>(f, "K");
+  p.V = tensor<4>(f, "V");
+  p.B = tensor<4>(f, "B");
+  p.Out = tensor<4>(f, "Out");
+  p.L = tensor<2>(f, "L");
+  p.Sm_scale = real(f, "sm_scale");
+  p.cu_seqlens_q = tensor<1>(f, "cu_seqlens_q");
+  p.cu_seqlens_k = tensor<1>(f, "cu_seqlens_k");
+  p.Max_seqlen_q = static_cast<int32_t>(number(f, "max_seqlen_q"));
+  p.Max_seqlen_k = static_cast<int32_t>(number(f, "max_seqlen_k"));
+  p.dropout_p = real(f, "dropout_p");
+  p.philox_seed_ptr = scalar(f, "philox_seed");
+  p.philox_offset1 = scalar(f, "philox_offset1");
+  p.philox_offset2 = static_cast<uint64_t>(number(f, "philox_offset2"));
+  p.causal_type = static_cast<int8_t>(number(f, "causal_type"));
+  p.varlen_type = static_cast<int8_t>(number(f, "varlen_type"));
+  p.window_left = static_cast<int32_t>(number(f, "window_left"));
+  p.window_right = static_cast<int32_t>(number(f, "window_right"));
+}
+
+int forward(const Fields& f) {
+  v3::flash::attn_fwd_params p;
+  common(p, f);
+  p.A = tensor<2>(f, "A");
+  p.philox_seed_output = scalar(f, "philox_seed_output");
+  p.philox_offset_output = scalar(f, "philox_offset_output");
+  p.encoded_softmax = tensor<4>(f, "encoded_softmax");
+  p.persistent_atomic_counter = scalar(f, "persistent_atomic_counter");
+  const v3::flash::attn_options options{static_cast<int>(number(f, "backend", -1))};
+  return v3::flash::attn_fwd(p, static_cast<int32_t>(number(f, "version", p.kVersion)), stream_of(f), &options);
+}
+
+int backward(const Fields& f, bool aiter) {
+  v3::flash::attn_bwd_params p;
+  common(p, f);
+  p.DO = tensor<4>(f, "DO");
+  p.DQ = tensor<4>(f, "DQ");
+  p.DK = tensor<4>(f, "DK");
+  p.DV = tensor<4>(f, "DV");
+  p.DB = tensor<4>(f, "DB");
+  Cookie<2> delta{};
+  Cookie<4> accumulator{};
+  p.D = lazy<2>(f, "D", delta);
+  p.DQ_ACC = lazy<4>(f, "DQ_ACC", accumulator);
+  const auto version = static_cast<int32_t>(number(f, "version", p.kVersion));
+  try {
+    return aiter ? v3::flash::aiter_bwd(p, version, stream_of(f)) : v3::flash::attn_bwd(p, version, stream_of(f));
+  } catch (const Thrown&) {
+    return -1;
+  }
+}
+
+int version2(const std::string& call, const Fields& f) {
+  const auto q = tensor<4>(f, "Q"), k = tensor<4>(f, "K"), v = tensor<4>(f, "V"), b = tensor<4>(f, "B"), out = tensor<4>(f, "Out");
+  const auto lse = tensor<2>(f, "L");
+  const auto seed = scalar(f, "philox_seed"), offset = scalar(f, "philox_offset1");
+  const float scale = real(f, "sm_scale"), dropout = real(f, "dropout_p");
+  const bool causal = number(f, "is_causal") != 0;
+  const auto cq = tensor<1>(f, "cu_seqlens_q"), ck = tensor<1>(f, "cu_seqlens_k");
+  const auto mq = static_cast<int32_t>(number(f, "max_seqlen_q")), mk = static_cast<int32_t>(number(f, "max_seqlen_k"));
+  const Stream stream = stream_of(f);
+  if (call == "v2fwd")
+    return v2::flash::attn_fwd(q, k, v, b, scale, lse, out, dropout, seed, offset, 0, {}, {}, {}, causal, {}, stream);
+  if (call == "v2varfwd")
+    return v2::flash::attn_fwd_compact_varlen(q, k, v, b, cq, ck, mq, mk, scale, lse, out, dropout, seed, offset, 0, {}, {}, {},
+                                              causal, {}, stream);
+  const auto dout = tensor<4>(f, "DO"), dq = tensor<4>(f, "DQ"), dk = tensor<4>(f, "DK"), dv = tensor<4>(f, "DV"), db = tensor<4>(f, "DB");
+  const auto delta = tensor<2>(f, "D");
+  if (call == "v2bwd")
+    return v2::flash::attn_bwd(q, k, v, b, scale, out, dout, dq, dk, dv, db, lse, delta, dropout, seed, offset, 0, causal, stream);
+  if (call == "v2fused")
+    return v2::flash::attn_bwd_fused(q, k, v, b, scale, out, dout, dq, dk, dv, db, lse, dropout, seed, offset, 0, causal, stream);
+  if (call == "v2varbwd")
+    return v2::flash::attn_bwd_compact_varlen(q, k, v, cq, ck, mq, mk, b, scale, out, dout, dq, dk, dv, db, lse, delta, dropout, seed,
+                                              offset, 0, causal, stream);
+  return v2::flash::debug_simulate_encoded_softmax(q, dropout, seed, offset, 0, stream);
+}
+
+void answer_record() {
+  std::string text(hip<size_t(char*, size_t)>("hip_double_record")(nullptr, 0), 0);
+  hip<size_t(char*, size_t)>("hip_double_record")(text.data(), text.size());
+  std::cout << text.c_str() << "." << std::endl;
+}
+
+void set_up(const std::string& verb, const std::string& rest) {
+  if (verb == "hip") {
+    g_hip = dlopen(rest.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (g_hip == nullptr) std::exit(3);
+  } else if (verb == "device") {
+    hip<int(int)>("hipSetDevice")(std::stoi(rest));
+  } else if (verb == "stream") {
+    g_streams.emplace_back();
+    int before = 0;
+    hip<int(int*)>("hipGetDevice")(&before);
+    hip<int(int)>("hipSetDevice")(std::stoi(rest));
+    hip<int(hipStream_t*)>("hipStreamCreate")(&g_streams.back());
+    hip<int(int)>("hipSetDevice")(before);
+  } else if (verb == "fail") {
+    hip<void(const char*)>("hip_double_fail")(rest.c_str());
+  } else if (verb == "clear") {
+    hip<void()>("hip_double_clear")();
+    g_events.clear();
+  } else {
+    const size_t space = rest.find(' ');
+    setenv(rest.substr(0, space).c_str(), rest.substr(space + 1).c_str(), 1);
+  }
+  std::cout << "ok" << std::endl;
+}
+
+void ask(const std::string& verb, const std::string& rest, const Fields& fields) {
+  const Stream stream = stream_of(fields);
+  if (verb == "check") std::cout << "rc " << v2::flash::check_gpu(stream) << std::endl;
+  else if (verb == "arch") std::cout << std::hex << getGpuFromStream(stream.native()) << std::dec << std::endl;
+  else if (verb == "cus") std::cout << getMultiProcessorCount(stream.native()) << std::endl;
+  else if (verb == "experimental") std::cout << isArchExperimentallySupported(stream.native()) << std::endl;
+  else if (verb == "calls") std::cout << hip<long(const char*)>("hip_double_calls")(rest.c_str()) << std::endl;
+  else if (verb == "events") std::cout << "events" << g_events << std::endl;
+  else if (verb == "record") answer_record();
+  else if (verb == "fwd") std::cout << "rc " << forward(fields) << std::endl;
+  else if (verb == "bwd" || verb == "aiter") std::cout << "rc " << backward(fields, verb == "aiter") << std::endl;
+  else if (verb == "softmax" || verb.rfind("v2", 0) == 0) std::cout << "rc " << version2(verb, fields) << std::endl;
+  else std::cout << "unknown " << verb << std::endl;
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    const size_t space = line.find(' ');
+    const std::string verb = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
+    if (verb == "hip" || verb == "device" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "setenv") {
+      set_up(verb, rest);
+      continue;
+    }
+    Fields fields;
+    for (const std::string& word : split(rest, ' '))
+      if (const size_t at = word.find('='); at != std::string::npos) fields[word.substr(0, at)] = word.substr(at + 1);
+    ask(verb, rest, fields);
+  }
+}

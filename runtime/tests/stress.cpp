@@ -1,0 +1,168 @@
+// What one process can do to the library besides calling it in order. Each mode exits 0 when all went well, else says why.
+//   threads N      N threads make the first call at once: every image loads once per device
+//   memory         every allocation of a first call fails once, in turn: an error, and the next call succeeds
+//   fork           a child of a process that has used the library uses it too, while another thread is inside
+//   reload LIB N   dlopen, call, dlclose N times: no growth, and unloading calls no HIP
+//   twice A B      two copies of the library in one process, each with its own images
+#include <aotforge/launch.h>
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+extern "C" void* __libc_malloc(size_t);
+
+namespace {
+
+std::atomic<long> g_fail_at{-1};
+std::atomic<bool> g_armed{false};
+thread_local bool t_counting = false;
+
+using Launch = hipError_t(const char*, const aotforge_value*, size_t, hipStream_t);
+
+template <typename Signature>
+Signature* symbol(void* library, const char* name) {
+  void* address = dlsym(library, name);
+  if (address == nullptr) {
+    std::printf("no %s\n", name);
+    std::exit(2);
+  }
+  return reinterpret_cast<Signature*>(address);
+}
+
+int add(Launch* launch, int n = 5000, hipStream_t stream = nullptr) {
+  aotforge_value values[4] = {};
+  const char* names[] = {"x", "y", "out", "n"};
+  for (int i = 0; i < 4; ++i) values[i].name = names[i];
+  for (int i = 0; i < 3; ++i) values[i].as.ptr = reinterpret_cast<void*>(static_cast<uintptr_t>(0x10000 * (i + 1)));
+  values[3].type = AOTFORGE_I32;
+  values[3].as.i32 = n;
+  return launch("add", values, 4, stream);
+}
+
+int wrong(const char* what, long got) {
+  std::printf("%s: %ld\n", what, got);
+  return 1;
+}
+
+long calls(const char* name) {
+  for (const char* file : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
+    if (void* hip = dlopen(file, RTLD_LAZY | RTLD_NOLOAD)) return symbol<long(const char*)>(hip, "hip_double_calls")(name);
+  return -1;
+}
+
+int threads(int count) {
+  std::atomic<int> ready{0}, failed{0};
+  std::vector<std::thread> all;
+  for (int i = 0; i < count; ++i)
+    all.emplace_back([&] {
+      ++ready;
+      while (ready != count) std::this_thread::yield();
+      for (int j = 0; j < 50; ++j)
+        if (add(aotforge_launch) != hipSuccess) ++failed;
+    });
+  for (auto& one : all) one.join();
+  if (failed != 0) return wrong("failed calls", failed);
+  if (calls("hipModuleLoadData") != 1) return wrong("loads", calls("hipModuleLoadData"));
+  if (calls("hipModuleLaunchKernel") != 50L * count) return wrong("launches", calls("hipModuleLaunchKernel"));
+  return 0;
+}
+
+int memory(Launch* launch) {
+  for (long at = 0; at < 10000; ++at) {
+    g_fail_at = at;
+    t_counting = true;
+    g_armed = true;
+    const int error = add(launch);
+    g_armed = false;
+    t_counting = false;
+    if (g_fail_at >= 0) {
+      std::printf("allocations %ld\n", at - g_fail_at);
+      return at == 0 || error != hipSuccess ? wrong("last result", error) : 0;  // fewer allocations than `at`: all were tried
+    }
+    if (error == hipSuccess) continue;  // a spare allocation, as for a log line
+    if (error != hipErrorOutOfMemory && error != hipErrorOperatingSystem && error != hipErrorSharedObjectInitFailed)
+      return wrong("unexpected error", error);
+  }
+  return wrong("never ended", 0);
+}
+
+int fork_while_busy() {
+  if (add(aotforge_launch) != hipSuccess) return wrong("before", 0);
+  std::atomic<bool> stop{false};
+  std::thread busy([&] {
+    while (!stop) add(aotforge_launch);
+  });
+  int bad = 0;
+  for (int i = 0; i < 20 && bad == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      _exit(add(aotforge_launch) == hipSuccess && add(aotforge_launch) == hipSuccess ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    bad = status;
+  }
+  stop = true;
+  busy.join();
+  return bad == 0 && add(aotforge_launch) == hipSuccess ? 0 : wrong("child", bad);
+}
+
+size_t in_use() { return mallinfo2().uordblks; }
+
+int reload(const char* file, int count) {
+  size_t early = 0;
+  for (int i = 0; i < count; ++i) {
+    void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return wrong(dlerror(), i);
+    // no launch: a launched kernel's module outlives the library by design
+    if (symbol<Launch>(library, "aotforge_launch")("nothing", nullptr, 0, nullptr) != hipErrorNotSupported) return wrong("call", i);
+    const long before = calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice");
+    if (dlclose(library) != 0) return wrong("dlclose", i);
+    if (calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice") != before) return wrong("HIP at unload", i);
+    if (dlopen(file, RTLD_NOW | RTLD_NOLOAD) != nullptr) return wrong("still loaded", i);
+    if (i == 9) early = in_use();
+  }
+  const size_t late = in_use();
+  std::printf("bytes %zu then %zu\n", early, late);
+  return late > early + 4096 ? wrong("growth", static_cast<long>(late - early)) : 0;
+}
+
+int twice(const char* first, const char* second) {
+  void* a = dlopen(first, RTLD_NOW | RTLD_GLOBAL);
+  void* b = dlopen(second, RTLD_NOW | RTLD_GLOBAL);
+  if (a == nullptr || b == nullptr || a == b) return wrong("copies", 0);
+  auto* one = symbol<Launch>(a, "aotforge_launch");
+  auto* two = symbol<Launch>(b, "aotforge_launch");
+  if (one == two || add(one) != hipSuccess || add(two) != hipSuccess) return wrong("calls", 0);
+  if (calls("hipModuleLoadData") != 2) return wrong("loads", calls("hipModuleLoadData"));
+  dlclose(a);
+  return add(two) == hipSuccess ? 0 : wrong("after the first is gone", 0);
+}
+
+}  // namespace
+
+// The library's allocations come through here: its libstdc++ is its own, malloc is the process'.
+extern "C" void* malloc(size_t size) {
+  if (t_counting && g_armed && g_fail_at >= 0 && g_fail_at-- == 0) return nullptr;
+  return __libc_malloc(size);
+}
+
+int main(int count, char** words) {
+  const std::string mode = count > 1 ? words[1] : "";
+  if (mode == "threads") return threads(std::atoi(words[2]));
+  if (mode == "memory") return memory(aotforge_launch);
+  if (mode == "fork") return fork_while_busy();
+  if (mode == "reload") return reload(words[2], std::atoi(words[3]));
+  if (mode == "twice") return twice(words[2], words[3]);
+  return wrong("no such mode", 0);
+}

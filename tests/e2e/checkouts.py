@@ -1,0 +1,77 @@
+"""A user's view of the project: copies of the checkout in folders of their own, and `invoke` run in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def copy_checkout(target: Path) -> Path:
+    """The files that git knows or would take, as they are now."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    ).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        source = ROOT / name
+        if source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target / name)
+    return target
+
+
+def command(*arguments: str) -> list[str]:
+    """`invoke` of the environment that runs the tests."""
+    return [sys.executable, "-P", "-m", "invoke", *arguments]
+
+
+def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The caller's environment with everything that is kept between builds inside `folder`."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AOTFORGE_", "AOTRITON_", "TRITON_"))}
+    kept["AOTFORGE_HOME"] = str(folder / ".aotforge")
+    return kept | dict(extra or {})
+
+
+def invoke(
+    folder: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    umask: int = 0o022,
+    check: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Run a task in a checkout; a failure shows what it printed."""
+    done = subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(folder, env),
+        umask=umask,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if check and done.returncode:
+        raise AssertionError(f"{arguments} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+def build_json(folder: Path, *arguments: str, **settings: Any) -> dict[str, Any]:
+    """`invoke build --arch gfx908 --json ...`, decoded."""
+    done = invoke(folder, "build", "--arch", "gfx908", "--json", *arguments, **settings)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def tarballs(report: Mapping[str, Any]) -> dict[str, str]:
+    """File name to SHA-256, as the report has them."""
+    files: Sequence[Mapping[str, str]] = report["files"]
+    return {file["name"]: file["sha256"] for file in files}

@@ -1,0 +1,74 @@
+"""Mistakes at the front door: the right exit code, a message that names the thing, earlier results untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.checkouts import ROOT, copy_checkout, invoke
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_checkout(tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("build", "--arch", "gfx909"), 10, ("gfx909", "gfx908")),
+        (("plan", "--arch", "gfx908", "--profile", "quik"), 10, ("quik", "quick")),
+        (("compile.job", "flash.attn_fw", "--arch", "gfx908"), 10, ("flash.attn_fw",)),
+        (("images.ls", "no/such/pack"), 19, ("no/such/pack",)),
+    ],
+)
+def test_names_that_do_not_exist(
+    checkout: Path, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
+) -> None:
+    done = invoke(checkout, *arguments, check=False)
+    assert done.returncode == code, done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_errors_are_for_programs(checkout: Path) -> None:
+    done = invoke(checkout, "build", "--arch", "gfx000", "--json", check=False)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["kind"]) == (10, "unknown-name")
+    assert "gfx000" in error["what"]
+
+
+def test_a_misspelt_manifest_key_is_named_with_its_line(tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path / "checkout")
+    manifest = checkout / "manifests" / "architectures.yaml"
+    lines = manifest.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.strip().startswith("lds_bytes:"))
+    lines[at] = lines[at].replace("lds_bytes", "lds_byte")
+    manifest.write_text("\n".join(lines) + "\n")
+    done = invoke(checkout, "plan", "--arch", "gfx908", check=False)
+    assert done.returncode == 12
+    assert f"architectures.yaml:{at + 1}" in done.stderr
+    assert "lds_byte" in done.stderr
+    assert "lds_bytes" in done.stderr
+
+
+def test_no_compiler_says_what_installs_one(tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path / "checkout")
+    done = invoke(checkout, "build", "--arch", "gfx908", env={"PATH": str(tmp_path)}, check=False)
+    assert done.returncode == 14
+    assert "apt-get install" in done.stderr
+
+
+def test_a_read_only_output_is_refused(tmp_path: Path) -> None:
+    # /proc takes no folders, not even from root
+    cache = os.environ.get("AOTFORGE_TEST_CACHE") or str(tmp_path / "cache")
+    done = invoke(
+        ROOT,
+        *("build", "--arch", "gfx908", "--profile", "smoke", "--output", "/proc/aotforge", "--cache", cache),
+        check=False,
+    )
+    assert done.returncode == 17, done.stderr
+    assert "/proc/aotforge" in done.stderr

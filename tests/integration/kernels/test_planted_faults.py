@@ -1,0 +1,71 @@
+# ruff: noqa: E501 - one fault per line
+"""Faults planted in the kernels' source, one at a time: each must be caught by the comparison that the
+numerics tests use.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import AccessError
+from tests.integration.kernels.attention_call import FOLDER, Case, Layout, run_case
+from tests.integration.kernels.test_attention_numerics import SMALL_BLOCKS, misses
+
+CAUSAL = Case(seqlen_q=70, seqlen_k=60, heads_q=2, window_right=-10, layout=Layout(spare_rows=3))
+FULL = Case(seqlen_q=37, seqlen_k=45, heads_q=4, heads_k=2, layout=Layout(spare_rows=3))
+
+FAULTS = {
+    "a tile one percent off": ("forward.py", "tl.dot(p.to(v.dtype), v, acc)", "tl.dot((p * 1.01).to(v.dtype), v, acc)", FULL),
+    "no rescaling": ("forward.py", "acc = acc * correction[:, None]", "acc = acc * 1.0", FULL),
+    "sum not rescaled": ("forward.py", "row_sum * correction + ", "row_sum + ", FULL),
+    "log-sum-exp to base 2": ("forward.py", "tl.log2(row_sum)) * LN2", "tl.log2(row_sum))", FULL),
+    "no rows without keys": ("forward.py", "tl.where(empty, 1.0, row_sum)", "row_sum", CAUSAL),
+    "rows without keys have no infinity": ("forward.py", 'tl.where(empty, float("inf"), ', "tl.where(empty, 0.0, ", CAUSAL),
+    "first maximum is not a number": ("forward.py", "== -float", "== float", CAUSAL),
+    "heads not grouped": ("forward.py", "(head // group) * stride_kh", "head * stride_kh", FULL),
+    "wrong group member": ("backward.py", "first_head = head_k * group", "first_head = head_k", FULL),
+    "only one group member": ("backward.py", "for _ in range(0, group)", "for _ in range(0, 1)", FULL),
+    "group members not advanced": ("backward.py", "        DO += stride_doh\n", "", FULL),
+    "mask off by one": ("common.py", "queries + window_right + 1, seqlen_k", "queries + window_right, seqlen_k", CAUSAL),
+    "keys not masked": ("common.py", "mask=(start + row)[:, None] < limit, other=0.0", "mask=(start + row)[:, None] <= limit, other=0.0", FULL),
+    "rows written too far": ("common.py", "mask=(start + row)[:, None] < limit)", "mask=(start + row)[:, None] <= limit)", FULL),
+    "tail of LSE is zero": ("backward.py", 'seqlen_q, float("inf"), BLOCK_M, MASKED', "seqlen_q, -200.0, BLOCK_M, MASKED", FULL),
+    "masked blocks skipped": ("backward.py", "masked = masked_before + end - end_whole", "masked = masked_before", FULL),
+    "masked blocks twice": ("backward.py", "end_whole + index - masked_before)", "end_whole + index)", CAUSAL),
+    "whole blocks too early": ("backward.py", "first_whole = tl.cdiv(tl.maximum(last_k - window_right, 0), BLOCK_M)", "first_whole = tl.maximum(last_k - window_right, 0) // BLOCK_M", CAUSAL),
+    "first block too late": ("backward.py", "tl.maximum(start_k - window_right, 0) // BLOCK_M, end", "tl.cdiv(tl.maximum(start_k - window_right, 0), BLOCK_M), end", CAUSAL),
+    "keys cut short": ("common.py", "last_q = tl.minimum(start_q + BLOCK_M, seqlen_q) - 1", "last_q = start_q", CAUSAL),
+    "whole keys too many": ("common.py", "return (common // BLOCK_N) * BLOCK_N, end", "return tl.cdiv(common, BLOCK_N) * BLOCK_N, end", FULL),
+    "dK not scaled": ("backward.py", "dk * sm_scale", "dk", FULL),
+    "D left out": ("backward.py", "tl.trans(do)) - delta[None, :])", "tl.trans(do)))", FULL),
+    "dQ without mask": ("backward.py", "keys[None, :] < limits[:, None], p, 0.0)", "keys[None, :] < 2147483647, p, 0.0)", CAUSAL),
+}  # fmt: skip
+
+
+def worst(case: Case, folder: Path) -> float:
+    outcome = run_case(case, folder=folder, override=SMALL_BLOCKS)
+    if not all(tensor.intact() for tensor in outcome.tensors.values()):
+        return float("inf")
+    return max(misses(case, outcome).values())
+
+
+@pytest.mark.parametrize("case", [CAUSAL, FULL], ids=["causal", "full"])
+def test_the_sound_kernels_pass_what_the_faulty_ones_are_held_to(case: Case) -> None:
+    assert worst(case, FOLDER) <= 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_caught(fault: str, tmp_path: Path) -> None:
+    file, sound, faulty, case = FAULTS[fault]
+    for source in FOLDER.glob("*.py"):
+        shutil.copy(source, tmp_path)
+    text = (tmp_path / file).read_text()
+    assert sound in text
+    (tmp_path / file).write_text(text.replace(sound, faulty))
+    try:
+        assert worst(case, tmp_path) > 1
+    except AccessError:
+        return

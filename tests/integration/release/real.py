@@ -1,0 +1,85 @@
+"""The real things that a client needs: the library with its HIP double, and a handful of compiled attention kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.compile import Cache, KernelImage, compile_plan
+from aotforge.manifests import Profile, Profiles, load_architectures
+from aotforge.plan import load_families, make_plan, pinned_triton, read_toolchain
+from aotforge.plan.closure import SourceTree
+from aotforge.plan.values import Plan
+from aotforge.runtime import build_runtime
+from aotforge.runtime.tools import find_tools
+
+ROOT = Path(__file__).parents[3]
+# the project's own cache: it is content-addressed, and with it these tests need no network after the first build
+CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """An install prefix, the folder of a libamdhip64.so.7 that plays devices, and HIP's headers."""
+
+    prefix: Path
+    hip_double: Path
+    hip_headers: Path
+
+
+def small_attention() -> tuple[Plan, list[KernelImage]]:
+    """The plan and images of fp16 attention with head_dim 64, without causal masks."""
+    keep: dict[str, tuple[bool | int | str, ...]] = {
+        "dtype": ("fp16",),
+        "head_dim": (64,),
+        "causal": (False,),
+    }
+    profile = Profile(description="one functional", complete=False, keep=keep)
+    architectures = load_architectures(ROOT / "manifests")
+    plan = make_plan(
+        load_families(ROOT / "kernels"),
+        SourceTree(root=ROOT / "kernels"),
+        archs=["gfx908"],
+        architectures=architectures,
+        profiles=Profiles(schema=1, default="one", profiles={"one": profile}),
+        profile="one",
+        toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
+    )
+    with Cache(CACHE) as cache:
+        images = compile_plan(plan, kernels_root=ROOT / "kernels", architectures=architectures, cache=cache)
+        return plan, list(images.values())
+
+
+def runtime_and_double(folder: Path) -> Runtime:
+    """The library as a build makes it, and of its test programs the double of ROCm 7's HIP, built in `folder`."""
+    built = build_runtime(ROOT, cache=CACHE)
+    tools = find_tools(os.environ)
+    objects = folder
+    (objects / "zstd").mkdir(parents=True)
+    # the project asks for zstd's sources, of which the double needs nothing
+    (objects / "zstd" / "zstd.c").touch()
+    settings = {
+        "AOTFORGE_ZSTD_DIR": objects / "zstd",
+        "AOTFORGE_BUILD_TESTS": "ON",
+        "CMAKE_CXX_COMPILER": tools.cxx,
+    }
+    flags = [f"-D{name}={value}" for name, value in settings.items()]
+    for command in (
+        [
+            "-S",
+            str(ROOT / "runtime"),
+            "-B",
+            str(objects),
+            "-G",
+            "Ninja",
+            f"-DCMAKE_MAKE_PROGRAM={tools.ninja}",
+            *flags,
+        ],
+        ["--build", str(objects), "--target", "hip_double_7"],
+    ):
+        subprocess.run([str(tools.cmake), *command], check=True, capture_output=True)
+    return Runtime(
+        prefix=built.prefix, hip_double=objects / "hip7", hip_headers=ROOT / "runtime" / "src" / "standin"
+    )

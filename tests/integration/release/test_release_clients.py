@@ -1,0 +1,209 @@
+"""Programs of other people against a release: fetched as PyTorch fetches it, and found with find_package.
+
+The library, the HIP double and the images are real: nothing of the release is made up here but the choice
+of images.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from aotforge.pack import open_files, verify_pack, write_pack
+from aotforge.release import PackInput, Release, assemble_release
+from tests.integration.release.real import Runtime, runtime_and_double, small_attention
+from tests.integration.release.standin import LICENCE, MANIFEST
+
+CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
+ROCM = "7.1"
+
+pytestmark = pytest.mark.compiler
+
+
+class BuildFailedError(Exception):
+    """A client did not configure or build; CMake's output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    release: Release
+    runtime: Runtime
+
+    def sha256(self, file: str) -> str:
+        """As SHA256SUMS has it, which is where a packager would look."""
+        sums = (self.release.folder / "SHA256SUMS").read_text()
+        (digest,) = re.findall(rf"^([0-9a-f]{{64}})  {re.escape(file)}$", sums, re.MULTILINE)
+        return str(digest)
+
+    def manylinux(self) -> str:
+        return self.release.platform.tag.removesuffix("_x86_64")
+
+    def runtime_file(self) -> str:
+        return f"aotriton-{MANIFEST.name}-{self.release.platform.tag}-rocm{ROCM}-shared.tar.gz"
+
+    def images_file(self) -> str:
+        return f"aotriton-{MANIFEST.name}-images-amd-gfx908.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("release")
+    runtime = runtime_and_double(folder / "double")
+    plan, images = small_attention()
+    pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.pack_compressor())
+    verify_pack(open_files(pack), plan, images)
+    release = assemble_release(
+        MANIFEST,
+        [PackInput(pack=pack, assembly={image.digest: image.asm for image in images})],
+        runtime.prefix,
+        output=folder / "dist",
+        licence=LICENCE,
+        epoch=MANIFEST.epoch,
+        inputs="test",
+    )
+    return Made(release=release, runtime=runtime)
+
+
+def cmake(source: str, build: Path, *definitions: str) -> None:
+    """Configure and build; BuildFailedError with the output when either fails."""
+    # a folder of its own: the client is built as a stranger would, with nothing of this project around it
+    sources = build.parent / "clients"
+    if not sources.exists():
+        shutil.copytree(CLIENTS, sources)
+    flags = [f"-D{definition}" for definition in definitions]
+    for command in (
+        ["cmake", "-G", "Ninja", "-S", str(sources / source), "-B", str(build), *flags],
+        ["cmake", "--build", str(build)],
+    ):
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        if done.returncode:
+            raise BuildFailedError(done.stdout)
+
+
+def fetch(made: Made, build: Path, base: Path, *, archs: str = "gfx908") -> None:
+    cmake(
+        "pytorch_like",
+        build,
+        f"AOTRITON_BASE_URL=file://{base}/",
+        f"AOTRITON_VERSION={MANIFEST.name}",
+        f"AOTRITON_MANYLINUX={made.manylinux()}",
+        f"AOTRITON_RUNTIME_SHA256={made.sha256(made.runtime_file())}",
+        f"AOTRITON_PACKS=amd-gfx908={made.sha256(made.images_file())};amd-gfx90a={'0' * 64}",
+        f"ROCM_VERSION={ROCM}",
+        f"ROCM_ARCHS={archs}",
+        f"HIP_INCLUDE_DIR={made.runtime.hip_headers}",
+    )
+
+
+def run(made: Made, client: Path, tmp_path: Path, *paths: Path) -> tuple[int, str, list[dict[str, object]]]:
+    """Exit status, output, and what the HIP double saw."""
+    record = tmp_path / "record.jsonl"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
+    environment |= {
+        "LD_LIBRARY_PATH": ":".join(map(str, (*paths, made.runtime.hip_double))),
+        "HIP_DOUBLE_DEVICES": "gfx908:sramecc+:xnack-@120",
+        "HIP_DOUBLE_RECORD": str(record),
+    }
+    done = subprocess.run(
+        [client],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    lines = record.read_text().splitlines() if record.exists() else []
+    return done.returncode, done.stdout, [json.loads(line) for line in lines]
+
+
+def launched(seen: Sequence[dict[str, object]]) -> list[object]:
+    return [line.get("kernel") for line in seen if "kernel" in line and "grid" in line]
+
+
+def test_client_that_fetches_like_pytorch(made: Made, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    fetch(made, build, made.release.folder.parent)
+    torch = build / "torch"
+    for name in ("libaotriton_v2.so", MANIFEST.soname, *MANIFEST.older_names):
+        assert (torch / "lib" / name).is_file()
+    assert (torch / "lib" / "aotriton.images" / "amd-gfx908" / "__signature__").is_file()
+    status, output, seen = run(made, build / "client", tmp_path)
+    assert (status, output) == (0, "client: as expected\n")
+    assert launched(seen) == ["attn_fwd"]
+
+
+def test_client_that_uses_find_package(made: Made, tmp_path: Path) -> None:
+    for file in (made.runtime_file(), made.images_file()):
+        with tarfile.open(made.release.folder / file) as tar:
+            tar.extractall(tmp_path / "prefix", filter="data")
+    prefix = tmp_path / "prefix" / "aotriton"
+    build = tmp_path / "build"
+    cmake(
+        "find_package_client",
+        build,
+        f"CMAKE_PREFIX_PATH={prefix}",
+        f"HIP_INCLUDE_DIR={made.runtime.hip_headers}",
+        # HIP's own CMake package breaks every build that finds it on a machine without hipcc
+        "CMAKE_DISABLE_FIND_PACKAGE_hip=ON",
+    )
+    status, output, seen = run(made, build / "client", tmp_path)
+    assert (status, output) == (0, "client: as expected\n")
+    assert launched(seen) == ["attn_fwd"]
+    # a prefix that moved still works: nothing in it knows where it was
+    moved = tmp_path / "moved"
+    prefix.rename(moved)
+    status, output, _ = run(made, build / "client", tmp_path, moved / "lib")
+    assert (status, output) == (0, "client: as expected\n")
+
+
+def test_older_library_names_serve_programs_linked_against_them(made: Made, tmp_path: Path) -> None:
+    """An installed program that needs libaotriton_v2.so.0.11.0 starts with this library dropped in."""
+    build = tmp_path / "build"
+    fetch(made, build, made.release.folder.parent)
+    client = (build / "client").read_bytes()
+    assert MANIFEST.soname.encode() in client
+    for older in MANIFEST.older_names:
+        (build / older).write_bytes(client.replace(MANIFEST.soname.encode(), older.encode()))
+        (build / older).chmod(0o755)
+        status, output, _ = run(made, build / older, tmp_path)
+        assert (status, output) == (0, "client: as expected\n")
+
+
+def test_architecture_without_a_pack_fetches_none_and_fails_at_run_time(made: Made, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    fetch(made, build, made.release.folder.parent, archs="gfx906")
+    assert not (build / "torch" / "lib" / "aotriton.images").exists()
+    status, output, seen = run(made, build / "client", tmp_path)
+    assert status != 0
+    assert "check_gpu" in output
+    assert launched(seen) == []
+
+
+@pytest.mark.parametrize("which", ["runtime", "images"])
+def test_changed_byte_makes_the_fetch_fail(made: Made, tmp_path: Path, which: str) -> None:
+    shutil.copytree(made.release.folder, tmp_path / "dist" / MANIFEST.name)
+    file = (
+        tmp_path
+        / "dist"
+        / MANIFEST.name
+        / (made.runtime_file() if which == "runtime" else made.images_file())
+    )
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 0x10
+    file.write_bytes(data)
+    reason = rf"(?s)SHA256 hash of\s+\S+{re.escape(file.name)}\s+does not match expected value"
+    with pytest.raises(BuildFailedError, match=reason):
+        fetch(made, tmp_path / "build", tmp_path / "dist")
+    assert not (tmp_path / "build" / "client").exists()

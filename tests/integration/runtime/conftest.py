@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.attention import spy_pack
+from tests.support.runtime import Objects, build_objects
+from tests.support.small_pack import write
+
+
+@pytest.fixture(scope="session")
+def objects() -> Objects:
+    return build_objects()
+
+
+@pytest.fixture(scope="session")
+def spy_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packs with one pack of spy kernels for gfx908."""
+    folder = tmp_path_factory.mktemp("images")
+    write(spy_pack(), folder / "amd-gfx908")
+    return folder

@@ -1,0 +1,284 @@
+"""attn_fwd and attn_bwd: the values that reach kernels, and every way to be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode
+from tests.support.runtime import Driver, Objects
+
+INVALID_VALUE, INVALID_SYMBOL, NOT_SUPPORTED = 1, 13, 801
+TOP_LEFT, BOTTOM_RIGHT = -2147483647, -2147483646
+
+
+@pytest.fixture(scope="module")
+def driver(objects: Objects, spy_images: Path) -> Iterator[Driver]:
+    with Driver(objects, spy_images) as started:
+        assert started.rc("check") == 0  # the library has found HIP, so the double can be asked
+        yield started
+
+
+def forward(driver: Driver, problem: Problem) -> dict[str, Any]:
+    driver.ask("clear")
+    assert driver.rc(problem.line("fwd")) == 0
+    return decode(driver.launches()[-1], ATTN_FWD)
+
+
+def test_forward_values(driver: Driver) -> None:
+    problem = Problem(extra={"philox_offset2": 7, "causal_type": 3, "window_left": 48, "window_right": 0})
+    values = forward(driver, problem)
+    fields = problem.fields(backward=False)
+    for name in ("Q", "K", "V", "Out", "L"):
+        assert values[name] == fields[name].base
+    assert values["B"] == values["A"] == values["encoded_softmax"] == values["cu_seqlens_q"] == 0
+    assert [values[f"stride_q{x}"] for x in "zhm"] == [4 * 48 * 64, 48 * 64, 64]
+    assert [values[f"stride_k{x}"] for x in "zhn"] == [2 * 64 * 64, 64 * 64, 64]
+    assert [values[f"stride_v{x}"] for x in "zhn"] == [2 * 64 * 64, 64 * 64, 64]
+    assert [values[f"stride_o{x}"] for x in "zhm"] == [4 * 48 * 64, 48 * 64, 64]
+    assert values["stride_lz"] == 48
+    shape = ("batch", "num_head_q", "num_head_k", "group", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
+    assert [values[name] for name in shape] == [2, 4, 2, 2, 48, 64, 64, 64]
+    assert (values["sm_scale"], values["dropout_p"], values["dropout"]) == (0.125, 0.0, 0)
+    assert (values["dtype"], values["causal"], values["window_right"], values["philox_offset2"]) == (FP16, 1, 0, 7)
+
+
+def test_launch_geometry(driver: Driver) -> None:
+    driver.ask("clear")
+    assert driver.rc(Problem().line("fwd")) == 0
+    (launch,) = driver.launches()
+    assert (launch["grid"], launch["block"]) == ([2, 4, 2], [256, 1, 1])
+    assert (launch["dynamic_lds"], launch["static_lds"], launch["kernel"]) == (256, 1024, "attn_fwd")
+
+
+def test_backward_values_and_lazy_tensors(driver: Driver) -> None:
+    driver.ask("clear")
+    problem = Problem(dtype=BF16)
+    assert driver.rc(problem.line("bwd")) == 0
+    values = decode(driver.launches()[-1], ATTN_BWD)
+    fields = problem.fields(backward=True)
+    for name in ("Q", "K", "V", "Out", "DO", "DQ", "DK", "DV", "L", "D"):
+        assert values[name] == fields[name].base
+    assert [values[f"stride_dk{x}"] for x in "zhn"] == [2 * 64 * 64, 64 * 64, 64]
+    assert (values["stride_dz"], values["stride_lz"], values["dtype"]) == (48, 48, BF16)
+    # DQ_ACC is looked at by no kernel of the pack, so nobody asks for it
+    assert driver.ask("events") == "events +D -D"
+
+
+def test_a_lazy_tensor_is_disposed_of_after_every_failure(driver: Driver) -> None:
+    driver.ask("clear")
+    driver.ask("fail hipModuleLaunchKernel:1:719")
+    assert driver.rc(Problem().line("bwd")) == 719
+    bad = Problem(extra={"D": Tensor(0x900000, (3, 3), FP32)})
+    assert driver.rc(bad.line("bwd")) == INVALID_VALUE
+    assert driver.ask("events") == "events +D -D +D -D"
+
+
+def test_an_exception_of_the_callback_reaches_the_caller(driver: Driver) -> None:
+    driver.ask("clear")
+    assert driver.rc(Problem(extra={"throw": 1}).line("bwd")) == -1
+    assert driver.ask("events") == "events +D"  # it threw instead of handing over a tensor: nothing to dispose of
+    assert driver.rc(Problem().line("bwd")) == 0
+
+
+def test_nothing_is_acquired_for_a_call_that_is_not_covered(driver: Driver) -> None:
+    driver.ask("clear")
+    assert driver.rc(Problem(head_dim=72).line("bwd")) == NOT_SUPPORTED
+    assert driver.ask("events") == "events"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    q=st.integers(1, 6),
+    k=st.integers(1, 6),
+    left=st.one_of(st.integers(-9, 9), st.sampled_from([2**31 - 1, -(2**31), TOP_LEFT, BOTTOM_RIGHT])),
+    right=st.one_of(st.integers(-9, 9), st.sampled_from([2**31 - 1, -(2**31), TOP_LEFT, BOTTOM_RIGHT])),
+)
+def test_windows_mean_the_same_mask(driver: Driver, q: int, k: int, left: int, right: int) -> None:
+    """Against the definition: key j serves query i when i - left <= j <= i + right, sentinels resolved."""
+    aligned = {TOP_LEFT: 0, BOTTOM_RIGHT: k - q}
+    right_bound = aligned.get(right, right)
+    open_left = left in aligned
+    wanted = {
+        (i, j) for i in range(q) for j in range(k) if (open_left or j >= i - left) and j <= i + right_bound
+    }
+    extra = {"causal_type": 3, "window_left": left, "window_right": right}
+    driver.ask("clear")
+    code = driver.rc(Problem(seqlen_q=q, seqlen_k=k, extra=extra).line("fwd"))
+    if code == NOT_SUPPORTED:  # the spy pack has no two-sided windows
+        assert not open_left and left < q - 1
+        return
+    assert code == 0
+    values = decode(driver.launches()[-1], ATTN_FWD)
+    assert values["causal"] == 1 and -q <= values["window_right"] <= k
+    assert wanted == {(i, j) for i in range(q) for j in range(k) if j <= i + values["window_right"]}
+
+
+def test_full_attention_ignores_window_values(driver: Driver) -> None:
+    values = forward(driver, Problem(extra={"causal_type": 0, "window_left": 1, "window_right": 1}))
+    assert (values["causal"], values["window_left"], values["window_right"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("verb", ["v2fwd", "v2bwd"])
+def test_version_two_is_version_three(driver: Driver, verb: str) -> None:
+    op = ATTN_FWD if verb == "v2fwd" else ATTN_BWD
+    driver.ask("clear")
+    assert driver.rc(Problem(extra={"is_causal": 1, "DQ_ACC": None}).line(verb)) == 0
+    assert driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line(verb[2:])) == 0
+    two, three = (decode(launch, op) for launch in driver.launches())
+    assert two == three and two["causal"] == 1
+
+
+def test_strides_that_cannot_matter_are_zero(driver: Driver) -> None:
+    odd = Tensor(0x100000, (1, 1, 1, 64), FP16, (7, 5, 3, 1))
+    values = forward(driver, Problem(batch=1, heads_q=1, heads_k=1, seqlen_q=1, extra={"Q": odd}))
+    assert [values[f"stride_q{x}"] for x in "zhm"] == [0, 0, 0]
+
+
+def test_large_strides_arrive_whole(driver: Driver) -> None:
+    far = Tensor(0x100000, (2, 4, 48, 64), FP16, (2**40, 2**36, 2**34, 1))
+    values = forward(driver, Problem(extra={"Q": far}))
+    assert [values[f"stride_q{x}"] for x in "zhm"] == [2**40, 2**36, 2**34]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grids"),
+    [
+        ({"seqlen_q": 0}, []),
+        ({"batch": 0}, []),
+        ({"seqlen_k": 0}, [[2, 4, 2]]),
+        ({"heads_q": 0, "heads_k": 0}, []),
+    ],
+)
+def test_empty_forward_problems(driver: Driver, sizes: dict[str, int], grids: list[list[int]]) -> None:
+    driver.ask("clear")
+    empty = {name: Tensor(0, shape, FP16) for name, shape in _shapes(Problem(**sizes)).items() if 0 in shape}
+    assert driver.rc(Problem(**sizes, extra=empty).line("fwd")) == 0
+    assert [launch["grid"] for launch in driver.launches()] == grids
+
+
+def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
+    q, k = (p.batch, p.heads_q, p.seqlen_q, p.head_dim), (p.batch, p.heads_k, p.seqlen_k, p.head_dim)
+    return {"Q": q, "K": k, "V": k, "Out": q}
+
+
+def test_a_backward_pass_without_queries_still_reaches_the_keys(driver: Driver) -> None:
+    driver.ask("clear")
+    assert driver.rc(Problem(seqlen_q=0).line("bwd")) == 0
+    assert [launch["grid"] for launch in driver.launches()] == [[2, 4, 2]]
+
+
+MALFORMED: dict[str, dict[str, Any]] = {
+    "another sequence length": {"V": Tensor(4096, (2, 2, 63, 64), FP16)},
+    "another batch": {"K": Tensor(4096, (3, 2, 64, 64), FP16)},
+    "another head_dim": {"K": Tensor(4096, (2, 2, 64, 32), FP16)},
+    "heads that do not divide": {"K": Tensor(4096, (2, 3, 64, 64), FP16), "V": Tensor(4096, (2, 3, 64, 64), FP16)},
+    "another dtype": {"K": Tensor(4096, (2, 2, 64, 64), BF16)},
+    "no dtype": {name: Tensor(4096, (2, 2, 64, 64), 0) for name in "QKV"},
+    "last stride not 1": {"Q": Tensor(4096, (2, 4, 48, 64), FP16, (24576, 6144, 128, 2))},
+    "no memory": {"Q": Tensor(0, (2, 4, 48, 64), FP16)},
+    "half-precision L": {"L": Tensor(4096, (8, 48), FP16)},
+    "small L": {"L": Tensor(4096, (4, 48), FP32)},
+    "overlapping L": {"L": Tensor(4096, (8, 48), FP32, (1, 1))},
+    "strided L": {"L": Tensor(4096, (8, 48), FP32, (96, 2))},
+    "no L": {"L": None},
+    "small Out": {"Out": Tensor(4096, (2, 4, 47, 64), FP16)},
+    "broadcast Out": {"Out": Tensor(4096, (2, 4, 48, 64), FP16, (0, 3072, 64, 1))},
+    "unknown causal type": {"causal_type": 1},
+    "unknown varlen type": {"varlen_type": 9},
+    "dropout over 1": {"dropout_p": 1.5, "philox_seed": 8, "philox_offset1": 8},
+    "dropout is not a number": {"dropout_p": "nan"},
+    "dropout without seed": {"dropout_p": 0.5},
+    "huge stride": {"Q": Tensor(4096, (2, 4, 48, 64), FP16, (2**63, 3072, 64, 1))},
+}
+
+
+@pytest.mark.parametrize("why", MALFORMED)
+def test_malformed_calls_are_invalid(driver: Driver, why: str) -> None:
+    driver.ask("clear")
+    assert driver.rc(Problem(extra=MALFORMED[why]).line("fwd")) == INVALID_VALUE
+    if why != "broadcast Out":  # an input of the backward pass: broadcasting is fine there
+        assert driver.rc(Problem(extra=MALFORMED[why]).line("bwd")) == INVALID_VALUE
+    assert driver.launches() == []
+
+
+UNCOVERED: dict[str, Problem] = {
+    "head_dim": Problem(head_dim=72),
+    "dtype": Problem(dtype=FP32),
+    "integers": Problem(dtype=12),
+    "a window": Problem(extra={"causal_type": 3, "window_left": 4, "window_right": 4}),
+    "bias": Problem(extra={"B": Tensor(4096, (2, 4, 48, 64), FP16)}),
+    "dropout": Problem(extra={"dropout_p": 0.5, "philox_seed": 8, "philox_offset1": 8}),
+    "another back end": Problem(extra={"backend": 1}),
+    "another head_dim of V": Problem(
+        extra={"V": Tensor(4096, (2, 2, 64, 32), FP16), "Out": Tensor(4096, (2, 4, 48, 32), FP16)}
+    ),
+    "a size over 2^31": Problem(seqlen_q=2**31),
+    "a grid over 65535": Problem(heads_q=65536, heads_k=1, seqlen_q=1, batch=1),
+    "compact variable length": Problem(
+        batch=1,
+        extra={
+            "varlen_type": 1,
+            "cu_seqlens_q": Tensor(4096, (4,), 12),
+            "cu_seqlens_k": Tensor(4096, (4,), 12),
+            "max_seqlen_q": 20,
+            "max_seqlen_k": 30,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("why", UNCOVERED)
+def test_valid_calls_without_an_image_are_not_supported(driver: Driver, why: str) -> None:
+    driver.ask("clear")
+    assert driver.rc(UNCOVERED[why].line("fwd")) == NOT_SUPPORTED
+    assert driver.launches() == []
+
+
+def test_encoded_softmax_and_a_are_never_ignored(objects: Objects, tmp_path: Path) -> None:
+    """The spy kernels take them; a pack that does not must refuse."""
+    from tests.support.attention import spy_pack
+    from tests.support.small_pack import write
+
+    write(spy_pack(without=("encoded_softmax", "A", "dropout", "window_right")), tmp_path / "amd-gfx908")
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc(Problem().line("fwd")) == 0
+        for extra in (
+            {"encoded_softmax": Tensor(4096, (2, 4, 48, 64), FP16)},
+            {"A": Tensor(4096, (8, 48), FP32)},
+            {"dropout_p": 0.5, "philox_seed": 8, "philox_offset1": 8},
+            {"causal_type": 3, "window_left": TOP_LEFT, "window_right": 5},
+        ):
+            assert driver.rc(Problem(extra=extra).line("fwd")) == NOT_SUPPORTED
+        assert driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line("fwd")) == 0
+
+
+@pytest.mark.parametrize("verb", ["fwd", "bwd", "aiter"])
+@pytest.mark.parametrize("version", [0, 2, 4, -1])
+def test_params_of_another_version(driver: Driver, verb: str, version: int) -> None:
+    assert driver.rc(Problem(extra={"version": version}).line(verb)) == INVALID_SYMBOL
+
+
+VARLEN = UNCOVERED["compact variable length"].extra
+
+
+@pytest.mark.parametrize(
+    ("verb", "extra"),
+    [
+        ("aiter", {}),
+        ("v2fused", {}),
+        ("softmax", {}),
+        ("v2varfwd", VARLEN),
+        ("v2varbwd", VARLEN),
+    ],
+)
+def test_entry_points_without_kernels_check_arguments_first(driver: Driver, verb: str, extra: dict[str, Any]) -> None:
+    assert driver.rc(Problem(batch=1, extra=extra).line(verb)) == NOT_SUPPORTED
+    broken = {**extra, "Q": Tensor(0, (1, 4, 48, 64), FP16)}
+    assert driver.rc(Problem(batch=1, extra=broken).line(verb)) == INVALID_VALUE

@@ -1,0 +1,135 @@
+"""The runtime's test programs, built once and shared by test processes, and a driver to call the library through."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aotforge.runtime import Tools, load_runtime_manifest
+from aotforge.runtime.build import configure_and_build
+from aotforge.runtime.tools import find_tools
+from aotforge.runtime.zstd import unpack_zstd
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A build folder of runtime/ with AOTFORGE_BUILD_TESTS, and the unpacked zstd sources beside it."""
+
+    folder: Path
+    zstd: Path
+    tools: Tools
+
+    @property
+    def library(self) -> Path:
+        return self.folder / "libaotriton_v2.so.0.11.2"
+
+    def program(self, name: str) -> Path:
+        return self.folder / "tests" / name
+
+    def hip(self, major: int) -> Path:
+        return self.folder / f"hip{major}"
+
+
+def tree_digest(folder: Path) -> str:
+    total = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and "corpus" not in p.parts):
+        total.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def build_objects(environment: Mapping[str, str] | None = None, **settings: str) -> Objects:
+    """Build library and test programs for the present sources, or find them built. `settings` go to cmake."""
+    env = dict(os.environ) | dict(environment or {})
+    tools = find_tools(env)
+    facts = tree_digest(ROOT / "runtime") + tools.compiler + json.dumps(settings, sort_keys=True)
+    folder = CACHE / "runtime-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
+    pin = load_runtime_manifest(ROOT / "manifests").zstd
+    with _alone(folder):
+        zstd = folder / "zstd"
+        if not (folder / "done").exists():
+            unpack_zstd(pin, cache=CACHE, folder=zstd, environment=env)
+            wanted = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTFORGE_BUILD_TESTS": "ON"} | settings
+            configure_and_build(ROOT / "runtime", folder / "objects", tools, wanted, jobs=2, environment=env)
+            (folder / "done").touch()
+    return Objects(folder / "objects", zstd, tools)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class Driver:
+    """The driver program as a context; `ask` sends one line and returns the answer, `rc` its number."""
+
+    def __init__(
+        self, objects: Objects, images: Path | None, *, hip: int | Path = 7, log: str = "", **environment: str
+    ) -> None:
+        env = {name: value for name, value in os.environ.items() if not name.startswith(("HIP_DOUBLE", "AOTRITON"))}
+        env |= {"LD_LIBRARY_PATH": str(hip if isinstance(hip, Path) else objects.hip(hip))} | environment
+        if images is not None:
+            env["AOTRITON_IMAGES_DIR"] = str(images)
+        if log:
+            env["AOTRITON_LOG"] = log
+        self._process = subprocess.Popen(
+            [objects.program("driver")],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log = ""
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            _, self.log = self._process.communicate(timeout=60)
+        finally:
+            self._process.kill()
+        if kind is None:
+            assert self._process.returncode == 0, (self._process.returncode, self.log)
+
+    def ask(self, line: str) -> str:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().rstrip("\n")
+        assert answer, f"no answer to {line}: {self._process.poll()}"
+        return answer
+
+    def rc(self, line: str) -> int:
+        answer = self.ask(line)
+        assert answer.startswith("rc "), answer
+        return int(answer.removeprefix("rc "))
+
+    def record(self) -> list[dict[str, Any]]:
+        """Events of the HIP double since the last `clear`."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("record\n")
+        self._process.stdin.flush()
+        events = []
+        while (line := self._process.stdout.readline().rstrip("\n")) != ".":
+            assert line, "no answer"
+            events.append(json.loads(line))
+        return events
+
+    def launches(self) -> list[dict[str, Any]]:
+        return [event for event in self.record() if event["event"] == "launch"]

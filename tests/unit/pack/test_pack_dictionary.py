@@ -1,0 +1,62 @@
+"""The dictionary: within its limit, a function of the images, and of use."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aotforge.pack import Compressor, dictionary
+from aotforge.pack.container import encode_container, read_images, read_index
+from aotforge.pack.dictionary import choose_dictionary
+from aotforge.pack.source import BytesSource
+
+PARTS = st.lists(st.integers(0, 5), min_size=1, max_size=12)
+
+
+def related(plan: list[list[int]]) -> list[bytes]:
+    """Images made of shared parts of 600 bytes."""
+    parts = [random.Random(i).randbytes(600) for i in range(6)]
+    return [b"".join(parts[i] for i in image) for image in plan]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(PARTS, max_size=8), st.integers(0, 20_000))
+def test_limit_and_repeatability(plan: list[list[int]], limit: int) -> None:
+    images = related(plan)
+    chosen = choose_dictionary(images, limit)
+    assert len(chosen) <= limit
+    assert chosen == choose_dictionary(list(images), limit)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.binary(min_size=1, max_size=5000) | PARTS.map(lambda p: related([p])[0]), min_size=1, max_size=8
+    )
+)
+def test_any_images_come_back(images: list[bytes]) -> None:
+    source = BytesSource("c", encode_container(images, Compressor(), file="c"))
+    assert sorted(read_images(source, read_index(source)).values()) == sorted(set(images))
+
+
+def test_nothing_in_common_means_no_dictionary() -> None:
+    assert choose_dictionary([random.Random(i).randbytes(5000) for i in range(5)], 10**6) == b""
+    assert choose_dictionary([b"alone" * 1000], 10**6) == b""
+    assert choose_dictionary([], 10**6) == b""
+
+
+def test_what_many_share_is_taken_before_what_two_share() -> None:
+    many, few = random.Random(1).randbytes(2048), random.Random(2).randbytes(2048)
+    images = [few + many, few + many, *(random.Random(i).randbytes(2048) + many for i in range(10, 16))]
+    assert choose_dictionary(images, 2048) == many
+
+
+def test_large_containers_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked at is bounded, and still shows what all images share."""
+    images = [random.Random(0).randbytes(4096) + random.Random(i).randbytes(1000) for i in range(40)]
+    monkeypatch.setattr(dictionary, "_SAMPLE_BYTES", 40_000)
+    assert sum(map(len, dictionary._sample(images))) <= 40_000
+    assert choose_dictionary(images, 4096) == images[0][:4096]

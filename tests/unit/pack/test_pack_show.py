@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aotforge.pack import open_files, write_pack
+from aotforge.pack.inspect import listing
+from aotforge.pack.show import grid_text, listing_json, listing_text, when_text
+from aotforge.plan.values import GridTerm, Predicate
+from tests.unit.pack.samples import sample
+
+PLAN, IMAGES = sample()
+ROWS = listing(open_files(write_pack(PLAN, IMAGES, release="0.0-r1")))
+
+
+def test_table_has_a_line_per_call_and_a_sum() -> None:
+    lines = listing_text(ROWS).splitlines()
+    assert len(lines) == len(ROWS) + 2
+    assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH TRY THREADS LDS BYTES STORED CALL GRID WHEN"
+    size = sum(len(image.hsaco) for image in IMAGES)
+    assert lines[-1].startswith(f"{len(IMAGES)} images, {size:,} bytes, ")
+    (line,) = [
+        line
+        for line in lines
+        if "demo.second" in line
+        and "gfx908" in line
+        and "dtype = 3, mode = 0" in line
+        and "always" not in line
+    ]
+    assert "X % 16 = 0, -5 <= n <= 1099511627776" in line
+    assert "ceil(n / 64)*n x 1 x ceil(n / 3)" in line
+
+
+def test_json_has_every_field() -> None:
+    rows = json.loads(listing_json(ROWS))
+    assert len(rows) == len(ROWS)
+    row = rows[0]
+    assert row["key"] == {"dtype": -1, "mode": 0}
+    assert row["digest"] == ROWS[0].digest
+    assert row["predicates"][0] == {"value": "X", "kind": "multiple", "low": 16, "high": 0}
+    assert (row["threads"], row["dynamic_lds_bytes"], row["size"]) == (256, 1024, ROWS[0].size)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [(3, 3, "n = 3"), (-(2**63), 16, "n <= 16"), (2, 2**63 - 1, "n >= 2"), (0, 16, "0 <= n <= 16")],
+)
+def test_ranges_read_as_people_write_them(low: int, high: int, text: str) -> None:
+    assert when_text([Predicate(value="n", kind="range", low=low, high=high)]) == text
+
+
+def test_grids_drop_axes_of_one() -> None:
+    term = GridTerm(value="n", divisor=1)
+    assert grid_text(((), (), ())) == "1"
+    assert grid_text(((term,), (), ())) == "n"
+    assert grid_text(((), (term,))) == "1 x n"
+
+
+def test_values_under_one_condition_are_named_together() -> None:
+    alike = [Predicate(value=value, kind="multiple", low=16) for value in ("Q", "K")]
+    other = Predicate(value="n", kind="multiple", low=8)
+    assert when_text([*alike, other]) == "(Q, K) % 16 = 0, n % 8 = 0"
+    assert when_text(()) == "always"
