@@ -132,7 +132,9 @@ def test_a_docstring_is_not_a_return_value() -> None:
 
 
 def test_canonical_text_is_the_same_in_every_python() -> None:
-    text = "import a\n@b\ndef f(x: int, y=None, *, z=-1):\n    'doc'\n    return x if y is None else (z, 'q')\n"
+    text = (
+        "import a\n@b\ndef f(x: int, y=None, *, z=-1):\n    'doc'\n    return x if y is None else (z, 'q')\n"
+    )
     assert canonical(ast.parse(text)) == (
         "Module(body=[Import(names=[alias(name=str:'a',),],),FunctionDef(name=str:'f',args=arguments(args=[arg("
         "arg=str:'x',annotation=Name(id=str:'int',),),arg(arg=str:'y',),],kwonlyargs=[arg(arg=str:'z',),],"
