@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from tests.support.attention import Problem, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import write
 
-NO_DEVICE, INVALID_DEVICE, NO_BINARY, INIT_FAILED = 100, 101, 209, 303
+NO_DEVICE, INVALID_DEVICE, NO_BINARY, SYMBOL_NOT_FOUND, INIT_FAILED = 100, 101, 209, 302, 303
 DEBIAN = Path("/usr/lib/x86_64-linux-gnu/libamdhip64.so.5")
 
 
@@ -66,14 +68,22 @@ def test_the_copy_that_is_loaded_already_is_used(objects: Objects, spy_images: P
         assert len(driver.launches()) == 1
 
 
-@pytest.mark.parametrize("calls", ["check", Problem().line("fwd"), Problem().line("bwd")])
-def test_without_hip(objects: Objects, spy_images: Path, tmp_path: Path, calls: str) -> None:
-    if DEBIAN.exists():
-        pytest.skip("a real libamdhip64.so.5 is installed, so there is HIP on this machine")
+@pytest.mark.parametrize("call", ["check", Problem().line("fwd"), Problem().line("bwd")])
+def test_without_hip(objects: Objects, spy_images: Path, tmp_path: Path, call: str) -> None:
+    """Files of HIP's names that are no libraries: whatever else is installed, the loader stops at them."""
+    for major in (5, 6, 7):
+        (tmp_path / f"libamdhip64.so.{major}").write_text("not a library")
     with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
-        assert driver.rc(calls) == INIT_FAILED
+        assert driver.rc(call) == INIT_FAILED
         assert (driver.ask("arch"), driver.ask("cus"), driver.ask("experimental")) == ("0", "0", "0")
-    assert "libamdhip64" in driver.log
+    assert len(driver.log.splitlines()) == 4 and "HIP is not available" in driver.log
+
+
+def test_a_hip_library_that_lacks_entry_points(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
+    subprocess.run(["gcc", "-shared", "-x", "c", "/dev/null", "-o", tmp_path / "libamdhip64.so.7"], check=True)
+    with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
+        assert driver.rc("check") == SYMBOL_NOT_FOUND
+    assert "lacks entry points" in driver.log
 
 
 def test_the_real_library_without_a_device(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
@@ -114,8 +124,6 @@ def test_a_failure_of_hip_is_passed_on_and_the_next_call_succeeds(objects: Objec
 
 
 def test_nothing_is_launched_when_a_later_step_does_not_load(objects: Objects, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     pack = spy_pack()
     kernels = list(pack.kernels)
     backward = next(k for k in kernels if k.operator == "attn_bwd")
