@@ -84,7 +84,6 @@ def test_find_package_after_moving(built: RuntimeBuild, tmp_path: Path) -> None:
         "#include <aotriton/flash.h>\nint main() { return aotriton::v2::flash::check_gpu({}) == hipSuccess; }\n"
     )
     settings = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DHIP_HEADERS={ROOT / 'runtime' / 'src' / 'standin'}"]
-    settings += ["-DCMAKE_DISABLE_FIND_PACKAGE_hip=ON"]
     subprocess.run(
         ["cmake", "-G", "Ninja", "-S", tmp_path, "-B", tmp_path / "b", *settings],
         check=True,
