@@ -38,7 +38,10 @@ def dev(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> subpro
 def cut_off() -> tuple[str, ...]:
     """A command prefix that takes the network away, or a skip where this machine does not let us."""
     for prefix in (("unshare", "--net"), ("unshare", "--user", "--map-root-user", "--net")):
-        if shutil.which("unshare") and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0:
+        if (
+            shutil.which("unshare")
+            and subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0
+        ):
             return prefix
     pytest.skip("unshare cannot take the network away here")
 
