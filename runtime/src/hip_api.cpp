@@ -64,20 +64,21 @@ bool HipApi::resolve_all(void* library, bool in_scope) {
   return get_device && set_device && properties && modules && get_attribute && module_unload && module_function && launch;
 }
 
-bool HipApi::load_present(bool* found) {
-  void* anchor = loaded_in_scope(found);
-  if (*found && resolve_all(anchor, true)) return true;
+bool HipApi::load_present(bool* by_name) {
+  bool anchored = false;
+  void* library = loaded_in_scope(&anchored);
+  if (anchored && resolve_all(library, true)) return true;  // else the anchor is a shim's alone
   for (const char* name : kLoaded)
     if (void* handle = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
-      *found = true;
+      *by_name = true;
       if (resolve_all(handle, false)) return true;
     }
   return false;
 }
 
 bool HipApi::load_present() {
-  bool found = false;
-  return load_present(&found);
+  bool by_name = false;
+  return load_present(&by_name);
 }
 
 hipError_t HipApi::load() {

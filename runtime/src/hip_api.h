@@ -59,7 +59,7 @@ struct HipApi {
  private:
   // Every entry point from `library`; with `in_scope` those that it lacks from our own lookup scope. False: some are missing.
   bool resolve_all(void* library, bool in_scope);
-  bool load_present(bool* found);
+  bool load_present(bool* by_name);  // sets it when a library of HIP's name is loaded
 };
 
 // Makes `device` current while it lives and puts the caller's back. `ok` is not hipSuccess when it cannot.

@@ -120,8 +120,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("major", [5, 6, 7])
-@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize(("major", "device"), [(5, 0), (6, 0), (7, 0), (7, 1)])
 def test_every_failed_call_sets_the_last_error(
     objects: Objects, spy_images: Path, major: int, device: int
 ) -> None:
