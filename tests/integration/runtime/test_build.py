@@ -75,10 +75,12 @@ def test_new_warnings_break_no_user_build(objects: Objects, tmp_path: Path, test
         "CMAKE_CXX_FLAGS": f"-include {tmp_path / 'new.h'}",
     }
     words = [f"-D{name}={value}" for name, value in settings.items()]
-    command = ["cmake", "-G", "Ninja", "-S", ROOT / "runtime", "-B", tmp_path / "b", *words]
+    command = ["cmake", "-G", "Ninja", "-S", str(ROOT / "runtime"), "-B", str(tmp_path / "b"), *words]
     subprocess.run(command, check=True, capture_output=True)
     target = "CMakeFiles/aotforge_readers.dir/src/log.cpp.o"
-    done = subprocess.run(["ninja", "-C", tmp_path / "b", target], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ninja", "-C", tmp_path / "b", target], capture_output=True, text=True, check=False
+    )
     assert "new in this release" in done.stdout
     assert (done.returncode == 0) == (tests == "OFF")
 

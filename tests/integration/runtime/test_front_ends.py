@@ -295,8 +295,8 @@ def wide(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_a_longest_key_sequence_of_zero_is_unknown(wide: Driver) -> None:
     """PyTorch passes 0: all rows of K together bound it."""
-    for given, bound in ((30, 30), (0, 64)):
-        problem = Problem(batch=1, extra={**VARLEN, "max_seqlen_k": given, "DQ_ACC": None})
+    for longest, bound in ((30, 30), (0, 64)):
+        problem = Problem(batch=1, extra={**VARLEN, "max_seqlen_k": longest, "DQ_ACC": None})
         for verb, op in (("v2varfwd", ATTN_FWD), ("v2varbwd", ATTN_BWD)):
             wide.ask("clear")
             assert wide.rc(problem.line(verb)) == 0

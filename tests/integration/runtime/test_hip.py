@@ -126,7 +126,10 @@ def test_every_failed_call_sets_the_last_error(
 ) -> None:
     """Callers that drop the result see it at their next launch check. Device 1 is not current: what is put back comes later."""
     attention = [(problem, verb) for problem in REFUSED.values() for verb in ("fwd", "bwd", "aiter")]
-    two = [(REFUSED["malformed"], verb) for verb in ("v2fwd", "v2bwd", "v2fused", "v2varfwd", "v2varbwd", "softmax")]
+    two = [
+        (REFUSED["malformed"], verb)
+        for verb in ("v2fwd", "v2bwd", "v2fused", "v2varfwd", "v2varbwd", "softmax")
+    ]
     with Driver(objects, spy_images, hip=major, HIP_DOUBLE_DEVICES="gfx908,gfx908") as driver:
         assert driver.rc("check") == 0
         driver.ask(f"stream {device}")
