@@ -3,7 +3,8 @@
 Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
 leaves a choice (seen in Triton 3.9.0: operands of `or` chains in attention kernels), so the same job compiled after
 different others, in one process, gives different bytes. A new thread gets a new glibc arena, whose layout depends on nothing
-but the job; the mmap threshold is pinned in the environment, because glibc would otherwise adapt it to earlier jobs.
+but the job and glibc's malloc; the mmap threshold is pinned in the environment, because glibc would otherwise adapt it to earlier
+jobs. Another malloc may give other bytes (2 of 100 images with glibc's tcache off), so libc's version is part of a job's key.
 
 Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. Whatever a compiler does to a process (abort, hang, eat
 memory) it does to this one.

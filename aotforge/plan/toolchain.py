@@ -62,6 +62,7 @@ def read_toolchain(pinned: str) -> Toolchain:
         triton_digest=_files_digest(root, distribution.read_text("RECORD") or ""),
         llvm_revision=_llvm_revision(root / _CODE_GENERATOR),
         environment=ENVIRONMENT,
+        libc=os.confstr("CS_GNU_LIBC_VERSION") or "",
     )
 
 

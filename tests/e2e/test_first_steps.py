@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ def cut_off() -> tuple[str, ...]:
 
 def test_the_first_run_sets_up_and_later_ones_need_no_network(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "a new folder")
+    # what Ctrl-C leaves of an environment in the making is made anew
+    broken = checkout / ".aotforge" / "venv-{}.{}".format(*sys.version_info[:2]) / "bin" / "python"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
     first = dev(checkout, *BUILD)
     assert first.returncode == 0, first.stderr
     made = json.loads(first.stdout)
