@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from aotforge.emulator.isa.idle import IDLE
+from aotforge.emulator.isa.idle import IDLE, MESSAGES
 from aotforge.emulator.modifiers import is_modifier, modifiers
 from aotforge.emulator.operands import operand
 from aotforge.emulator.values import Line, Listing, Operand
@@ -97,6 +97,8 @@ def _single(text: str, number: int, whole: str) -> Line:
     if name.startswith("v_dual_"):
         name, encoding = name.replace("v_dual_", "v_"), "dual"
     if name in IDLE:  # counters and hints in notations of their own
+        if name == "s_sendmsg" and tail not in MESSAGES:
+            raise DecodeError(f"unknown message {tail}")
         return Line(number=number, text=whole, name=name, encoding=encoding, operands=())
     words = _words(tail)
     count = next((i for i, word in enumerate(words) if is_modifier(word)), len(words))

@@ -21,6 +21,7 @@ TABLE = merged(
     wave(
         "v_permlanex16_b32", "permute_rows(w, I, 1);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", modifiers=("op_sel",)
     ),
+    wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vs:2 S1:vs:2", modifiers=("op_sel",)),
     wave("v_swap_b32", "swap_registers(w, I);", "D:v:1 S0:v:1"),
     wave("v_permlane16_swap_b32", "swap_rows(w, I, 16);", "D:v:1 S0:v:1"),
     wave("v_permlane32_swap_b32", "swap_rows(w, I, 32);", "D:v:1 S0:v:1"),

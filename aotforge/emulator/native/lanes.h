@@ -74,6 +74,16 @@ INLINE void swap_rows(Wave *w, const Instruction *I, int width)
         }
 }
 
+/* Two words of two pairs: op_sel says which of each source. */
+static void pack_move(Wave *w, const Instruction *I)
+{
+    u32 a[2 * LANES], b[2 * LANES], r[2 * LANES];
+    const u32 *p = source(w, I, 0, 0, 1, a), *q = source(w, I, 1, 0, 1, b);
+    memcpy(r, p + (I->op_sel & 1 ? LANES : 0), sizeof(u32) * LANES);
+    memcpy(r + LANES, q + (I->op_sel & 2 ? LANES : 0), sizeof(u32) * LANES);
+    put_row(w, I, r, 2);
+}
+
 /* gfx950: 16 neighbouring lanes load 16 rows of four halves each, and get them as four columns of a transposed tile. */
 static void lds_load_transposed(Wave *w, const Instruction *I)
 {
