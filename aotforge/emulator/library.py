@@ -26,9 +26,11 @@ _FLAGS = (
 
 
 def default_cache() -> Path:
-    """AOTFORGE_CACHE, or a folder of the user's."""
-    named = os.environ.get("AOTFORGE_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "aotforge"
+    """AOTFORGE_CACHE, else the cache below AOTFORGE_HOME, else a folder of the user's."""
+    named, home = os.environ.get("AOTFORGE_CACHE"), os.environ.get("AOTFORGE_HOME")
+    if named:
+        return Path(named)
+    return Path(home) / "cache" if home else Path.home() / ".cache" / "aotforge"
 
 
 @cache

@@ -97,6 +97,8 @@ def _allowed(form: Form, slots: tuple[Slot, ...], code: str) -> frozenset[str]:
         allowed |= DPP | SDWA
     if any(t in {"u16", "i16", "f16"} for t in types.values()):
         allowed |= {"op_sel"}
+    if "I->clamp" in code:
+        allowed |= {"clamp"}
     if "I->immediate" in code:
         allowed = {"bitop3"}
     if "mix" in types.values():

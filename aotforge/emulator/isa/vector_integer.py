@@ -7,9 +7,11 @@ from aotforge.emulator.isa.entry import merged, table
 _ADDITION = table(
     "vector",
     {
-        "v_add_u32 v_add_nc_u32 v_add_nc_i32 v_add_i32": "D.u32 = S0.u32 + S1.u32",
-        "v_sub_u32 v_sub_nc_u32 v_sub_nc_i32 v_sub_i32": "D.u32 = S0.u32 - S1.u32",
-        "v_subrev_u32 v_subrev_nc_u32": "D.u32 = S1.u32 - S0.u32",
+        "v_add_u32 v_add_nc_u32": "D.u32 = S0.u32 + S1.u32; if (I->clamp && D.u32 < S0.u32) D.u32 = ~0u",
+        "v_sub_u32 v_sub_nc_u32": "D.u32 = S0.u32 - S1.u32; if (I->clamp && S0.u32 < S1.u32) D.u32 = 0",
+        "v_subrev_u32 v_subrev_nc_u32": "D.u32 = S1.u32 - S0.u32; if (I->clamp && S1.u32 < S0.u32) D.u32 = 0",
+        "v_add_nc_i32 v_add_i32": "D.u32 = S0.u32 + S1.u32",
+        "v_sub_nc_i32 v_sub_i32": "D.u32 = S0.u32 - S1.u32",
         "v_add_co_u32": "D.u32 = S0.u32 + S1.u32; SD.mask = D.u32 < S0.u32",
         "v_sub_co_u32": "D.u32 = S0.u32 - S1.u32; SD.mask = S1.u32 > S0.u32",
         "v_subrev_co_u32": "D.u32 = S1.u32 - S0.u32; SD.mask = S0.u32 > S1.u32",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,6 +110,15 @@ class Images:
         ]
         assert len(found) == 1, [job.label for job in found]
         return found[0]
+
+    def prepare(self, cases: Iterable[Case]) -> None:
+        """Compile what these cases launch, all at once."""
+        wanted = {}
+        for case in cases:
+            for launch in launches(case, self.chip, tensors_of(case)):
+                job = self.job_of(launch)
+                wanted[job.key] = job
+        self.compile(tuple(job for key, job in wanted.items() if key not in self._images))
 
     def image(self, job: CompileJob) -> KernelImage:
         if job.key not in self._images:

@@ -32,7 +32,9 @@ class Bench:
         self.wave: Any = native.WAVES[self.lanes].from_address(self._raw.ctypes.data)
         self.s: Words = self._raw[: 4 * native.SCALARS].view(np.uint32)
         rows = 4 * native.SCALARS + 4 * self.lanes * native.VECTORS
-        self.v: Words = self._raw[4 * native.SCALARS : rows].view(np.uint32).reshape(native.VECTORS, self.lanes)
+        self.v: Words = (
+            self._raw[4 * native.SCALARS : rows].view(np.uint32).reshape(native.VECTORS, self.lanes)
+        )
         self.lds = np.zeros(lds, dtype=np.uint8)
         self.scratch = np.zeros((self.lanes, scratch), dtype=np.uint8)
         self.fault = native.FaultReport()
@@ -48,7 +50,9 @@ class Bench:
 
     def give(self, *buffers: npt.NDArray[Any]) -> None:
         """Let the wave touch these buffers and no others."""
-        spans = [(b.ctypes.data, b.ctypes.data + b.nbytes, int(b.flags.writeable)) for b in buffers] or [(0, 0, 0)]
+        spans = [(b.ctypes.data, b.ctypes.data + b.nbytes, int(b.flags.writeable)) for b in buffers] or [
+            (0, 0, 0)
+        ]
         self._ranges = (native.Range * len(spans))(*[native.Range(*span, 0) for span in spans])
         self.wave.ranges, self.wave.range_count, self.wave.hint = self._ranges, len(spans), 0
 

@@ -7,7 +7,18 @@ import re
 import numpy as np
 import pytest
 
-from aotforge.emulator.isa import INSTRUCTIONS, comparison, idle, lanes, matrix, memory, packed, scalar, vector_float, vector_integer
+from aotforge.emulator.isa import (
+    INSTRUCTIONS,
+    comparison,
+    idle,
+    lanes,
+    matrix,
+    memory,
+    packed,
+    scalar,
+    vector_float,
+    vector_integer,
+)
 from tests.integration.emulator.bench import Bench
 
 MATRICES = re.compile(r"v_mfma_f32_(\d+)x\1x(\d+)_?(?:(\d+)b_)?(f32|f16|bf16)(_1k)?$")
@@ -78,7 +89,12 @@ def test_permutes_within_rows(other: bool) -> None:
     high = sum(int(n) << 4 * i for i, n in enumerate(select[8:]))
     bench.s[4], bench.s[5] = low, high
     name = "v_permlanex16_b32" if other else "v_permlane16_b32"
-    for mask, flags in ((bench.full, ""), (0x00FF_FF0F, ""), (0x00FF_FF0F, " op_sel:[1,0]"), (0x00FF_FF0F, " op_sel:[0,1]")):
+    for mask, flags in (
+        (bench.full, ""),
+        (0x00FF_FF0F, ""),
+        (0x00FF_FF0F, " op_sel:[1,0]"),
+        (0x00FF_FF0F, " op_sel:[0,1]"),
+    ):
         bench.exec = mask
         before = bench.v.copy()
         bench.run(f"{name} v20, v1, s4, s5{flags}")
@@ -124,7 +140,11 @@ def _encode(values: np.ndarray, kind: str) -> np.ndarray:
     """Elements (lanes, n) to registers (words, lanes)."""
     if kind == "f32":
         return np.ascontiguousarray(values.astype(np.float32).view(np.uint32).T)
-    half = values.astype(np.float16).view(np.uint16) if kind == "f16" else (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    half = (
+        values.astype(np.float16).view(np.uint16)
+        if kind == "f16"
+        else (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    )
     if half.shape[1] == 1:
         half = np.concatenate([half, np.zeros_like(half)], axis=1)
     return np.ascontiguousarray(np.ascontiguousarray(half).view(np.uint32).T)
@@ -209,11 +229,17 @@ def test_wmma(arch: str, kind: str) -> None:
         first = 8 * (lane // 16) if twelve else 0
         in_a[lane], in_b[lane] = a[lane % 16, first : first + each], b[first : first + each, lane % 16]
     bench.v[0 : each // 2], bench.v[16 : 16 + each // 2] = _encode(in_a, kind), _encode(in_b, kind)
-    places = [((i % 8, j + 16 * (i // 8)) if twelve else (i // 2, j + 16 * (i % 2)), i, j) for i in range(16) for j in range(16)]
+    places = [
+        ((i % 8, j + 16 * (i // 8)) if twelve else (i // 2, j + 16 * (i % 2)), i, j)
+        for i in range(16)
+        for j in range(16)
+    ]
     for (register, lane), i, j in places:
         bench.v[40 + register, lane] = np.float32(c[i, j]).view(np.uint32)
     words = each // 2
-    bench.run(f"v_wmma_f32_16x16x16_{kind} v[40:47], {_span('v', 0, words)}, {_span('v', 16, words)}, v[40:47]")
+    bench.run(
+        f"v_wmma_f32_16x16x16_{kind} v[40:47], {_span('v', 0, words)}, {_span('v', 16, words)}, v[40:47]"
+    )
     expected = a @ b + c
     for (register, lane), i, j in places:
         assert bench.v[40 + register, lane].view(np.float32) == expected[i, j]

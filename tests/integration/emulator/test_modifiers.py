@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError
 from tests.integration.emulator.bench import Bench
+from tests.integration.emulator.models.numbers import Array
 
 F32 = np.float32
 CDNA, RDNA = Bench("gfx908"), Bench("gfx1100")
@@ -20,8 +21,8 @@ def _floats(bench: Bench, index: int, *values: float) -> None:
     bench.v[index] = np.resize(np.array(values, dtype=F32), bench.lanes).view(np.uint32)
 
 
-def _read(bench: Bench, index: int = 20) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return bench.v[index].copy().view(F32)
+def _read(bench: Bench, index: int = 20) -> Array:
+    return np.asarray(bench.v[index].copy().view(F32))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,22 @@ def test_clamp_makes_nan_zero() -> None:
     assert _read(CDNA)[:2].tolist() == [0.0, 0.25]
 
 
+def test_clamp_saturates_unsigned_sums() -> None:
+    CDNA.exec = CDNA.full
+    CDNA.v[0], CDNA.v[1] = 0xFFFFFFF0, 0x20
+    for text, expected in (
+        ("v_add_u32_e64 v20, v0, v1 clamp", 0xFFFFFFFF),
+        ("v_add_u32_e64 v20, v0, v1", 0x10),
+        ("v_sub_u32_e64 v20, v1, v0 clamp", 0),
+        ("v_sub_u32_e64 v20, v0, v1 clamp", 0xFFFFFFD0),
+        ("v_subrev_u32_e64 v20, v0, v1 clamp", 0),
+    ):
+        CDNA.run(text)
+        assert set(CDNA.v[20]) == {expected}
+    with pytest.raises(DecodeError, match="clamp"):
+        CDNA.run("v_add_i32 v20, v0, v1 clamp")
+
+
 LANES = np.arange(64)
 PATTERNS: dict[str, Callable[[int], int | None]] = {
     "quad_perm:[1,0,3,2]": lambda n: n ^ 1,
@@ -92,7 +109,12 @@ def test_dpp_reads_the_pattern_and_writes_enabled_lanes(
     for lane in range(64):
         source = PATTERNS[pattern](lane)
         readable = source is not None and exec_ >> source & 1
-        written = exec_ >> lane & 1 and rows >> lane // 16 & 1 and banks >> lane // 4 % 4 & 1 and (readable or bound)
+        written = (
+            exec_ >> lane & 1
+            and rows >> lane // 16 & 1
+            and banks >> lane // 4 % 4 & 1
+            and (readable or bound)
+        )
         expected = lane + 500 if not written else 100 + (source or 0) if readable else 0
         assert CDNA.v[20][lane] == expected
 
@@ -197,7 +219,7 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
     [
         ("v_frobnicate_b32 v0, v1", "unknown instruction"),
         ("v_add_u32 v0, v1", "operands"),
-        ("v_add_u32 v0, v1, v2 clamp", "clamp is not supported"),
+        ("v_and_b32 v0, v1, v2 clamp", "clamp is not supported"),
         ("v_add_f32 v0, v1, v2 frob:1", "unknown operand"),
         ("v_add_f32 v0, v1, v300", "no such register"),
         ("v_add_f32 v0, v1, v[2:3]", "2 registers"),

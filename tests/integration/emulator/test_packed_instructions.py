@@ -43,8 +43,10 @@ def test_every_packed_instruction_has_a_model() -> None:
 
 def _halves(bench: Bench, index: int, kind: str, half: int) -> Array:
     if kind == "f32":
-        return bench.v[index + half].copy().view(np.float32)
-    return (bench.v[index] >> np.uint32(16 * half) & np.uint32(0xFFFF)).astype(np.uint16).view(DTYPES[kind])
+        return np.asarray(bench.v[index + half].copy().view(np.float32))
+    return np.asarray(
+        (bench.v[index] >> np.uint32(16 * half) & np.uint32(0xFFFF)).astype(np.uint16).view(DTYPES[kind])
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,7 +71,10 @@ def test_halves_and_signs_are_chosen_one_by_one(bench: Bench, name: str) -> None
                     keep = bench.v[index] & ~(np.uint32(0xFFFF) << shift)
                     bench.v[index] = keep | values.view(np.uint16).astype(np.uint32) << shift
         words = 2 if kind == "f32" else 1
-        names = [f"v[{i}:{i + 1}]" if words == 2 else f"v{i}" for i in (20, *(2 * int(s.place[1]) for s in sources))]
+        names = [
+            f"v[{i}:{i + 1}]" if words == 2 else f"v{i}"
+            for i in (20, *(2 * int(s.place[1]) for s in sources))
+        ]
         text = f"{name} {', '.join(names)} op_sel:{_list(low)} op_sel_hi:{_list(high)}"
         if floats:
             text += f" neg_lo:{_list(neg_low)} neg_hi:{_list(neg_high)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -86,13 +87,17 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator) -> None:
 
 def _same(entry: Entry, found: Any, result: Any, output: str, sources: list[Any]) -> None:
     if output != "f32":
-        assert sum(int(word) << 32 * i for i, word in enumerate(found)) == int(result) % (1 << 32 * len(found)), sources
+        assert sum(int(word) << 32 * i for i, word in enumerate(found)) == int(result) % (
+            1 << 32 * len(found)
+        ), sources
         return
     got, expected = found.view(np.float32)[0], np.float32(result)
     units = UNITS.get(entry.name, 0)
     close = np.spacing(np.abs(expected)) * units if units and np.isfinite(expected) else 0
     with np.errstate(invalid="ignore"):
-        assert (np.isnan(got) and np.isnan(expected)) or got == expected or abs(got - expected) <= close, sources
+        assert (np.isnan(got) and np.isnan(expected)) or got == expected or abs(got - expected) <= close, (
+            sources
+        )
 
 
 @pytest.mark.parametrize("name", sorted(SAVING))
@@ -124,7 +129,7 @@ def test_exec_can_be_source_and_destination_at_once(bench: Bench) -> None:
     assert bench.exec == 0b1100
 
 
-JUMPS = {
+JUMPS: dict[str, Callable[[int, int, int], object]] = {
     "s_branch": lambda scc, vcc, exec_: True,
     "s_cbranch_scc0": lambda scc, vcc, exec_: not scc,
     "s_cbranch_scc1": lambda scc, vcc, exec_: scc,

@@ -43,10 +43,10 @@ def _get(bench: Bench, index: int, kind: str) -> Array:
     dtype = np.dtype(DTYPES[kind])
     if dtype.itemsize == 8:
         pairs = np.stack([bench.v[index], bench.v[index + 1]], axis=1)
-        return np.ascontiguousarray(pairs).view(dtype)[:, 0]
+        return np.asarray(np.ascontiguousarray(pairs).view(dtype)[:, 0])
     if dtype.itemsize == 2:
-        return (bench.v[index] & np.uint32(0xFFFF)).astype(np.uint16).view(dtype)
-    return bench.v[index].copy().view(dtype)
+        return np.asarray((bench.v[index] & np.uint32(0xFFFF)).astype(np.uint16).view(dtype))
+    return np.asarray(bench.v[index].copy().view(dtype))
 
 
 def _mask(bits: Array) -> int:
@@ -92,7 +92,9 @@ def test_instruction_does_what_its_model_says(bench: Bench, name: str) -> None:
 
 def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) -> None:
     bench.randomise(rng)
-    bench.exec = bench.full if round_ % 2 == 0 else int(rng.integers(0, bench.full, dtype=np.uint64, endpoint=True))
+    bench.exec = (
+        bench.full if round_ % 2 == 0 else int(rng.integers(0, bench.full, dtype=np.uint64, endpoint=True))
+    )
     on = _bools(bench.exec, bench.lanes)
     calm = round_ % 3 == 2 or entry.name in {"v_sin_f32", "v_cos_f32"}
     sources = []
@@ -104,7 +106,9 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
         if slot.type == "mask":
             bench.set_pair(106 if number == 3 else 30 + 2 * number, _mask(values))
         else:
-            if entry.name == "v_div_scale_f32" and number == 0:  # one of the two others, by the instruction's contract
+            if (
+                entry.name == "v_div_scale_f32" and number == 0
+            ):  # one of the two others, by the instruction's contract
                 continue
             _put(bench, 2 * number, values)
         sources.append(values)
@@ -123,7 +127,9 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
         result = MODELS[entry.name](*sources)
     expected, expected_mask = result if isinstance(result, tuple) else (result, result)
     if output:
-        if entry.name == "v_fma_mixhi_f16":  # the table's only instruction that writes a high half by its name
+        if (
+            entry.name == "v_fma_mixhi_f16"
+        ):  # the table's only instruction that writes a high half by its name
             assert np.array_equal(bench.v[20] & np.uint32(0xFFFF), before[20] & np.uint32(0xFFFF))
             bench.v[20] >>= np.uint32(16)
         _compare(entry, _get(bench, 20, output)[on], np.asarray(expected)[on], [s[on] for s in sources])
@@ -163,7 +169,9 @@ def test_the_models_fused_sum_agrees_with_exact_rational_arithmetic() -> None:
         c[::3] = (-(a[::3].astype(np.float64) * b[::3]) * (1 + 2.0**-30)).astype(np.float32)
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
     got = fused(a, b, c)
-    double = fused_double(a[finite].astype(np.float64), b[finite].astype(np.float64), c[finite].astype(np.float64))
+    double = fused_double(
+        a[finite].astype(np.float64), b[finite].astype(np.float64), c[finite].astype(np.float64)
+    )
     # rational to double to float rounds twice: compare where the double is exact or no tie is near
     with np.errstate(over="ignore"):
         apart = (double.view(np.uint64) & np.uint64(0x1FFFFFFF)) != 0x10000000

@@ -14,7 +14,7 @@ DTYPES: dict[str, Any] = {
     "u32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
     "u64": np.uint64, "i64": np.int64, "f64": np.float64, "mask": np.bool_, "mix": np.float32,
 }  # fmt: skip
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_BITS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 _EDGES_32 = [
     0, 1, 2, 3, 7, 8, 15, 16, 23, 24, 31, 32, 33, 63, 64, 127, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFF, 0x800000,
@@ -47,7 +47,9 @@ def draw(rng: np.random.Generator, kind: str, count: int, *, calm: bool = False)
     else:
         ordinary = rng.integers(0, 100, count).astype(bits)
     chosen = rng.integers(0, 3, count)
-    drawn = np.where(chosen == 0, rng.choice(edges, count), np.where(chosen == 1, wild, ordinary)).astype(bits)
+    drawn = np.where(chosen == 0, rng.choice(edges, count), np.where(chosen == 1, wild, ordinary)).astype(
+        bits
+    )
     return np.asarray((ordinary if calm else drawn).view(dtype))
 
 

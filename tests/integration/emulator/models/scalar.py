@@ -164,6 +164,11 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+def ordered(relation: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """False where a number is missing."""
+    return lambda a, b: not math.isnan(a) and not math.isnan(b) and relation(a, b)
+
+
 def compared(relation: Callable[[Any, Any], bool]) -> Model:
     return lambda a, b, scc: (None, int(relation(a, b)))
 
@@ -173,7 +178,7 @@ for _name, _relation in _RELATIONS.items():
         define(f"s_cmp_{_name}_{_type} s_cmpk_{_name}_{_type}", compared(_relation))
     if _name in {"eq", "lg"}:
         define(f"s_cmp_{_name}_u64", compared(_relation))
-        define(f"s_cmp_{_name}_f32", compared(lambda a, b, n=_name: a == b if n == "eq" else not math.isnan(a) and not math.isnan(b) and a != b))
+        define(f"s_cmp_{_name}_f32", compared(ordered(_relation)))
     else:
         define(f"s_cmp_{_name}_f32", compared(_relation))
 define("s_cmp_neq_f32", compared(lambda a, b: a != b))
@@ -195,7 +200,7 @@ define("s_cvt_f32_i32 s_cvt_f32_u32", lambda a, scc: (np.float32(a), None))
 
 def through_vector(name: str) -> Model:
     """The vector instruction of the same meaning has a model for arrays."""
-    from tests.integration.emulator.models.vector import MODELS as VECTOR  # noqa: PLC0415
+    from tests.integration.emulator.models.vector import MODELS as VECTOR
 
     def model(*args: float) -> tuple[Any, None]:
         return VECTOR[name](*[np.array([x], dtype=np.float32) for x in args[:-1]])[0], None

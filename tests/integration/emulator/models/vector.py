@@ -50,7 +50,7 @@ def to_u32(x: Array) -> Array:
 
 
 def shift(x: Array, n: Array, size: int) -> Array:
-    return (n % np.asarray(size, dtype=n.dtype)).astype(x.dtype)
+    return np.asarray((n % np.asarray(size, dtype=n.dtype)).astype(x.dtype))
 
 
 def reversed_bits(x: Array) -> Array:
@@ -71,7 +71,10 @@ def ones(x: Array, y: Array) -> Array:
 
 def extract(a: Array, offset: Array, width: Array) -> Array:
     return np.array(
-        [n >> (o % 32) & ((1 << (w % 32)) - 1) for n, o, w in zip(a.tolist(), offset.tolist(), width.tolist(), strict=True)],
+        [
+            n >> (o % 32) & ((1 << (w % 32)) - 1)
+            for n, o, w in zip(a.tolist(), offset.tolist(), width.tolist(), strict=True)
+        ],
         dtype=U32,
     )
 
@@ -85,7 +88,8 @@ def extract_signed(a: Array, offset: Array, width: Array) -> Array:
         return field - (1 << w) if field >> (w - 1) else field
 
     return np.array(
-        [one(n, o % 32, w % 32) for n, o, w in zip(a.tolist(), offset.tolist(), width.tolist(), strict=True)], dtype=I32
+        [one(n, o % 32, w % 32) for n, o, w in zip(a.tolist(), offset.tolist(), width.tolist(), strict=True)],
+        dtype=I32,
     )
 
 
@@ -110,7 +114,10 @@ def aligned(unit: int) -> Model:
     def model(a: Array, b: Array, n: Array) -> Array:
         places = 32 // unit
         return np.array(
-            [((x << 32 | y) >> (unit * (k % places))) & 0xFFFFFFFF for x, y, k in zip(a.tolist(), b.tolist(), n.tolist(), strict=True)],
+            [
+                ((x << 32 | y) >> (unit * (k % places))) & 0xFFFFFFFF
+                for x, y, k in zip(a.tolist(), b.tolist(), n.tolist(), strict=True)
+            ],
             dtype=U32,
         )
 
@@ -122,8 +129,8 @@ def aligned(unit: int) -> Model:
 
 def signalling(x: Array) -> Array:
     if x.dtype == F16:
-        return np.isnan(x) & (x.view(np.uint16) & np.uint16(0x200) == 0)
-    return np.isnan(x) & (x.view(U32) & U32(0x400000) == 0)
+        return np.asarray(np.isnan(x) & (x.view(np.uint16) & np.uint16(0x200) == 0))
+    return np.asarray(np.isnan(x) & (x.view(U32) & U32(0x400000) == 0))
 
 
 def best(greater: bool) -> Model:
@@ -224,7 +231,7 @@ def exponent(x: Array) -> Array:
 
 
 def denormal(x: Array) -> Array:
-    return (x != 0) & (exponent(x) == 0)
+    return np.asarray((x != 0) & (exponent(x) == 0))
 
 
 @quiet
@@ -248,7 +255,10 @@ def division_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
 @quiet
 def division_fixup(s0: Array, s1: Array, s2: Array) -> Array:
     negative = np.signbit(s1) != np.signbit(s2)
-    signed = lambda x: np.where(negative, -x, x)  # noqa: E731
+
+    def signed(x: Array) -> Array:
+        return np.where(negative, -x, x)
+
     conditions = [
         np.isnan(s2) | np.isnan(s1),
         (s1 == 0) & (s2 == 0) | np.isinf(s1) & np.isinf(s2),
@@ -276,7 +286,9 @@ def number_class(x: Array, wanted: Array) -> Array:
         negative & np.isinf(x), negative & (e > 0) & (e < 255), negative & (e == 0) & (m != 0), negative & (x == 0),
         ~negative & (x == 0), ~negative & (e == 0) & (m != 0), ~negative & (e > 0) & (e < 255), ~negative & np.isinf(x),
     ]  # fmt: skip
-    bits = sum((kind.astype(U32) << U32(place) for place, kind in enumerate(kinds)), np.zeros(x.shape, dtype=U32))
+    bits = sum(
+        (kind.astype(U32) << U32(place) for place, kind in enumerate(kinds)), np.zeros(x.shape, dtype=U32)
+    )
     return np.asarray((bits & wanted) != 0)
 
 
@@ -299,7 +311,9 @@ def truth_table(a: Array, b: Array, c: Array) -> Array:
     table = 0x6C  # what the tests write
     out = np.zeros(a.shape, dtype=U32)
     for bit in range(32):
-        index = (a >> U32(bit) & U32(1)) << U32(2) | (b >> U32(bit) & U32(1)) << U32(1) | c >> U32(bit) & U32(1)
+        index = (
+            (a >> U32(bit) & U32(1)) << U32(2) | (b >> U32(bit) & U32(1)) << U32(1) | c >> U32(bit) & U32(1)
+        )
         out |= (U32(table) >> index & U32(1)) << U32(bit)
     return out
 
@@ -351,7 +365,9 @@ MODELS: dict[str, Model] = {
     "v_bfe_u32": extract,
     "v_bfe_i32": extract_signed,
     "v_bfi_b32": lambda m, a, b: np.where(False, a, (a & m) | (b & ~m)),
-    "v_bfm_b32": lambda n, o: to_u32(((np.int64(1) << (n % 32).astype(np.int64)) - 1) << (o % 32).astype(np.int64)),
+    "v_bfm_b32": lambda n, o: to_u32(
+        ((np.int64(1) << (n % 32).astype(np.int64)) - 1) << (o % 32).astype(np.int64)
+    ),
     "v_alignbit_b32": aligned(1),
     "v_alignbyte_b32": aligned(8),
     "v_perm_b32": permuted,
@@ -362,7 +378,14 @@ MODELS: dict[str, Model] = {
     **_twice("v_min_i32", "v_min_u32", "v_min_i16", "v_min_u16")(np.minimum),
     **_twice("v_max_i32", "v_max_u32", "v_max_i16", "v_max_u16")(np.maximum),
     **_twice("v_cndmask_b32", "v_cndmask_b16")(lambda a, b, mask: np.where(mask, b, a)),
-    **_twice("v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32", "v_mov_b64", "v_mov_b16")(np.copy),
+    **_twice(
+        "v_mov_b32",
+        "v_accvgpr_read_b32",
+        "v_accvgpr_write_b32",
+        "v_accvgpr_mov_b32",
+        "v_mov_b64",
+        "v_mov_b16",
+    )(np.copy),
     **_twice("v_add_u16", "v_add_nc_u16")(lambda a, b: (a.astype(U32) + b).astype(np.uint16)),
     **_twice("v_sub_u16", "v_sub_nc_u16")(lambda a, b: (a.astype(U32) - b).astype(np.uint16)),
     "v_mul_lo_u16": lambda a, b: (a.astype(U32) * b).astype(np.uint16),
@@ -408,7 +431,9 @@ MODELS: dict[str, Model] = {
     "v_cvt_f16_f32": quiet(lambda x: x.astype(F16)),
     "v_cvt_f32_f16": lambda x: x.astype(F32),
     **{f"v_cvt_f32_ubyte{n}": lambda x, n=n: (x.view(np.uint8)[n::4]).astype(F32) for n in range(4)},
-    **_twice("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32")(lambda a, b: packed_pair(toward_zero(a), toward_zero(b))),
+    **_twice("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32")(
+        lambda a, b: packed_pair(toward_zero(a), toward_zero(b))
+    ),
     "v_cvt_pk_f16_f32": quiet(lambda a, b: packed_pair(a.astype(F16), b.astype(F16))),
     "v_cvt_pk_bf16_f32": lambda a, b: packed_pair(bf16(a), bf16(b)),
     "v_pack_b32_f16": packed_pair,
