@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -69,8 +70,7 @@ def _run(flags: argparse.Namespace) -> None:
     parsed = [parse_argument(text) for text in flags.arg]
     program = Emulator(flags.arch or parse_listing(asm).arch).load(flags.hsaco.read_bytes(), asm)
     memory = Memory({f"argument {i}": a.buffer for i, a in enumerate(parsed) if a.buffer is not None})
-    with ExitStack() as stack:
-        trace = _tracer(flags.trace, flags.trace_lane, stack) if flags.trace else None
+    with _tracer(flags.trace, flags.trace_lane) as trace:
         report = program.launch(
             (grid[0], grid[1], grid[2]),
             [a.value for a in parsed],
@@ -85,11 +85,19 @@ def _run(flags: argparse.Namespace) -> None:
     _print(report)
 
 
-def _tracer(file: str, lane: int, stack: ExitStack) -> Trace:
-    stream = sys.stdout
-    if file != "-":
-        stream = stack.enter_context(Path(file).open("w"))
+@contextmanager
+def _tracer(file: str | None, lane: int) -> Iterator[Trace | None]:
+    """What writes a trace to a file or to standard output (`-`), or None."""
+    if file is None:
+        yield None
+    elif file == "-":
+        yield _writer(sys.stdout, lane)
+    else:
+        with Path(file).open("w") as stream:
+            yield _writer(stream, lane)
 
+
+def _writer(stream: TextIO, lane: int) -> Trace:
     def trace(step: Step) -> None:
         stream.write(trace_text(step, lane) + "\n")
 
