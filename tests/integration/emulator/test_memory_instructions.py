@@ -194,7 +194,7 @@ def _half_add(a: int, b: int) -> int:
 
 
 def _bf16_add(a: int, b: int) -> int:
-    from tests.integration.emulator.models.vector import bf16
+    from tests.integration.emulator.models.floats import bf16
 
     x, y = (np.array([(n & 0xFFFF) << 16, n & 0xFFFF0000], dtype=np.uint32).view(np.float32) for n in (a, b))
     low, high = bf16((x + y).astype(np.float32)).tolist()
