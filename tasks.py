@@ -57,7 +57,7 @@ def _pack(path: str) -> Path:
     return Path(path).absolute()
 
 
-_ARCH = "chip, e.g. gfx908; chips of one image pack are joined by commas"
+_ARCH = "chip, e.g. gfx908; several are joined by commas"
 _PROFILE = "what to build: see manifests/profiles.yaml"
 _JSON = "print JSON for programs"
 
@@ -90,7 +90,7 @@ def build(
 
     request = BuildRequest(
         root=ROOT,
-        arch=arch,
+        archs=tuple(arch.split(",")),
         profile=profile,
         output=Path(output).absolute() if output else None,
         cache=_cache(cache),

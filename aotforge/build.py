@@ -12,7 +12,7 @@ from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
-from aotforge.plan import Plan, plan_project
+from aotforge.plan import Plan, plan_project, select_archs
 from aotforge.release import (
     PackInput,
     Release,
@@ -30,11 +30,12 @@ from aotforge.runtime import build_runtime
 class BuildRequest:
     """What to build and where. `root` is the checkout; `output` gets `<release>/`, `cache` images and the runtime's objects.
 
-    `jobs` bounds worker processes; `environment` is the caller's (SOURCE_DATE_EPOCH, PATH).
+    Chips of one image pack share it; chips of several make several packs. `jobs` bounds worker processes; `environment` is the
+    caller's (SOURCE_DATE_EPOCH, PATH).
     """
 
     root: Path
-    arch: str
+    archs: tuple[str, ...]
     profile: str | None
     output: Path | None
     cache: Path
@@ -47,7 +48,7 @@ class BuildReport:
     """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images; all are 0 when the
     release was there already (`release.fresh` is False)."""
 
-    plan: Plan
+    plans: tuple[Plan, ...]
     release: Release
     compiled: int
     cached: int
@@ -65,9 +66,9 @@ def build(
     """Kernels, images, runtime, tarballs. Raises AotforgeError; an earlier release in the output stays until a new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    plan = plan_project(request.root, archs=request.arch.split(","), profile=request.profile)
+    plans = make_plans(request)
     licence = (request.root / "LICENSE").read_bytes()
-    output = request.output or default_output(request.root, plan)
+    output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
         pass  # an output that cannot be written, or is being written, is said now; assembly takes the lock again
     on_stage("runtime library")
@@ -75,39 +76,62 @@ def build(
     runtime = build_runtime(
         request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
     )
-    inputs = inputs_digest(manifest, [plan], runtime.prefix, epoch=epoch, licence=licence)
+    inputs = inputs_digest(manifest, plans, runtime.prefix, epoch=epoch, licence=licence)
     release = find_release(manifest, output, inputs)
     seen = _Seen(on_event)
     if release is None:
         with Cache(request.cache) as cache:
-            on_stage(f"{len(plan.jobs)} images")
-            images = compile_plan(
-                plan,
-                kernels_root=request.root / "kernels",
-                architectures=load_architectures(request.root / "manifests"),
-                cache=cache,
-                jobs=request.jobs,
-                limits=Limits(),
-                on_event=seen,
-            )
-            on_stage("image pack and tarballs")
-            release = assemble_release(
-                manifest,
-                [_packed(plan, images, manifest)],
-                runtime.prefix,
-                output=output,
-                licence=licence,
-                epoch=epoch,
-                inputs=inputs,
-            )
-    return seen.report(plan, release)
+            packs = [
+                _packed(plan, _compiled(plan, request, cache, on_stage, seen), manifest) for plan in plans
+            ]
+        on_stage("tarballs")
+        release = assemble_release(
+            manifest,
+            packs,
+            runtime.prefix,
+            output=output,
+            licence=licence,
+            epoch=epoch,
+            inputs=inputs,
+        )
+    return seen.report(plans, release)
 
 
-def default_output(root: Path, plan: Plan) -> Path:
+def make_plans(request: BuildRequest) -> tuple[Plan, ...]:
+    """One plan per image pack of the chips, in the packs' order. Raises what `plan_project` raises."""
+    architectures = load_architectures(request.root / "manifests")
+    packs: dict[str, list[str]] = {}
+    for arch in request.archs:
+        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
+    return tuple(
+        plan_project(request.root, archs=packs[pack], profile=request.profile) for pack in sorted(packs)
+    )
+
+
+def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
     """Where a build's release folder goes: complete profiles to releases/dist, others below their own name, so that a
     quick build never takes a complete release's place."""
     folder = root / "releases" / "dist"
-    return folder if plan.complete else folder / plan.profile
+    return folder if all(plan.complete for plan in plans) else folder / plans[0].profile
+
+
+def _compiled(
+    plan: Plan,
+    request: BuildRequest,
+    cache: Cache,
+    on_stage: Callable[[str], None],
+    on_event: Callable[[CompileEvent], None],
+) -> ImageSet:
+    on_stage(f"{len(plan.jobs)} images of {plan.pack}")
+    return compile_plan(
+        plan,
+        kernels_root=request.root / "kernels",
+        architectures=load_architectures(request.root / "manifests"),
+        cache=cache,
+        jobs=request.jobs,
+        limits=Limits(),
+        on_event=on_event,
+    )
 
 
 def _packed(plan: Plan, images: ImageSet, manifest: ReleaseManifest) -> PackInput:
@@ -130,16 +154,16 @@ class _Seen:
     def __call__(self, event: CompileEvent) -> None:
         self._counts[event.kind] += 1
         if event.kind == "scanned":
-            self._cached = event.done
+            self._cached += event.done
         elif event.kind == "damaged":
             self._damaged.append(event.label)
         elif event.kind == "spills":
             self._spills.append(f"{event.label}: {event.detail}")
         self._on_event(event)
 
-    def report(self, plan: Plan, release: Release) -> BuildReport:
+    def report(self, plans: tuple[Plan, ...], release: Release) -> BuildReport:
         return BuildReport(
-            plan=plan,
+            plans=plans,
             release=release,
             compiled=self._counts["compiled"],
             cached=self._cached,
@@ -156,9 +180,9 @@ def report_fields(report: BuildReport) -> dict[str, object]:
         "release": release.name,
         "folder": str(release.folder),
         "fresh": release.fresh,
-        "pack": report.plan.pack,
-        "profile": report.plan.profile,
-        "images": len(report.plan.jobs),
+        "packs": [plan.pack for plan in report.plans],
+        "profile": report.plans[0].profile,
+        "images": _images(report),
         "compiled": report.compiled,
         "cached": report.cached,
         "shared": report.shared,
@@ -173,17 +197,22 @@ def report_fields(report: BuildReport) -> dict[str, object]:
     }
 
 
+def _images(report: BuildReport) -> int:
+    return sum(len(plan.jobs) for plan in report.plans)
+
+
 def report_lines(report: BuildReport) -> Sequence[str]:
     """The report for people."""
     release = report.release
     lines = []
     if not release.fresh:
-        lines.append(f"{release.folder} is up to date ({len(report.plan.jobs)} images)")
+        lines.append(f"{release.folder} is up to date ({_images(report)} images)")
     else:
         counts = f"{report.compiled} compiled, {report.cached} from the cache"
         if report.shared:
             counts += f", {report.shared} compiled by another build"
-        lines.append(f"{len(report.plan.jobs)} images of {report.plan.pack}: {counts}")
+        packs = ", ".join(plan.pack for plan in report.plans)
+        lines.append(f"{_images(report)} images of {packs}: {counts}")
         lines.extend(f"damaged cache entry, compiled again: {label}" for label in report.damaged)
         lines.extend(f"spills: {text}" for text in report.spills)
         lines.extend(f"{f.size:>12,}  {release.folder / f.name}" for f in release.files)

@@ -140,7 +140,7 @@ class ReleaseError(AotforgeError):
 class AccessError(AotforgeError):
     """An interpreted kernel read or wrote outside the buffers it was given."""
 
-    exit_code = 40
+    exit_code = 24
     kind = "access"
 
 

@@ -1,11 +1,17 @@
 """The compile room: jobs to verified, content-addressed kernel images."""
 
-from aotforge.compile.build import compile_one, compile_plan, find_job, reproduction
-from aotforge.compile.cache import Cache
-from aotforge.compile.events import CompileEvent
-from aotforge.compile.images import ImageSet
-from aotforge.compile.limits import Limits
-from aotforge.compile.values import KernelArgument, KernelImage, Resources
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aotforge.compile.build import compile_one, compile_plan, find_job, reproduction
+    from aotforge.compile.cache import Cache
+    from aotforge.compile.events import CompileEvent
+    from aotforge.compile.images import ImageSet
+    from aotforge.compile.limits import Limits
+    from aotforge.compile.values import KernelArgument, KernelImage, Resources
 
 __all__ = [
     "Cache",
@@ -20,3 +26,25 @@ __all__ = [
     "find_job",
     "reproduction",
 ]
+
+_HOMES = {
+    "Cache": "aotforge.compile.cache",
+    "CompileEvent": "aotforge.compile.events",
+    "ImageSet": "aotforge.compile.images",
+    "KernelArgument": "aotforge.compile.values",
+    "KernelImage": "aotforge.compile.values",
+    "Limits": "aotforge.compile.limits",
+    "Resources": "aotforge.compile.values",
+    "compile_one": "aotforge.compile.build",
+    "compile_plan": "aotforge.compile.build",
+    "find_job": "aotforge.compile.build",
+    "reproduction": "aotforge.compile.build",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):  # noqa: ANN001, ANN202
+        """Load a name's module when it is asked for: workers import this package and must not pay for all of it."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)

@@ -50,6 +50,7 @@ class Worker:
                     f"a compile worker cannot be started: {error.strerror}", hint="free memory or processes"
                 ) from error
         self.ready = False
+        self._job_pid = 0
         self.job: CompileJob | None = None
         self.since = time.monotonic()
 
@@ -77,7 +78,11 @@ class Worker:
         messages: list[tuple[dict[str, Any], bytes]] = []
         try:
             while piece := self._link.recv(1 << 20):
-                messages.extend(self._frames.feed(piece))
+                for message, data in self._frames.feed(piece):
+                    if "job_pid" in message:
+                        self._job_pid = int(message["job_pid"])
+                    else:
+                        messages.append((message, data))
         except BlockingIOError:
             return messages, True
         except OSError:
@@ -85,13 +90,14 @@ class Worker:
         return messages, False
 
     def memory(self) -> int:
-        """Resident bytes now."""
-        return resident_bytes(self.pid)
+        """Resident bytes now: of the process that has the job."""
+        return max(resident_bytes(self.pid), resident_bytes(self._job_pid) if self._job_pid else 0)
 
     def kill(self) -> None:
-        """End the process at once and reap it; safe to call again."""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        """End the process and its fork at once and reap it; safe to call again."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self._link.close()
         if self._log >= 0:

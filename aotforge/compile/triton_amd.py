@@ -21,6 +21,7 @@ from triton.compiler.compiler import ASTSource, make_backend
 from aotforge.compile.codeobject import kernel_metadata
 from aotforge.compile.entry import Entry, Summary
 from aotforge.compile.layout import check_code_object, check_no_paths, read_arguments, read_figures
+from aotforge.compile.warmup import warm_up
 from aotforge.errors import ToolchainError
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.values import CompileJob
@@ -72,6 +73,12 @@ class Compiler:
         )
         return Entry(summary=summary, hsaco=binary, asm_zstd=compressed)
 
+    def warm_up(self) -> None:
+        """Compile something small, so that forks of this process find the compiler's lazily made tables and libraries."""
+        signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
+        target = GPUTarget("hip", "gfx908", 64)
+        lower(warm_up, target, signature, {"BLOCK": 64}, {}, {"num_warps": 1})
+
     def _function(self, job: CompileJob) -> Any:
         """The kernel function, from source that has the planned digest before and after importing it."""
         module = job.source.removesuffix(".py").replace("/", ".")
@@ -90,19 +97,31 @@ class Compiler:
 def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:
     """HSACO, assembly text and Triton's metadata of one job."""
     target = GPUTarget("hip", job.chip.arch, job.chip.wavefront)
-    backend = make_backend(target)
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
-    source = ASTSource(function, dict(job.signature), dict(job.constants), hints)
-    options = backend.parse_options(dict(job.options))
-    notes: dict[str, Any] = dict(options.__dict__)
+    return lower(function, target, dict(job.signature), dict(job.constants), hints, dict(job.options))
+
+
+def lower(
+    function: Any,
+    target: Any,
+    signature: dict[str, str],
+    constants: dict[str, Any],
+    hints: dict[tuple[int], list[list[Any]]],
+    options: dict[str, int],
+) -> tuple[bytes, str, dict[str, Any]]:
+    """HSACO, assembly text and Triton's metadata of one specialisation."""
+    backend = make_backend(target)
+    source = ASTSource(function, signature, constants, hints)
+    parsed = backend.parse_options(options)
+    notes: dict[str, Any] = dict(parsed.__dict__)
     stages: dict[str, Any] = {}
-    backend.add_stages(stages, options, source.language)
+    backend.add_stages(stages, parsed, source.language)
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
     module: Any = source.make_ir(
-        target, options, backend.get_codegen_implementation(options), backend.get_module_map(), context
+        target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
     )
     assembly = ""
     for name, stage in stages.items():

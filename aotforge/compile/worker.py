@@ -1,5 +1,11 @@
 """The worker process: imports Triton once, compiles one job after another, and shares nothing with the builder but a socket.
 
+Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
+leaves a choice (seen in Triton 3.9.0: operands of `or` chains in attention kernels), so the same job compiled after
+different others, in one process, gives different bytes. A new thread gets a new glibc arena, whose layout depends on nothing
+but the job and glibc's malloc; the mmap threshold is pinned in the environment, because glibc would otherwise adapt it to earlier
+jobs. Another malloc may give other bytes (2 of 100 images with glibc's tcache off), so libc's version is part of a job's key.
+
 Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. Whatever a compiler does to a process (abort, hang, eat
 memory) it does to this one.
 """
@@ -14,6 +20,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +32,9 @@ if TYPE_CHECKING:
     from aotforge.compile.triton_amd import Compiler
 
 _PR_SET_PDEATHSIG = 1
+_STACK_BYTES = (
+    64 << 20
+)  # deep recursion is LLVM's habit; the main thread would have what the caller's ulimit says
 _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
@@ -38,6 +48,8 @@ def main(arguments: list[str]) -> int:
     from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton
 
     compiler = Compiler(root)
+    compiler.warm_up()
+    threading.stack_size(_STACK_BYTES)
     link.sendall(frame({"ready": os.getpid()}))
     frames = Frames()
     while piece := link.recv(1 << 16):
@@ -45,8 +57,33 @@ def main(arguments: list[str]) -> int:
             # what the job prints is for its own failure report
             os.ftruncate(2, 0)
             os.lseek(2, 0, os.SEEK_SET)
-            link.sendall(_answer(compiler, message))
+            _serve(link, compiler, message)
     return 0
+
+
+def _serve(link: socket.socket, compiler: Compiler, message: dict[str, Any]) -> None:
+    """Answer one job from a fork; when that dies, so does this process, in the same way."""
+    builder = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _die_with(builder)
+        answers: list[bytes] = []
+        thread = threading.Thread(target=lambda: answers.append(_answer(compiler, message)))
+        thread.start()
+        thread.join()
+        if answers:
+            link.sendall(answers[0])
+        sys.stderr.flush()
+        os._exit(0 if answers else 1)
+    link.sendall(frame({"job_pid": child}))
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    elif status:
+        os._exit(os.WEXITSTATUS(status))
 
 
 def _answer(compiler: Compiler, message: dict[str, Any]) -> bytes:

@@ -1,10 +1,16 @@
 """The plan room: rules and manifests to the full list of compile jobs."""
 
-from aotforge.plan.build import make_plan, plan_project, select_archs, select_profile
-from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.plan.serial import plan_from_json, plan_to_json
-from aotforge.plan.toolchain import pinned_triton, read_toolchain
-from aotforge.plan.values import CompileJob, JobKey, Plan
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aotforge.plan.build import make_plan, plan_project, select_archs, select_profile
+    from aotforge.plan.families import LoadedFamily, load_families
+    from aotforge.plan.serial import plan_from_json, plan_to_json
+    from aotforge.plan.toolchain import pinned_triton, read_toolchain
+    from aotforge.plan.values import CompileJob, JobKey, Plan
 
 __all__ = [
     "CompileJob",
@@ -21,3 +27,27 @@ __all__ = [
     "select_archs",
     "select_profile",
 ]
+
+_HOMES = {
+    "CompileJob": "aotforge.plan.values",
+    "JobKey": "aotforge.plan.values",
+    "LoadedFamily": "aotforge.plan.families",
+    "Plan": "aotforge.plan.values",
+    "load_families": "aotforge.plan.families",
+    "make_plan": "aotforge.plan.build",
+    "pinned_triton": "aotforge.plan.toolchain",
+    "plan_from_json": "aotforge.plan.serial",
+    "plan_project": "aotforge.plan.build",
+    "plan_to_json": "aotforge.plan.serial",
+    "read_toolchain": "aotforge.plan.toolchain",
+    "select_archs": "aotforge.plan.build",
+    "select_profile": "aotforge.plan.build",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):  # noqa: ANN001, ANN202
+        """Load a name's module when it is asked for: workers import this package and must not pay for all of it."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)

@@ -13,12 +13,16 @@ JobKey = str
 
 @dataclass(frozen=True, kw_only=True)
 class Toolchain:
-    """The compiler that a plan is made for. `digest` covers every file of Triton that takes part in compiling."""
+    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in compiling.
+
+    `libc` (name and version) takes part too: LLVM's optimiser orders some operands by address, and addresses come from malloc.
+    """
 
     triton_version: str
     triton_digest: str
     llvm_revision: str
     environment: tuple[tuple[str, str], ...]
+    libc: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

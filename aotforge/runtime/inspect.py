@@ -39,7 +39,7 @@ def check_library(path: Path, soname: str) -> str:
     return max(versions, key=lambda text: tuple(int(part) for part in text.split(".")))
 
 
-def _dynamic(elf: Any) -> dict[str, list[Any]]:  # noqa: ANN401
+def _dynamic(elf: Any) -> dict[str, list[Any]]:
     tags: dict[str, list[Any]] = {}
     section = elf.get_section_by_name(".dynamic")
     if not isinstance(section, DynamicSection):
@@ -50,7 +50,7 @@ def _dynamic(elf: Any) -> dict[str, list[Any]]:  # noqa: ANN401
     return tags
 
 
-def _complaints(elf: Any, tags: dict[str, list[Any]], soname: str) -> list[str]:  # noqa: ANN401
+def _complaints(elf: Any, tags: dict[str, list[Any]], soname: str) -> list[str]:
     found = []
     if tags.get("DT_SONAME") != [soname]:
         found.append(f"SONAME is {tags.get('DT_SONAME')}, not {soname}")
@@ -69,7 +69,7 @@ def _complaints(elf: Any, tags: dict[str, list[Any]], soname: str) -> list[str]:
     return found
 
 
-def _versions(elf: Any) -> list[str]:  # noqa: ANN401
+def _versions(elf: Any) -> list[str]:
     section = elf.get_section_by_name(".gnu.version_r")
     found = ["2.0"]
     if isinstance(section, GNUVerNeedSection):

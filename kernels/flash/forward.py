@@ -61,6 +61,7 @@ def attn_fwd(
     K += batch * stride_kz + (head // group) * stride_kh
     V += batch * stride_vz + (head // group) * stride_vh
     Out += batch * stride_oz + head * stride_oh
+    wants_lse = L.to(tl.int64) != 0  # inference passes no L
     L += (batch * num_head_q + head) * stride_lz
 
     queries = start_q + tl.arange(0, BLOCK_M)
@@ -85,4 +86,5 @@ def attn_fwd(
     store_tile(Out, stride_om, start_q, seqlen_q, acc / row_sum[:, None], BLOCK_M, HEAD_DIM)
     # +inf makes exp(score - LSE) zero in the backward pass, which is what a row without keys needs
     lse = tl.where(empty, float("inf"), (row_max + tl.log2(row_sum)) * LN2)
-    tl.store(L + queries, lse, mask=queries < seqlen_q)
+    if wants_lse:
+        tl.store(L + queries, lse, mask=queries < seqlen_q)

@@ -29,8 +29,12 @@ ATTN_FWD = Operator(
     name="attn_fwd",
     values=(
         *_values("ptr", "Q K V B A L Out"),
-        *_values("i64", "stride_qz stride_qh stride_qm stride_kz stride_kh stride_kn stride_vz stride_vh stride_vn"),
-        *_values("i64", "stride_bz stride_bh stride_bm stride_bn stride_az stride_lz stride_oz stride_oh stride_om"),
+        *_values(
+            "i64", "stride_qz stride_qh stride_qm stride_kz stride_kh stride_kn stride_vz stride_vh stride_vn"
+        ),
+        *_values(
+            "i64", "stride_bz stride_bh stride_bm stride_bn stride_az stride_lz stride_oz stride_oh stride_om"
+        ),
         *_SHAPE,
         *_SEMANTICS,
         *_values("ptr", "philox_seed_output philox_offset_output encoded_softmax"),
@@ -43,10 +47,18 @@ ATTN_BWD = Operator(
     name="attn_bwd",
     values=(
         *_values("ptr", "Q K V B Out DO DK DV DQ DB L D DQ_ACC"),
-        *_values("i64", "stride_qz stride_qh stride_qm stride_kz stride_kh stride_kn stride_vz stride_vh stride_vn"),
+        *_values(
+            "i64", "stride_qz stride_qh stride_qm stride_kz stride_kh stride_kn stride_vz stride_vh stride_vn"
+        ),
         *_values("i64", "stride_bz stride_bh stride_bm stride_bn stride_oz stride_oh stride_om"),
-        *_values("i64", "stride_doz stride_doh stride_dom stride_dkz stride_dkh stride_dkn stride_dvz stride_dvh stride_dvn"),
-        *_values("i64", "stride_dqz stride_dqh stride_dqm stride_dbz stride_dbh stride_dbm stride_dbn stride_lz stride_dz"),
+        *_values(
+            "i64",
+            "stride_doz stride_doh stride_dom stride_dkz stride_dkh stride_dkn stride_dvz stride_dvh stride_dvn",
+        ),
+        *_values(
+            "i64",
+            "stride_dqz stride_dqh stride_dqm stride_dbz stride_dbh stride_dbm stride_dbn stride_lz stride_dz",
+        ),
         *_values("i64", "stride_dqaz stride_dqah stride_dqam"),
         *_SHAPE,
         *_SEMANTICS,

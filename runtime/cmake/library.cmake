@@ -21,7 +21,8 @@ target_include_directories(aotriton_v2
          "$<INSTALL_INTERFACE:include>"
   PRIVATE src src/standin)
 target_compile_features(aotriton_v2 INTERFACE cxx_std_17)
-target_compile_options(aotriton_v2 PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections -fno-gnu-unique)
+target_compile_options(aotriton_v2 PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections
+  "$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
 target_compile_definitions(aotriton_v2 PRIVATE AOTFORGE_STATIC_LIBSTDCXX)
 target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
 # libgcc stays shared: with a copy of our own, an exception that a caller's LazyTensor callback throws would abort the process on its

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSuccess = 0, kInvalidValue = 1, kInvalidDeviceFunction = 98, kNoDevice = 100, kInvalidDevice = 101;
 constexpr int kInvalidImage = 200, kNoBinary = 209, kInvalidHandle = 400, kNotFound = 500;
-constexpr size_t kR0600Size = 1472, kR0600Arch = 1160, kLegacySize = 792, kLegacyArch = 396, kArchSize = 256;
+[[maybe_unused]] constexpr size_t kR0600Size = 1472, kR0600Arch = 1160, kLegacySize = 792, kLegacyArch = 396, kArchSize = 256;
 constexpr int kMultiprocessorCount = 63;
 
 int properties(void* out, int device, size_t size, size_t arch, const char* call) {

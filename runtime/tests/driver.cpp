@@ -2,9 +2,10 @@
 //   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
 //   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
-//   hip PATH | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
+//   hip PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
 #include <aotriton/flash.h>
 #include <dlfcn.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -203,6 +204,11 @@ void set_up(const std::string& verb, const std::string& rest) {
     hip<int(int)>("hipSetDevice")(before);
   } else if (verb == "fail") {
     hip<void(const char*)>("hip_double_fail")(rest.c_str());
+  } else if (verb == "descriptors") {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = std::stoul(rest);
+    setrlimit(RLIMIT_NOFILE, &limit);
   } else if (verb == "clear") {
     hip<void()>("hip_double_clear")();
     g_events.clear();
@@ -234,7 +240,7 @@ int main() {
   for (std::string line; std::getline(std::cin, line);) {
     const size_t space = line.find(' ');
     const std::string verb = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
-    if (verb == "hip" || verb == "device" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "setenv") {
+    if (verb == "hip" || verb == "device" || verb == "descriptors" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "setenv") {
       set_up(verb, rest);
       continue;
     }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from aotforge.files import output_lock
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke
 
 
@@ -71,3 +74,27 @@ def test_a_read_only_output_is_refused() -> None:
     )
     assert done.returncode == 17, done.stderr
     assert "/proc/aotforge" in done.stderr
+
+
+def test_a_second_build_of_the_same_output_is_refused(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    with output_lock(output / "0.11.2b-r1"):
+        done = invoke(
+            ROOT, "build", "--arch", "gfx908", "--profile", "smoke", "--output", str(output), check=False
+        )
+    assert done.returncode == 18, done.stderr
+    assert "another build is writing" in done.stderr
+    assert not (output / "0.11.2b-r1").exists()
+
+
+def test_dev_in_an_unwritable_place_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = subprocess.run(
+        [str(ROOT / "dev"), "plan"],
+        env=os.environ | {"AOTFORGE_HOME": str(tmp_path / "file" / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 14
+    assert "AOTFORGE_HOME=" in done.stderr

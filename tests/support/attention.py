@@ -76,18 +76,32 @@ def spy_pack(
     options: Mapping[str, Sequence[int]] | None = None,
 ) -> SmallPack:
     """One kernel per operator with all of its values as parameters, but `without`. `options` are the key values served."""
-    served: dict[str, Sequence[int]] = {"dtype": (FP16, BF16), "head_dim": head_dims, "bias_type": (0,), "dropout": (0,)}
+    served: dict[str, Sequence[int]] = {
+        "dtype": (FP16, BF16),
+        "head_dim": head_dims,
+        "bias_type": (0,),
+        "dropout": (0,),
+    }
     served |= {"varlen_type": (0,), "causal": (0, 1)} | dict(options or {})
-    kernels = [_spy(ATTN_FWD, arch, served, without, "seqlen_q"), _spy(ATTN_BWD, arch, served, (*without, *backward_without), "seqlen_k")]
+    kernels = [
+        _spy(ATTN_FWD, arch, served, without, "seqlen_q"),
+        _spy(ATTN_BWD, arch, served, (*without, *backward_without), "seqlen_k"),
+    ]
     operators = {op.name: [(v.name, v.type) for v in op.values] for op in (ATTN_FWD, ATTN_BWD)}
     return SmallPack(archs=[arch], operators=operators, kernels=kernels)
 
 
-def _spy(op: Operator, arch: str, served: Mapping[str, Sequence[int]], without: Sequence[str], rows: str) -> Kernel:
+def _spy(
+    op: Operator, arch: str, served: Mapping[str, Sequence[int]], without: Sequence[str], rows: str
+) -> Kernel:
     values = [v for v in op.values if v.name not in without]
     keys = [key for key in KEYS if key not in without]
-    image = fake_hsaco(arch, [FakeKernel(symbol=op.name, types=[*(v.type for v in values), "ptr", "ptr"], lds_bytes=1024)])
-    choice = Choice(image=image, symbol=op.name, lds=256, grid=(((rows, 32),), (("num_head_q", 1),), (("batch", 1),)))
+    image = fake_hsaco(
+        arch, [FakeKernel(symbol=op.name, types=[*(v.type for v in values), "ptr", "ptr"], lds_bytes=1024)]
+    )
+    choice = Choice(
+        image=image, symbol=op.name, lds=256, grid=(((rows, 32),), (("num_head_q", 1),), (("batch", 1),))
+    )
     combinations = itertools.product(*(served[key] for key in keys))
     return Kernel(
         name=f"spy.{op.name}",

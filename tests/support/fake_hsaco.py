@@ -41,7 +41,11 @@ def _arguments(types: Sequence[str]) -> list[dict[str, object]]:
         size = SIZES[type_]
         offset = -(-offset // size) * size
         rows.append(
-            {".offset": offset, ".size": size, ".value_kind": "global_buffer" if type_ == "ptr" else "by_value"}
+            {
+                ".offset": offset,
+                ".size": size,
+                ".value_kind": "global_buffer" if type_ == "ptr" else "by_value",
+            }
         )
         offset += size
     return rows

@@ -80,7 +80,11 @@ class Driver:
     def __init__(
         self, objects: Objects, images: Path | None, *, hip: int | Path = 7, log: str = "", **environment: str
     ) -> None:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("HIP_DOUBLE", "AOTRITON"))}
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HIP_DOUBLE", "AOTRITON"))
+        }
         env |= {"LD_LIBRARY_PATH": str(hip if isinstance(hip, Path) else objects.hip(hip))} | environment
         if images is not None:
             env["AOTRITON_IMAGES_DIR"] = str(images)
@@ -99,7 +103,9 @@ class Driver:
     def __enter__(self) -> Driver:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             _, self.log = self._process.communicate(timeout=60)
         finally:

@@ -60,7 +60,11 @@ def container(images: Sequence[bytes], dictionary: bytes) -> bytes:
     parameters = zstandard.ZstdCompressionParameters.from_level(
         9, write_content_size=True, write_checksum=False, write_dict_id=False
     )
-    raw = zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT) if dictionary else None
+    raw = (
+        zstandard.ZstdCompressionDict(dictionary, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
+        if dictionary
+        else None
+    )
     plain = zstandard.ZstdCompressor(compression_params=parameters)
     packer = zstandard.ZstdCompressor(compression_params=parameters, dict_data=raw) if raw else plain
     stored = plain.compress(dictionary) if dictionary else b""
@@ -75,7 +79,9 @@ def container(images: Sequence[bytes], dictionary: bytes) -> bytes:
     rows = b"".join(index)
     header = b"AOTFIMG\n" + struct.pack("<IIQII", 1, 128, at, len(index), 0)
     header += struct.pack("<QQIIQ", 128, 128 + len(rows), len(stored), len(dictionary), data_at)
-    header += (hashlib.sha256(dictionary).digest() if dictionary else bytes(32)) + hashlib.sha256(rows).digest()
+    header += (hashlib.sha256(dictionary).digest() if dictionary else bytes(32)) + hashlib.sha256(
+        rows
+    ).digest()
     return header + rows + stored + b"".join(frames)
 
 
@@ -86,7 +92,11 @@ def seal(body: bytes) -> bytes:
 
 
 def _choice(choice: Choice, values: Sequence[str], image_index: int) -> bytes:
-    out = struct.pack("<I", image_index) + text(choice.symbol) + struct.pack("<IHB", choice.lds, choice.threads, len(choice.predicates))
+    out = (
+        struct.pack("<I", image_index)
+        + text(choice.symbol)
+        + struct.pack("<IHB", choice.lds, choice.threads, len(choice.predicates))
+    )
     for kind, value, low, high in choice.predicates:
         out += struct.pack("<BHqq", kind, values.index(value), low, high)
     out += bytes(len(axis) for axis in choice.grid)
@@ -109,7 +119,11 @@ def files(pack: SmallPack) -> dict[str, bytes]:
     body += struct.pack("<H", len(operators))
     for operator in operators:
         rows = pack.operators[operator]
-        body += text(operator) + struct.pack("<H", len(rows)) + b"".join(text(v) + bytes([TYPES[t]]) for v, t in rows)
+        body += (
+            text(operator)
+            + struct.pack("<H", len(rows))
+            + b"".join(text(v) + bytes([TYPES[t]]) for v, t in rows)
+        )
     body += struct.pack("<H", len(kernels))
     for k in kernels:
         values = [v for v, _ in pack.operators[k.operator]]
@@ -119,8 +133,12 @@ def files(pack: SmallPack) -> dict[str, bytes]:
         body += struct.pack("<H", len(k.parameters))
         body += b"".join(struct.pack("<BH", TYPES[t], values.index(v)) for t, v in k.parameters)
         body += struct.pack("<BI", k.nulls, len(k.functionals))
-        for (arch, key), choices in sorted(k.functionals.items(), key=lambda item: (archs.index(item[0][0]), item[0][1])):
-            body += struct.pack("<H", archs.index(arch)) + b"".join(struct.pack("<q", number) for number in key)
+        for (arch, key), choices in sorted(
+            k.functionals.items(), key=lambda item: (archs.index(item[0][0]), item[0][1])
+        ):
+            body += struct.pack("<H", archs.index(arch)) + b"".join(
+                struct.pack("<q", number) for number in key
+            )
             body += struct.pack("<H", len(choices))
             body += b"".join(_choice(c, values, images[file].index(c.image)) for c in choices)
     return out | {"dispatch.aotd": seal(body)}

@@ -126,8 +126,8 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     assert list((folder / "images-1" / "tmp").iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_and_termination_take_the_workers_along(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_build_that_ends_takes_its_busy_workers_along(tmp_path: Path, number: signal.Signals) -> None:
     root = write_many(tmp_path / "k", 2)
     write_family(root, "bad", KERNEL + _HANG)
     process = start(root, tmp_path / "cache")

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-# ruff: noqa: ANN001, ANN201, PLR0917 - kernel code is Triton's dialect
+# ruff: noqa: ANN001, ANN201 - kernel code is Triton's dialect
 """Small Triton kernels that show what the interpreter does; some of them wrong on purpose."""
 
 import triton

@@ -8,7 +8,18 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from aotforge.interpret.numbers import DType
-from tests.integration.kernels.attention_call import Case, Layout, Outcome, run_case
+from aotforge.interpret.run import run_operator
+from kernels.flash.rules import FAMILY
+from tests.integration.kernels.attention_call import (
+    FOLDER,
+    GFX908,
+    Case,
+    Guarded,
+    Layout,
+    Outcome,
+    run_case,
+    values_of,
+)
 from tests.integration.kernels.error_bounds import bounds
 
 FORWARD = ("out", "lse")
@@ -180,3 +191,17 @@ def test_causal_by_one_key_is_caught() -> None:
     shifted = run_case(Case(seqlen_q=48, seqlen_k=48, window_right=1))
     worst = misses(case, shifted)
     assert all(ratio > 1 for ratio in worst.values())
+
+
+@pytest.mark.parametrize("window_right", [None, 0])
+def test_inference_passes_no_lse(window_right: int | None) -> None:
+    """A null L with zero strides, as PyTorch passes it without gradients: the same Out, and no store through null."""
+    case = Case(heads_q=4, heads_k=2, seqlen_q=33, seqlen_k=47, window_right=window_right)
+    inputs = case.inputs()
+    tensors = {name: Guarded(case.shape(name), case.dtype, case.layout, inputs[name]) for name in "QKV"}
+    tensors["Out"] = Guarded(case.shape("Out"), case.dtype, case.layout)
+    call = values_of(case, tensors) | {"L": 0, "stride_lz": 0}
+    buffers = {name: tensor.storage for name, tensor in tensors.items()}
+    run_operator(FAMILY, FOLDER, "attn_fwd", chip=GFX908, values=call, buffers=buffers)
+    assert np.array_equal(tensors["Out"].values(), run_case(case).out)
+    assert all(tensor.intact() for tensor in tensors.values())

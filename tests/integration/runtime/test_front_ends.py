@@ -46,7 +46,12 @@ def test_forward_values(driver: Driver) -> None:
     shape = ("batch", "num_head_q", "num_head_k", "group", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
     assert [values[name] for name in shape] == [2, 4, 2, 2, 48, 64, 64, 64]
     assert (values["sm_scale"], values["dropout_p"], values["dropout"]) == (0.125, 0.0, 0)
-    assert (values["dtype"], values["causal"], values["window_right"], values["philox_offset2"]) == (FP16, 1, 0, 7)
+    assert (values["dtype"], values["causal"], values["window_right"], values["philox_offset2"]) == (
+        FP16,
+        1,
+        0,
+        7,
+    )
 
 
 def test_launch_geometry(driver: Driver) -> None:
@@ -83,7 +88,9 @@ def test_a_lazy_tensor_is_disposed_of_after_every_failure(driver: Driver) -> Non
 def test_an_exception_of_the_callback_reaches_the_caller(driver: Driver) -> None:
     driver.ask("clear")
     assert driver.rc(Problem(extra={"throw": 1}).line("bwd")) == -1
-    assert driver.ask("events") == "events +D"  # it threw instead of handing over a tensor: nothing to dispose of
+    assert (
+        driver.ask("events") == "events +D"
+    )  # it threw instead of handing over a tensor: nothing to dispose of
     assert driver.rc(Problem().line("bwd")) == 0
 
 
@@ -130,7 +137,9 @@ def test_version_two_is_version_three(driver: Driver, verb: str) -> None:
     op = ATTN_FWD if verb == "v2fwd" else ATTN_BWD
     driver.ask("clear")
     assert driver.rc(Problem(extra={"is_causal": 1, "DQ_ACC": None}).line(verb)) == 0
-    assert driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line(verb[2:])) == 0
+    assert (
+        driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line(verb[2:])) == 0
+    )
     two, three = (decode(launch, op) for launch in driver.launches())
     assert two == three and two["causal"] == 1
 
@@ -156,7 +165,7 @@ def test_large_strides_arrive_whole(driver: Driver) -> None:
         ({"heads_q": 0, "heads_k": 0}, []),
     ],
 )
-def test_empty_forward_problems(driver: Driver, sizes: dict[str, int], grids: list[list[int]]) -> None:
+def test_empty_forward_problems(driver: Driver, sizes: dict[str, Any], grids: list[list[int]]) -> None:
     driver.ask("clear")
     empty = {name: Tensor(0, shape, FP16) for name, shape in _shapes(Problem(**sizes)).items() if 0 in shape}
     assert driver.rc(Problem(**sizes, extra=empty).line("fwd")) == 0
@@ -178,7 +187,10 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "another sequence length": {"V": Tensor(4096, (2, 2, 63, 64), FP16)},
     "another batch": {"K": Tensor(4096, (3, 2, 64, 64), FP16)},
     "another head_dim": {"K": Tensor(4096, (2, 2, 64, 32), FP16)},
-    "heads that do not divide": {"K": Tensor(4096, (2, 3, 64, 64), FP16), "V": Tensor(4096, (2, 3, 64, 64), FP16)},
+    "heads that do not divide": {
+        "K": Tensor(4096, (2, 3, 64, 64), FP16),
+        "V": Tensor(4096, (2, 3, 64, 64), FP16),
+    },
     "another dtype": {"K": Tensor(4096, (2, 2, 64, 64), BF16)},
     "no dtype": {name: Tensor(4096, (2, 2, 64, 64), 0) for name in "QKV"},
     "last stride not 1": {"Q": Tensor(4096, (2, 4, 48, 64), FP16, (24576, 6144, 128, 2))},
@@ -256,7 +268,10 @@ def test_encoded_softmax_and_a_are_never_ignored(objects: Objects, tmp_path: Pat
             {"causal_type": 3, "window_left": TOP_LEFT, "window_right": 5},
         ):
             assert driver.rc(Problem(extra=extra).line("fwd")) == NOT_SUPPORTED
-        assert driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line("fwd")) == 0
+        assert (
+            driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line("fwd"))
+            == 0
+        )
 
 
 @pytest.mark.parametrize("verb", ["fwd", "bwd", "aiter"])
@@ -278,7 +293,9 @@ VARLEN = UNCOVERED["compact variable length"].extra
         ("v2varbwd", VARLEN),
     ],
 )
-def test_entry_points_without_kernels_check_arguments_first(driver: Driver, verb: str, extra: dict[str, Any]) -> None:
+def test_entry_points_without_kernels_check_arguments_first(
+    driver: Driver, verb: str, extra: dict[str, Any]
+) -> None:
     assert driver.rc(Problem(batch=1, extra=extra).line(verb)) == NOT_SUPPORTED
     broken = {**extra, "Q": Tensor(0, (1, 4, 48, 64), FP16)}
     assert driver.rc(Problem(batch=1, extra=broken).line(verb)) == INVALID_VALUE

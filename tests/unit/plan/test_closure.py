@@ -129,3 +129,17 @@ def test_a_docstring_is_not_a_return_value() -> None:
     )
     assert canonical(ast.parse("x = 'a'")) != canonical(ast.parse("x = 'b'"))
     assert canonical(ast.parse("x = None")) != canonical(ast.parse("x = 0"))
+
+
+def test_canonical_text_is_the_same_in_every_python() -> None:
+    text = (
+        "import a\n@b\ndef f(x: int, y=None, *, z=-1):\n    'doc'\n    return x if y is None else (z, 'q')\n"
+    )
+    assert canonical(ast.parse(text)) == (
+        "Module(body=[Import(names=[alias(name=str:'a',),],),FunctionDef(name=str:'f',args=arguments(args=[arg("
+        "arg=str:'x',annotation=Name(id=str:'int',),),arg(arg=str:'y',),],kwonlyargs=[arg(arg=str:'z',),],"
+        "kw_defaults=[UnaryOp(op=USub(),operand=Constant(value=int:1,),),],defaults=[Constant(value=NoneType:None,),],),"
+        "body=[Return(value=IfExp(test=Compare(left=Name(id=str:'y',),ops=[Is(),],comparators=[Constant("
+        "value=NoneType:None,),],),body=Name(id=str:'x',),orelse=Tuple(elts=[Name(id=str:'z',),Constant(value=str:'q',),],),"
+        "),),],decorator_list=[Name(id=str:'b',),],),],)"
+    )

@@ -1,0 +1,48 @@
+"""An image's bytes depend on its job alone, not on what its worker did before.
+
+LLVM's optimiser orders some operands by address. In a process that had compiled other jobs, the backward kernel below came out in
+three versions; the worker's forks and fresh arenas are what keeps this test green.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from aotforge.compile import Cache, compile_one, compile_plan
+from aotforge.manifests import load_architectures
+from aotforge.plan import Plan, plan_project
+
+ROOT = Path(__file__).parents[3]
+KERNELS = ROOT / "kernels"
+ARCHITECTURES = load_architectures(ROOT / "manifests")
+
+pytestmark = pytest.mark.compiler
+
+
+def digests(plan: Plan, folder: Path, jobs: int) -> dict[str, str]:
+    with Cache(folder) as cache:
+        images = compile_plan(plan, kernels_root=KERNELS, architectures=ARCHITECTURES, cache=cache, jobs=jobs)
+        return {job.label: images.digest(job.key) for job in plan.jobs}
+
+
+def test_alone_or_after_others_the_bytes_are_the_same(tmp_path: Path) -> None:
+    plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
+    together = digests(plan, tmp_path / "together", 1)
+    for job in plan.jobs:
+        if job.kernel == "bwd_dk_dv":
+            (tmp_path / job.key).mkdir()
+            alone = compile_one(
+                job, kernels_root=KERNELS, architectures=ARCHITECTURES, scratch=tmp_path / job.key
+            )
+            assert alone.digest == together[job.label]
+
+
+@pytest.mark.slow
+def test_every_core_image_in_three_orders(tmp_path: Path) -> None:
+    """Minutes; the scheduler hands out long jobs first, and more workers make other sequences in each of them."""
+    plan = plan_project(ROOT, archs=["gfx908"], profile="core")
+    found = [digests(plan, tmp_path / str(jobs), jobs) for jobs in (1, 2, random.randint(3, 5))]
+    assert found[0] == found[1] == found[2]

@@ -1,0 +1,210 @@
+"""The library and our headers against an interface that was generated from the facts, never from our headers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import abi
+from tests.support.runtime import ROOT, Objects
+
+LEVEL = "0.11"
+OURS = "<aotriton/flash.h>"
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the generated header and a HIP header of its own."""
+    folder = tmp_path_factory.mktemp("foreign")
+    (folder / "hip").mkdir()
+    (folder / "hip" / "hip_runtime.h").write_text(abi.HIP)
+    (folder / "interface.h").write_text(abi.header(abi.facts(), LEVEL))
+    return folder
+
+
+def our_headers(objects: Objects) -> list[Path]:
+    return [ROOT / "runtime" / "include", objects.folder / "include"]
+
+
+def layout_of(include: str, folder: Path, includes: list[Path]) -> dict[str, str]:
+    done = abi.compile_program(
+        abi.layout(abi.facts(), LEVEL, include),
+        folder,
+        includes,
+        name="layout",
+        flags=["-c", "-o", "layout.o"],
+    )
+    assert done.returncode == 0, done.stderr
+    # constructors are only declared: linking needs nothing because the program calls none
+    subprocess.run(["g++", "layout.o", "-o", "layout"], cwd=folder, check=True)
+    printed = subprocess.run([folder / "layout"], capture_output=True, text=True, check=True).stdout
+    return dict(line.split(" ", 1) for line in printed.splitlines())
+
+
+def test_every_size_and_offset(objects: Objects, foreign: Path, tmp_path: Path) -> None:
+    data = abi.facts()
+    ours = layout_of(OURS, tmp_path / "ours", [*our_headers(objects), foreign])
+    theirs = layout_of('"interface.h"', tmp_path / "theirs", [foreign])
+    assert ours == theirs
+    for rank, size in data["tensor_view"]["sizes"].items():
+        assert ours[f"TensorView<{rank}>"] == str(size)
+    assert ours["LazyTensor<2>"] == ours["LazyTensor<4>"] == str(data["levels"][LEVEL]["lazy_tensor"]["size"])
+    for name, entry in data["levels"][LEVEL]["structs"].items():
+        assert ours[name] == str(entry["size"])
+        for field, offset in entry.get("offsets", {}).items():
+            assert ours[f"{name}.{field}"].split()[0] == str(offset)
+
+
+def fields_in_header() -> list[str]:
+    text = (ROOT / "runtime" / "include" / "aotriton" / "flash.h").read_text()
+    body = text[text.index("struct AOTRITON_API attn_fwd_params") :]
+    return [
+        line
+        for line in body.splitlines()
+        if re.match(r"^  (mutable )?(T\d|LT\d|float|u?int\d+_t) .*;$", line)
+    ]
+
+
+@pytest.mark.parametrize("line", fields_in_header())
+def test_deleting_a_field_is_noticed(line: str, objects: Objects, foreign: Path, tmp_path: Path) -> None:
+    mutant = tmp_path / "include"
+    shutil.copytree(ROOT / "runtime" / "include", mutant)
+    header = mutant / "aotriton" / "flash.h"
+    header.write_text(header.read_text().replace(line + "\n", "", 1))
+    source = abi.layout(abi.facts(), LEVEL, OURS)
+    done = abi.compile_program(
+        source, tmp_path, [mutant, objects.folder / "include", foreign], flags=["-c", "-o", "mutant.o"]
+    )
+    assert done.returncode != 0
+
+
+def expected_symbols(foreign: Path, folder: Path) -> set[str]:
+    done = abi.compile_program(
+        abi.references(abi.facts(), LEVEL),
+        folder,
+        [foreign],
+        name="references",
+        flags=["-c", "-O0", "-o", "r.o"],
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = {name for name in abi.undefined_symbols(folder / "r.o") if "aotriton" in name}
+    # a constructor is two symbols: of a whole object, which programs call, and of a base
+    return wanted | {name.replace("C1E", "C2E") for name in wanted}
+
+
+def test_symbols_are_exactly_the_interface(objects: Objects, foreign: Path, tmp_path: Path) -> None:
+    wanted = expected_symbols(foreign, tmp_path)
+    assert len(wanted) > 70
+    assert abi.defined_symbols(objects.library) == wanted | {"aotforge_launch"}
+
+
+RUN = """
+#include "interface.h"
+#include <cstdio>
+using namespace aotriton;
+int main() {
+  const Stream stream(nullptr);
+  v3::flash::attn_fwd_params p;
+  if (p.Sm_scale != 0 || p.window_right != 0 || p.varlen_type != 0 || p.philox_offset2 != 0) return 1;
+  using A4 = std::array<uint64_t, 4>;
+  using A2 = std::array<uint64_t, 2>;
+  const TensorView<4> t(4096, A4{1, 2, 16, 64}, A4{2048, 1024, 64, 1}, kFloat16);
+  if (t.size(2) != 16 || t.stride(1) != 1024 || t.dtype() != kFloat16 || t.data_ptr() != reinterpret_cast<void*>(4096)) return 2;
+  if (t.sizes() != A4{1, 2, 16, 64} || t.stride_ptr()[3] != 1 || *static_cast<uint64_t*>(t.kparam_stride(0)) != 2048) return 3;
+  if (*static_cast<void**>(t.kparam_data_ptr()) != t.data_ptr() || TensorView<4>::get_null_tensor(kInt8)) return 4;
+  const TensorView<2> lse(8192, A2{2, 16}, A2{16, 1}, kFloat32);
+  p.Q = p.K = p.V = p.Out = t;
+  p.L = lse;
+  if (v3::flash::attn_fwd(p, p.kVersion, stream) != 0) return 5;
+  if (v3::flash::attn_fwd(p, p.kVersion + 1, stream) != 13) return 6;
+  const TensorView<0> none;
+  const TensorView<4> null4;
+  if (v2::flash::attn_fwd(t, t, t, null4, 1.0f, lse, t, 0.0f, none, none, 0, none, none, null4, true, none, stream) != 0) return 7;
+  if (v2::flash::attn_bwd(t, t, t, null4, 1.0f, t, t, t, t, t, null4, lse, lse, 0.0f, none, none, 0, false, stream) != 0) return 8;
+  v3::flash::attn_bwd_params b;
+  b.Q = b.K = b.V = b.Out = b.DO = b.DQ = b.DK = b.DV = t;
+  b.L = lse;
+  static int events = 0;
+  b.D = {const_cast<TensorView<2>*>(&lse), [](void* c) { ++events; return *static_cast<TensorView<2>*>(c); }, [](void*) { events += 16; }};
+  v3::flash::attn_options options{-1};
+  if (v3::flash::attn_bwd(b, b.kVersion, stream, &options) != 0 || events != 17) return 9;
+  if (v2::flash::check_gpu(stream) != 0 || isArchExperimentallySupported(nullptr) || getMultiProcessorCount(nullptr) != 120) return 10;
+  if (getGpuFromStream(nullptr) != 0x100209080000) return 11;
+  std::puts("all");
+}
+"""
+
+
+@pytest.mark.parametrize("optimisation", ["-O0", "-O2"])
+def test_a_program_of_other_headers_runs(
+    optimisation: str, objects: Objects, foreign: Path, spy_images: Path, tmp_path: Path
+) -> None:
+    flags = [optimisation, str(objects.library), f"-Wl,-rpath,{objects.folder}"]
+    done = abi.compile_program(RUN, tmp_path, [foreign], flags=flags)
+    assert done.returncode == 0, done.stderr
+    env = os.environ | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(spy_images)}
+    ran = subprocess.run([tmp_path / "program"], env=env, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "all\n")
+
+
+PYTORCH = ROOT / "tests" / "fixtures" / "pytorch_call_sites.cpp"
+DEBIAN_HIP = Path("/usr/include/hip/hip_runtime.h")
+
+
+def compilers() -> list[str]:
+    return [name for name in ("g++", "clang++-14", "clang++") if shutil.which(name)]
+
+
+@pytest.mark.parametrize("standard", ["17", "20"])
+@pytest.mark.parametrize("cxx", compilers())
+@pytest.mark.parametrize("real_hip", [False, True])
+def test_pytorch_call_sites(
+    cxx: str, standard: str, real_hip: bool, objects: Objects, foreign: Path, tmp_path: Path
+) -> None:
+    """The calls that PyTorch 2.9 to 2.12 compile, against our headers, with our HIP declarations and with Debian's own."""
+    if real_hip and not DEBIAN_HIP.exists():
+        pytest.skip("libamdhip64-dev is not installed")
+    hip = [] if real_hip else [ROOT / "runtime" / "src" / "standin"]
+    flags = [
+        f"-std=c++{standard}",
+        "-Wno-unused-parameter",
+        str(objects.library),
+        f"-Wl,-rpath,{objects.folder}",
+    ]
+    flags += ["-D__HIP_PLATFORM_AMD__", "-Wno-error"] if real_hip else []
+    done = abi.compile_program(
+        PYTORCH.read_text(), tmp_path, [*our_headers(objects), *hip], flags=flags, cxx=cxx
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "lost", ["v25flash9check_gpu", "v35flash15attn_fwd_paramsC1", "10TensorViewILi3EE6stride"]
+)
+def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, foreign: Path, tmp_path: Path) -> None:
+    """The library linked again without one of its symbols: the comparison above sees it."""
+    wanted = expected_symbols(foreign, tmp_path)
+    names = " ".join(f"{name};" for name in sorted(wanted) if lost in name)  # exact names win over patterns
+    script = (ROOT / "runtime" / "src" / "exports.map").read_text().replace("local: *;", f"local: *; {names}")
+    (tmp_path / "exports.map").write_text(script)
+    parts = sorted((objects.folder / "CMakeFiles" / "aotriton_v2.dir" / "src").glob("*.o"))
+    archives = [objects.folder / "libaotforge_readers.a", objects.folder / "libaotforge_zstd.a"]
+    command = [
+        "g++",
+        "-shared",
+        "-static-libstdc++",
+        "-o",
+        str(tmp_path / "mutant.so"),
+        *map(str, [*parts, *archives]),
+        "-ldl",
+    ]
+    subprocess.run(
+        [*command, "-Wl,--exclude-libs,ALL", "-Wl,--version-script=exports.map"], cwd=tmp_path, check=True
+    )
+    missing = wanted - abi.defined_symbols(tmp_path / "mutant.so")
+    assert missing and all(lost in name for name in missing)

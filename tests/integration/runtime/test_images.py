@@ -1,0 +1,235 @@
+"""Finding image packs, and every way in which they can be wrong: a distinct error, one line with the file, and a retry."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.attention import Problem, spy_pack
+from tests.support.runtime import Driver, Objects
+from tests.support.small_pack import SmallPack, files, seal, write
+
+INVALID_IMAGE, NO_BINARY, OTHER_FORMAT, OTHER_INTERFACE, NOT_FOUND, SYSTEM, NOT_SUPPORTED = (
+    200,
+    209,
+    218,
+    300,
+    301,
+    304,
+    801,
+)
+FORWARD = Problem().line("fwd")
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def other_format(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[8] = 2
+    path.write_bytes(data)
+
+
+def other_container(path: Path) -> None:
+    """A right container, but not the one that the dispatch data means."""
+    shutil.copyfile(path.with_name("spy.attn_bwd.aoti"), path)
+
+
+def other_interface(path: Path) -> None:
+    pack = spy_pack()
+    renamed = {name: [*values, ("novel", "i32")] for name, values in pack.operators.items()}
+    path.write_bytes(files(replace(pack, operators=renamed))["dispatch.aotd"])
+
+
+def become_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def become_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+Damage = Callable[[Path], object]
+DAMAGES: dict[str, tuple[str, Damage, int]] = {
+    "dispatch body flipped": ("dispatch.aotd", lambda p: flip(p, 200), INVALID_IMAGE),
+    "dispatch magic flipped": ("dispatch.aotd", lambda p: flip(p, 0), INVALID_IMAGE),
+    "dispatch truncated": ("dispatch.aotd", truncate, INVALID_IMAGE),
+    "dispatch empty": ("dispatch.aotd", lambda p: p.write_bytes(b""), INVALID_IMAGE),
+    "dispatch of another format": ("dispatch.aotd", other_format, OTHER_FORMAT),
+    "dispatch of another interface": ("dispatch.aotd", other_interface, OTHER_INTERFACE),
+    "dispatch is a folder": ("dispatch.aotd", become_folder, SYSTEM),
+    "dispatch is a pipe": ("dispatch.aotd", become_pipe, SYSTEM),
+    "container header flipped": ("spy.attn_fwd.aoti", lambda p: flip(p, 40), INVALID_IMAGE),
+    "container index flipped": ("spy.attn_fwd.aoti", lambda p: flip(p, 130), INVALID_IMAGE),
+    "container image flipped": ("spy.attn_fwd.aoti", lambda p: flip(p, -20), INVALID_IMAGE),
+    "container truncated": ("spy.attn_fwd.aoti", truncate, INVALID_IMAGE),
+    "container of another format": ("spy.attn_fwd.aoti", other_format, OTHER_FORMAT),
+    "container replaced": ("spy.attn_fwd.aoti", other_container, INVALID_IMAGE),
+    "container missing": ("spy.attn_fwd.aoti", lambda p: p.unlink(), NOT_FOUND),
+}
+
+
+@pytest.mark.parametrize("why", DAMAGES)
+def test_damage_is_said_and_can_be_repaired(objects: Objects, tmp_path: Path, why: str) -> None:
+    name, damage, code = DAMAGES[why]
+    pack = tmp_path / "images" / "amd-gfx908"
+    write(spy_pack(), pack)
+    damage(pack / name)
+    with Driver(objects, tmp_path / "images", log="error") as driver:
+        assert driver.rc(FORWARD) == code
+        if name == "dispatch.aotd":
+            assert driver.rc("check") == code
+        if code != OTHER_INTERFACE:  # that pack is whole: it is kept, its other operators serve
+            shutil.rmtree(pack)
+            write(spy_pack(), pack)
+            assert driver.rc(FORWARD) == 0
+            assert len(driver.launches()) == 1
+    lines = driver.log.splitlines()
+    assert len(lines) == (2 if name == "dispatch.aotd" else 1)
+    assert all(name in line and line.startswith("aotriton: error: ") for line in lines)
+
+
+def test_interfaces_are_both_named(objects: Objects, tmp_path: Path) -> None:
+    from kernels.flash.operators import ATTN_FWD
+
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    other_interface(tmp_path / "amd-gfx908" / "dispatch.aotd")
+    with Driver(objects, tmp_path, log="error") as driver:
+        assert driver.rc(FORWARD) == OTHER_INTERFACE
+    theirs = ATTN_FWD.interface()[:-1] + ",novel:i32)"
+    assert ATTN_FWD.interface_hash() in driver.log
+    assert hashlib.sha256(theirs.encode()).hexdigest() in driver.log
+
+
+def test_nothing_is_printed_unless_asked_for(objects: Objects, tmp_path: Path) -> None:
+    with Driver(objects, tmp_path / "nowhere") as driver:
+        assert driver.rc("check") == NOT_FOUND
+    assert driver.log == ""
+
+
+def test_missing_folder_then_installed(objects: Objects, tmp_path: Path) -> None:
+    with Driver(objects, tmp_path / "images", log="error") as driver:
+        assert driver.rc("check") == NOT_FOUND
+        write(spy_pack("gfx90a"), tmp_path / "images" / "amd-gfx90a")
+        assert driver.rc("check") == NO_BINARY
+        assert driver.rc("check") == NO_BINARY
+        write(spy_pack(), tmp_path / "images" / "amd-gfx908")
+        assert driver.rc("check") == 0
+    assert str(tmp_path / "images") in driver.log
+
+
+def test_a_damaged_stranger_is_in_nobodys_way(objects: Objects, tmp_path: Path) -> None:
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    for name in ("aaa", "zzz"):
+        write(spy_pack("gfx90a"), tmp_path / name)
+        truncate(tmp_path / name / "dispatch.aotd")
+    (tmp_path / "README").write_text("not a pack")
+    (tmp_path / "empty").mkdir()
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("check") == 0
+        assert driver.rc(FORWARD) == 0
+
+
+def test_a_damaged_arch_name_is_not_taken_for_absence(objects: Objects, tmp_path: Path) -> None:
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    flip(tmp_path / "amd-gfx908" / "dispatch.aotd", 64 + 2 + 1 + 5)
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("check") == INVALID_IMAGE
+
+
+def test_a_pack_without_attention_serves_no_attention(objects: Objects, tmp_path: Path) -> None:
+    pack = spy_pack()
+    others = SmallPack(
+        archs=pack.archs,
+        operators={"other": pack.operators["attn_fwd"]},
+        kernels=[replace(k, operator="other") for k in pack.kernels if k.operator == "attn_fwd"],
+    )
+    write(others, tmp_path / "amd-gfx908")
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("check") == NO_BINARY
+        assert driver.rc(FORWARD) == NOT_SUPPORTED
+
+
+def test_images_lie_beside_the_library_or_its_link(objects: Objects, tmp_path: Path) -> None:
+    """As in PyTorch's wheels: the loader finds the library through a link, and the images are beside the link."""
+    library = tmp_path / "lib" / objects.library.name
+    library.parent.mkdir()
+    library.symlink_to(objects.library)
+    write(spy_pack(), tmp_path / "lib" / "aotriton.images" / "amd-gfx908")
+    path = f"{library.parent}:{objects.hip(7)}"
+    with Driver(objects, None, LD_LIBRARY_PATH=path) as driver:
+        assert driver.rc("check") == 0
+    with Driver(objects, tmp_path / "elsewhere", LD_LIBRARY_PATH=path) as driver:
+        assert driver.rc("check") == NOT_FOUND  # AOTRITON_IMAGES_DIR wins
+
+
+def test_too_few_descriptors_is_a_passing_failure(objects: Objects, tmp_path: Path) -> None:
+    """EMFILE while packs are read is an error of the system, not a damaged or missing pack."""
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    with Driver(objects, tmp_path, log="error") as driver:
+        assert driver.ask("cus") == "120"  # HIP is loaded; from here on only pack files are opened
+        driver.ask("descriptors 3")
+        assert driver.rc("check") == SYSTEM
+        driver.ask("descriptors 4")
+        assert driver.rc("check") == 0
+        driver.ask("descriptors 3")
+        assert driver.rc(FORWARD) == SYSTEM
+        driver.ask("descriptors 100")
+        assert driver.rc(FORWARD) == 0
+    assert "Too many open files" in driver.log.splitlines()[0]
+
+
+def grid_pack(terms: list[list[tuple[str, int]]], threads: int = 256) -> SmallPack:
+    pack = spy_pack()
+    kernels = []
+    for kernel in pack.kernels:
+        wide = {
+            key: [replace(c, grid=terms, threads=threads) for c in choices]
+            for key, choices in kernel.functionals.items()
+        }
+        kernels.append(replace(kernel, functionals=wide))
+    return replace(pack, kernels=kernels)
+
+
+@pytest.mark.parametrize(
+    ("terms", "code"),
+    [
+        ([[("seqlen_q", 1), ("seqlen_k", 1)], [], []], 0),
+        ([[("Q", 1)], [], []], INVALID_IMAGE),  # a pointer is no size
+        ([[("stride_qz", 1), ("stride_qz", 1)], [], []], NOT_SUPPORTED),
+        ([[("stride_qz", 1)] * 4, [], [("bias_type", 1)]], 0),  # too large times nothing is nothing
+        ([[], [("stride_qz", 1)], [("stride_kz", 4)]], 0),
+        ([[], [("stride_qz", 1), ("seqlen_q", 1)], []], NOT_SUPPORTED),
+        ([[("window_right", 1)], [], []], NOT_SUPPORTED),  # negative
+    ],
+)
+def test_grids(objects: Objects, tmp_path: Path, terms: list[list[tuple[str, int]]], code: int) -> None:
+    write(grid_pack(terms), tmp_path / "amd-gfx908")
+    extra = {"causal_type": 3, "window_left": 48, "window_right": -3}
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc(Problem(extra=extra).line("fwd")) == code
+
+
+def test_a_sealed_but_senseless_body(objects: Objects, tmp_path: Path) -> None:
+    (tmp_path / "amd-gfx908").mkdir()
+    (tmp_path / "amd-gfx908" / "dispatch.aotd").write_bytes(
+        seal(struct.pack("<H", 1) + b"\x06gfx908" + b"\xff\xff")
+    )
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("check") == INVALID_IMAGE

@@ -1,0 +1,70 @@
+"""Threads, fork, dlclose, allocation failure, two copies: programs that exit 0 when all went well (runtime/tests/stress.cpp)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_hsaco import FakeKernel, fake_hsaco
+from tests.support.runtime import Objects
+from tests.support.small_pack import Choice, Kernel, SmallPack, write
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("add")
+    image = fake_hsaco("gfx908", [FakeKernel(symbol="add", types=["ptr", "ptr", "ptr", "i32"])], bytes(20000))
+    choice = Choice(image=image, symbol="add", grid=((("n", 1024),), (), ()))
+    values = [("x", "ptr"), ("y", "ptr"), ("out", "ptr"), ("n", "i32")]
+    kernel = Kernel(
+        name="e.add",
+        operator="add",
+        parameters=[(t, v) for v, t in values],
+        functionals={("gfx908", ()): [choice]},
+    )
+    write(
+        SmallPack(archs=["gfx908"], operators={"add": values}, kernels=[kernel], dictionary=image[:300]),
+        folder / "amd-gfx908",
+    )
+    return folder
+
+
+def stress(objects: Objects, images: Path, words: Sequence[object], **environment: str) -> None:
+    env = (
+        os.environ
+        | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(images)}
+        | environment
+    )
+    command = [str(objects.program("stress")), *map(str, words)]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, (ran.stdout, ran.stderr)
+    assert "aotriton" not in ran.stdout + ran.stderr
+
+
+def test_threads_load_an_image_once(objects: Objects, images: Path) -> None:
+    stress(
+        objects, images, ["threads", 8], HIP_DOUBLE_DELAY="hipModuleLoadData:20000,hipModuleGetFunction:5000"
+    )
+
+
+def test_every_allocation_may_fail(objects: Objects, images: Path) -> None:
+    stress(objects, images, ["memory"])
+
+
+def test_a_forked_child_may_call(objects: Objects, images: Path) -> None:
+    stress(objects, images, ["fork"])
+
+
+def test_unloading_leaves_nothing(objects: Objects, images: Path, tmp_path: Path) -> None:
+    copy = shutil.copy(objects.library, tmp_path / "copy.so")
+    stress(objects, images, ["reload", copy, 100])
+
+
+def test_two_copies_in_one_process(objects: Objects, images: Path, tmp_path: Path) -> None:
+    copies = [shutil.copy(objects.library, tmp_path / f"{name}.so") for name in "ab"]
+    stress(objects, images, ["twice", *copies])

@@ -1,0 +1,39 @@
+"""Every error has an exit code of its own, and the document lists exactly those."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+from pathlib import Path
+
+from aotforge import errors
+from aotforge.errors import AotforgeError, suggest
+
+KINDS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, AotforgeError) and kind is not AotforgeError
+]
+
+
+def test_codes_and_kinds_are_unique() -> None:
+    assert len({kind.exit_code for kind in KINDS}) == len(KINDS)
+    assert len({kind.kind for kind in KINDS}) == len(KINDS)
+
+
+def test_the_document_lists_them_all() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `([a-z-]+)`", text, re.MULTILINE)
+    assert rows == [(str(k.exit_code), k.kind) for k in sorted(KINDS, key=lambda k: k.exit_code)]
+
+
+def test_errors_survive_the_way_between_processes() -> None:
+    error = pickle.loads(pickle.dumps(errors.PackError("what", cause="why", hint="how")))
+    assert isinstance(error, errors.PackError)
+    assert str(error) == "what\nLikely cause: why\nNext step: how"
+
+
+def test_suggestions_are_near_or_everything() -> None:
+    assert suggest("quik", ["quick", "core"]) == "perhaps you meant quick"
+    assert suggest("zzz", ["quick", "core"]) == "known names: core, quick"
