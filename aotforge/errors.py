@@ -144,6 +144,20 @@ class AccessError(AotforgeError):
     kind = "access"
 
 
+class DecodeError(AotforgeError):
+    """An assembly text that is not its image, or an instruction, operand or modifier that the emulator does not know."""
+
+    exit_code = 41
+    kind = "decode"
+
+
+class ExecutionError(AotforgeError):
+    """An emulated kernel did what it must not: an access out of bounds, a jump into nowhere, no end."""
+
+    exit_code = 42
+    kind = "execution"
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """A 'Perhaps you meant' clause with the nearest known names, or the whole list when nothing is near."""
     names = sorted(known)

@@ -21,6 +21,11 @@ class Memory:
         self._ends = np.array([end for _, end, _ in spans], dtype=np.uint64)
         self._buffers = dict(buffers)  # keeps them alive while addresses are in use
 
+    def spans(self) -> list[tuple[str, int, int, bool]]:
+        """(name, first address, address after the last byte, writable) of every buffer that is not empty."""
+        found = [(name, *_span(b), bool(b.flags.writeable)) for name, b in self._buffers.items() if b.size]
+        return sorted(found, key=lambda span: span[1])
+
     def check(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
         """Every element of `size` bytes lies inside one buffer; `access` ("read", "write") is for the
         message.

@@ -1,0 +1,82 @@
+"""The command line's arguments, and traces as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aotforge.emulator.program import Step
+from aotforge.emulator.values import Operand
+from aotforge.errors import UnsupportedError
+
+_TYPES: Mapping[str, Any] = {
+    "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
+    "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
+}  # fmt: skip
+"""Element types by Triton's names; bf16 is held as its bits."""
+
+
+_INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch."""
+
+    value: int | float
+    buffer: npt.NDArray[Any] | None = None
+    output: Path | None = None
+
+
+def parse_argument(text: str) -> Argument:
+    """A number (with a point or exponent: a float), `in:FILE`, `inout:FILE:OUT`, `out:TYPE:COUNT:OUT` (starts as garbage) or
+    `zero:TYPE:COUNT:OUT`. Inputs are read-only to the kernel. Raises UnsupportedError.
+    """
+    kind, _, rest = text.partition(":")
+    fields = rest.split(":")
+    try:
+        if kind == "in" and len(fields) == 1:
+            buffer = np.load(fields[0])
+            buffer.flags.writeable = False
+            return Argument(value=buffer.ctypes.data, buffer=buffer)
+        if kind == "inout" and len(fields) == 2:
+            buffer = np.load(fields[0])
+            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(fields[1]))
+        if kind in {"out", "zero"} and len(fields) == 3:
+            count = int(fields[1])
+            buffer = np.zeros(count, dtype=_TYPES[fields[0]])
+            if kind == "out":
+                buffer.view(np.uint8)[:] = 0xA5
+            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(fields[2]))
+        return Argument(value=int(text, 0) if _INTEGER.fullmatch(text) else float(text))
+    except (OSError, ValueError, KeyError) as error:
+        raise UnsupportedError(
+            f"argument {text!r} is not understood: {error}",
+            hint="a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or zero:TYPE:COUNT:OUT.npy; "
+            f"types are {', '.join(_TYPES)}",
+        ) from error
+
+
+def trace_text(step: Step, lane: int) -> str:
+    """One executed instruction: wave, byte address, text, and what its first operand and EXEC hold now."""
+    wave = step.wave
+    exec_ = int(wave.s[126]) | int(wave.s[127]) << 32
+    values = [_value(wave, operand, lane) for operand in step.line.operands[:1]]
+    result = "".join(f"  {name}" for name in values if name)
+    return f"wave {wave.number} {step.line.address:#06x}  {step.line.text}  ;{result} exec={exec_:x} scc={wave.scc}"
+
+
+def _value(wave: Any, operand: Operand, lane: int) -> str:
+    if operand.space == "scalar":
+        words = [int(wave.s[operand.index + i]) for i in range(operand.words)]
+    elif operand.space == "vector":
+        words = [int(wave.v[operand.index + i][lane]) for i in range(operand.words)]
+    else:
+        return ""
+    return f"{operand.text}={' '.join(f'{word:08x}' for word in words)}"

@@ -1,0 +1,198 @@
+/* Bits, conversions and the few operations that the instruction table cannot say in one expression. Nothing here depends
+ * on the compiler's own half type; conversions are written so that lane loops vectorise. */
+
+INLINE float as_f32(u32 x) { float f; memcpy(&f, &x, 4); return f; }
+INLINE u32 bits_f32(float f) { u32 x; memcpy(&x, &f, 4); return x; }
+INLINE double as_f64(u64 x) { double f; memcpy(&f, &x, 8); return f; }
+INLINE u64 bits_f64(double f) { u64 x; memcpy(&x, &f, 8); return x; }
+INLINE u64 pair(u32 low, u32 high) { return low | (u64)high << 32; }
+
+INLINE float f32_of_f16(u32 h)
+{
+    u32 sign = (h & 0x8000) << 16, m = h & 0x7fff;
+    u32 small = bits_f32((float)(i32)m * 0x1p-24f), normal = (m << 13) + 0x38000000, special = (m << 13) | 0x7f800000;
+    return as_f32(sign | (m < 0x400 ? small : m >= 0x7c00 ? special : normal));
+}
+
+/* Round to nearest, ties to even; NaN stays NaN and becomes quiet. */
+INLINE u32 f16_of_f32(float f)
+{
+    u32 x = bits_f32(f), sign = (x >> 16) & 0x8000, m = x & 0x7fffffff;
+    u32 small = bits_f32(as_f32(m) + 0.5f) - 0x3f000000; /* 0.5 has the spacing of the smallest halves */
+    u32 normal = (m + 0xfff + ((m >> 13) & 1) - 0x38000000) >> 13, nan = 0x7e00 | ((m >> 13) & 0x3ff);
+    return sign | (m > 0x7f800000 ? nan : m >= 0x477ff000 ? 0x7c00 : m < 0x38800000 ? small : normal);
+}
+
+/* Toward zero; finite values never become infinite. */
+INLINE u32 f16_of_f32_rtz(float f)
+{
+    u32 x = bits_f32(f), sign = (x >> 16) & 0x8000, m = x & 0x7fffffff;
+    u32 small = (u32)(i32)(as_f32(m < 0x38800000 ? m : 0) * 0x1p24f), normal = (m - 0x38000000) >> 13;
+    u32 nan = 0x7e00 | ((m >> 13) & 0x3ff), big = m == 0x7f800000 ? 0x7c00 : 0x7bff;
+    return sign | (m > 0x7f800000 ? nan : m >= 0x47800000 ? big : m < 0x38800000 ? small : normal);
+}
+
+/* A sum that is exact in double, rounded once: through a float rounded to odd. */
+INLINE u32 f16_of_f64(double d)
+{
+    float f = (float)d;
+    u32 x = bits_f32(f);
+    int inexact = (double)f != d && d == d;
+    x -= inexact && fabs((double)f) > fabs(d);
+    x |= inexact;
+    return f16_of_f32(as_f32(x));
+}
+
+INLINE float f32_of_bf16(u32 h) { return as_f32(h << 16); }
+INLINE u32 bf16_of_f32(float f)
+{
+    u32 x = bits_f32(f);
+    return (x & 0x7fffffff) > 0x7f800000 ? (x >> 16) | 0x40 : (x + 0x7fff + ((x >> 16) & 1)) >> 16;
+}
+
+INLINE int is_nan(float f) { return (bits_f32(f) & 0x7fffffff) > 0x7f800000; }
+INLINE int is_signalling(float f) { return is_nan(f) && !(bits_f32(f) & 0x400000); }
+INLINE float quiet(float f) { return as_f32(bits_f32(f) | 0x400000); }
+INLINE int exponent(float f) { return (bits_f32(f) >> 23) & 255; }
+INLINE int is_denormal(float f) { return f != 0 && exponent(f) == 0; }
+INLINE float flushed(float f) { return exponent(f) ? f : as_f32(bits_f32(f) & 0x80000000); }
+
+/* Minimum and maximum with IEEE mode on: a quiet NaN loses, a signalling one is made quiet and wins; -0 < +0. */
+INLINE float max_f32(float a, float b)
+{
+    float equal = as_f32(bits_f32(a) & bits_f32(b));
+    float number = a > b ? a : b > a ? b : equal;
+    float other = is_nan(a) ? b : is_nan(b) ? a : number;
+    return is_signalling(a) ? quiet(a) : is_signalling(b) ? quiet(b) : other;
+}
+INLINE float min_f32(float a, float b)
+{
+    float equal = as_f32(bits_f32(a) | bits_f32(b));
+    float number = a < b ? a : b < a ? b : equal;
+    float other = is_nan(a) ? b : is_nan(b) ? a : number;
+    return is_signalling(a) ? quiet(a) : is_signalling(b) ? quiet(b) : other;
+}
+
+/* Toward zero, saturating; NaN gives zero. */
+INLINE i32 i32_of_f32(float a)
+{
+    return is_nan(a) ? 0 : a >= 0x1p31f ? INT32_MAX : a < -0x1p31f ? INT32_MIN : (i32)a;
+}
+INLINE u32 u32_of_f32(float a) { return !(a > 0) ? 0 : a >= 0x1p32f ? UINT32_MAX : (u32)a; }
+
+INLINE u32 reverse_bits(u32 a)
+{
+    a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
+    a = (a >> 2 & 0x33333333) | (a & 0x33333333) << 2;
+    a = (a >> 4 & 0x0f0f0f0f) | (a & 0x0f0f0f0f) << 4;
+    return __builtin_bswap32(a);
+}
+INLINE u32 field_u32(u32 a, u32 offset, u32 width) { return (a >> (offset & 31)) & ((1u << (width & 31)) - 1); }
+INLINE i32 field_i32(i32 a, u32 offset, u32 width)
+{
+    u32 x = (u32)(a >> (offset & 31)), n = width & 31, top = n ? 32 - n : 0; /* shifted in: copies of the sign */
+    return n ? (i32)(x << top) >> top : 0;
+}
+INLINE u32 sfield_u32(u32 a, u32 offset, u32 width) /* scalar: width 0 to 127, 32 and more is everything */
+{
+    return width >= 32 ? a >> (offset & 31) : (a >> (offset & 31)) & ((1u << width) - 1);
+}
+INLINE i32 sfield_i32(i32 a, u32 offset, u32 width)
+{
+    i32 x = a >> (offset & 31);
+    return width == 0 ? 0 : width >= 32 ? x : (i32)((u32)x << (32 - width)) >> (32 - width);
+}
+
+INLINE u32 bits_of_table(u32 a, u32 b, u32 c, u32 table)
+{
+    u32 result = 0;
+    for (int i = 0; i < 8; i++)
+        result |= (table >> i & 1 ? ~0u : 0) & (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    return result;
+}
+
+/* Selector bytes: 0 to 7 pick a byte of {a, b} with b lowest, 8 to 11 the sign of a word, 12 zero, more ones. */
+INLINE u32 permute_bytes(u32 a, u32 b, u32 selector)
+{
+    u64 both = pair(b, a);
+    u32 result = 0;
+    for (int i = 0; i < 32; i += 8) {
+        u32 s = (selector >> i) & 255;
+        u32 byte = (u32)(both >> (8 * (s & 7))) & 255, sign = (both >> (16 * (s & 3) + 15)) & 1 ? 255 : 0;
+        result |= (s < 8 ? byte : s < 12 ? sign : s == 12 ? 0 : 255) << i;
+    }
+    return result;
+}
+
+/* A division's operand (s0, one of s1 = denominator and s2 = numerator) moved away from overflow and underflow. */
+INLINE float division_scale(float s0, float s1, float s2, u32 *scaled)
+{
+    u32 flag = 0;
+    float result = s0;
+    int tiny_reciprocal = is_denormal(1.0f / s1), tiny_quotient = is_denormal(s2 / s1);
+    if (s2 == 0 || s1 == 0)
+        result = as_f32(0x7fc00000);
+    else if (exponent(s2) - exponent(s1) >= 96) {
+        flag = 1;
+        result = s0 == s1 ? s0 * 0x1p64f : s0;
+    } else if (is_denormal(s1))
+        result = s0 * 0x1p64f;
+    else if (tiny_reciprocal && tiny_quotient) {
+        flag = 1;
+        result = s0 == s1 ? s0 * 0x1p64f : s0;
+    } else if (tiny_reciprocal)
+        result = s0 * 0x1p-64f;
+    else if (tiny_quotient) {
+        flag = 1;
+        result = s0 == s2 ? s0 * 0x1p64f : s0;
+    } else if (exponent(s2) <= 23)
+        result = s0 * 0x1p64f;
+    *scaled = flag;
+    return result;
+}
+
+/* The special cases of s2 / s1 around the quotient s0. */
+INLINE float division_fixup(float s0, float s1, float s2)
+{
+    u32 sign = (bits_f32(s1) ^ bits_f32(s2)) & 0x80000000;
+    float zero = as_f32(sign), infinite = as_f32(sign | 0x7f800000);
+    int infinite1 = isinf(s1), infinite2 = isinf(s2);
+    if (is_nan(s2) || is_nan(s1))
+        return quiet(is_nan(s2) ? s2 : s1);
+    if ((s1 == 0 && s2 == 0) || (infinite1 && infinite2))
+        return as_f32(0xffc00000);
+    if (s1 == 0 || infinite2)
+        return infinite;
+    if (infinite1 || s2 == 0 || exponent(s2) - exponent(s1) < -150)
+        return zero;
+    return as_f32(sign | (bits_f32(s0) & 0x7fffffff));
+}
+
+INLINE float division_fmas(float a, float b, float c, u32 scaled)
+{
+    float sum = fmaf(a, b, c);
+    return !scaled ? sum : exponent(c) > 127 ? sum * 0x1p64f : sum * 0x1p-64f;
+}
+
+/* 1: signalling NaN, 2: quiet NaN, then -inf, -normal, -denormal, -0, +0, +denormal, +normal, +inf. */
+INLINE u32 class_of(float a)
+{
+    u32 x = bits_f32(a), e = exponent(a), m = x & 0x7fffff, negative = x >> 31;
+    if (e == 255 && m)
+        return m & 0x400000 ? 2 : 1;
+    u32 rank = e == 255 ? 3 : e ? 2 : m ? 1 : 0; /* distance from zero */
+    return negative ? 1u << (5 - rank) : 1u << (6 + rank);
+}
+
+/* Results of the transcendental unit: inputs and outputs that are denormal become zero. */
+INLINE float flush_unary(float (*f)(float), float a) { return flushed(f(flushed(a))); }
+INLINE float reciprocal(float a) { return flushed(1.0f / flushed(a)); }
+INLINE float reciprocal_root(float a) { return flushed((float)(1.0 / sqrt((double)flushed(a)))); }
+INLINE float turns_sin(float a) { return (float)sin(6.283185307179586 * (double)(a - floorf(a))); }
+INLINE float turns_cos(float a) { return (float)cos(6.283185307179586 * (double)(a - floorf(a))); }
+INLINE float fraction(float a)
+{
+    float r = a - floorf(a);
+    return r >= 1.0f ? as_f32(0x3f7fffff) : r;
+}
+INLINE float scale_by_power(float a, i32 n) { return ldexpf(a, n); }

@@ -1,0 +1,100 @@
+/* The machine: what an instruction, a wave and a workgroup are. Python mirrors the structures in native.py; sizes are
+ * compared when the library is loaded. LANES (32 or 64) is a compile-time constant: one library per wavefront width. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int8_t i8;
+typedef int16_t i16;
+typedef int32_t i32;
+typedef int64_t i64;
+
+#define INLINE static inline __attribute__((always_inline))
+#define SLOW __attribute__((noinline, cold))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define EACH_LANE for (int l = 0; l < LANES; l++)
+#if LANES == 64
+#define FULL (~(u64)0)
+#else
+#define FULL 0xffffffffull
+#endif
+
+/* Scalar registers by number: s0 to s105, then the names below. */
+enum { VCC_LO = 106, TTMP0 = 108, NULL_REGISTER = 124, M0 = 125, EXEC_LO = 126, SCALARS = 128 };
+/* Vector registers: v0 to v255, a0 to a255, and rows that hold a VOPD partner's result until both have read. */
+enum { AGPR0 = 256, SPARE0 = 512, VECTORS = 514 };
+enum { NOWHERE, SCALAR, VECTOR, CONSTANT, STATUS };           /* Operand.space */
+enum { STATUS_SCC, STATUS_VCCZ, STATUS_EXECZ };               /* Operand.index of STATUS */
+enum { SEL_DWORD, SEL_BYTE0, SEL_BYTE1, SEL_BYTE2, SEL_BYTE3, SEL_WORD0, SEL_WORD1 };
+enum { WRITE_ALL, WRITE_LOW_KEEP, WRITE_HIGH_KEEP };          /* Instruction.write of 16-bit results */
+enum { RUNNING, AT_BARRIER, ENDED, FAULT };                   /* Wave.state */
+enum {
+    FAULT_NONE, FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_LDS, FAULT_SCRATCH, FAULT_RESOURCE, FAULT_WATCHDOG,
+    FAULT_MISALIGNED, FAULT_JUMP, FAULT_M0, FAULT_STOPPED
+};
+
+typedef struct {
+    u8 space, words, neg, abs, sext, sel, half, plain; /* plain: the register's row or the constant as it stands */
+    u32 index;
+    u64 value;      /* of a constant, in the operand's type */
+    const u32 *row; /* the constant for every lane; 64-bit values have their high words in a second row */
+} Operand;
+
+struct Wave;
+struct Instruction;
+typedef void (*Handler)(struct Wave *, const struct Instruction *);
+
+typedef struct Instruction {
+    Handler handler;
+    Operand d, sd, s[4];
+    u32 opcode, target; /* target: index of the instruction that a branch goes to */
+    i64 offset;
+    i32 offset0, offset1;
+    u64 address; /* from the kernel's first byte, of the next instruction */
+    u8 clamp, omod, op_sel, op_sel_hi, neg_lo, neg_hi, write, plain_write;
+    u8 dpp, bound_ctrl, fetch_inactive, row_mask, bank_mask, dst_sel, dst_unused, addressing;
+    u32 immediate, flags;
+    i8 dpp_lane[64]; /* the lane that each lane reads; -1: none */
+} Instruction;
+
+typedef struct {
+    u64 low, high;
+    u32 writable, pad;
+} Range;
+
+typedef struct {
+    u32 code, lane, wave, group[3];
+    u64 instruction, address, bytes;
+} FaultReport;
+
+typedef struct Wave {
+    u32 s[SCALARS];
+    u32 v[VECTORS][LANES] __attribute__((aligned(64)));
+    u32 scc, state, number, pc;
+    u64 executed;
+    u8 *lds, *scratch;
+    u32 lds_bytes, scratch_bytes;
+    const Range *ranges;
+    u32 range_count, hint;
+    u64 code_base, scratch_base;
+    FaultReport *fault;
+} Wave;
+
+#define EXEC (*(u64 *)&w->s[EXEC_LO])
+#define VCC (*(u64 *)&w->s[VCC_LO])
+#define SCC (w->scc)
+#define PC (w->pc)
+
+SLOW static void fault(Wave *w, u32 code, u32 lane, u64 address, u64 bytes)
+{
+    if (w->state == FAULT)
+        return;
+    w->state = FAULT;
+    *w->fault = (FaultReport){.code = code, .lane = lane, .wave = w->number, .address = address, .bytes = bytes};
+}

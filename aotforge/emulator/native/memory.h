@@ -1,0 +1,205 @@
+/* Loads, stores and atomics. Every access is checked: global ones against the launch's buffers, LDS and scratch against
+ * their sizes. Sizes are compile-time constants where these are used. */
+
+enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH }; /* how less than a word is loaded; D16_HIGH also: stored */
+enum { LOAD, STORE };
+
+SLOW static u8 *global_slow(Wave *w, u64 address, u64 bytes, int lane, int write)
+{
+    for (u32 i = 0; i < w->range_count; i++) {
+        const Range *r = &w->ranges[i];
+        if (address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)) {
+            w->hint = i;
+            return (u8 *)(uintptr_t)address;
+        }
+    }
+    fault(w, write ? FAULT_GLOBAL_WRITE : FAULT_GLOBAL_READ, (u32)lane, address, bytes);
+    return NULL;
+}
+
+INLINE u8 *global(Wave *w, u64 address, u64 bytes, int lane, int write)
+{
+    const Range *r = &w->ranges[w->hint];
+    if (LIKELY(address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)))
+        return (u8 *)(uintptr_t)address;
+    return global_slow(w, address, bytes, lane, write);
+}
+
+INLINE u8 *shared(Wave *w, u64 address, u64 bytes, int lane)
+{
+    if (LIKELY(address + bytes <= w->lds_bytes))
+        return w->lds + address;
+    fault(w, FAULT_LDS, (u32)lane, address, bytes);
+    return NULL;
+}
+
+INLINE u8 *private_(Wave *w, u64 offset, u64 bytes, int lane)
+{
+    if (LIKELY(offset < w->scratch_bytes && bytes <= w->scratch_bytes - offset))
+        return w->scratch + (u64)lane * w->scratch_bytes + offset;
+    fault(w, FAULT_SCRATCH, (u32)lane, offset, bytes);
+    return NULL;
+}
+
+/* Move `words` elements of `bytes` between memory and a lane of a register row. */
+INLINE void move_lane(u8 *at, u32 *row, int l, int direction, int bytes, int words, int extend)
+{
+    if (direction == STORE) {
+        for (int j = 0; j < words; j++) {
+            u32 x = row[j * LANES + l] >> (extend == D16_HIGH ? 16 : 0);
+            memcpy(at + bytes * j, &x, (size_t)bytes);
+        }
+    } else {
+        for (int j = 0; j < words; j++) {
+            u32 x = 0, old = row[j * LANES + l];
+            memcpy(&x, at + bytes * j, (size_t)bytes);
+            if (extend == SIGN_EXTEND)
+                x = bytes == 1 ? (u32)(i32)(i8)x : bytes == 2 ? (u32)(i32)(i16)x : x;
+            row[j * LANES + l] = extend == D16_LOW ? (old & 0xffff0000) | x : extend == D16_HIGH ? (old & 0xffff) | x << 16 : x;
+        }
+    }
+}
+
+#define ACTIVE_LANES(exec) for (u64 left_ = (exec); left_; left_ &= left_ - 1)
+#define LANE __builtin_ctzll(left_)
+
+INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
+{
+    const Operand *va = &I->s[0], *sa = &I->s[2];
+    if (sa->space == NOWHERE)
+        return pair(w->v[va->index][l], w->v[va->index + 1][l]) + (u64)I->offset;
+    return scalar64(w, sa) + (va->space == VECTOR ? w->v[va->index][l] : 0) + (u64)I->offset;
+}
+
+/* s0: address, s1: data of stores, s2: scalar base or nothing. */
+INLINE void global_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
+{
+    u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index];
+    const u32 *low = w->v[I->s[0].space == VECTOR ? I->s[0].index : 0];
+    u64 base = (u64)I->offset + (I->s[2].space == NOWHERE ? 0 : scalar64(w, &I->s[2]));
+    u32 addresses[2 * LANES]; /* a load may overwrite the registers that hold its addresses */
+    memcpy(addresses, low, sizeof(u32) * LANES * (I->s[2].space == NOWHERE ? 2 : 1));
+    ACTIVE_LANES(EXEC)
+    {
+        int l = LANE;
+        u64 a = base;
+        if (I->s[2].space == NOWHERE)
+            a += pair(addresses[l], addresses[l + LANES]);
+        else if (I->s[0].space == VECTOR)
+            a += addresses[l];
+        u8 *at = global(w, a, (u64)(bytes * words), l, direction == STORE);
+        if (!at)
+            return;
+        move_lane(at, row, l, direction, bytes, words, extend);
+    }
+}
+
+INLINE void scratch_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
+{
+    u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index], addresses[LANES];
+    const Operand *va = &I->s[0], *sa = &I->s[2];
+    if (va->space == VECTOR)
+        memcpy(addresses, w->v[va->index], sizeof addresses);
+    ACTIVE_LANES(EXEC)
+    {
+        int l = LANE;
+        u64 offset = (u64)I->offset + (va->space == VECTOR ? addresses[l] : 0) + (sa->space == NOWHERE ? 0 : scalar32(w, sa));
+        u8 *at = private_(w, offset, (u64)(bytes * words), l);
+        if (!at)
+            return;
+        move_lane(at, row, l, direction, bytes, words, extend);
+    }
+}
+
+/* Untyped buffers. s0: offset, s1: data of stores, s2: four words of resource, s3: scalar offset. Supported: stride 0, no
+ * swizzling; or the private segment's resource, known by its tag. Out of range: loads give 0, stores do nothing. */
+enum { OFFEN = 1, IDXEN = 2, ADD_TID = 1 << 23 };
+
+INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
+{
+    const u32 *r = &w->s[I->s[2].index];
+    u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index], offsets[LANES];
+    u64 base = pair(r[0], r[1]) & 0xffffffffffffull;
+    u32 soffset = scalar32(w, &I->s[3]), records = r[2];
+    /* the private segment interleaves lanes, so its base and scalar offset count every lane's bytes */
+    u64 private_segment = r[3] & ADD_TID, frame = base + soffset - w->scratch_base;
+    if (private_segment ? frame % LANES || I->addressing & IDXEN : r[1] >> 16 || I->addressing & IDXEN) {
+        fault(w, FAULT_RESOURCE, 0, base, r[1]);
+        return;
+    }
+    if (I->addressing & OFFEN)
+        memcpy(offsets, w->v[I->s[0].index], sizeof offsets);
+    ACTIVE_LANES(EXEC)
+    {
+        int l = LANE;
+        u32 offset = (u32)I->offset + (I->addressing & OFFEN ? offsets[l] : 0);
+        for (int j = 0; j < words; j++) {
+            u64 o = (u64)offset + (u64)(bytes * j);
+            u8 *at;
+            if (private_segment)
+                at = private_(w, frame / LANES + o, (u64)bytes, l);
+            else if (o + (u64)bytes + soffset > records) {
+                if (direction == LOAD) {
+                    u32 old = row[j * LANES + l];
+                    row[j * LANES + l] = extend == D16_LOW ? old & 0xffff0000 : extend == D16_HIGH ? old & 0xffff : 0;
+                }
+                continue;
+            } else
+                at = global(w, base + soffset + o, (u64)bytes, l, direction == STORE);
+            if (!at)
+                return;
+            move_lane(at, row + j * LANES, l, direction, bytes, 1, extend);
+        }
+    }
+}
+
+INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
+{
+    u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index], addresses[LANES];
+    memcpy(addresses, w->v[I->s[0].index], sizeof addresses);
+    ACTIVE_LANES(EXEC)
+    {
+        int l = LANE;
+        u8 *at = shared(w, (u64)addresses[l] + (u64)I->offset, (u64)(bytes * words), l);
+        if (!at)
+            return;
+        move_lane(at, row, l, direction, bytes, words, extend);
+    }
+}
+
+/* Two elements of `words` words at offsets in units of an element, or of 64 elements. */
+INLINE void lds_access2(Wave *w, const Instruction *I, int direction, int words, int unit)
+{
+    u32 addresses[LANES], *second = w->v[direction == STORE ? I->s[2].index : I->d.index + (u32)words];
+    u32 *first = w->v[direction == STORE ? I->s[1].index : I->d.index];
+    u64 bytes = 4 * (u64)words, o0 = (u64)I->offset0 * bytes * (u64)unit, o1 = (u64)I->offset1 * bytes * (u64)unit;
+    memcpy(addresses, w->v[I->s[0].index], sizeof addresses);
+    ACTIVE_LANES(EXEC)
+    {
+        int l = LANE;
+        u8 *a = shared(w, addresses[l] + o0, bytes, l), *b = shared(w, addresses[l] + o1, bytes, l);
+        if (!a || !b)
+            return;
+        move_lane(a, first, l, direction, 4, words, ZERO_EXTEND);
+        move_lane(b, second, l, direction, 4, words, ZERO_EXTEND);
+    }
+}
+
+/* Scalar loads: a pair (or a buffer resource) and an offset; the address loses its two low bits. */
+INLINE void scalar_load(Wave *w, const Instruction *I, int words, int buffer)
+{
+    u64 base = scalar64(w, &I->s[0]), offset = (u64)I->offset;
+    if (I->s[1].space != NOWHERE)
+        offset += scalar32(w, &I->s[1]);
+    if (buffer) {
+        const u32 *r = &w->s[I->s[0].index];
+        base &= 0xffffffffffffull;
+        if (r[1] >> 16 || offset + 4 * (u64)words > r[2]) {
+            fault(w, FAULT_RESOURCE, 0, base, r[1]);
+            return;
+        }
+    }
+    u8 *at = global(w, (base + offset) & ~3ull, 4 * (u64)words, 0, 0);
+    if (at)
+        memcpy(&w->s[I->d.index], at, 4 * (size_t)words);
+}

@@ -1,0 +1,253 @@
+/* Reading and writing operands: a row of LANES words (two rows for 64 bits), modifiers applied. */
+
+INLINE u64 scalar_mask(const Wave *w, u32 index)
+{
+    return LANES == 64 ? pair(w->s[index], w->s[index + 1]) : w->s[index];
+}
+
+INLINE u32 scalar32(const Wave *w, const Operand *o)
+{
+    if (o->space == CONSTANT)
+        return (u32)o->value;
+    if (LIKELY(o->space == SCALAR))
+        return o->index == NULL_REGISTER ? 0 : w->s[o->index];
+    return o->index == STATUS_SCC ? w->scc : o->index == STATUS_VCCZ ? scalar_mask(w, VCC_LO) == 0 : EXEC == 0;
+}
+
+INLINE u64 scalar64(const Wave *w, const Operand *o)
+{
+    if (o->space == CONSTANT)
+        return o->value;
+    if (LIKELY(o->space == SCALAR))
+        return o->index == NULL_REGISTER ? 0 : pair(w->s[o->index], w->s[o->index + 1]);
+    return scalar32(w, o);
+}
+
+INLINE void put_scalar32(Wave *w, const Operand *o, u32 value)
+{
+    if (LIKELY(o->index != NULL_REGISTER))
+        w->s[o->index] = value;
+}
+
+INLINE void put_scalar64(Wave *w, const Operand *o, u64 value)
+{
+    if (LIKELY(o->index != NULL_REGISTER))
+        memcpy(&w->s[o->index], &value, 8);
+}
+
+/* A mask has one bit per lane: a register pair with 64 lanes, one register with 32. */
+INLINE u64 lane_mask(const Wave *w, const Operand *o) { return (LANES == 64 ? scalar64(w, o) : scalar32(w, o)); }
+INLINE void put_lane_mask(Wave *w, const Operand *o, u64 mask)
+{
+    if (LANES == 64)
+        put_scalar64(w, o, mask);
+    else
+        put_scalar32(w, o, (u32)mask);
+}
+
+/* Row of 0 or 1 per bit; row of all-ones or zero per bit; and back. */
+INLINE void bits_of_mask(u64 mask, u32 *row)
+{
+    u32 low = (u32)mask;
+    for (int l = 0; l < 32; l++)
+        row[l] = (low >> l) & 1;
+#if LANES == 64
+    u32 high = (u32)(mask >> 32);
+    for (int l = 0; l < 32; l++)
+        row[32 + l] = (high >> l) & 1;
+#endif
+}
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+INLINE u64 mask_of_bits(const u32 *row)
+{
+    u64 mask = 0;
+    for (int l = 0; l < LANES; l += 16) {
+        __m512i x = _mm512_loadu_si512(row + l);
+        mask |= (u64)_mm512_test_epi32_mask(x, x) << l;
+    }
+    return mask;
+}
+INLINE void blend(u32 *d, const u32 *r, u64 mask)
+{
+    for (int l = 0; l < LANES; l += 16)
+        _mm512_mask_storeu_epi32(d + l, (__mmask16)(mask >> l), _mm512_loadu_si512(r + l));
+}
+#else
+#include <emmintrin.h>
+INLINE u64 mask_of_bits(const u32 *row)
+{
+    u64 mask = 0;
+    for (int l = 0; l < LANES; l += 4) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(row + l));
+        u32 zero = (u32)_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(x, _mm_setzero_si128())));
+        mask |= (u64)(zero ^ 15) << l;
+    }
+    return mask;
+}
+INLINE void blend(u32 *d, const u32 *r, u64 mask)
+{
+    u32 m[LANES];
+    bits_of_mask(mask, m);
+    EACH_LANE d[l] = m[l] ? r[l] : d[l];
+}
+#endif
+
+/* ---- sources ---- */
+
+INLINE void spread(u32 *row, u32 value) { EACH_LANE row[l] = value; }
+
+SLOW static void dpp_row(const Wave *w, const Instruction *I, const u32 *from, u32 *row)
+{
+    u64 exec = EXEC;
+    EACH_LANE
+    {
+        int lane = I->dpp_lane[l];
+        int valid = lane >= 0 && (I->fetch_inactive || (exec >> lane & 1));
+        row[l] = valid ? from[lane] : 0;
+    }
+}
+
+INLINE u32 selected(u32 x, u32 sel, u32 sext)
+{
+    u32 shift = sel >= SEL_WORD0 ? 16 * (sel - SEL_WORD0) : sel ? 8 * (sel - SEL_BYTE0) : 0, y = x >> shift;
+    if (sel == SEL_DWORD)
+        return x;
+    if (sel >= SEL_WORD0)
+        return sext ? (u32)(i32)(i16)y : y & 0xffff;
+    return sext ? (u32)(i32)(i8)y : y & 0xff;
+}
+
+/* The slow way to a source: anything with a modifier. `sign` is the type's sign bit, 0 for types without one. */
+SLOW static const u32 *modified_row(const Wave *w, const Instruction *I, int k, u32 sign, int wide, u32 *row)
+{
+    const Operand *o = &I->s[k];
+    if (o->space == VECTOR)
+        memcpy(row, w->v[o->index], sizeof(u32) * LANES * (wide ? 2 : 1));
+    else if (o->space == CONSTANT)
+        memcpy(row, o->row, sizeof(u32) * LANES * (wide ? 2 : 1));
+    else {
+        u64 x = wide ? scalar64(w, o) : scalar32(w, o);
+        spread(row, (u32)x);
+        if (wide)
+            spread(row + LANES, (u32)(x >> 32));
+    }
+    if (I->dpp && k == 0) {
+        u32 copy[LANES];
+        memcpy(copy, row, sizeof copy);
+        dpp_row(w, I, copy, row);
+    }
+    if (o->sel)
+        EACH_LANE row[l] = selected(row[l], o->sel, o->sext);
+    if (o->half)
+        EACH_LANE row[l] >>= 16;
+    u32 *top = wide ? row + LANES : row;
+    if (o->abs)
+        EACH_LANE top[l] &= ~sign;
+    if (o->neg)
+        EACH_LANE top[l] ^= sign;
+    return row;
+}
+
+INLINE const u32 *source(const Wave *w, const Instruction *I, int k, u32 sign, int wide, u32 *row)
+{
+    const Operand *o = &I->s[k];
+    if (LIKELY(o->plain))
+        return o->space == VECTOR ? w->v[o->index] : o->row;
+    if (o->space == SCALAR && !(o->neg | o->abs | o->half) && !wide) {
+        spread(row, scalar32(w, o));
+        return row;
+    }
+    return modified_row(w, I, k, sign, wide, row);
+}
+
+INLINE const u32 *source_mask(const Wave *w, const Instruction *I, int k, u32 *row)
+{
+    bits_of_mask(lane_mask(w, &I->s[k]), row);
+    return row;
+}
+
+/* Sources of the mixed-precision fused multiply-add: op_sel_hi says that a source is a half, op_sel which one. */
+static const u32 *source_mix(const Wave *w, const Instruction *I, int k, u32 *row)
+{
+    const Operand *o = &I->s[k];
+    int half = I->op_sel_hi >> k & 1, high = I->op_sel >> k & 1;
+    const u32 *from = o->space == VECTOR ? w->v[o->index] : o->row;
+    if (o->space != VECTOR && o->space != CONSTANT) {
+        spread(row, scalar32(w, o));
+        from = row;
+    }
+    if (half)
+        EACH_LANE row[l] = bits_f32(f32_of_f16(high ? from[l] >> 16 : from[l] & 0xffff));
+    else if (from != row)
+        memcpy(row, from, sizeof(u32) * LANES);
+    if (o->abs)
+        EACH_LANE row[l] &= 0x7fffffff;
+    if (o->neg)
+        EACH_LANE row[l] ^= 0x80000000;
+    return row;
+}
+
+/* ---- destinations ---- */
+
+INLINE float scaled_and_clamped(const Instruction *I, float x)
+{
+    x *= I->omod == 1 ? 2.0f : I->omod == 2 ? 4.0f : I->omod == 3 ? 0.5f : 1.0f;
+    return !I->clamp ? x : x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; /* NaN becomes zero: DX10_CLAMP */
+}
+SLOW static void modify_f32(const Instruction *I, u32 *r)
+{
+    EACH_LANE r[l] = bits_f32(scaled_and_clamped(I, as_f32(r[l])));
+}
+SLOW static void modify_f16(const Instruction *I, u32 *r)
+{
+    EACH_LANE r[l] = f16_of_f32(scaled_and_clamped(I, f32_of_f16(r[l])));
+}
+
+/* Which lanes a DPP instruction writes: enabled rows and banks whose source exists, or is zero by bound_ctrl. */
+static u64 dpp_lanes(const Wave *w, const Instruction *I)
+{
+    u64 lanes = 0, exec = EXEC;
+    EACH_LANE
+    {
+        int lane = I->dpp_lane[l], valid = lane >= 0 && (I->fetch_inactive || (exec >> lane & 1));
+        int enabled = (I->row_mask >> (l / 16) & 1) && (I->bank_mask >> (l / 4 % 4) & 1);
+        lanes |= (u64)(enabled && (valid || I->bound_ctrl)) << l;
+    }
+    return lanes;
+}
+
+SLOW static void place(const Instruction *I, const u32 *d, u32 *r)
+{
+    u32 sel = I->dst_sel, shift = sel >= SEL_WORD0 ? 16 * (sel - SEL_WORD0) : sel ? 8 * (sel - SEL_BYTE0) : 0;
+    u32 field = sel >= SEL_WORD0 ? 0xffff : 0xff, keep = I->dst_unused == 2 ? ~(field << shift) : 0;
+    if (sel != SEL_DWORD)
+        EACH_LANE r[l] = (r[l] & field) << shift | (d[l] & keep);
+    if (I->write == WRITE_LOW_KEEP)
+        EACH_LANE r[l] = (r[l] & 0xffff) | (d[l] & 0xffff0000);
+    if (I->write == WRITE_HIGH_KEEP)
+        EACH_LANE r[l] = r[l] << 16 | (d[l] & 0xffff);
+}
+
+INLINE void put_row(Wave *w, const Instruction *I, u32 *r, int rows)
+{
+    u32 *d = w->v[I->d.index];
+    u64 lanes = EXEC;
+    if (!LIKELY(I->plain_write)) {
+        if (I->dpp)
+            lanes &= dpp_lanes(w, I);
+        place(I, d, r);
+    }
+    if (LIKELY(lanes == FULL))
+        memcpy(d, r, sizeof(u32) * LANES * rows);
+    else
+        for (int i = 0; i < rows; i++)
+            blend(d + i * LANES, r + i * LANES, lanes);
+}
+
+/* A comparison's result: zero for lanes that are off. */
+INLINE void put_comparison(Wave *w, const Instruction *I, const u32 *row)
+{
+    put_lane_mask(w, &I->sd, mask_of_bits(row) & EXEC);
+}

@@ -1,0 +1,66 @@
+"""Values of decoding: operands and instructions as the assembly text has them, before they are bound to a chip's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Space = Literal["none", "scalar", "vector", "constant", "status", "label"]
+"""`vector` counts AGPRs from 256; `status` is SCC (0), VCCZ (1) or EXECZ (2); `none` is `off`."""
+
+ModifierValue = int | tuple[int, ...] | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operand:
+    """One operand. `index` of the first register, `words` registers. Constants: `integer`, or `real` for 1.0 and the like;
+    `hexadecimal` when spelled so (a literal's bits, whatever the type). `half`: .l (0) or .h (1), None: no suffix.
+    """
+
+    text: str
+    space: Space
+    index: int = 0
+    words: int = 1
+    integer: int = 0
+    real: float | None = None
+    hexadecimal: bool = False
+    neg: bool = False
+    abs: bool = False
+    sext: bool = False
+    half: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """An instruction as written. `name` has no encoding suffix; `encoding` is it: e32, e64, sdwa, dpp, e64_dpp or empty. `partner`
+    is the second instruction of a dual-issue pair. `address` in bytes from the kernel's first instruction.
+    """
+
+    number: int
+    text: str
+    name: str
+    encoding: str
+    operands: tuple[Operand, ...]
+    modifiers: Mapping[str, ModifierValue] = field(default_factory=dict)
+    address: int = 0
+    next_address: int = 0
+    partner: Line | None = None
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"line {self.number}: {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A kernel's instructions in order. `labels` to the index of the instruction that follows them; `fields` are the
+    `.amdhsa_` directives.
+    """
+
+    kernel: str
+    arch: str
+    lines: tuple[Line, ...]
+    labels: Mapping[str, int]
+    fields: Mapping[str, int]

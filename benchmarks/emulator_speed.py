@@ -1,0 +1,117 @@
+"""How fast the emulator executes: wave-instructions a second on one thread, and what a second thread adds.
+
+    python -m benchmarks.emulator_speed [ARCH]
+
+Three kernels of the project, bounds checks on: `add` on many elements (memory and addresses), attention's backward preprocessing (float
+arithmetic and reductions, no matrix instructions) and attention forward (matrix instructions, LDS, exponentials).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from aotforge.compile import Cache, KernelImage, compile_plan
+from aotforge.emulator import Emulator, LaunchReport, Program
+from aotforge.emulator.library import default_cache
+from aotforge.interpret.dispatch import Launch, select
+from aotforge.interpret.memory import Memory
+from aotforge.manifests import load_architectures
+from aotforge.plan import Plan, plan_project
+from kernels.flash.rules import FAMILY
+from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
+
+ROOT = Path(__file__).parents[1]
+TARGET_PLAIN, TARGET_FLASH = 10.0, 3.0
+ROUNDS = 5
+CASE = Case(heads_q=4, seqlen_q=512, seqlen_k=512, head_dim=64, heads_k=4, sm_scale=0.125, batch=1)
+
+
+class Kernels:
+    """Programs of the core plan, compiled when asked for."""
+
+    def __init__(self, arch: str, folder: Path) -> None:
+        self.plan: Plan = plan_project(ROOT, archs=[arch], profile="core")
+        self._folder, self._emulator = folder, Emulator(arch, cache=default_cache())
+
+    def program(self, label: str) -> tuple[Program, KernelImage]:
+        job = next(job for job in self.plan.jobs if job.label.startswith(label))
+        with Cache(self._folder) as cache:
+            images = compile_plan(
+                replace(self.plan, jobs=(job,)),
+                kernels_root=ROOT / "kernels",
+                architectures=load_architectures(ROOT / "manifests"),
+                cache=cache,
+            )
+            image = images[job.key]
+        return self._emulator.load(image.hsaco, image.asm), image
+
+
+def add(kernels: Kernels, arch: str) -> Callable[[int], LaunchReport]:
+    program, image = kernels.program(f"add.add:{arch}:dtype=fp16:0u")
+    count = 1 << 18
+    x, y, out = (np.ones(count, dtype=np.float16) for _ in range(3))
+    memory = Memory({"x": x, "y": y, "out": out})
+    arguments = [x.ctypes.data, y.ctypes.data, out.ctypes.data, count]
+    lds = image.resources.dynamic_lds_bytes
+    return lambda jobs: program.launch((count // 1024, 1, 1), arguments, memory, lds_bytes=lds, jobs=jobs)
+
+
+def attention(kernels: Kernels, arch: str, name: str) -> Callable[[int], LaunchReport]:
+    tensors = {n: Guarded(CASE.shape(n), CASE.dtype, Layout(), v) for n, v in CASE.inputs().items()}
+    for n in ("Out", "DQ", "DK", "DV"):
+        tensors[n] = Guarded(CASE.shape(n), CASE.dtype, Layout(), np.ones(CASE.shape(n)))
+    for n in ("L", "D"):
+        tensors[n] = Guarded((1, 1, CASE.heads_q, CASE.seqlen_q), "fp32", Layout())
+    kernel = next(k for k in FAMILY.kernels if k.name == name)
+    launch: Launch = select(kernel, kernels.plan.jobs[0].chip, values_of(CASE, tensors))
+    job = next(
+        j
+        for j in kernels.plan.jobs
+        if j.kernel == name
+        and dict(j.constants) == dict(launch.constants)
+        and bool(j.hints) == launch.hinted
+        and dict(j.signature)["Out" if "Out" in dict(j.signature) else "K"] == "*fp16"
+    )
+    program, image = kernels.program(job.label)
+    memory = Memory({n: tensor.storage for n, tensor in tensors.items()})
+    arguments = [float(v) if launch.types[n] == "fp32" else v for n, v in launch.arguments.items()]
+    lds = image.resources.dynamic_lds_bytes
+    return lambda jobs: program.launch(launch.grid, arguments, memory, lds_bytes=lds, jobs=jobs)
+
+
+def rate(run: Callable[[int], LaunchReport], jobs: int) -> tuple[float, LaunchReport]:
+    """The best of a few rounds in million wave-instructions a second: others use this machine too."""
+    reports = [run(jobs) for _ in range(ROUNDS)]
+    best = min(reports, key=lambda report: report.seconds)
+    return best.instructions / best.seconds / 1e6, best
+
+
+def main() -> None:
+    arch = sys.argv[1] if len(sys.argv) > 1 else "gfx908"
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = Kernels(arch, Path(folder))
+        lines = [
+            ("add", add(kernels, arch), TARGET_PLAIN),
+            ("bwd_preprocess", attention(kernels, arch, "bwd_preprocess"), TARGET_PLAIN),
+            ("attn_fwd", attention(kernels, arch, "attn_fwd"), TARGET_FLASH),
+        ]
+        print(f"{arch}, {len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}")
+        for name, run, target in lines:
+            one, report = rate(run, 1)
+            two, _ = rate(run, 2)
+            matrix = sum(n for m, n in report.counts.items() if m.startswith(("v_mfma", "v_wmma")))
+            print(
+                f"{name:15} {one:6.2f} M/s on one thread (target at least {target:.0f}), {two / one:.2f} x on two; "
+                f"{report.instructions} instructions, {100 * matrix / report.instructions:.1f} % matrix"
+            )
+
+
+if __name__ == "__main__":
+    main()
