@@ -26,6 +26,8 @@ from aotforge.emulator.operands import operand
 from aotforge.emulator.values import Line, Operand
 from aotforge.errors import DecodeError
 
+_KEEPS_HIGH = {"v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_fma_f16"}
+"""16-bit results that leave the other half alone on every chip."""
 _HALVES = {"f16", "u16", "i16"}
 _WRITE_ALL, _WRITE_LOW_KEEP, _WRITE_HIGH_KEEP = 0, 1, 2
 _LETTERS = {"vector": "v", "scalar": "s", "constant": "i", "status": "s", "none": "o", "label": "c"}
@@ -135,7 +137,7 @@ class Binder:
         source = slot.place in {"S0", "S1", "S2", "S3"} and entry.form in {"vector", "packed"}
         if (found.neg or found.abs or found.sext) and (not source or entry.form == "packed"):
             raise DecodeError(f"operand {found.text} cannot have a modifier here")
-        if (found.neg or found.abs) and slot.type not in {"f32", "f16", "f64", "mix"}:
+        if (found.neg or found.abs) and slot.type not in {"f32", "f16", "f64", "mix", "b32"}:
             raise DecodeError(f"operand {found.text} is no float, so neg and abs are not supported")
         if found.half is not None and slot.type not in _HALVES:
             raise DecodeError(f"half of a register where {slot.place} is {slot.type}")
@@ -235,7 +237,7 @@ class Binder:
             )
             if entry.name.startswith("v_fma_mix"):
                 high = entry.name == "v_fma_mixhi_f16"
-            keeps = self._chip.keeps_high_half or half is not None or entry.name.startswith("v_fma_mix")
+            keeps = self._chip.keeps_high_half or half is not None or entry.name in _KEEPS_HIGH
             bound.write = _WRITE_HIGH_KEEP if high else _WRITE_LOW_KEEP if keeps else _WRITE_ALL
         bound.plain_write = not (bound.write or bound.dst_sel or bound.dpp)
         if (

@@ -19,12 +19,13 @@ _AFTER = ("run.h",)
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
 _C = {
-    "u32": "u32", "i32": "i32", "f32": "float", "u16": "u32", "i16": "i32", "f16": "float", "mix": "float",
+    "u32": "u32", "b32": "u32", "i32": "i32", "f32": "float", "u16": "u32", "i16": "i32", "f16": "float", "mix": "float",
     "u64": "u64", "i64": "i64", "f64": "double", "mask": "u32",
 }  # fmt: skip
 _WIDE = {"u64", "i64", "f64"}
 _LOAD = {
     "u32": "{p}[l]",
+    "b32": "{p}[l]",
     "i32": "(i32){p}[l]",
     "f32": "as_f32({p}[l])",
     "mix": "as_f32({p}[l])",
@@ -38,6 +39,7 @@ _LOAD = {
 }
 _STORE = {
     "u32": "r[l] = D;",
+    "b32": "r[l] = D;",
     "i32": "r[l] = (u32)D;",
     "f32": "r[l] = bits_f32(D);",
     "u16": "r[l] = D & 0xffff;",
@@ -47,7 +49,7 @@ _STORE = {
     "i64": "r[l] = (u32)D; r[l + LANES] = (u32)((u64)D >> 32);",
     "f64": "u64 bits = bits_f64(D); r[l] = (u32)bits; r[l + LANES] = (u32)(bits >> 32);",
 }
-_SIGN = {"f32": "0x80000000u", "f16": "0x8000u", "f64": "0x80000000u"}
+_SIGN = {"b32": "0x80000000u", "f32": "0x80000000u", "f16": "0x8000u", "f64": "0x80000000u"}
 _SCALAR_LOAD = {
     "u32": "scalar32(w, {o})",
     "i32": "(i32)scalar32(w, {o})",

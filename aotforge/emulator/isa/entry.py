@@ -2,7 +2,8 @@
 
 A line is the ISA guides' name and its meaning as the guides' pseudo-code has it, which is C once operands are
 replaced: `S0.u32` is source 0 read as an unsigned word, `D.f32` the destination, `SD.mask` the scalar destination
-of a comparison or carry. `D.f16` and the other 16-bit types are computed as float or word. The statement is done for every lane
+of a comparison or carry. `b32` is a word
+whose sign bit takes float modifiers. `D.f16` and the other 16-bit types are computed as float or word. The statement is done for every lane
 (vector), once (scalar), for both halves (packed) or for the whole wave (wave: it calls a C function by name).
 """
 
@@ -15,7 +16,7 @@ from typing import Literal
 
 Form = Literal["scalar", "vector", "packed", "wave"]
 WORDS: Mapping[str, int] = {
-    "u32": 1, "i32": 1, "f32": 1, "u16": 1, "i16": 1, "f16": 1, "mix": 1, "u64": 2, "i64": 2, "f64": 2,
+    "u32": 1, "b32": 1, "i32": 1, "f32": 1, "u16": 1, "i16": 1, "f16": 1, "mix": 1, "u64": 2, "i64": 2, "f64": 2,
 }  # fmt: skip
 """Registers that a value of a type takes. `mask` is one bit per lane: 2 with 64 lanes, 1 with 32."""
 

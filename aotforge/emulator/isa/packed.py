@@ -11,6 +11,7 @@ TABLE = table(
     {
         "v_pk_add_f16": "D.f16 = S0.f16 + S1.f16",
         "v_pk_mul_f16": "D.f16 = S0.f16 * S1.f16",
+        "v_pk_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
         "v_pk_max_f16 v_pk_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
         "v_pk_min_f16 v_pk_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
         "v_pk_add_u16": "D.u16 = S0.u16 + S1.u16",

@@ -55,6 +55,7 @@ _MOVES = table(
         "s_ff1_i32_b32 s_ctz_i32_b32": "D.i32 = S0.u32 ? __builtin_ctz(S0.u32) : -1",
         "s_ff1_i32_b64 s_ctz_i32_b64": "D.i32 = S0.u64 ? __builtin_ctzll(S0.u64) : -1",
         "s_flbit_i32_b32 s_clz_i32_u32": "D.i32 = S0.u32 ? __builtin_clz(S0.u32) : -1",
+        "s_flbit_i32 s_cls_i32": "u32 x = S0.u32 ^ (u32)((i32)S0.u32 >> 31); D.i32 = x ? __builtin_clz(x) : -1",
         "s_flbit_i32_b64 s_clz_i32_u64": "D.i32 = S0.u64 ? __builtin_clzll(S0.u64) : -1",
     },
 )

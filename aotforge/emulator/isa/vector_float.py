@@ -57,6 +57,8 @@ _HALF = table(
         "v_sub_f16": "D.f16 = S0.f16 - S1.f16",
         "v_subrev_f16": "D.f16 = S1.f16 - S0.f16",
         "v_mul_f16": "D.f16 = S0.f16 * S1.f16",
+        "v_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
+        "v_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
         "v_max_f16 v_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
         "v_min_f16 v_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
     },

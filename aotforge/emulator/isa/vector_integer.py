@@ -64,13 +64,18 @@ _BITS = table(
         "v_bfe_i32": "D.i32 = field_i32(S0.i32, S1.u32, S2.u32)",
         "v_bfi_b32": "D.u32 = (S0.u32 & S1.u32) | (~S0.u32 & S2.u32)",
         "v_bfm_b32": "D.u32 = ((1u << (S0.u32 & 31)) - 1) << (S1.u32 & 31)",
-        "v_alignbit_b32": "D.u32 = (u32)(pair(S1.u32, S0.u32) >> (S2.u32 & 31))",
-        "v_alignbyte_b32": "D.u32 = (u32)(pair(S1.u32, S0.u32) >> (8 * (S2.u32 & 3)))",
+        "v_alignbit_b32": "D.u32 = (u32)(pair(S1.u32, S0.u32) >> (S2.u16 & 31))",
+        "v_alignbyte_b32": "D.u32 = (u32)(pair(S1.u32, S0.u32) >> (8 * (S2.u16 & 3)))",
         "v_perm_b32": "D.u32 = permute_bytes(S0.u32, S1.u32, S2.u32)",
         # the immediate is a truth table, indexed by the bits of S0, S1, S2 with S2 lowest
         "v_bitop3_b32": "D.u32 = bits_of_table(S0.u32, S1.u32, S2.u32, I->immediate)",
         "v_bcnt_u32_b32": "D.u32 = (u32)__builtin_popcount(S0.u32) + S1.u32",
         "v_ffbh_u32 v_clz_i32_u32": "D.i32 = S0.u32 ? __builtin_clz(S0.u32) : -1",
+        # leading bits that equal the sign; -1 when all do
+        "v_ffbh_i32 v_cls_i32": "u32 x = S0.u32 ^ (u32)((i32)S0.u32 >> 31); D.i32 = x ? __builtin_clz(x) : -1",
+        # bits set below this lane; l is its number
+        "v_mbcnt_lo_u32_b32": "D.u32 = S1.u32 + (u32)__builtin_popcount(S0.u32 & (l < 32 ? (1u << l) - 1 : ~0u))",
+        "v_mbcnt_hi_u32_b32": "D.u32 = S1.u32 + (u32)__builtin_popcount(S0.u32 & (l < 32 ? 0 : (1u << (l & 31)) - 1))",
         "v_ffbl_b32 v_ctz_i32_b32": "D.i32 = S0.u32 ? __builtin_ctz(S0.u32) : -1",
     },
 )
@@ -82,7 +87,7 @@ _ORDER = table(
         "v_max_i32": "D.i32 = S0.i32 > S1.i32 ? S0.i32 : S1.i32",
         "v_min_u32": "D.u32 = S0.u32 < S1.u32 ? S0.u32 : S1.u32",
         "v_max_u32": "D.u32 = S0.u32 > S1.u32 ? S0.u32 : S1.u32",
-        "v_cndmask_b32": "D.u32 = S2.mask ? S1.u32 : S0.u32",
+        "v_cndmask_b32": "D.b32 = S2.mask ? S1.b32 : S0.b32",
         "v_cndmask_b16": "D.u16 = S2.mask ? S1.u16 : S0.u16",
     },
 )

@@ -32,15 +32,13 @@ INLINE u32 f16_of_f32_rtz(float f)
     return sign | (m > 0x7f800000 ? nan : m >= 0x47800000 ? big : m < 0x38800000 ? small : normal);
 }
 
-/* A sum that is exact in double, rounded once: through a float rounded to odd. */
-INLINE u32 f16_of_f64(double d)
+/* a b + c of halves as a float that rounds to the right half: the double is exact where a tie is near, and is rounded to odd. */
+INLINE float fused_f16(float a, float b, float c)
 {
+    double d = (double)a * (double)b + (double)c;
     float f = (float)d;
-    u32 x = bits_f32(f);
-    int inexact = (double)f != d && d == d;
-    x -= inexact && fabs((double)f) > fabs(d);
-    x |= inexact;
-    return f16_of_f32(as_f32(x));
+    u32 x = bits_f32(f), inexact = (double)f != d && d == d, beyond = fabs((double)f) > fabs(d);
+    return as_f32((x - (inexact & beyond)) | inexact);
 }
 
 INLINE float f32_of_bf16(u32 h) { return as_f32(h << 16); }

@@ -42,6 +42,8 @@ def _read(bench: Bench, index: int = 20) -> Array:
         ("v_mul_f32 v20, 0.5, v0", -1.0),
         ("v_mul_f32 v20, 0x40400000, v0", -6.0),
         ("v_mul_f32 v20, s4, v0", -20.0),
+        ("v_cndmask_b32_e64 v20, -v0, |v1|, 0", 2.0),
+        ("v_cndmask_b32_e64 v20, v1, -|v0|, -1", -2.0),
     ],
 )
 def test_signs_scales_and_constants(text: str, expected: float) -> None:
@@ -168,6 +170,9 @@ def test_halves_of_registers() -> None:
         bench.v[0], bench.v[1], bench.v[20] = 0x3C004000, 0x42004400, 0x55556666
         bench.run("v_add_f16 v20, v0, v1")
         assert set(bench.v[20]) == {high | 0x4600}  # 2 + 4
+        bench.v[2], bench.v[20] = 0x00003C00, 0x55556666
+        bench.run("v_fma_f16 v20, v0, v1, v2")  # keeps the other half everywhere
+        assert set(bench.v[20]) == {0x55554880}  # 2 * 4 + 1
         bench.run("v_pack_b32_f16 v20, v0, v1 op_sel:[1,0,0]")
         assert set(bench.v[20]) == {0x44003C00}
     RDNA.v[20] = 0x55556666

@@ -16,6 +16,7 @@ from tests.integration.emulator.models.numbers import DTYPES, Array, draw, same_
 MODELS = {
     "v_pk_add_f16": vector.MODELS["v_add_f16"],
     "v_pk_mul_f16": vector.MODELS["v_mul_f16"],
+    "v_pk_fma_f16": vector.MODELS["v_fma_f16"],
     "v_pk_max_f16": vector.MODELS["v_max_f16"],
     "v_pk_max_num_f16": vector.MODELS["v_max_f16"],
     "v_pk_min_f16": vector.MODELS["v_min_f16"],

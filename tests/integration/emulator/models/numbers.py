@@ -11,7 +11,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 DTYPES: dict[str, Any] = {
-    "u32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
+    "u32": np.uint32, "b32": np.uint32, "i32": np.int32, "f32": np.float32, "u16": np.uint16, "i16": np.int16, "f16": np.float16,
     "u64": np.uint64, "i64": np.int64, "f64": np.float64, "mask": np.bool_, "mix": np.float32,
 }  # fmt: skip
 _BITS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

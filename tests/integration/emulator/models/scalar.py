@@ -122,6 +122,7 @@ define("s_pack_hh_b32_b16", silent(lambda a, b: a // 65536 + b // 65536 * 65536)
 define("s_bcnt1_i32_b32 s_bcnt1_i32_b64", nonzero(lambda a: bin(a).count("1")))
 define("s_ff1_i32_b32 s_ctz_i32_b32 s_ff1_i32_b64 s_ctz_i32_b64", silent(trailing))
 define("s_flbit_i32_b32 s_clz_i32_u32", silent(leading(32)))
+define("s_flbit_i32 s_cls_i32", silent(lambda a: f"{a:032b}".find("1" if a < 2**31 else "0")))
 define("s_flbit_i32_b64 s_clz_i32_u64", silent(leading(64)))
 
 _BITWISE: dict[str, Callable[[int, int], int]] = {

@@ -7,6 +7,7 @@ and a mask. Types are those of the table's slots.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,25 @@ def count_leading(x: Array) -> Array:
 
 def count_trailing(x: Array) -> Array:
     return np.array([(n & -n).bit_length() - 1 if n else -1 for n in x.tolist()], dtype=I32)
+
+
+def leading_signs(x: Array) -> Array:
+    def one(n: int) -> int:
+        text = f"{n:032b}"
+        return text.find("1" if text[0] == "0" else "0")  # -1 when there is none
+
+    return np.array([one(n) for n in x.tolist()], dtype=I32)
+
+
+def counted_below(a: Array, b: Array, first: int) -> Array:
+    """Set bits of `a` whose lane (bit number + first) is below the lane's own."""
+    return np.array(
+        [
+            (sum(n >> bit & 1 for bit in range(32) if bit + first < lane) + m) % 2**32
+            for lane, (n, m) in enumerate(zip(a.tolist(), b.tolist(), strict=True))
+        ],
+        dtype=U32,
+    )
 
 
 def ones(x: Array, y: Array) -> Array:
@@ -307,6 +327,31 @@ def mixed_half(a: Array, b: Array, c: Array) -> Array:
         return fused(a, b, c).astype(F16)
 
 
+def nearest_half(guess: Any, exact: Fraction) -> Any:
+    """The half nearest to a number, ties to even, among a guess and its neighbours."""
+
+    def order(half: Any) -> tuple[Fraction, int]:
+        return abs(Fraction(float(half)) - exact), int(half.view(np.uint16)) & 1
+
+    with np.errstate(over="ignore"):
+        near = [np.nextafter(guess, F16(-np.inf)), guess, np.nextafter(guess, F16(np.inf))]
+    return min((half for half in near if np.isfinite(half)), key=order)
+
+
+def fused_half(a: Array, b: Array, c: Array) -> Array:
+    """By exact rationals to the nearest half: the closer of the float64's two neighbours, ties to even."""
+    with np.errstate(all="ignore"):
+        special = (a.astype(F64) * b.astype(F64) + c.astype(F64)).astype(F16)
+    out = special.copy()
+    for i, (x, y, z) in enumerate(zip(a.tolist(), b.tolist(), c.tolist(), strict=True)):
+        if all(map(np.isfinite, (x, y, z))) and np.isfinite(special[i]):
+            exact = Fraction(x) * Fraction(y) + Fraction(z)
+            out[i] = nearest_half(special[i], exact)
+            if out[i] == 0:
+                out[i] = special[i]  # the sign of zero
+    return out
+
+
 def truth_table(a: Array, b: Array, c: Array) -> Array:
     table = 0x6C  # what the tests write
     out = np.zeros(a.shape, dtype=U32)
@@ -374,6 +419,9 @@ MODELS: dict[str, Model] = {
     "v_bitop3_b32": truth_table,
     "v_bcnt_u32_b32": ones,
     **_twice("v_ffbh_u32", "v_clz_i32_u32")(count_leading),
+    **_twice("v_ffbh_i32", "v_cls_i32")(leading_signs),
+    "v_mbcnt_lo_u32_b32": lambda a, b: counted_below(a, b, 0),
+    "v_mbcnt_hi_u32_b32": lambda a, b: counted_below(a, b, 32),
     **_twice("v_ffbl_b32", "v_ctz_i32_b32")(count_trailing),
     **_twice("v_min_i32", "v_min_u32", "v_min_i16", "v_min_u16")(np.minimum),
     **_twice("v_max_i32", "v_max_u32", "v_max_i16", "v_max_u16")(np.maximum),
@@ -420,6 +468,7 @@ MODELS: dict[str, Model] = {
     "v_sqrt_f32": transcendental(np.sqrt),
     "v_sin_f32": quiet(lambda x: np.sin(2 * np.pi * np.fmod(x.astype(F64), 1.0)).astype(F32)),
     "v_cos_f32": quiet(lambda x: np.cos(2 * np.pi * np.fmod(x.astype(F64), 1.0)).astype(F32)),
+    **_twice("v_fma_f16", "v_fmac_f16")(fused_half),
     "v_add_f16": half_math(np.add),
     "v_sub_f16": half_math(np.subtract),
     "v_subrev_f16": half_math(lambda a, b: np.subtract(b, a)),
