@@ -144,6 +144,13 @@ class AccessError(AotforgeError):
     kind = "access"
 
 
+class VerifyError(AotforgeError):
+    """Executed on the virtual GPU, an image computes something else than its reference, or no case reaches it."""
+
+    exit_code = 25
+    kind = "verify"
+
+
 class DecodeError(AotforgeError):
     """An assembly text that is not its image, or an instruction, operand or modifier that the emulator does not know."""
 
