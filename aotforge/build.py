@@ -10,20 +10,23 @@ from pathlib import Path
 from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
 from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
+from aotforge.manifests.models import Architecture
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
 from aotforge.plan import Plan, plan_project, select_archs
 from aotforge.release import (
+    ImageRecord,
     PackInput,
     Release,
     ReleaseManifest,
     assemble_release,
+    check_replaceable,
     find_release,
     inputs_digest,
     load_release_manifest,
     member_time,
 )
-from aotforge.runtime import build_runtime
+from aotforge.runtime import build_runtime, check_interfaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +73,18 @@ def build(
     licence = (request.root / "LICENSE").read_bytes()
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
-        pass  # an output that cannot be written, or is being written, is said now; assembly takes the lock again
+        # an output that cannot be written or is being written, or a release that must not be replaced, is said now;
+        # assembly takes the lock and looks again
+        check_replaceable(manifest, output, [plan.pack for plan in plans])
+    check_interfaces(request.root, plans)
     on_stage("runtime library")
     # before the kernels: a missing compiler is said in a second instead of after minutes
     runtime = build_runtime(
         request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
     )
-    inputs = inputs_digest(manifest, plans, runtime.prefix, epoch=epoch, licence=licence)
+    inputs = inputs_digest(
+        manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=_chips(request, plans)
+    )
     release = find_release(manifest, output, inputs)
     seen = _Seen(on_event)
     if release is None:
@@ -115,6 +123,11 @@ def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile
 
 
+def _chips(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    known = load_architectures(request.root / "manifests").architectures
+    return {arch: known[arch] for plan in plans for arch in plan.archs}
+
+
 def _compiled(
     plan: Plan,
     request: BuildRequest,
@@ -138,7 +151,13 @@ def _packed(plan: Plan, images: ImageSet, manifest: ReleaseManifest) -> PackInpu
     loaded = list(images.values())
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
     verify_pack(open_files(pack), plan, loaded)
-    return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded})
+    records = tuple(
+        ImageRecord(
+            label=job.label, key=job.key, digest=images.digest(job.key), resources=images.resources(job.key)
+        )
+        for job in plan.jobs
+    )
+    return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)
 
 
 class _Seen:

@@ -154,14 +154,14 @@ class VerifyError(AotforgeError):
 class DecodeError(AotforgeError):
     """An assembly text that is not its image, or an instruction, operand or modifier that the emulator does not know."""
 
-    exit_code = 41
+    exit_code = 25
     kind = "decode"
 
 
 class ExecutionError(AotforgeError):
     """An emulated kernel did what it must not: an access out of bounds, a jump into nowhere, no end."""
 
-    exit_code = 42
+    exit_code = 26
     kind = "execution"
 
 

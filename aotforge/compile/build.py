@@ -169,7 +169,7 @@ class _Build:
 
 def reproduction(plan: Plan, job: CompileJob) -> str:
     """The command that compiles one job alone."""
-    return f"invoke compile.job {shlex.quote(job.label)} --arch {job.chip.arch} --profile {plan.profile}"
+    return f"./dev compile.job {shlex.quote(job.label)} --arch {job.chip.arch} --profile {plan.profile}"
 
 
 def _compile_error(plan: Plan, failures: list[Failure]) -> CompileError:

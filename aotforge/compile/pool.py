@@ -51,6 +51,7 @@ class Worker:
                 ) from error
         self.ready = False
         self._job_pid = 0
+        self._garbled = False
         self.job: CompileJob | None = None
         self.since = time.monotonic()
 
@@ -65,6 +66,7 @@ class Worker:
 
     def send(self, job: CompileJob) -> None:
         """Give the worker a job. Raises OSError when it is gone."""
+        self._job_pid = 0  # the last job's fork is gone, and its number may be another process' by now
         self._link.setblocking(True)
         try:
             self._link.sendall(frame(job_to_wire(job)))
@@ -74,7 +76,7 @@ class Worker:
         self.since = time.monotonic()
 
     def receive(self) -> tuple[list[tuple[dict[str, Any], bytes]], bool]:
-        """Complete messages, and whether the worker is still connected."""
+        """Complete messages, and whether the worker can still be talked to: not after a damaged message."""
         messages: list[tuple[dict[str, Any], bytes]] = []
         try:
             while piece := self._link.recv(1 << 20):
@@ -85,6 +87,9 @@ class Worker:
                         messages.append((message, data))
         except BlockingIOError:
             return messages, True
+        except (ValueError, TypeError):
+            self._garbled = True
+            return messages, False
         except OSError:
             return messages, False
         return messages, False
@@ -106,6 +111,8 @@ class Worker:
 
     def death(self) -> str:
         """How a worker that hung up ended, in words."""
+        if self._garbled:
+            return "the worker sent a damaged message"
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:

@@ -26,7 +26,7 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[dict[str, Any], bytes]]:
-        """Frames that are complete now."""
+        """Frames that are complete now. Raises ValueError for one that holds no JSON object."""
         self._buffer += piece
         complete = []
         while len(self._buffer) >= _HEAD.size:
@@ -35,7 +35,10 @@ class Frames:
             if len(self._buffer) < end:
                 break
             middle = _HEAD.size + text
-            complete.append((json.loads(self._buffer[_HEAD.size : middle]), bytes(self._buffer[middle:end])))
+            message = json.loads(self._buffer[_HEAD.size : middle])
+            if not isinstance(message, dict):
+                raise ValueError("a frame without a JSON object")
+            complete.append((message, bytes(self._buffer[middle:end])))
             del self._buffer[:end]
         return complete
 

@@ -67,6 +67,8 @@ def _serve(link: socket.socket, compiler: Compiler, message: dict[str, Any]) -> 
     child = os.fork()
     if child == 0:
         _die_with(builder)
+        # told by the fork, so that this socket has one writer at a time
+        link.sendall(frame({"job_pid": os.getpid()}))
         answers: list[bytes] = []
         thread = threading.Thread(target=lambda: answers.append(_answer(compiler, message)))
         thread.start()
@@ -75,7 +77,6 @@ def _serve(link: socket.socket, compiler: Compiler, message: dict[str, Any]) -> 
             link.sendall(answers[0])
         sys.stderr.flush()
         os._exit(0 if answers else 1)
-    link.sendall(frame({"job_pid": child}))
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)

@@ -89,9 +89,7 @@ class Binder:
         slots, given = list(entry.slots), list(line.operands)
         vcc = operand("vcc" if self._chip.lanes == 64 else "vcc_lo")
         if slots and slots[0].kind.endswith("?"):  # the old value of an atomic
-            returns = any(line.modifiers.get(name) for name in _RETURNING)
-            returns = returns or "RETURN" in str(line.modifiers.get("th", ""))
-            if returns:
+            if _returns(line):
                 slots[0] = replace(slots[0], kind=slots[0].kind[:-1])
             else:
                 slots.pop(0)
@@ -249,7 +247,7 @@ class Binder:
         if line.name.startswith("global_"):
             self._check_address(bound)
         if "atomic" in line.name or "_rtn_" in line.name:
-            bound.flags = int(bound.d.words > 0)
+            bound.flags = _returns(line) if line.name.startswith("buffer_") else int(bound.d.words > 0)
         if line.name.startswith("v_wmma"):
             bound.flags = int(self._chip.gfx12)
             words = 4 if self._chip.gfx12 else 8
@@ -261,6 +259,12 @@ class Binder:
         wide = bound.s[2].space == native.SPACES["none"]
         if bound.s[0].words != (2 if wide else 1):
             raise DecodeError("the address has a wrong number of registers")
+
+
+def _returns(line: Line) -> int:
+    """Whether an atomic asks for the old value."""
+    named = any(line.modifiers.get(name) for name in _RETURNING)
+    return int(named or "RETURN" in str(line.modifiers.get("th", "")))
 
 
 def _allowed(slot: Slot, entry: Entry) -> str:

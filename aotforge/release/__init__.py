@@ -1,18 +1,21 @@
 """Releases: packs and the runtime in, tarballs with checksums out."""
 
 from aotforge.release.assemble import assemble_release
+from aotforge.release.earlier import check_replaceable
 from aotforge.release.manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.platform import measure_platform_tag
 from aotforge.release.stamp import find_release, inputs_digest
-from aotforge.release.values import PackInput, PlatformTag, Release, ReleaseFile
+from aotforge.release.values import ImageRecord, PackInput, PlatformTag, Release, ReleaseFile
 
 __all__ = [
+    "ImageRecord",
     "PackInput",
     "PlatformTag",
     "Release",
     "ReleaseFile",
     "ReleaseManifest",
     "assemble_release",
+    "check_replaceable",
     "find_release",
     "inputs_digest",
     "load_release_manifest",

@@ -10,6 +10,7 @@ from aotforge.errors import ReleaseError
 from aotforge.files import output_lock, staged_folder
 from aotforge.pack import open_files
 from aotforge.release.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
+from aotforge.release.earlier import check_replaceable
 from aotforge.release.manifest import ReleaseManifest
 from aotforge.release.platform import measure_platform_tag, read_soname
 from aotforge.release.stamp import SUMS, TAR_SUMS, find_release, write_stamp
@@ -32,13 +33,14 @@ def assemble_release(
     Everything is built beside its place, read back and compared, and only then moved there in one step:
     whatever goes wrong, an earlier release stays as it was. `inputs` is `inputs_digest` of what the
     arguments were made from. Raises ReleaseError for input that makes no release, OutputError when the
-    output cannot be written, OutputBusyError when another build writes it now.
+    output cannot be written or holds what this release would delete (`check_replaceable`), OutputBusyError when another build writes it now.
     """
     folder = output / manifest.name
     with output_lock(folder):
         found = find_release(manifest, output, inputs)
         if found is not None:
             return found
+        check_replaceable(manifest, output, [packed.pack.name for packed in packs])
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
@@ -90,6 +92,11 @@ def release_contents(
 def _check_pack(packed: PackInput) -> None:
     opened = open_files(packed.pack)
     images = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
+    unrecorded = sorted(images ^ {record.digest for record in packed.records})
+    if unrecorded:
+        raise ReleaseError(
+            f"{packed.pack.name}: image {unrecorded[0]} has no record of its resources, or the record has no image"
+        )
     odd = sorted(images ^ set(packed.assembly))
     if odd:
         raise ReleaseError(

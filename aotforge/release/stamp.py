@@ -19,6 +19,7 @@ from pathlib import Path
 import zstandard
 
 from aotforge.files import write_atomic
+from aotforge.manifests.models import Architecture
 from aotforge.plan.values import Plan
 from aotforge.release.archive import sha256_file
 from aotforge.release.manifest import ReleaseManifest
@@ -30,10 +31,16 @@ _FORMAT = 1
 
 
 def inputs_digest(
-    manifest: ReleaseManifest, plans: Iterable[Plan], runtime: Path, *, epoch: int, licence: bytes = b""
+    manifest: ReleaseManifest,
+    plans: Iterable[Plan],
+    runtime: Path,
+    *,
+    epoch: int,
+    licence: bytes = b"",
+    chips: Mapping[str, Architecture] | None = None,
 ) -> str:
     """SHA-256 of everything that can change a release's bytes: manifest, plans, the runtime's files, time,
-    our own code.
+    our own code, and the figures of `chips`, which occupancy is derived from.
 
     A plan fixes its images and their assembly text through its job keys, so no image is read for it.
     """
@@ -48,10 +55,12 @@ def inputs_digest(
     add(zstandard.__version__, str(zstandard.ZSTD_VERSION), version("auditwheel"))
     for plan in plans:
         add(repr(plan))
+    for arch, chip in sorted((chips or {}).items()):
+        add(arch, chip.model_dump_json())
     for path in sorted(runtime.rglob("*")):
         content = str(path.readlink()) if path.is_symlink() else sha256_file(path) if path.is_file() else ""
         add(path.relative_to(runtime).as_posix(), content)
-    for package in ("aotforge.pack", "aotforge.release"):
+    for package in ("aotforge.compile", "aotforge.pack", "aotforge.release"):
         for item in _files(resources.files(package)):
             add(item.read_bytes())
     return digest.hexdigest()
@@ -79,6 +88,16 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
     except (OSError, ValueError, KeyError, TypeError):
         return None  # no stamp, or one of another time: make the release again
     return replace(release, fresh=False)
+
+
+def stamped_files(manifest: ReleaseManifest, output: Path) -> frozenset[str]:
+    """Names of the files that the last build put into the release folder; none when no stamp tells."""
+    folder = output / manifest.name
+    try:
+        stamp = json.loads(_stamp(folder).read_text(encoding="utf-8"))
+        return frozenset(file.name for file in _release(stamp["release"], folder).files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return frozenset()
 
 
 def write_stamp(release: Release, inputs: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotforge.errors import ReleaseError
 from aotforge.release.archive import Link, Member
+from aotforge.release.records import resources_json
 from aotforge.release.values import PackInput
 
 TOP = "aotriton"
@@ -57,12 +58,13 @@ def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images.ls` shows it."""
+    """Assembly text of every image, named by the image's SHA-256 as `images.ls` shows it, and everybody's resources."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))
         for digest, text in packed.assembly.items()
     }
+    texts[f"{folder}/resources.json"] = Member(content=resources_json(packed.pack.name, packed.records))
     return texts | licences(licence)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.compile.values import Resources
 from aotforge.pack.values import ImagePack
+from aotforge.plan.values import JobKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +28,22 @@ class PlatformTag:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageRecord:
+    """What one compile job gave: the image's SHA-256 (hexadecimal), and what it asks of its chip."""
+
+    label: str
+    key: JobKey
+    digest: str
+    resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
 class PackInput:
-    """An image pack and the assembly text of its images by image digest (SHA-256, hexadecimal)."""
+    """An image pack, the assembly text of its images by image digest (SHA-256, hexadecimal), and a record per compile job."""
 
     pack: ImagePack
     assembly: Mapping[str, str]
+    records: tuple[ImageRecord, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

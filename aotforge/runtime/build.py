@@ -12,16 +12,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from aotforge.errors import CacheError, RuntimeBuildError
+from aotforge.errors import CacheError, OutputError, RuntimeBuildError, ToolchainError
 from aotforge.files import staged_folder
 from aotforge.runtime.inspect import check_library
 from aotforge.runtime.manifest import RuntimeManifest, load_runtime_manifest
-from aotforge.runtime.tools import find_tools
+from aotforge.runtime.tools import BROKEN, find_tools, tool_environment
 from aotforge.runtime.values import RuntimeBuild, Tools
 from aotforge.runtime.zstd import Download, unpack_zstd
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double")
-_KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")
 _BUILD_SECONDS = 1800
 _STAMP = "build.json"
 
@@ -44,9 +43,9 @@ def build_runtime(
     manifest = load_runtime_manifest(root / "manifests")
     tools = find_tools(env)
     sources = source_digest(root / "runtime")
-    inputs = _inputs(manifest, sources, tools.compiler)
+    inputs = inputs_key(manifest, sources, tools)
     folder = cache / "runtime" / inputs
-    with _cache_lock(folder):
+    with _cache_lock(folder), _cache_errors(cache):
         found = _finished(folder, manifest, tools.compiler, sources, inputs)
         if found is not None:
             return found
@@ -103,7 +102,7 @@ def configure_and_build(
     install: Path | None = None,
 ) -> None:
     """cmake, ninja and, with `install`, cmake --install. Raises RuntimeBuildError with the end of the failed step's output."""
-    env = {name: environment[name] for name in _KEPT_VARIABLES if name in environment} | {"LC_ALL": "C"}
+    env = tool_environment(environment)
     cmake = str(tools.cmake)
     configure = [
         cmake,
@@ -136,6 +135,12 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeBuildError(f"{command[0]} ran for more than {_BUILD_SECONDS} s") from error
+    except OSError as error:
+        raise ToolchainError(
+            f"{command[0]} does not run: {error.strerror}",
+            cause=BROKEN,
+            hint="install it again, then build again",
+        ) from error
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).strip().splitlines()
         shown = [line for line in lines if "error" in line.lower()][:5] or lines[-5:]
@@ -146,8 +151,9 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
         )
 
 
-def _inputs(manifest: RuntimeManifest, sources: str, compiler: str) -> str:
-    facts = {"manifest": manifest.model_dump(mode="json"), "sources": sources, "compiler": compiler}
+def inputs_key(manifest: RuntimeManifest, sources: str, tools: Tools) -> str:
+    """SHA-256 of everything that can change the library's bytes: pins, sources, and the tools' identity."""
+    facts = {"manifest": manifest.model_dump(mode="json"), "sources": sources, "tools": tools.identity}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -181,6 +187,19 @@ def _finished(
         glibc=check_library(library, manifest.soname),
         fresh=fresh,
     )
+
+
+@contextmanager
+def _cache_errors(cache: Path) -> Iterator[None]:
+    """What cannot be written here is the cache; no output folder has been touched yet."""
+    try:
+        yield
+    except OutputError as error:
+        raise CacheError(
+            error.what,
+            cause=error.cause,
+            hint=f"make room in the cache folder {cache}, or choose another one with --cache; then build again",
+        ) from error
 
 
 @contextmanager

@@ -8,13 +8,18 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own description."""
+    """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own description.
+
+    `identity` names everything of this machine that the library's bytes can depend on: versions of the programs, SHA-256 of the
+    static libstdc++ and of glibc.
+    """
 
     cc: Path
     cxx: Path
     cmake: Path
     ninja: Path
     compiler: str
+    identity: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,8 @@ SOURCE_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
 
 _MEMBER_LIMIT = 16 * 2**20
 _DOWNLOAD_SECONDS = 600
+_OTHER_BYTES = "DO NOT MATCH THE HASHES"
+"""Of pip's message (pip._internal.exceptions.HashMismatch)."""
 
 Download = Callable[[ZstdPin, Path], None]
 """Puts the pinned file into a folder; raises ToolchainError."""
@@ -68,15 +70,35 @@ def _archive(pin: ZstdPin, *, cache: Path, environment: Mapping[str, str], downl
 
 
 def pip_download(pin: ZstdPin, folder: Path) -> None:
-    """Fetch the source distribution with pip and the caller's index settings. Raises ToolchainError."""
+    """Fetch the source distribution with pip and the caller's index settings.
+
+    pip asks a source distribution for its metadata, which runs code of it; the hash makes it compare the bytes first. Raises
+    ToolchainError, RuntimeBuildError for other bytes than the pinned ones.
+    """
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{pin.package}=={pin.version} --hash=sha256:{pin.sha256}\n", encoding="ascii")
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
-    command += ["--no-binary", pin.package, "--dest", str(folder), f"{pin.package}=={pin.version}"]
+    command += [
+        "--no-binary",
+        pin.package,
+        "--dest",
+        str(folder),
+        "--require-hashes",
+        "-r",
+        str(requirements),
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
         output = done.stderr or done.stdout
         failed = done.returncode != 0
     except (OSError, subprocess.TimeoutExpired) as error:
         output, failed = str(error), True
+    if failed and _OTHER_BYTES in output:
+        raise RuntimeBuildError(
+            f"the index has another {pin.file} than the pinned one (SHA-256 {pin.sha256})",
+            cause="a file that was replaced on the index, or a mirror that cannot be trusted",
+            hint=f"put the pinned file anywhere and set {SOURCE_VARIABLE} to its path",
+        )
     if failed:
         lines = output.strip().splitlines()
         raise ToolchainError(

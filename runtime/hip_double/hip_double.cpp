@@ -3,6 +3,7 @@
 // have both layouts. Figures come from HIP's public headers as collected in the project's facts, never from the runtime.
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "launch_record.h"
 #include "world.h"
@@ -61,6 +62,12 @@ int load(hip_double::Module** out, const void* image, const char* call) {
   return kSuccess;
 }
 
+// The result of a call, remembered for hipGetLastError: by release 5 whatever it is, by later ones if it is an error.
+int finish(int result) {
+  if (HIP_DOUBLE_MAJOR < 6 || result != kSuccess) hip_double::last_error() = result;
+  return result;
+}
+
 }  // namespace
 
 extern "C" {
@@ -68,123 +75,127 @@ extern "C" {
 #define HIP_API __attribute__((visibility("default")))
 
 HIP_API int hipGetDeviceCount(int* count) {
-  if (const int error = world().enter("hipGetDeviceCount")) return error;
+  if (const int error = world().enter("hipGetDeviceCount")) return finish(error);
   *count = static_cast<int>(world().devices.size());
-  return *count == 0 ? kNoDevice : kSuccess;
+  return finish(*count == 0 ? kNoDevice : kSuccess);
 }
 
 HIP_API int hipGetDevice(int* device) {
-  if (const int error = world().quiet ? 0 : world().enter("hipGetDevice")) return error;
-  if (device == nullptr) return kInvalidValue;
-  if (world().devices.empty()) return kNoDevice;
+  if (const int error = world().quiet ? 0 : world().enter("hipGetDevice")) return finish(error);
+  if (device == nullptr) return finish(kInvalidValue);
+  if (world().devices.empty()) return finish(kNoDevice);
   *device = current_device();
-  return kSuccess;
+  return finish(kSuccess);
 }
 
 HIP_API int hipSetDevice(int device) {
-  if (const int error = world().enter("hipSetDevice")) return error;
-  if (world().devices.empty()) return kNoDevice;
-  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return kInvalidDevice;
+  if (const int error = world().enter("hipSetDevice")) return finish(error);
+  if (world().devices.empty()) return finish(kNoDevice);
+  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return finish(kInvalidDevice);
   current_device() = device;
-  return kSuccess;
+  return finish(kSuccess);
 }
 
 #if HIP_DOUBLE_MAJOR >= 6
 HIP_API int hipGetDevicePropertiesR0600(void* out, int device) {
-  return properties(out, device, kR0600Size, kR0600Arch, "hipGetDevicePropertiesR0600");
+  return finish(properties(out, device, kR0600Size, kR0600Arch, "hipGetDevicePropertiesR0600"));
 }
 
 HIP_API int hipStreamGetDevice(hip_double::Stream* stream, int* device) {
   if (world().quiet && stream == nullptr) {
     *device = current_device();
-    return kSuccess;
+    return finish(kSuccess);
   }
-  if (const int error = world().enter("hipStreamGetDevice")) return error;
-  if (world().devices.empty()) return kNoDevice;
-  return device == nullptr ? kInvalidValue : stream_device(stream, device);
+  if (const int error = world().enter("hipStreamGetDevice")) return finish(error);
+  if (world().devices.empty()) return finish(kNoDevice);
+  return finish(device == nullptr ? kInvalidValue : stream_device(stream, device));
 }
 #endif
 
 HIP_API int hipGetDeviceProperties(void* out, int device) {
-  return properties(out, device, kLegacySize, kLegacyArch, "hipGetDeviceProperties");
+  return finish(properties(out, device, kLegacySize, kLegacyArch, "hipGetDeviceProperties"));
 }
 
 HIP_API int hipDeviceGetAttribute(int* out, int attribute, int device) {
-  if (const int error = world().enter("hipDeviceGetAttribute")) return error;
-  if (out == nullptr || attribute != kMultiprocessorCount) return kInvalidValue;
-  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return kInvalidDevice;
+  if (const int error = world().enter("hipDeviceGetAttribute")) return finish(error);
+  if (out == nullptr || attribute != kMultiprocessorCount) return finish(kInvalidValue);
+  if (device < 0 || static_cast<size_t>(device) >= world().devices.size()) return finish(kInvalidDevice);
   *out = world().devices[static_cast<size_t>(device)].compute_units;
-  return kSuccess;
+  return finish(kSuccess);
 }
 
 HIP_API int hipStreamCreate(hip_double::Stream** out) {
-  if (const int error = world().enter("hipStreamCreate")) return error;
-  if (world().devices.empty()) return kNoDevice;
+  if (const int error = world().enter("hipStreamCreate")) return finish(error);
+  if (world().devices.empty()) return finish(kNoDevice);
   *out = new hip_double::Stream{current_device()};
   const std::lock_guard<std::mutex> guard(world().lock);
   world().streams.insert(*out);
-  return kSuccess;
+  return finish(kSuccess);
 }
 
 HIP_API int hipStreamDestroy(hip_double::Stream* stream) {
   const std::lock_guard<std::mutex> guard(world().lock);
-  if (world().streams.erase(stream) == 0) return kInvalidHandle;
+  if (world().streams.erase(stream) == 0) return finish(kInvalidHandle);
   delete stream;
-  return kSuccess;
+  return finish(kSuccess);
 }
 
-HIP_API int hipStreamSynchronize(hip_double::Stream*) { return kSuccess; }
-HIP_API int hipDeviceSynchronize() { return kSuccess; }
+HIP_API int hipStreamSynchronize(hip_double::Stream*) { return finish(kSuccess); }
+HIP_API int hipDeviceSynchronize() { return finish(kSuccess); }
 
 HIP_API int hipMalloc(void** out, size_t size) {
-  if (const int error = world().enter("hipMalloc")) return error;
+  if (const int error = world().enter("hipMalloc")) return finish(error);
   *out = std::aligned_alloc(256, (size + 255) / 256 * 256 + 256);
-  return *out != nullptr ? kSuccess : 2;
+  return finish(*out != nullptr ? kSuccess : 2);
 }
 HIP_API int hipFree(void* memory) {
   std::free(memory);
-  return kSuccess;
+  return finish(kSuccess);
 }
 HIP_API int hipMemsetAsync(void* memory, int value, size_t size, hip_double::Stream*) {
   std::memset(memory, value, size);
-  return kSuccess;
+  return finish(kSuccess);
 }
 
-HIP_API int hipModuleLoadData(hip_double::Module** out, const void* image) { return load(out, image, "hipModuleLoadData"); }
+HIP_API int hipModuleLoadData(hip_double::Module** out, const void* image) { return finish(load(out, image, "hipModuleLoadData")); }
 HIP_API int hipModuleLoadDataEx(hip_double::Module** out, const void* image, unsigned, int*, void**) {
-  return load(out, image, "hipModuleLoadDataEx");
+  return finish(load(out, image, "hipModuleLoadDataEx"));
 }
 
 HIP_API int hipModuleUnload(hip_double::Module* module) {
-  if (const int error = world().enter("hipModuleUnload")) return error;
+  if (const int error = world().enter("hipModuleUnload")) return finish(error);
   const std::lock_guard<std::mutex> guard(world().lock);
-  return world().modules.erase(module) != 0 ? kSuccess : kInvalidHandle;
+  return finish(world().modules.erase(module) != 0 ? kSuccess : kInvalidHandle);
 }
 
 HIP_API int hipModuleGetFunction(hip_double::Function** out, hip_double::Module* module, const char* name) {
-  if (const int error = world().enter("hipModuleGetFunction")) return error;
+  if (out == nullptr || name == nullptr) return finish(kInvalidValue);
+  if (const int error = world().enter("hipModuleGetFunction")) return finish(error);
   const std::lock_guard<std::mutex> guard(world().lock);
-  if (world().modules.count(module) == 0) return kInvalidHandle;
+  if (world().modules.count(module) == 0) return finish(kInvalidHandle);
   const auto kernel = module->object.kernels.find(name);
-  if (kernel == module->object.kernels.end()) return kNotFound;
+  if (kernel == module->object.kernels.end()) return finish(kNotFound);
   auto function = std::make_unique<hip_double::Function>(hip_double::Function{module, &kernel->second});
   *out = function.get();
   world().functions[function.get()] = std::move(function);
-  return kSuccess;
+  return finish(kSuccess);
 }
 
 HIP_API int hipModuleLaunchKernel(hip_double::Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                                   unsigned bz, unsigned lds, hip_double::Stream* stream, void** parameters, void** extra) {
-  if (world().quiet.load(std::memory_order_relaxed)) return hip_double::count_quiet_launch();
-  if (const int error = world().enter("hipModuleLaunchKernel")) return error;
+  if (world().quiet.load(std::memory_order_relaxed)) return finish(hip_double::count_quiet_launch());
+  if (const int error = world().enter("hipModuleLaunchKernel")) return finish(error);
   int device = 0;
-  if (const int error = stream_device(stream, &device)) return error;
+  if (const int error = stream_device(stream, &device)) return finish(error);
   const hip_double::Launch launch{{gx, gy, gz}, {bx, by, bz}, lds, device, parameters, extra};
   const std::lock_guard<std::mutex> guard(world().lock);
-  if (world().functions.count(function) == 0) return kInvalidDeviceFunction;
-  if (function->module->device != device || current_device() != device) return kInvalidHandle;
-  return hip_double::check_and_record(*function, launch);
+  if (world().functions.count(function) == 0) return finish(kInvalidDeviceFunction);
+  if (function->module->device != device || current_device() != device) return finish(kInvalidHandle);
+  return finish(hip_double::check_and_record(*function, launch));
 }
+
+HIP_API int hipGetLastError() { return std::exchange(hip_double::last_error(), kSuccess); }
+HIP_API int hipPeekAtLastError() { return hip_double::last_error(); }
 
 HIP_API const char* hipGetErrorString(int error) {
   switch (error) {

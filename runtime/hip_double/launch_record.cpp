@@ -33,7 +33,7 @@ bool fits_device(const Function& function, const Launch& launch) {
   if (threads == 0 || threads > function.kernel->max_threads) return false;
   for (int i = 0; i < 3; ++i)
     if (launch.grid[i] == 0 || uint64_t{launch.grid[i]} * launch.block[i] > UINT32_MAX) return false;
-  if (launch.grid[1] > 65535 || launch.grid[2] > 65535) return false;
+  if (launch.grid[1] > 65536 || launch.grid[2] > 65536) return false;
   return function.kernel->lds_bytes + launch.lds <= lds_limit(function.module->object.target);
 }
 

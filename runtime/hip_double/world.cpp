@@ -103,4 +103,9 @@ int& current_device() {
   return device;
 }
 
+int& last_error() {
+  thread_local int error = 0;
+  return error;
+}
+
 }  // namespace hip_double

@@ -61,6 +61,7 @@ struct World {
 };
 
 World& world();
-int& current_device();
+int& current_device();  // of this thread
+int& last_error();      // of this thread
 
 }  // namespace hip_double

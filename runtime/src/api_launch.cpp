@@ -64,5 +64,6 @@ hipError_t launch_named(State& state, const char* name, const aotforge_value* va
 }  // namespace aotforge
 
 extern "C" hipError_t aotforge_launch(const char* op, const aotforge_value* values, size_t count, hipStream_t stream) {
-  return aotforge::guarded([&](aotforge::State& state) { return aotforge::launch_named(state, op, values, count, stream); });
+  return aotforge::announced(aotforge::guarded(
+      [&](aotforge::State& state) { return aotforge::launch_named(state, op, values, count, stream); }));
 }

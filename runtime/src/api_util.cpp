@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kExperimental[] = {"gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151",
                                          "gfx1152", "gfx1153", "gfx1200", "gfx1250"};
 
-// Run `body(hip, device)` for the stream's device.
+// Run `body(state, hip, device)` for the stream's device.
 template <typename Body>
 hipError_t with_device(hipStream_t stream, Body&& body) {
   return aotforge::guarded([&](aotforge::State& state) {
@@ -20,12 +20,17 @@ hipError_t with_device(hipStream_t stream, Body&& body) {
     if (const hipError_t error = state.hip(&hip); error != hipSuccess) return error;
     int device = -1;
     if (const hipError_t error = hip->device_of(stream, &device); error != hipSuccess) return error;
-    return body(*hip, device);
+    return body(state, *hip, device);
   });
 }
 
 hipError_t arch_of(hipStream_t stream, char* name) {
-  return with_device(stream, [&](const aotforge::HipApi& hip, int device) { return hip.arch_name(device, name); });
+  return with_device(stream, [&](const aotforge::State& state, const aotforge::HipApi& hip, int device) {
+    const aotforge::Device* known = state.known_device(device);
+    if (known == nullptr) return hip.arch_name(device, name);
+    std::memcpy(name, known->arch().c_str(), known->arch().size() + 1);  // it came from such a buffer
+    return hipSuccess;
+  });
 }
 
 // The hexadecimal number in "gfx90a", or 0.
@@ -64,7 +69,7 @@ bool isArchExperimentallySupported(hipStream_t stream) {
 int getMultiProcessorCount(hipStream_t stream) {
   int count = 0;
   const hipError_t error = with_device(
-      stream, [&](const aotforge::HipApi& hip, int device) { return hip.compute_units(device, &count); });
+      stream, [&](const aotforge::State&, const aotforge::HipApi& hip, int device) { return hip.compute_units(device, &count); });
   return error == hipSuccess ? count : 0;
 }
 

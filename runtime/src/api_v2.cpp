@@ -151,7 +151,7 @@ hipError_t debug_simulate_encoded_softmax(T4 r, float dropout_p, T0 philox_seed,
   aotforge::check_dropout(verdict, {dropout_p, philox_seed, philox_offset1, philox_offset2});
   if (r.dtype() == kUnknown) verdict.malformed("r", "has no dtype");
   verdict.uncovered("arguments", "there are no kernels for this entry point");
-  return verdict.report("debug_simulate_encoded_softmax");
+  return aotforge::announced(verdict.report("debug_simulate_encoded_softmax"));
 }
 
 }  // namespace aotriton::v2::flash

@@ -27,17 +27,17 @@ attn_bwd_params::attn_bwd_params()
     : Sm_scale(0), dropout_p(0), philox_offset2(0), causal_type(CausalType::None), window_left(0), window_right(0) {}
 
 hipError_t attn_fwd(const attn_fwd_params& params, int32_t params_version, Stream stream, const attn_options* options) {
-  if (!version_agrees<attn_fwd_params>("attn_fwd", params_version)) return hipErrorInvalidSymbol;
+  if (!version_agrees<attn_fwd_params>("attn_fwd", params_version)) return aotforge::announced(hipErrorInvalidSymbol);
   return aotforge::forward(params, stream.native(), options, "attn_fwd");
 }
 
 hipError_t attn_bwd(const attn_bwd_params& params, int32_t params_version, Stream stream, const attn_options* options) {
-  if (!version_agrees<attn_bwd_params>("attn_bwd", params_version)) return hipErrorInvalidSymbol;
+  if (!version_agrees<attn_bwd_params>("attn_bwd", params_version)) return aotforge::announced(hipErrorInvalidSymbol);
   return aotforge::backward(params, stream.native(), options, "attn_bwd");
 }
 
 hipError_t aiter_bwd(const attn_bwd_params& params, int32_t params_version, Stream stream, const attn_options* options) {
-  if (!version_agrees<attn_bwd_params>("aiter_bwd", params_version)) return hipErrorInvalidSymbol;
+  if (!version_agrees<attn_bwd_params>("aiter_bwd", params_version)) return aotforge::announced(hipErrorInvalidSymbol);
   return aotforge::backward(params, stream.native(), options, "aiter_bwd", false);
 }
 

@@ -12,6 +12,7 @@ using aotriton::v3::flash::VarlenType;
 using aotriton::v3::flash::WindowValue;
 
 constexpr uint64_t kSizeMax = INT32_MAX;
+constexpr uint64_t kRowsMax = uint64_t{1} << 30;  // kernels add two positions, or a position and a tile, in 32 bits
 
 bool is_sentinel(int32_t value) { return value == WindowValue::TopLeftAligned || value == WindowValue::BottomRightAligned; }
 
@@ -38,6 +39,8 @@ void apply_lengths(Verdict& verdict, Problem& p, const Lengths& lengths) {
   check_lengths(verdict, "cu_seqlens_k", lengths.cu_seqlens_k, p.batch, lengths.max_k, p.rows_k);
   p.seqlen_q = static_cast<uint64_t>(std::max(lengths.max_q, 0));
   p.seqlen_k = static_cast<uint64_t>(std::max(lengths.max_k, 0));
+  // PyTorch passes 0 where it does not know; the rows of all sequences bound each one's
+  if (p.varlen == VarlenType::CompactVarlen && p.seqlen_k == 0) p.seqlen_k = p.rows_k;
 }
 
 int32_t clamp(int64_t value, int64_t low, int64_t high) { return static_cast<int32_t>(std::clamp(value, low, high)); }
@@ -65,6 +68,7 @@ Problem measure(Verdict& verdict, const T4& q, const T4& k, const T4& v, const L
       verdict.uncovered("Q, K, V", "a size is over 2^31 - 1");
       return p;
     }
+  if (p.rows_q > kRowsMax || p.rows_k > kRowsMax) verdict.uncovered("Q, K, V", "more than 2^30 rows");
   if (p.heads_k == 0 ? p.heads_q != 0 : p.heads_q % p.heads_k != 0)
     verdict.malformed("Q", "heads are not a multiple of K's");
   if (p.head_dim == 0) verdict.malformed("Q", "head_dim is zero");
@@ -76,11 +80,15 @@ Problem measure(Verdict& verdict, const T4& q, const T4& k, const T4& v, const L
   return p;
 }
 
-void check4(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d, DType dtype) {
+void check_shape(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d, DType dtype) {
   if (t.size(0) != a || t.size(1) != b || t.size(2) != c || t.size(3) != d) verdict.malformed(name, "sizes do not agree");
   if (t.dtype() != dtype) verdict.malformed(name, "dtype does not agree");
-  if (d > 1 && t.stride(3) != 1) verdict.malformed(name, "last stride is not 1");
   if (!t && a != 0 && b != 0 && c != 0 && d != 0) verdict.malformed(name, "is null");
+}
+
+void check4(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d, DType dtype) {
+  check_shape(verdict, name, t, a, b, c, d, dtype);
+  if (d > 1 && t.stride(3) != 1) verdict.malformed(name, "last stride is not 1");
 }
 
 void check_rows(Verdict& verdict, const char* name, const T2& t, const Problem& p) {

@@ -60,7 +60,9 @@ struct Lengths {
 // Sizes from Q, K and V, which are checked against one another.
 Problem measure(Verdict& verdict, const T4& q, const T4& k, const T4& v, const Lengths& lengths);
 
-// A tensor that must have these sizes and dtype, a unit last stride, and memory unless it is empty.
+// A tensor that must have these sizes and dtype, and memory unless it is empty.
+void check_shape(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d, DType dtype);
+// The same with a unit last stride.
 void check4(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d, DType dtype);
 void check_rows(Verdict& verdict, const char* name, const T2& t, const Problem& problem);  // L and D
 void check_output(Verdict& verdict, const char* name, const T4& t);                        // no two elements at one address
@@ -100,6 +102,15 @@ class Required {
   uint16_t values_[24];
   size_t count_ = 0;
 };
+
+// The optional bias. Its last stride is a value of the operator: kernels that ignore it serve unit strides only.
+template <class Op>
+void check_bias(Verdict& verdict, Required& required, const T4& bias, const Problem& p) {
+  if (!bias) return;
+  check_shape(verdict, "B", bias, p.planes, p.heads_q, p.rows_q, p.rows_k, p.dtype);
+  if (bias.size(3) > 1 && bias.stride(3) != 1) required.add(Op::stride_bn);
+  if (p.varlen != 0) verdict.uncovered("B", "bias with variable length");
+}
 
 // Fill the values that both operators have; `Op` is Fwd or Bwd.
 template <class Op>

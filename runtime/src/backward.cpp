@@ -71,7 +71,7 @@ class LazyAccumulator final : public Borrowed<4> {
   }
 };
 
-void check_gradients(Verdict& verdict, const Params& in, const Problem& p) {
+void check_gradients(Verdict& verdict, Required& required, const Params& in, const Problem& p) {
   check4(verdict, "Out", in.Out, p.planes, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
   check4(verdict, "DO", in.DO, p.planes, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
   check4(verdict, "DQ", in.DQ, p.planes, p.heads_q, p.rows_q, p.head_dim, p.dtype);
@@ -81,13 +81,12 @@ void check_gradients(Verdict& verdict, const Params& in, const Problem& p) {
   check_output(verdict, "DK", in.DK);
   check_output(verdict, "DV", in.DV);
   check_rows(verdict, "L", in.L, p);
-  if (in.B) {
-    check4(verdict, "B", in.B, p.planes, p.heads_q, p.rows_q, p.rows_k, p.dtype);
-    if (p.varlen != 0) verdict.uncovered("B", "bias with variable length");
-  }
+  check_bias<Bwd>(verdict, required, in.B, p);
   if (in.DB) {
     if (!in.B) verdict.malformed("DB", "is given without B");
-    check4(verdict, "DB", in.DB, p.planes, p.heads_q, p.rows_q, p.rows_k, p.dtype);
+    check_shape(verdict, "DB", in.DB, p.planes, p.heads_q, p.rows_q, p.rows_k, p.dtype);
+    if (in.DB.size(3) > 1 && in.DB.stride(3) != 1) required.add(Bwd::stride_dbn);
+    required.add(Bwd::DB);
   }
 }
 
@@ -116,23 +115,20 @@ void put_tensors(Verdict& verdict, Cell* cells, const Params& in) {
   put_stride(verdict, cells[Bwd::stride_lz], in.L, 0);
 }
 
-}  // namespace
-
-hipError_t backward(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
-                    const char* function, bool serve_it) {
+hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
+                           const char* function, bool serve_it) {
   Verdict verdict;
   Required required;
   Cell cells[Bwd::kCount] = {};
   const Lengths lengths{in.cu_seqlens_q, in.cu_seqlens_k, in.Max_seqlen_q, in.Max_seqlen_k, in.varlen_type};
   const Philox philox{in.dropout_p, in.philox_seed_ptr, in.philox_offset1, in.philox_offset2};
   const Problem p = measure(verdict, in.Q, in.K, in.V, lengths);
-  check_gradients(verdict, in, p);
+  check_gradients(verdict, required, in, p);
   check_dropout(verdict, philox);
   check_options(verdict, options);
   const Window window = resolve_window(verdict, in.causal_type, in.window_left, in.window_right, p);
   put_tensors(verdict, cells, in);
   put_common<Bwd>(cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
-  if (in.DB) required.add(Bwd::DB);
   if (!serve_it) verdict.uncovered("arguments", "there are no kernels for this entry point");
   if (!verdict.ok()) return verdict.report(function);
   return guarded([&](State& state) {
@@ -141,6 +137,13 @@ hipError_t backward(const Params& in, hipStream_t stream, const aotriton::v3::fl
     Lazy* const lazies[] = {&delta, &accumulator};
     return serve(state, Served::attn_bwd, cells, required, lazies, 2, stream);
   });
+}
+
+}  // namespace
+
+hipError_t backward(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
+                    const char* function, bool serve_it) {
+  return announced(check_and_serve(in, stream, options, function, serve_it));
 }
 
 }  // namespace aotforge

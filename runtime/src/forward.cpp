@@ -6,10 +6,8 @@ namespace {
 using Params = aotriton::v3::flash::attn_fwd_params;
 
 void check_optional(Verdict& verdict, Required& required, const Params& in, const Problem& p) {
-  if (in.B) {
-    check4(verdict, "B", in.B, p.planes, p.heads_q, p.rows_q, p.rows_k, p.dtype);
-    if (p.varlen != 0) verdict.uncovered("B", "bias with variable length");
-  }
+  if (in.L) check_rows(verdict, "L", in.L, p);  // a null one: nobody wants it, as in PyTorch's inference
+  check_bias<Fwd>(verdict, required, in.B, p);
   if (in.A) required.add(Fwd::A);
   if (in.encoded_softmax) {
     const T4& r = in.encoded_softmax;
@@ -41,10 +39,8 @@ void put_tensors(Verdict& verdict, Cell* cells, const Params& in) {
   cells[Fwd::persistent_atomic_counter].p = in.persistent_atomic_counter.data_ptr();
 }
 
-}  // namespace
-
-hipError_t forward(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
-                   const char* function) {
+hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
+                           const char* function) {
   Verdict verdict;
   Required required;
   Cell cells[Fwd::kCount] = {};
@@ -53,7 +49,6 @@ hipError_t forward(const Params& in, hipStream_t stream, const aotriton::v3::fla
   const Problem p = measure(verdict, in.Q, in.K, in.V, lengths);
   check4(verdict, "Out", in.Out, p.planes, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
   check_output(verdict, "Out", in.Out);
-  check_rows(verdict, "L", in.L, p);
   check_dropout(verdict, philox);
   check_options(verdict, options);
   check_optional(verdict, required, in, p);
@@ -62,6 +57,13 @@ hipError_t forward(const Params& in, hipStream_t stream, const aotriton::v3::fla
   put_common<Fwd>(cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
   if (!verdict.ok()) return verdict.report(function);
   return guarded([&](State& state) { return serve(state, Served::attn_fwd, cells, required, nullptr, 0, stream); });
+}
+
+}  // namespace
+
+hipError_t forward(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
+                   const char* function) {
+  return announced(check_and_serve(in, stream, options, function));
 }
 
 }  // namespace aotforge

@@ -27,9 +27,13 @@ struct HipApi {
   hipError_t (*launch)(HipFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, hipStream_t,
                        void**, void**) = nullptr;
   const char* (*error_string)(hipError_t) = nullptr;
+  hipError_t (*peek_last_error)() = nullptr;  // may be null
 
   // Look everything up. hipErrorSharedObjectInitFailed: no HIP found; hipErrorSharedObjectSymbolNotFound: one too old.
   hipError_t load();
+
+  // The same among the libraries that the process has already, quietly. False: HIP is not loaded, or too old.
+  bool load_present();
 
   // Device that work on `stream` runs on.
   hipError_t device_of(hipStream_t stream, int* device) const {
@@ -47,6 +51,15 @@ struct HipApi {
 
   // For log lines; never null.
   const char* describe(hipError_t error) const;
+
+  // See to it that hipGetLastError reports an error on this thread: HIP's own of just now if it has one, else
+  // hipErrorInvalidValue, by a call that HIP refuses before it looks at a device.
+  void leave_error_behind() const;
+
+ private:
+  // Every entry point from `library`; with `in_scope` those that it lacks from our own lookup scope. False: some are missing.
+  bool resolve_all(void* library, bool in_scope);
+  bool load_present(bool* by_name);  // sets it when a library of HIP's name is loaded
 };
 
 // Makes `device` current while it lives and puts the caller's back. `ok` is not hipSuccess when it cannot.

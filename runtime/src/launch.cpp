@@ -8,6 +8,7 @@ namespace aotforge {
 namespace {
 
 constexpr size_t kMaxSteps = 256, kMaxArguments = 256 + 8;
+constexpr uint64_t kAxisMax = 65536;  // HIP takes UINT16_MAX + 1 workgroups along y and z
 
 struct Prepared {
   const Kernel* kernel;
@@ -122,7 +123,7 @@ const char* compute_grid(const Dispatch& dispatch, const Choice& choice, const C
   for (int axis = 0; axis < 3; term += choice.term_counts[axis++])
     if (!axis_size(term, choice.term_counts[axis], cells, &size[axis])) return "a grid factor is negative";
   const bool empty = size[0] == 0 || size[1] == 0 || size[2] == 0;
-  const bool over = size[0] > UINT32_MAX / choice.threads || size[1] > 65535 || size[2] > 65535;
+  const bool over = size[0] > UINT32_MAX / choice.threads || size[1] > kAxisMax || size[2] > kAxisMax;
   if (!empty && over) return "the grid is larger than a device takes";
   for (int axis = 0; axis < 3; ++axis) grid[axis] = empty ? 0 : static_cast<uint32_t>(size[axis]);
   return nullptr;

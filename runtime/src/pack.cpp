@@ -2,9 +2,12 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 
@@ -21,6 +24,17 @@ struct Directory {
   }
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
+};
+
+struct Descriptor {
+  int number, error;
+  explicit Descriptor(const char* folder)
+      : number(::open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC)), error(number < 0 ? errno : 0) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
 };
 
 // Names below `path` that can be packs, sorted so that every machine takes the same one.
@@ -73,9 +87,22 @@ hipError_t unreadable(const std::string& path, int error) {
   return error == ENOENT || error == ENOTDIR ? hipErrorFileNotFound : hipErrorOperatingSystem;
 }
 
+hipError_t Pack::verify() { return read_dispatch(FileSource((directory_ + "/dispatch.aotd").c_str())); }
+
 hipError_t Pack::load() {
+  // through one descriptor, so that all files are of one folder even while another takes its place
+  const Descriptor folder(directory_.c_str());
+  if (folder.error != 0) return unreadable(directory_ + "/dispatch.aotd", folder.error);
+  if (const hipError_t error = read_dispatch(FileSource(folder.number, "dispatch.aotd")); error != hipSuccess) return error;
+  for (size_t i = 0; i < containers_.size() && i < kHeldMax; ++i) {
+    auto file = std::make_shared<const FileSource>(folder.number, std::string(dispatch_.containers[i].file).c_str());
+    if (file->error() == 0) containers_[i].file = std::move(file);
+  }
+  return hipSuccess;
+}
+
+hipError_t Pack::read_dispatch(const FileSource& file) {
   const std::string path = directory_ + "/dispatch.aotd";
-  const FileSource file(path.c_str());
   if (file.error() != 0) return unreadable(path, file.error());
   if (file.size() > kDispatchMax) return refused(path, {"larger than 64 MiB", 16});
   dispatch_.bytes.resize(static_cast<size_t>(file.size()));
@@ -89,24 +116,36 @@ hipError_t Pack::load() {
 hipError_t Pack::image(const Slot& slot, std::vector<uint8_t>& out) {
   std::string path = directory_ + '/';
   path += dispatch_.containers[slot.container].file;
-  const FileSource file(path.c_str());
-  if (file.error() != 0) return unreadable(path, file.error());
-  const Images* images = nullptr;
-  if (const hipError_t error = container(slot.container, path, file, &images); error != hipSuccess) return error;
-  if (const Refusal refusal = images->decode(file, slot.image, out)) return refused(path, refusal);
+  Container from;
+  if (const hipError_t error = container(slot.container, path, from); error != hipSuccess) return error;
+  if (const Refusal refusal = from.images->decode(*from.file, slot.image, out)) {
+    forget(slot.container, from);
+    return refused(path, refusal);
+  }
   return hipSuccess;
 }
 
-hipError_t Pack::container(uint16_t number, const std::string& path, const Source& source, const Images** out) {
+hipError_t Pack::container(uint16_t number, const std::string& path, Container& out) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<Images>& kept = containers_[number];
-  if (kept == nullptr) {
-    auto opened = std::make_unique<Images>();
-    if (const Refusal refusal = opened->open(source, &dispatch_.containers[number].id)) return refused(path, refusal);
-    kept = std::move(opened);
+  Container& kept = containers_[number];
+  out = kept;
+  if (out.file == nullptr) out.file = std::make_shared<const FileSource>(path.c_str());
+  if (out.file->error() != 0) return unreadable(path, out.file->error());
+  if (out.images != nullptr) return hipSuccess;
+  auto read = std::make_shared<Images>();
+  if (const Refusal refusal = read->open(*out.file, &dispatch_.containers[number].id)) {
+    kept = {};  // a repaired file has the next try
+    return refused(path, refusal);
   }
-  *out = kept.get();
+  out.images = std::move(read);
+  kept.images = out.images;
+  if (number < kHeldMax) kept.file = out.file;
   return hipSuccess;
+}
+
+void Pack::forget(uint16_t number, const Container& damaged) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (containers_[number].images == damaged.images) containers_[number] = {};
 }
 
 std::string images_directory() {
@@ -118,6 +157,11 @@ std::string images_directory() {
   const std::string file = info.dli_fname;
   const size_t slash = file.rfind('/');
   return (slash == std::string::npos ? std::string(".") : file.substr(0, slash)) + "/aotriton.images";
+}
+
+std::string absolute(const std::string& path) {
+  char room[PATH_MAX];
+  return ::realpath(path.c_str(), room) != nullptr ? room : path;
 }
 
 hipError_t find_pack(const std::string& images, std::string_view arch, std::unique_ptr<Pack>& out) {
@@ -139,7 +183,7 @@ hipError_t find_pack(const std::string& images, std::string_view arch, std::uniq
     Pack pack(images + '/' + name);
     const FileSource file((pack.directory() + "/dispatch.aotd").c_str());
     if (file.error() != 0) continue;
-    if (const hipError_t error = pack.load(); error != hipSuccess) return error;
+    if (const hipError_t error = pack.verify(); error != hipSuccess) return error;
   }
   log(Level::error, "%s: no image pack serves %.*s", images.c_str(), static_cast<int>(arch.size()), arch.data());
   return hipErrorNoBinaryForGpu;

@@ -1,4 +1,4 @@
-// An image pack on disk: its dispatch data, read once, and its containers, read when first needed.
+// An image pack on disk: its dispatch data, read once, and its containers, opened at once and read when first needed.
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -25,6 +25,10 @@ class Pack {
   explicit Pack(std::string directory) : directory_(std::move(directory)) {}
 
   // Read and verify dispatch.aotd. Throws std::bad_alloc only.
+  hipError_t verify();
+
+  // The same, and open the containers, so that this process keeps the files that belong together when the folder is replaced.
+  // Those that cannot be opened now, and all after the first kHeldMax, are opened by their path when needed.
   hipError_t load();
 
   const Dispatch& dispatch() const { return dispatch_; }
@@ -34,17 +38,31 @@ class Pack {
   hipError_t image(const Slot& slot, std::vector<uint8_t>& out);
 
  private:
-  hipError_t container(uint16_t number, const std::string& path, const Source& source, const Images** out);
+  static constexpr size_t kHeldMax = 64;  // descriptors are few: many programs may open 1024
+
+  // What is known of one container. Devices share packs: a call keeps the file and the index that it began with.
+  struct Container {
+    std::shared_ptr<const FileSource> file;  // null: open it by path
+    std::shared_ptr<const Images> images;    // null until read
+  };
+
+  hipError_t read_dispatch(const FileSource& file);
+  hipError_t container(uint16_t number, const std::string& path, Container& out);
+  void forget(uint16_t number, const Container& damaged);
 
   std::string directory_;
   Dispatch dispatch_;
-  std::mutex mutex_;                              // guards containers_
-  std::vector<std::unique_ptr<Images>> containers_;  // null until opened
+  std::mutex mutex_;  // guards containers_
+  std::vector<Container> containers_;
 };
 
 // Where images are: AOTRITON_IMAGES_DIR, else aotriton.images beside this library's file as the loader found it (its symbolic
 // link's path if it is one). Empty when the loader does not tell.
 std::string images_directory();
+
+// `path` without symbolic links and relative parts, so that it stays right when the process changes its folder; `path` itself
+// when that cannot be told.
+std::string absolute(const std::string& path);
 
 // Load the pack whose arch list has `arch`, the first by name. hipErrorNoBinaryForGpu when there is none; a pack that cannot be
 // read or is damaged is an error of its own when no other one serves.

@@ -8,9 +8,11 @@
 
 namespace aotforge {
 
-FileSource::FileSource(const char* path) {
+FileSource::FileSource(const char* path) : FileSource(AT_FDCWD, path) {}
+
+FileSource::FileSource(int folder, const char* name) {
   do {
-    descriptor_ = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: a FIFO of that name must not hang us
+    descriptor_ = ::openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // O_NONBLOCK: a FIFO of that name must not hang us
   } while (descriptor_ < 0 && errno == EINTR);
   struct stat status;
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {

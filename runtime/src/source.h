@@ -34,6 +34,8 @@ class MemorySource final : public Source {
 class FileSource final : public Source {
  public:
   explicit FileSource(const char* path);
+  // `name` in the folder that the descriptor `folder` is open on.
+  FileSource(int folder, const char* name);
   ~FileSource() override;
   FileSource(const FileSource&) = delete;
   FileSource& operator=(const FileSource&) = delete;

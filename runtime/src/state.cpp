@@ -70,11 +70,24 @@ hipError_t State::hip(const HipApi** out) {
   if (hip_ready_.load(std::memory_order_relaxed) == nullptr) {
     HipApi fresh;
     if (const hipError_t error = fresh.load(); error != hipSuccess) return error;
-    hip_ = fresh;
-    hip_ready_.store(&hip_, std::memory_order_release);
+    keep(fresh);
   }
   *out = &hip_;
   return hipSuccess;
+}
+
+const HipApi* State::hip_if_loaded() {
+  if (const HipApi* ready = hip_ready_.load(std::memory_order_acquire)) return ready;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const HipApi* ready = hip_ready_.load(std::memory_order_relaxed)) return ready;
+  HipApi fresh;
+  return fresh.load_present() ? keep(fresh) : nullptr;
+}
+
+const HipApi* State::keep(const HipApi& found) {
+  hip_ = found;
+  hip_ready_.store(&hip_, std::memory_order_release);
+  return &hip_;
 }
 
 hipError_t State::device(hipStream_t stream, Device** out, int* ordinal) {
@@ -113,7 +126,7 @@ hipError_t State::pack_for(const std::string& arch, Pack** out) {
       *out = pack.get();
       return hipSuccess;
     }
-  const std::string images = images_directory();
+  const std::string images = absolute(images_directory());
   struct stat status {};
   const bool known = ::stat(images.c_str(), &status) == 0;
   if (known && still_absent(arch, images, status.st_mtim)) return hipErrorNoBinaryForGpu;
@@ -128,6 +141,17 @@ hipError_t State::pack_for(const std::string& arch, Pack** out) {
   packs_.push_back(std::move(found));
   *out = packs_.back().get();
   return hipSuccess;
+}
+
+hipError_t announced(hipError_t result) {
+  if (result == hipSuccess) return result;
+  const hipError_t told = guarded([](State& state) {
+    if (const HipApi* hip = state.hip_if_loaded()) hip->leave_error_behind();
+    return hipSuccess;
+  });
+  HipApi hip;  // without memory for a state there is still the stack
+  if (told != hipSuccess && hip.load_present()) hip.leave_error_behind();
+  return result;
 }
 
 bool State::still_absent(const std::string& arch, const std::string& images, const timespec& changed) const {

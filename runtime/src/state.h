@@ -17,6 +17,14 @@ class State {
   // HIP, looked up on first use. hipErrorSharedObjectInitFailed and the like when it is not there (tried again next time).
   hipError_t hip(const HipApi** out);
 
+  // HIP when it is known or loaded already, else null. Logs nothing.
+  const HipApi* hip_if_loaded();
+
+  // What an earlier call found out about a device, else null.
+  const Device* known_device(int ordinal) const {
+    return ordinal < 0 || ordinal >= kMaxDevices ? nullptr : devices_[ordinal].load(std::memory_order_acquire);
+  }
+
   // The device that `stream` runs on, with a pack that serves it. `ordinal` may be null.
   hipError_t device(hipStream_t stream, Device** out, int* ordinal = nullptr);
 
@@ -27,6 +35,7 @@ class State {
     timespec changed{}, noticed{};
   };
 
+  const HipApi* keep(const HipApi& found);
   hipError_t make_device(const HipApi& hip, int ordinal, Device** out);
   hipError_t pack_for(const std::string& arch, Pack** out);
   bool still_absent(const std::string& arch, const std::string& images, const timespec& changed) const;
@@ -65,5 +74,9 @@ hipError_t guarded(Body&& body) {
     return hipErrorOutOfMemory;
   }
 }
+
+// The result of an entry point that does something. HIP's convention: a failed call leaves the thread's last error set, so that
+// callers who drop the result (PyTorch 2.9 to 2.12 do) throw at their next launch check instead of using what was never written.
+hipError_t announced(hipError_t result);
 
 }  // namespace aotforge

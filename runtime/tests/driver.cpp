@@ -2,10 +2,14 @@
 //   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
 //   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
-//   hip PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
+//   launch NAME                                               ->  "rc N" of aotforge_launch without values
+//   lasterror                                                 ->  hipGetLastError of this thread
+//   hip PATH | chdir PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
+#include <aotforge/launch.h>
 #include <aotriton/flash.h>
 #include <dlfcn.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -193,6 +197,8 @@ void set_up(const std::string& verb, const std::string& rest) {
   if (verb == "hip") {
     g_hip = dlopen(rest.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (g_hip == nullptr) std::exit(3);
+  } else if (verb == "chdir") {
+    if (chdir(rest.c_str()) != 0) std::exit(3);
   } else if (verb == "device") {
     hip<int(int)>("hipSetDevice")(std::stoi(rest));
   } else if (verb == "stream") {
@@ -226,6 +232,8 @@ void ask(const std::string& verb, const std::string& rest, const Fields& fields)
   else if (verb == "cus") std::cout << getMultiProcessorCount(stream.native()) << std::endl;
   else if (verb == "experimental") std::cout << isArchExperimentallySupported(stream.native()) << std::endl;
   else if (verb == "calls") std::cout << hip<long(const char*)>("hip_double_calls")(rest.c_str()) << std::endl;
+  else if (verb == "lasterror") std::cout << hip<int()>("hipGetLastError")() << std::endl;
+  else if (verb == "launch") std::cout << "rc " << aotforge_launch(rest.c_str(), nullptr, 0, stream.native()) << std::endl;
   else if (verb == "events") std::cout << "events" << g_events << std::endl;
   else if (verb == "record") answer_record();
   else if (verb == "fwd") std::cout << "rc " << forward(fields) << std::endl;
@@ -240,7 +248,7 @@ int main() {
   for (std::string line; std::getline(std::cin, line);) {
     const size_t space = line.find(' ');
     const std::string verb = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
-    if (verb == "hip" || verb == "device" || verb == "descriptors" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "setenv") {
+    if (verb == "hip" || verb == "device" || verb == "chdir" || verb == "descriptors" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "setenv") {
       set_up(verb, rest);
       continue;
     }

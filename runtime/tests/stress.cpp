@@ -5,6 +5,7 @@
 //   reload LIB N   dlopen, call, dlclose N times: no growth, and unloading calls no HIP
 //   twice A B      two copies of the library in one process, each with its own images
 #include <aotforge/launch.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/wait.h>
@@ -117,10 +118,20 @@ int fork_while_busy() {
   return bad == 0 && add(aotforge_launch) == hipSuccess ? 0 : wrong("child", bad);
 }
 
+int open_files() {
+  int count = 0;
+  if (DIR* folder = opendir("/proc/self/fd")) {
+    while (readdir(folder) != nullptr) ++count;
+    closedir(folder);
+  }
+  return count;
+}
+
 size_t in_use() { return mallinfo2().uordblks; }
 
 int reload(const char* file, int count) {
   size_t early = 0;
+  int files = 0;
   for (int i = 0; i < count; ++i) {
     void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return wrong(dlerror(), i);
@@ -130,10 +141,14 @@ int reload(const char* file, int count) {
     if (dlclose(library) != 0) return wrong("dlclose", i);
     if (calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice") != before) return wrong("HIP at unload", i);
     if (dlopen(file, RTLD_NOW | RTLD_NOLOAD) != nullptr) return wrong("still loaded", i);
-    if (i == 9) early = in_use();
+    if (i == 9) {
+      early = in_use();
+      files = open_files();
+    }
   }
   const size_t late = in_use();
   std::printf("bytes %zu then %zu\n", early, late);
+  if (open_files() != files) return wrong("open files", open_files() - files);
   return late > early + 4096 ? wrong("growth", static_cast<long>(late - early)) : 0;
 }
 

@@ -175,24 +175,38 @@ _LDS_ATOMICS = {
 }  # fmt: skip
 
 
+_COMPARE_AND_SWAP = {1: "cmpswap cmpswap_b32", 2: "cmpswap_x2 cmpswap_b64"}
+
+
 def _atomics() -> dict[str, Entry]:
-    # whether the old value comes back is a modifier (glc, sc0, TH_ATOMIC_RETURN): then D stands first; see binding
+    """Whether the old value comes back is a modifier (glc, sc0, TH_ATOMIC_RETURN). Then a global atomic has a destination, D,
+    that stands first, and a buffer atomic puts it over its data.
+    """
     parts = []
     for words, operations in ((1, _ATOMICS), (2, _ATOMICS_64)):
-        for names, operation in operations.items():
-            full = " ".join(f"global_atomic_{name}" for name in names.split())
-            code = f"atomic_access(w, I, {operation}, {words}, 0);"
+        for names, operation in {**operations, _COMPARE_AND_SWAP[words]: "CMPSWAP"}.items():
+            data = f"S1:v:{2 * words if operation == 'CMPSWAP' else words}"
             parts.append(
-                wave(full, code, f"D:v?:{words} S0:v:0 S1:v:{words} S2:so:2", modifiers=("offset", *_CACHE))
+                wave(
+                    " ".join(f"global_atomic_{name}" for name in names.split()),
+                    f"atomic_access(w, I, {operation}, {words}, 0);",
+                    f"D:v?:{words} S0:v:0 {data} S2:so:2",
+                    modifiers=("offset", *_CACHE),
+                )
             )
-        full, code = (
-            ("global_atomic_cmpswap global_atomic_cmpswap_b32", "atomic_access(w, I, CMPSWAP, 1, 0);")
-            if words == 1
-            else ("global_atomic_cmpswap_x2 global_atomic_cmpswap_b64", "atomic_access(w, I, CMPSWAP, 2, 0);")
-        )
-        parts.append(
-            wave(full, code, f"D:v?:{words} S0:v:0 S1:v:{2 * words} S2:so:2", modifiers=("offset", *_CACHE))
-        )
+            parts.append(
+                wave(
+                    " ".join(f"buffer_atomic_{name}" for name in names.split()),
+                    f"buffer_atomic(w, I, {operation}, {words});",
+                    f"{data} S0:vo:1 S2:s:4 S3:si:1",
+                    modifiers=("offset", "offen", *_CACHE),
+                )
+            )
+    return merged(*parts)
+
+
+def _local_atomics() -> dict[str, Entry]:
+    parts = []
     for name, operation in _LDS_ATOMICS.items():
         code = f"atomic_access(w, I, {operation}, 1, 1);"
         stem, _, kind = name.rpartition("_")
@@ -201,4 +215,4 @@ def _atomics() -> dict[str, Entry]:
     return merged(*parts)
 
 
-TABLE = merged(_vector_memory(), _local_memory(), _scalar_memory(), _atomics())
+TABLE = merged(_vector_memory(), _local_memory(), _scalar_memory(), _atomics(), _local_atomics())

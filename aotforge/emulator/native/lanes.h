@@ -199,3 +199,38 @@ INLINE void atomic_access(Wave *w, const Instruction *I, int operation, int word
         for (int j = 0; j < words; j++)
             blend(w->v[I->d.index + (u32)j], r + j * LANES, exec);
 }
+
+/* Atomics on an untyped buffer: s0 offset, s1 data (with RETURNS replaced by the old value), s2 resource, s3 scalar offset. Lanes
+ * that are out of range do nothing and return zero. */
+INLINE void buffer_atomic(Wave *w, const Instruction *I, int operation, int words)
+{
+    const u32 *r = &w->s[I->s[2].index];
+    u32 old[2 * LANES] = {0}, *data = w->v[I->s[1].index];
+    u64 base = pair(r[0], r[1]) & 0xffffffffffffull, exec = EXEC, bytes = 4 * (u64)words;
+    u32 soffset = scalar32(w, &I->s[3]);
+    if (r[1] >> 16 || r[3] & ADD_TID) {
+        fault(w, FAULT_RESOURCE, 0, base, r[1]);
+        return;
+    }
+    ACTIVE_LANES(exec)
+    {
+        int l = LANE;
+        u64 offset = (u32)I->offset + (I->addressing & OFFEN ? w->v[I->s[0].index][l] : 0), a = base + soffset + (u32)offset;
+        if ((u32)offset + bytes + soffset > r[2])
+            continue;
+        u8 *at = global(w, a, bytes, l, 1);
+        if (at && a % bytes)
+            fault(w, FAULT_MISALIGNED, (u32)l, a, bytes);
+        if (!at || a % bytes)
+            return;
+        const u32 *second = data + words * LANES;
+        u64 with = words == 2 ? pair(data[l], data[l + LANES]) : data[l];
+        u64 compare = operation != CMPSWAP ? 0 : words == 2 ? pair(second[l], second[l + LANES]) : second[l];
+        u64 before = atomic_lane(at, operation, words, with, compare);
+        old[l] = (u32)before;
+        old[l + LANES] = (u32)(before >> 32);
+    }
+    if (I->flags & RETURNS)
+        for (int j = 0; j < words; j++)
+            blend(data + j * LANES, old + j * LANES, exec);
+}

@@ -22,6 +22,13 @@ pytestmark = pytest.mark.compiler
 _CRASH = "triton.runtime.cache.os.abort()\n"
 _HANG = "while True:\n    pass\n"
 _EAT = "HOARD = b'x' * (2 << 30)\nwhile True:\n    pass\n"
+# a frame whose JSON is `{{`, on the worker's own socket
+_GARBLE = """
+system = triton.runtime.cache.os
+system.write(int(system.sys.argv[1]), bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b"{{")
+while True:
+    pass
+"""
 _RAISE = "raise ValueError('broken on purpose')\n"
 
 
@@ -32,8 +39,9 @@ _RAISE = "raise ValueError('broken on purpose')\n"
         (_HANG, Limits(job_seconds=3), "no answer in 3 s"),
         (_EAT, Limits(memory_bytes=900 << 20), "used more than 0.88 GiB"),
         (_RAISE, Limits(), "broken on purpose"),
+        (_GARBLE, Limits(job_seconds=20), "sent a damaged message"),
     ],
-    ids=["crash", "hang", "eat", "raise"],
+    ids=["crash", "hang", "eat", "raise", "garble"],
 )
 def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
     tmp_path: Path, fault: str, limits: Limits, reason: str
@@ -45,7 +53,7 @@ def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
     text = str(caught.value)
     assert "1 of 4 compile jobs failed twice" in text
     assert reason in text
-    assert "invoke compile.job bad.bad:gfx908:0 --arch gfx908 --profile full" in text
+    assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908 --profile full" in text
     assert len(entries(tmp_path / "cache")) == 3
     assert workers_of(root) == []
 

@@ -12,6 +12,7 @@ import pytest
 from aotforge.emulator.isa import INSTRUCTIONS
 from aotforge.emulator.isa.memory import TABLE
 from tests.integration.emulator.bench import FAULT, RUNNING, Bench
+from tests.integration.emulator.models.numbers import Array
 
 SIZES = {
     "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16, "ushort": 2, "u16": 2,
@@ -21,7 +22,6 @@ SIZES = {
 PLAIN = re.compile(r"(global|scratch|buffer|ds)_(load|store|read|write)_(\w+)$")
 TWICE = re.compile(r"ds_(read|write|load|store)(2|2st64|_2addr|_2addr_stride64)_b(32|64)$")
 SCALAR = re.compile(r"s_(buffer_)?load_(dwordx?\d*|b\d+)$")
-ATOMIC = re.compile(r"(global_atomic|ds)_(\w+)$")
 _plain = [n for n in TABLE if (m := PLAIN.match(n)) and m[3] in SIZES]
 _twice = [n for n in TABLE if TWICE.match(n)]
 _scalar = [n for n in TABLE if SCALAR.match(n)]
@@ -194,7 +194,7 @@ def _half_add(a: int, b: int) -> int:
 
 
 def _bf16_add(a: int, b: int) -> int:
-    from tests.integration.emulator.models.vector import bf16
+    from tests.integration.emulator.models.floats import bf16
 
     x, y = (np.array([(n & 0xFFFF) << 16, n & 0xFFFF0000], dtype=np.uint32).view(np.float32) for n in (a, b))
     low, high = bf16((x + y).astype(np.float32)).tolist()
@@ -225,7 +225,12 @@ _OPERATIONS: dict[str, Operation] = {
 
 def _operation(name: str) -> tuple[Operation | None, int] | None:
     """What an atomic does by its name, None for compare-and-swap; and its words."""
-    stem = name.removeprefix("global_atomic_").removeprefix("ds_").replace("_rtn", "")
+    stem = (
+        name.removeprefix("global_atomic_")
+        .removeprefix("buffer_atomic_")
+        .removeprefix("ds_")
+        .replace("_rtn", "")
+    )
     words = 2 if stem.endswith(("_x2", "64")) else 1
     if stem.startswith("cmpswap"):
         return None, words
@@ -242,6 +247,61 @@ def _operation(name: str) -> tuple[Operation | None, int] | None:
 ATOMICS = {name: found for name in _atomic if (found := _operation(name))}
 
 
+def _atomic_values(name: str, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Memory, and four data registers, of numbers that the type adds without rounding."""
+    memory = rng.integers(0, 50, 256, dtype=np.uint32)
+    data = rng.integers(0, 50, (4, 64), dtype=np.uint32)
+    if "f32" in name:
+        memory, data = memory.astype(np.float32).view(np.uint32), data.astype(np.float32).view(np.uint32)
+    if "pk_add" in name:
+        memory, data = (x * np.uint32(0x00400040) + np.uint32(0x3C003C00) for x in (memory, data))
+    return memory, data
+
+
+def _value(rows: Array, words: int) -> int:
+    return sum(int(rows[w]) << 32 * w for w in range(words))
+
+
+def _after_atomics(
+    name: str, lanes: list[int], memory: Array, data: Array, places: Array
+) -> tuple[Array, dict[int, int]]:
+    """Memory after lane by lane, and the old value that each lane saw."""
+    function, words = ATOMICS[name]
+    after, old = memory.copy(), {}
+    for lane in lanes:
+        at = int(places[lane]) * words
+        now, operand = _value(after[at:], words), _value(data[:, lane], words)
+        if function is None:
+            matches = now == _value(data[words:, lane], words)
+            result = operand if matches else now
+        else:
+            result = function(now, operand) % (1 << 32 * words)
+        old[lane] = now
+        for w in range(words):
+            after[at + w] = result >> 32 * w & 0xFFFFFFFF
+    return after, old
+
+
+def _run_atomic(bench: Bench, name: str, returns: bool, memory: Array, places: Array) -> int:
+    """Execute on addresses of `places`; the register that gets the old value."""
+    function, words = ATOMICS[name]
+    source = _registers("v", 4, 4 * words * (2 if function is None else 1))
+    destination = f"{_registers('v', 20, 4 * words)}, " if returns else ""
+    flag, address = " glc" if returns else "", memory.ctypes.data
+    bench.v[0] = places * 4 * words
+    if name.startswith("ds_"):
+        bench.run(f"{name} {destination}v0, {source}")
+    elif name.startswith("buffer_"):
+        bench.s[8:12] = [address & 0xFFFFFFFF, address >> 32, memory.nbytes, 0x27000]
+        bench.run(f"{name} {source}, v0, s[8:11], 0 offen{flag}")
+        return 4
+    else:
+        full = places.astype(np.uint64) * np.uint64(4 * words) + np.uint64(address)
+        bench.v[0], bench.v[1] = full.astype(np.uint32), (full >> np.uint64(32)).astype(np.uint32)
+        bench.run(f"{name} {destination}v[0:1], {source}, off{flag}")
+    return 20
+
+
 @pytest.mark.parametrize("name", ATOMICS)
 @pytest.mark.parametrize("returns", [False, True])
 def test_atomics_combine_and_return_the_old_value(bench: Bench, name: str, returns: bool) -> None:
@@ -250,52 +310,35 @@ def test_atomics_combine_and_return_the_old_value(bench: Bench, name: str, retur
     if lds and returns != ("_rtn_" in name):
         return  # these say in their name whether they return
     rng = np.random.default_rng(4)
-    memory = rng.integers(0, 50, 256, dtype=np.uint32)
-    data = rng.integers(0, 50, (4, 64), dtype=np.uint32)
-    if "f32" in name:
-        memory, data = memory.astype(np.float32).view(np.uint32), data.astype(np.float32).view(np.uint32)
-    if "pk_add" in name:
-        memory, data = (x * np.uint32(0x00400040) + np.uint32(0x3C003C00) for x in (memory, data))
+    memory, data = _atomic_values(name, rng)
     places = rng.permutation(64) // 2  # pairs of lanes collide
     target = bench.lds[:1024].view(np.uint32) if lds else memory
     target[:] = memory
     bench.give(memory)
-    size = 4 * words
-    if lds:
-        bench.v[0] = places * size
-    else:
-        full = places.astype(np.uint64) * np.uint64(size) + np.uint64(memory.ctypes.data)
-        bench.v[0], bench.v[1] = full.astype(np.uint32), (full >> np.uint64(32)).astype(np.uint32)
     if function is None:  # half of the lanes expect the right value
         slots = np.stack([memory[places * words + w] for w in range(words)])
         data[words : 2 * words] = np.where(rng.integers(0, 2, 64).astype(bool), slots, slots + np.uint32(1))
     bench.v[4:8] = data
-    expected, old = memory.copy(), {}
-    for lane in lanes_on(bench):
-        at = int(places[lane]) * words
-        now = sum(int(expected[at + w]) << 32 * w for w in range(words))
-        operand = sum(int(data[w, lane]) << 32 * w for w in range(words))
-        if function is None:
-            wanted = sum(int(data[words + w, lane]) << 32 * w for w in range(words))
-            result = operand if now == wanted else now
-        else:
-            result = function(now, operand) % (1 << 32 * words)
-        old[lane] = now
-        for w in range(words):
-            expected[at + w] = result >> 32 * w & 0xFFFFFFFF
-    operand_words = words * (2 if function is None else 1)
-    source = _registers("v", 4, 4 * operand_words)
-    result_text = f"{_registers('v', 20, size)}, " if returns else ""
-    text = (
-        f"{name} {result_text}v0, {source}"
-        if lds
-        else f"{name} {result_text}v[0:1], {source}, off{' glc' if returns else ''}"
-    )
-    bench.run(text)
-    assert np.array_equal(target[: len(expected)], expected)
+    expected, old = _after_atomics(name, lanes_on(bench), memory, data, places)
+    result = _run_atomic(bench, name, returns, memory, places)
+    assert bench.wave.state == RUNNING
+    assert np.array_equal(target, expected)
     if returns:
-        for lane, value in old.items():
-            assert sum(int(bench.v[20 + w, lane]) << 32 * w for w in range(words)) == value
+        assert {lane: _value(bench.v[result:, lane], words) for lane in old} == old
+    else:
+        assert np.array_equal(bench.v[4:8], data)
+
+
+def test_buffer_atomics_out_of_range_do_nothing(bench: Bench) -> None:
+    memory = np.arange(16, dtype=np.uint32)
+    bench.give(memory)
+    address = memory.ctypes.data
+    bench.s[8:12] = [address & 0xFFFFFFFF, address >> 32, 8, 0x27000]
+    bench.exec = 0b111
+    bench.v[0, :3], bench.v[4] = [4, 8, 0x80000000], 100
+    bench.run("buffer_atomic_add v4, v0, s[8:11], 0 offen glc")
+    assert memory.tolist() == [0, 101, *range(2, 16)]
+    assert bench.v[4, :4].tolist() == [1, 0, 0, 100]
 
 
 # ---- out of bounds ----

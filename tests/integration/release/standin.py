@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
+from aotforge.compile import KernelImage
 from aotforge.pack import write_pack
-from aotforge.release import PackInput, ReleaseManifest, load_release_manifest
+from aotforge.plan.values import Plan
+from aotforge.release import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from tests.unit.pack.samples import sample
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +52,17 @@ def prefix(path: Path) -> Path:
     return path
 
 
+def records(plan: Plan, images: Iterable[KernelImage]) -> tuple[ImageRecord, ...]:
+    labels = {job.key: job.label for job in plan.jobs}
+    return tuple(
+        ImageRecord(label=labels[one.key], key=one.key, digest=one.digest, resources=one.resources)
+        for one in images
+    )
+
+
 def packed() -> PackInput:
     return PackInput(
-        pack=write_pack(PLAN, IMAGES, release=MANIFEST.name), assembly={one.digest: one.asm for one in IMAGES}
+        pack=write_pack(PLAN, IMAGES, release=MANIFEST.name),
+        assembly={one.digest: one.asm for one in IMAGES},
+        records=records(PLAN, IMAGES),
     )

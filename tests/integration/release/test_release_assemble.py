@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError, ReleaseError
 from aotforge.files import output_lock
+from aotforge.manifests import load_architectures
 from aotforge.pack import ImagePack, read_pack
 from aotforge.release import PackInput, Release, assemble_release, find_release, inputs_digest
 from aotforge.release.archive import Digests, Members, write_tar_gz
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 
 PACKED = packed()
+CHIP = load_architectures(ROOT / "manifests").architectures["gfx908"]
 TAG = "manylinux_2_28_x86_64"
 ROCM = ("6.2", "6.3", "6.4", "7.0", "7.1", "7.2")
 NAMES = sorted(
@@ -78,6 +81,81 @@ def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
     shared = [release.folder / name for name in NAMES if name.endswith("shared.tar.gz")]
     assert len({path.read_bytes() for path in shared}) == 1
     assert (release.platform.reaches, release.development) == (True, ())
+
+
+IMAGES_OF = "aotriton-0.11.2b-r1-images-{}.tar.gz"
+
+
+def test_another_chips_pack_is_not_deleted(runtime: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    folder = assemble(runtime, dist).folder
+    other = replace(PACKED, pack=replace(PACKED.pack, name="amd-other"))
+    fails(runtime, dist, OutputError, r"(?s)would delete: amd-test.*--arch a,b", other)
+    # whatever the stamp says, and also when there is none
+    (folder / IMAGES_OF.format("amd-third")).write_bytes(b"")
+    fails(runtime, dist, OutputError, "would delete: amd-third\n")
+    (dist / ".0.11.2b-r1.stamp.json").unlink()
+    fails(runtime, dist, OutputError, "would delete: amd-third\n")
+    (folder / IMAGES_OF.format("amd-third")).unlink()
+    assert assemble(runtime, dist).fresh
+    # all chips named: nothing is lost
+    digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch)
+    both = assemble_release(
+        MANIFEST, [PACKED, other], runtime, output=dist, licence=LICENCE, epoch=MANIFEST.epoch, inputs=digest
+    )
+    names = {file.name for file in both.files}
+    assert {IMAGES_OF.format("amd-test"), IMAGES_OF.format("amd-other")} <= names
+    fails(runtime, dist, OutputError, "would delete: amd-other\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["SHA256SUMS.asc", "aotriton-0.11.2b-r1-images-amd-test.tar.gz.sig", ".note"]
+)
+def test_a_file_of_somebody_else_is_not_deleted(runtime: Path, tmp_path: Path, name: str) -> None:
+    folder = assemble(runtime, tmp_path / "dist").folder
+    (folder / name).write_bytes(b"signed")
+    for _ in range(2):
+        fails(
+            runtime, tmp_path / "dist", OutputError, f"no build made and that this one would delete: {name}"
+        )
+        (tmp_path / "dist" / ".0.11.2b-r1.stamp.json").write_text("{}")
+    (folder / name).unlink()
+    assert assemble(runtime, tmp_path / "dist").fresh
+
+
+def test_a_file_in_the_releases_place_is_not_deleted(runtime: Path, tmp_path: Path) -> None:
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "0.11.2b-r1").write_bytes(b"mine")
+    fails(runtime, tmp_path / "dist", OutputError, "is no folder")
+    assert (tmp_path / "dist" / "0.11.2b-r1").read_bytes() == b"mine"
+
+
+def test_what_an_earlier_version_made_may_be_replaced(runtime: Path, tmp_path: Path) -> None:
+    """A file that the stamp knows, though no build makes one of that name any more."""
+    folder = assemble(runtime, tmp_path / "dist").folder
+    stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"
+    (folder / NAMES[-1]).rename(folder / "SHA512SUMS")
+    stamp.write_text(stamp.read_text().replace(f'"{NAMES[-1]}"', '"SHA512SUMS"'))
+    assert assemble(runtime, tmp_path / "dist", inputs="new").fresh
+    assert sorted(content(folder)) == NAMES
+
+
+def test_resources_of_every_image_are_beside_its_assembly(runtime: Path, tmp_path: Path) -> None:
+    release = assemble(runtime, tmp_path / "dist")
+    with tarfile.open(release.folder / "aotriton-0.11.2b-r1-asm-amd-test.tar.gz") as tar:
+        stream = tar.extractfile("aotriton/share/aotriton/asm/amd-test/resources.json")
+        assert stream is not None
+        found = json.load(stream)
+        texts = {Path(member.name).stem for member in tar if member.name.endswith(".s")}
+    assert found["pack"] == "amd-test"
+    assert {row["digest"] for row in found["images"]} == texts
+    labels = {
+        label: key for row in found["images"] for label, key in zip(row["labels"], row["jobs"], strict=True)
+    }
+    assert labels == {job.label: job.key for job in PLAN.jobs}
+    expected = {one.digest: asdict(one.resources) for one in IMAGES}
+    for row in found["images"]:
+        assert {name: row[name] for name in expected[row["digest"]]} == expected[row["digest"]]
 
 
 def test_tarballs_unpack_into_one_prefix(runtime: Path, tmp_path: Path) -> None:
@@ -152,7 +230,7 @@ def test_nothing_is_made_again_when_nothing_changed(
     assert assemble(runtime, tmp_path / "dist", inputs="other").fresh
 
 
-@pytest.mark.parametrize("damage", ["change", "delete", "add", "link"])
+@pytest.mark.parametrize("damage", ["change", "delete", "link"])
 def test_damaged_release_is_made_again(runtime: Path, tmp_path: Path, damage: str) -> None:
     folder = assemble(runtime, tmp_path / "dist").folder
     expected = content(folder)
@@ -161,8 +239,6 @@ def test_damaged_release_is_made_again(runtime: Path, tmp_path: Path, damage: st
         data = bytearray(victim.read_bytes())
         data[50] ^= 1
         victim.write_bytes(data)
-    elif damage == "add":
-        (folder / "stray").write_bytes(b"")
     else:
         victim.rename(tmp_path / "moved")
         if damage == "link":
@@ -177,12 +253,15 @@ def test_each_input_changes_the_digest(runtime: Path) -> None:
         manifest = MANIFEST.model_copy(update={k: v for k, v in changes.items() if k in ("revision", "rocm")})
         epoch = changes.get("epoch", 1)
         assert isinstance(epoch, int)
-        return inputs_digest(manifest, [plan], runtime, epoch=epoch)
+        waves = changes.get("waves", 10)
+        chips = {"gfx908": CHIP.model_copy(update={"max_waves_per_simd": waves})}
+        return inputs_digest(manifest, [plan], runtime, epoch=epoch, chips=chips)
 
     before = digest()
     assert digest() == before
     changes: list[dict[str, object]] = [
         {"profile": "x"}, {"jobs": PLAN.jobs[1:]}, {"revision": 2}, {"rocm": ("7.2",)}, {"epoch": 2},
+        {"waves": 8},
     ]  # fmt: skip
     digests = {digest(**change) for change in changes}
     (runtime / "include" / "aotriton" / "more.h").write_bytes(b"")
@@ -279,6 +358,8 @@ def test_runtime_that_breaks_its_contract_is_refused(runtime: Path, tmp_path: Pa
 def test_pack_that_is_damaged_or_lacks_assembly_is_refused(runtime: Path, tmp_path: Path) -> None:
     lacking = replace(PACKED, assembly=dict(list(PACKED.assembly.items())[1:]))
     fails(runtime, tmp_path / "dist", ReleaseError, "has no assembly text", lacking)
+    unrecorded = replace(PACKED, records=PACKED.records[1:])
+    fails(runtime, tmp_path / "dist", ReleaseError, "has no record of its resources", unrecorded)
     files = {**PACKED.pack.files, "dispatch.aotd": b""}
     damaged = replace(PACKED, pack=ImagePack(name="amd-test", files=files))
     fails(runtime, tmp_path / "dist", AotforgeError, r"dispatch\.aotd", damaged)

@@ -21,7 +21,7 @@ import pytest
 from aotforge.pack import open_files, verify_pack, write_pack
 from aotforge.release import PackInput, Release, assemble_release
 from tests.integration.release.real import Runtime, runtime_and_double, small_attention
-from tests.integration.release.standin import LICENCE, MANIFEST
+from tests.integration.release.standin import LICENCE, MANIFEST, records
 
 CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
 ROCM = "7.1"
@@ -63,7 +63,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     verify_pack(open_files(pack), plan, images)
     release = assemble_release(
         MANIFEST,
-        [PackInput(pack=pack, assembly={image.digest: image.asm for image in images})],
+        [
+            PackInput(
+                pack=pack,
+                assembly={image.digest: image.asm for image in images},
+                records=records(plan, images),
+            )
+        ],
         runtime.prefix,
         output=folder / "dist",
         licence=LICENCE,

@@ -164,9 +164,10 @@ def compilers() -> list[str]:
 @pytest.mark.parametrize("cxx", compilers())
 @pytest.mark.parametrize("real_hip", [False, True])
 def test_pytorch_call_sites(
-    cxx: str, standard: str, real_hip: bool, objects: Objects, foreign: Path, tmp_path: Path
+    cxx: str, standard: str, real_hip: bool, objects: Objects, spy_images: Path, tmp_path: Path
 ) -> None:
-    """The calls that PyTorch 2.9 to 2.12 compile, against our headers, with our HIP declarations and with Debian's own."""
+    """The calls that PyTorch 2.9 to 2.12 compile, against our headers, with our HIP declarations and with Debian's own; those
+    of inference also run."""
     if real_hip and not DEBIAN_HIP.exists():
         pytest.skip("libamdhip64-dev is not installed")
     hip = [] if real_hip else [ROOT / "runtime" / "src" / "standin"]
@@ -181,6 +182,9 @@ def test_pytorch_call_sites(
         PYTORCH.read_text(), tmp_path, [*our_headers(objects), *hip], flags=flags, cxx=cxx
     )
     assert done.returncode == 0, done.stderr
+    env = os.environ | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(spy_images)}
+    ran = subprocess.run([tmp_path / "program", "inference"], env=env, capture_output=True, check=False)
+    assert ran.returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.runtime import RuntimeBuild, build_runtime
-from tests.support.runtime import CACHE, ROOT
+from tests.support.runtime import CACHE, ROOT, Objects
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def built(objects: object) -> RuntimeBuild:
 
 
 def test_a_second_build_is_the_first(built: RuntimeBuild) -> None:
-    again = build_runtime(ROOT, cache=CACHE, environment={"PATH": "/usr/bin:/bin", "CXXFLAGS": "-O0 -g"})
+    again = build_runtime(ROOT, cache=CACHE, environment={"PATH": os.environ["PATH"], "CXXFLAGS": "-O0 -g"})
     assert (again.fresh, again.sha256, again.inputs) == (False, built.sha256, built.inputs)
     assert again.library.name == again.soname == "libaotriton_v2.so.0.11.2"
 
@@ -63,6 +64,26 @@ def test_install_tree(built: RuntimeBuild) -> None:
     config = (built.prefix / "include" / "aotriton" / "config.h").read_text()
     assert f'AOTRITON_GIT_SHA1 "{built.source_digest[:40]}"' in config
     assert "MAJOR 0u" in config and "MINOR 11u" in config and "PATCH 2u" in config
+
+
+@pytest.mark.parametrize("tests", ["OFF", "ON"])
+def test_new_warnings_break_no_user_build(objects: Objects, tmp_path: Path, tests: str) -> None:
+    """A compiler with something new to say about every file: an error for those who build the tests, for nobody else."""
+    (tmp_path / "new.h").write_text('#warning "new in this release"\n')
+    settings = {
+        "AOTFORGE_ZSTD_DIR": objects.zstd,
+        "AOTFORGE_BUILD_TESTS": tests,
+        "CMAKE_CXX_FLAGS": f"-include {tmp_path / 'new.h'}",
+    }
+    words = [f"-D{name}={value}" for name, value in settings.items()]
+    command = ["cmake", "-G", "Ninja", "-S", str(ROOT / "runtime"), "-B", str(tmp_path / "b"), *words]
+    subprocess.run(command, check=True, capture_output=True)
+    target = "CMakeFiles/aotforge_readers.dir/src/log.cpp.o"
+    done = subprocess.run(
+        ["ninja", "-C", tmp_path / "b", target], capture_output=True, text=True, check=False
+    )
+    assert "new in this release" in done.stdout
+    assert (done.returncode == 0) == (tests == "OFF")
 
 
 CLIENT = """

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
-from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode
+from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode, spy_pack
 from tests.support.runtime import Driver, Objects
+from tests.support.small_pack import write
 
 INVALID_VALUE, INVALID_SYMBOL, NOT_SUPPORTED = 1, 13, 801
 TOP_LEFT, BOTTOM_RIGHT = -2147483647, -2147483646
@@ -199,7 +200,6 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "small L": {"L": Tensor(4096, (4, 48), FP32)},
     "overlapping L": {"L": Tensor(4096, (8, 48), FP32, (1, 1))},
     "strided L": {"L": Tensor(4096, (8, 48), FP32, (96, 2))},
-    "no L": {"L": None},
     "small Out": {"Out": Tensor(4096, (2, 4, 47, 64), FP16)},
     "broadcast Out": {"Out": Tensor(4096, (2, 4, 48, 64), FP16, (0, 3072, 64, 1))},
     "unknown causal type": {"causal_type": 1},
@@ -232,7 +232,9 @@ UNCOVERED: dict[str, Problem] = {
         extra={"V": Tensor(4096, (2, 2, 64, 32), FP16), "Out": Tensor(4096, (2, 4, 48, 32), FP16)}
     ),
     "a size over 2^31": Problem(seqlen_q=2**31),
-    "a grid over 65535": Problem(heads_q=65536, heads_k=1, seqlen_q=1, batch=1),
+    "a grid over 65536": Problem(heads_q=65537, heads_k=1, seqlen_q=1, batch=1),
+    "more than 2^30 queries": Problem(heads_q=1, heads_k=1, seqlen_q=2**30 + 1, batch=1),
+    "more than 2^30 keys": Problem(seqlen_k=2**30 + 1),
     "compact variable length": Problem(
         batch=1,
         extra={
@@ -253,11 +255,84 @@ def test_valid_calls_without_an_image_are_not_supported(driver: Driver, why: str
     assert driver.launches() == []
 
 
+@pytest.mark.parametrize("sizes", [{"batch": 65536, "heads_q": 1, "heads_k": 1}, {"heads_q": 65536}])
+def test_the_largest_grid(driver: Driver, sizes: dict[str, int]) -> None:
+    """HIP takes 65536 along y and z."""
+    driver.ask("clear")
+    assert driver.rc(Problem(seqlen_q=1, seqlen_k=1, extra={}, **sizes).line("fwd")) == 0
+    (launch,) = driver.launches()
+    assert 65536 in launch["grid"]
+
+
+def test_the_most_rows(driver: Driver) -> None:
+    assert forward(driver, Problem(seqlen_k=2**30))["seqlen_k"] == 2**30
+    driver.ask("clear")
+    assert driver.rc(Problem(seqlen_q=2**30).line("bwd")) == 0
+    assert decode(driver.launches()[-1], ATTN_BWD)["seqlen_q"] == 2**30
+
+
+NO_LSE = (None, Tensor(0, (0, 0), FP32), Tensor(0, (8, 48), FP32))
+
+
+@pytest.mark.parametrize("lse", NO_LSE)
+def test_a_null_lse_is_not_wanted(driver: Driver, lse: Tensor | None) -> None:
+    """As in PyTorch's inference. The backward pass reads it and cannot do without."""
+    values = forward(driver, Problem(extra={"L": lse}))
+    assert (values["L"], values["stride_lz"]) == (0, 0)
+    for verb, code in (("v2fwd", 0), ("bwd", INVALID_VALUE), ("v2bwd", INVALID_VALUE)):
+        assert driver.rc(Problem(extra={"L": lse, "DQ_ACC": None}).line(verb)) == code
+
+
+@pytest.fixture(scope="module")
+def wide(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver of a pack with bias and compact variable length."""
+    folder = tmp_path_factory.mktemp("wide")
+    write(spy_pack(options={"bias_type": (0, 1), "varlen_type": (0, 1)}), folder / "amd-gfx908")
+    with Driver(objects, folder) as started:
+        assert started.rc("check") == 0
+        yield started
+
+
+def test_a_longest_key_sequence_of_zero_is_unknown(wide: Driver) -> None:
+    """PyTorch passes 0: all rows of K together bound it."""
+    for longest, bound in ((30, 30), (0, 64)):
+        problem = Problem(batch=1, extra={**VARLEN, "max_seqlen_k": longest, "DQ_ACC": None})
+        for verb, op in (("v2varfwd", ATTN_FWD), ("v2varbwd", ATTN_BWD)):
+            wide.ask("clear")
+            assert wide.rc(problem.line(verb)) == 0
+            assert decode(wide.launches()[-1], op)["seqlen_k"] == bound
+
+
+TRANSPOSED = Tensor(4096, (2, 4, 48, 64), FP16, (4 * 48 * 64, 48 * 64, 1, 48))
+
+
+def test_a_bias_of_any_strides(wide: Driver) -> None:
+    values = forward(wide, Problem(extra={"B": TRANSPOSED}))
+    assert [values[f"stride_b{x}"] for x in "zhmn"] == [12288, 3072, 1, 48]
+    values = forward(wide, Problem(extra={"B": Tensor(4096, (2, 4, 48, 64), FP16, (0, 0, 0, 0))}))
+    assert [values[f"stride_b{x}"] for x in "zhmn"] == [0, 0, 0, 0]
+    wide.ask("clear")
+    assert wide.rc(Problem(extra={"B": TRANSPOSED, "DB": TRANSPOSED}).line("bwd")) == 0
+    values = decode(wide.launches()[-1], ATTN_BWD)
+    assert [values[f"stride_db{x}"] for x in "zhmn"] == [12288, 3072, 1, 48]
+
+
+def test_bias_strides_are_never_ignored(objects: Objects, tmp_path: Path) -> None:
+    """Kernels that do not look at the last stride serve unit strides only: not supported, and not malformed."""
+    unit = Tensor(4096, (2, 4, 48, 64), FP16)
+    for lost in ("stride_bn", "stride_dbn"):
+        pack = spy_pack(without=(lost,), options={"bias_type": (0, 1)})
+        write(pack, tmp_path / lost / "amd-gfx908")
+        with Driver(objects, tmp_path / lost) as driver:
+            assert driver.rc(Problem(extra={"B": unit, "DB": unit}).line("bwd")) == 0
+            assert driver.rc(Problem(extra={"B": TRANSPOSED, "DB": TRANSPOSED}).line("bwd")) == NOT_SUPPORTED
+            if lost == "stride_bn":
+                assert driver.rc(Problem(extra={"B": unit}).line("fwd")) == 0
+                assert driver.rc(Problem(extra={"B": TRANSPOSED}).line("fwd")) == NOT_SUPPORTED
+
+
 def test_encoded_softmax_and_a_are_never_ignored(objects: Objects, tmp_path: Path) -> None:
     """The spy kernels take them; a pack that does not must refuse."""
-    from tests.support.attention import spy_pack
-    from tests.support.small_pack import write
-
     write(spy_pack(without=("encoded_softmax", "A", "dropout", "window_right")), tmp_path / "amd-gfx908")
     with Driver(objects, tmp_path) as driver:
         assert driver.rc(Problem().line("fwd")) == 0

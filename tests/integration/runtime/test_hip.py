@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attention import Problem, spy_pack
+from tests.support.attention import FP16, Problem, Tensor, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import write
 
@@ -70,6 +70,105 @@ def test_the_copy_that_is_loaded_already_is_used(objects: Objects, spy_images: P
         assert driver.ask(f"hip {objects.hip(6) / 'libamdhip64.so.6'}") == "ok"
         assert driver.rc(Problem().line("fwd")) == 0
         assert len(driver.launches()) == 1
+
+
+SHIMS = {
+    # tracers define the launch alone
+    "hipModuleLaunchKernel": """
+    int hipModuleLaunchKernel(void* f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g, unsigned h,
+                              void* s, void** p, void** x) {
+      typedef int Next(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
+      Next* next = (Next*)dlsym(RTLD_NEXT, "hipModuleLaunchKernel");
+      return next ? next(f, a, b, c, d, e, g, h, s, p, x) : 999;
+    }""",
+    "hipGetDevicePropertiesR0600": """
+    int hipGetDevicePropertiesR0600(void* p, int d) {
+      typedef int Next(void*, int);
+      Next* next = (Next*)dlsym(RTLD_NEXT, "hipGetDevicePropertiesR0600");
+      return next ? next(p, d) : 999;
+    }""",
+}
+
+
+@pytest.mark.parametrize("in_scope", [False, True])
+@pytest.mark.parametrize("name", SHIMS)
+def test_a_shim_in_front_of_one_entry_point(
+    objects: Objects, spy_images: Path, tmp_path: Path, name: str, in_scope: bool
+) -> None:
+    """HIP is found behind it, whether the process has HIP in its global scope or this library loads it."""
+    (tmp_path / "shim.c").write_text("#define _GNU_SOURCE\n#include <dlfcn.h>\n" + SHIMS[name])
+    subprocess.run(["gcc", "-shared", "-fPIC", "shim.c", "-o", "shim.so"], cwd=tmp_path, check=True)
+    hip = f":{objects.hip(7) / 'libamdhip64.so.7'}" if in_scope else ""
+    with Driver(objects, spy_images, LD_PRELOAD=f"{tmp_path / 'shim.so'}{hip}") as driver:
+        assert driver.rc("check") == 0
+        assert driver.rc(Problem().line("fwd")) == 0
+        assert len(driver.launches()) == 1
+
+
+def test_questions_about_a_known_chip_do_not_read_all_properties(objects: Objects, spy_images: Path) -> None:
+    with Driver(objects, spy_images) as driver:
+        assert driver.rc("check") == 0
+        for _ in range(3):
+            assert (driver.ask("arch"), driver.ask("experimental")) == ("100209080000", "0")
+        assert driver.ask("calls hipGetDevicePropertiesR0600") == "1"
+
+
+REFUSED = {
+    "malformed": Problem(extra={"Q": Tensor(0, (2, 4, 48, 64), FP16)}),
+    "not covered": Problem(head_dim=72),
+    "other params": Problem(extra={"version": 9}),
+}
+
+
+@pytest.mark.parametrize(("major", "device"), [(5, 0), (6, 0), (7, 0), (7, 1)])
+def test_every_failed_call_sets_the_last_error(
+    objects: Objects, spy_images: Path, major: int, device: int
+) -> None:
+    """Callers that drop the result see it at their next launch check. Device 1 is not current: what is put back comes later."""
+    attention = [(problem, verb) for problem in REFUSED.values() for verb in ("fwd", "bwd", "aiter")]
+    two = [
+        (REFUSED["malformed"], verb)
+        for verb in ("v2fwd", "v2bwd", "v2fused", "v2varfwd", "v2varbwd", "softmax")
+    ]
+    with Driver(objects, spy_images, hip=major, HIP_DOUBLE_DEVICES="gfx908,gfx908") as driver:
+        assert driver.rc("check") == 0
+        driver.ask(f"stream {device}")
+        lines = [replace(p, extra={**p.extra, "stream": 0}).line(verb) for p, verb in attention + two]
+        for line in [*lines, "launch nothing stream=0"]:
+            assert driver.ask("lasterror") == "0"
+            assert driver.rc(line) != 0
+            assert driver.ask("lasterror") == "1", line
+        assert driver.rc(Problem(extra={"stream": 0}).line("fwd")) == 0
+        assert driver.ask("lasterror") == "0"
+
+
+def test_the_last_error_of_the_first_call_of_all(objects: Objects, spy_images: Path) -> None:
+    """The program has HIP; this library has not looked for it yet when it refuses the call."""
+    with Driver(objects, spy_images) as driver:
+        assert driver.ask(f"hip {objects.hip(6) / 'libamdhip64.so.6'}") == "ok"
+        assert driver.rc(REFUSED["malformed"].line("fwd")) == 1
+        assert driver.ask("lasterror") == "1"
+
+
+def test_a_refused_call_does_not_load_hip(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
+    with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
+        assert driver.rc(REFUSED["malformed"].line("fwd")) == 1
+    assert driver.log == ""
+
+
+def test_the_last_error_is_hips_own_where_it_has_one(objects: Objects, spy_images: Path) -> None:
+    with Driver(objects, spy_images, HIP_DOUBLE_FAIL="hipModuleLaunchKernel:1:719") as driver:
+        assert driver.rc(Problem().line("fwd")) == 719
+        assert driver.ask("lasterror") == "719"
+
+
+def test_a_question_sets_no_error(objects: Objects, tmp_path: Path) -> None:
+    write(spy_pack("gfx90a"), tmp_path / "amd-gfx90a")
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("check") == NO_BINARY
+        assert driver.ask("lasterror") == "0"
+        assert driver.rc(Problem().line("fwd")) == NO_BINARY
+        assert driver.ask("lasterror") == "1"
 
 
 @pytest.mark.parametrize("call", ["check", Problem().line("fwd"), Problem().line("bwd")])

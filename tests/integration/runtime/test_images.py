@@ -179,15 +179,91 @@ def test_images_lie_beside_the_library_or_its_link(objects: Objects, tmp_path: P
         assert driver.rc("check") == NOT_FOUND  # AOTRITON_IMAGES_DIR wins
 
 
+def test_a_folder_change_of_the_process(objects: Objects, tmp_path: Path) -> None:
+    """A relative images folder is where it was when the pack was found, also for containers that are opened later."""
+    pack = tmp_path / "images" / "amd-gfx908"
+    write(spy_pack(), pack)
+    truncate(pack / "spy.attn_fwd.aoti")
+    (tmp_path / "elsewhere").mkdir()
+    with Driver(objects, Path("images")) as driver:
+        driver.ask(f"chdir {tmp_path}")
+        assert driver.rc(FORWARD) == INVALID_IMAGE
+        driver.ask(f"chdir {tmp_path / 'elsewhere'}")
+        shutil.rmtree(pack)
+        write(spy_pack(), pack)
+        assert driver.rc(FORWARD) == 0
+
+
+def other_images() -> SmallPack:
+    """The same pack with another byte in every image, in the padding of the ELF identification."""
+    pack = spy_pack()
+    kernels = []
+    for kernel in pack.kernels:
+        changed = {
+            key: [replace(c, image=c.image[:15] + b"\1" + c.image[16:]) for c in choices]
+            for key, choices in kernel.functionals.items()
+        }
+        kernels.append(replace(kernel, functionals=changed))
+    return replace(pack, kernels=kernels)
+
+
+def loaded_image(driver: Driver, line: str) -> str:
+    """Fingerprint of the image that a first call loads."""
+    driver.ask("clear")
+    assert driver.rc(line) == 0
+    (image,) = [event["image"] for event in driver.record() if event["event"] == "load"]
+    return str(image)
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_a_process_keeps_the_pack_that_it_began_with(
+    objects: Objects, tmp_path: Path, used_before: bool
+) -> None:
+    """A new release takes the folder's place, as package managers do it: new processes get it, running ones lose nothing."""
+    images = tmp_path / "images"
+    write(spy_pack(), images / "amd-gfx908")
+    with Driver(objects, images, log="error") as driver:
+        assert driver.rc("check") == 0
+        if used_before:
+            assert driver.rc(FORWARD) == 0
+        write(other_images(), tmp_path / "new" / "amd-gfx908")
+        (images / "amd-gfx908").rename(tmp_path / "old")
+        (tmp_path / "new" / "amd-gfx908").rename(images / "amd-gfx908")
+        shutil.rmtree(tmp_path / "old")
+        assert driver.rc("check") == 0
+        image = loaded_image(driver, Problem().line("bwd"))
+        assert driver.rc(FORWARD) == 0
+        with Driver(objects, images) as fresh:
+            assert fresh.rc("check") == 0
+            assert loaded_image(fresh, Problem().line("bwd")) != image
+    assert driver.log == ""
+
+
+def test_a_held_container_that_decays_is_let_go(objects: Objects, tmp_path: Path) -> None:
+    """Written over in place: the damage is said once, and the repaired file (another one) serves the next call."""
+    pack = tmp_path / "amd-gfx908"
+    write(spy_pack(), pack)
+    with Driver(objects, tmp_path, log="error") as driver:
+        assert driver.rc("check") == 0
+        flip(pack / "spy.attn_fwd.aoti", -20)
+        assert driver.rc(FORWARD) == INVALID_IMAGE
+        (pack / "spy.attn_fwd.aoti").rename(tmp_path / "damaged")
+        (pack / "spy.attn_fwd.aoti").write_bytes(files(spy_pack())["spy.attn_fwd.aoti"])
+        assert driver.rc(FORWARD) == 0
+    assert len(driver.log.splitlines()) == 1
+
+
 def test_too_few_descriptors_is_a_passing_failure(objects: Objects, tmp_path: Path) -> None:
     """EMFILE while packs are read is an error of the system, not a damaged or missing pack."""
     write(spy_pack(), tmp_path / "amd-gfx908")
     with Driver(objects, tmp_path, log="error") as driver:
         assert driver.ask("cus") == "120"  # HIP is loaded; from here on only pack files are opened
-        driver.ask("descriptors 3")
-        assert driver.rc("check") == SYSTEM
-        driver.ask("descriptors 4")
-        assert driver.rc("check") == 0
+        for few in (3, 4):
+            driver.ask(f"descriptors {few}")
+            assert driver.rc("check") == SYSTEM
+        driver.ask("descriptors 5")
+        assert driver.rc("check") == 0  # one container is held: the backward pass'
+        assert driver.rc(Problem().line("bwd")) == 0
         driver.ask("descriptors 3")
         assert driver.rc(FORWARD) == SYSTEM
         driver.ask("descriptors 100")
