@@ -144,13 +144,6 @@ class AccessError(AotforgeError):
     kind = "access"
 
 
-class VerifyError(AotforgeError):
-    """Executed on the virtual GPU, an image computes something else than its reference, or no case reaches it."""
-
-    exit_code = 25
-    kind = "verify"
-
-
 class DecodeError(AotforgeError):
     """An assembly text that is not its image, or an instruction, operand or modifier that the emulator does not know."""
 
@@ -163,6 +156,13 @@ class ExecutionError(AotforgeError):
 
     exit_code = 26
     kind = "execution"
+
+
+class VerifyError(AotforgeError):
+    """Executed on the virtual GPU, an image computes something else than its reference, or no case reaches it."""
+
+    exit_code = 27
+    kind = "verify"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
