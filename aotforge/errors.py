@@ -158,6 +158,13 @@ class ExecutionError(AotforgeError):
     kind = "execution"
 
 
+class VerifyError(AotforgeError):
+    """Executed on the virtual GPU, an image computes something else than its reference, or no case reaches it."""
+
+    exit_code = 27
+    kind = "verify"
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """A 'Perhaps you meant' clause with the nearest known names, or the whole list when nothing is near."""
     names = sorted(known)

@@ -15,9 +15,9 @@ from aotforge.manifests.models import Architecture
 from aotforge.plan import CompileJob, Plan, load_families, make_plan
 from aotforge.plan.closure import SourceTree
 from aotforge.rules import Chip
+from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, Outcome, values_of
-from tests.integration.kernels.error_bounds import bounds
 from tests.support.families import PROJECT, architectures, profiles, toolchain
 
 OPERATORS = ("attn_fwd", "attn_bwd")

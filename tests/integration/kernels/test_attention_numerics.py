@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from aotforge.interpret.numbers import DType
 from aotforge.interpret.run import run_operator
+from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import (
     FOLDER,
@@ -20,7 +21,6 @@ from tests.integration.kernels.attention_call import (
     run_case,
     values_of,
 )
-from tests.integration.kernels.error_bounds import bounds
 
 FORWARD = ("out", "lse")
 BACKWARD = ("delta", "dq", "dk", "dv")

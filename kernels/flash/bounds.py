@@ -1,43 +1,21 @@
-"""How far a correct kernel can be from the float64 reference: first-order rounding analysis, element by
+"""How far correct attention can be from the float64 reference: first-order rounding analysis, element by
 element.
 
 u is the dtype's relative rounding error and e = 2^-24 that of float32. Probabilities and dS are rounded to
 the dtype before they are multiplied, results when they are stored; everything else is float32, where a sum of
-n products x_i y_i errs by at most n e sum |x_i y_i|. SLACK covers second-order terms.
+n products x_i y_i errs by at most n e sum |x_i y_i|. Bounded's slack covers second-order terms.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 
 from aotforge.interpret.numbers import EPSILON, DType
-from kernels.flash.reference import attention, attention_backward
+from aotforge.verify.bounds import FLOAT32 as _E
+from aotforge.verify.bounds import SMALLEST, Bounded
+from aotforge.verify.tensors import Float
 
-Float = npt.NDArray[np.float64]
-SLACK = 1.25
-_E = 2.0**-24
-_SMALLEST: dict[DType, float] = {"fp16": 2.0**-25, "bf16": 2.0**-134, "fp32": 2.0**-150}
-"""Half the distance between subnormal numbers: the absolute part of a rounding error."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounded:
-    """A reference result and the largest error of each element."""
-
-    value: Float
-    error: Float
-
-    def misses(self, actual: Float) -> Float:
-        """Where `actual` is too far away, by how many times the bound; not-a-number and wrong infinities are
-        infinitely far.
-        """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            distance = np.where(actual == self.value, 0.0, np.abs(actual - self.value))
-            ratio = np.where(distance == 0.0, 0.0, distance / (SLACK * self.error))
-        return np.nan_to_num(ratio, nan=np.inf)
+from .reference import attention, attention_backward
 
 
 def _heads(x: Float, heads_q: int) -> Float:
@@ -54,10 +32,21 @@ def _grouped(x: Float, heads_k: int) -> Float:
 
 
 def bounds(
-    q: Float, k: Float, v: Float, do: Float, *, sm_scale: float, window_right: int | None, dtype: DType
+    q: Float,
+    k: Float,
+    v: Float,
+    do: Float,
+    *,
+    sm_scale: float,
+    window_right: int | None,
+    dtype: DType,
+    given: bool = False,
 ) -> dict[str, Bounded]:
-    """Reference and bound of out, lse, delta, dq, dk, dv for inputs already rounded to `dtype`."""
-    u, tiny = EPSILON[dtype], _SMALLEST[dtype]
+    """Reference and bound of out, lse, delta, dq, dk, dv for inputs already rounded to `dtype`.
+
+    `given`: the backward kernels get exact lse and delta, rounded to float32, instead of a forward kernel's.
+    """
+    u, tiny = EPSILON[dtype], SMALLEST[dtype]
     heads_q, heads_k = q.shape[1], k.shape[1]
     n_q, n_k, d = q.shape[2], k.shape[2], q.shape[3]
     out, lse = attention(q, k, v, sm_scale=sm_scale, window_right=window_right)
@@ -79,6 +68,9 @@ def bounds(
 
     size = np.abs(out * do).sum(axis=-1)
     delta_error = (out_error * np.abs(do)).sum(axis=-1) + d * _E * size
+    if given:  # what is left of lse's error are the roundings of itself and of its difference from a score
+        delta_error = _E * np.abs(grads.delta)
+        lse_error = 4 * _E * (1 + np.abs(np.where(np.isinf(lse), 0.0, lse)))
     p_error = (score_error + lse_error + 2 * _E)[..., None]
     dp = do @ _t(va)
     slope = dp - grads.delta[..., None]

@@ -1,0 +1,43 @@
+"""The verify room: every image of a plan executed on the virtual GPU and compared with its family's float64 reference.
+
+`trial` is what families say in cases.py, on `tensors` and `bounds`; `dispatch` finds the calls that lead to an image, `judge`
+runs them in a `worker` of the `pool`, `store` keeps what passed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aotforge.verify.report import report_json, report_text, require_passed
+    from aotforge.verify.run import verify_images
+    from aotforge.verify.values import Verdict, VerifyEvent, VerifyReport
+
+__all__ = [
+    "Verdict",
+    "VerifyEvent",
+    "VerifyReport",
+    "report_json",
+    "report_text",
+    "require_passed",
+    "verify_images",
+]
+
+_HOMES = {
+    "Verdict": "aotforge.verify.values",
+    "VerifyEvent": "aotforge.verify.values",
+    "VerifyReport": "aotforge.verify.values",
+    "report_json": "aotforge.verify.report",
+    "report_text": "aotforge.verify.report",
+    "require_passed": "aotforge.verify.report",
+    "verify_images": "aotforge.verify.run",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):  # noqa: ANN001, ANN202
+        """Load a name's module when it is asked for: cases import `tensors` and need nothing of the rest."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,0 +1,51 @@
+"""Cases of kernel families, loaded from their folders without disturbing other imports."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from aotforge.errors import RulesError
+from aotforge.verify.trial import Case
+
+Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]
+_ROOT = "aotforge_cases"
+
+
+def load_cases(root: Path, folder: str) -> Cases | None:
+    """The function `cases` of a family, or None when it has no cases.py. Raises RulesError for one that does not load."""
+    file = root / folder / "cases.py"
+    if not file.exists():
+        return None
+    package = f"{_ROOT}_{hashlib.sha256(str(file.parent.resolve()).encode()).hexdigest()[:12]}"
+    if package not in sys.modules:
+        spec = importlib.util.spec_from_loader(package, loader=None, is_package=True)
+        if spec is None or spec.submodule_search_locations is None:
+            raise RulesError(f"{file.parent} cannot be loaded as a package")
+        spec.submodule_search_locations.append(str(file.parent))
+        sys.modules[package] = importlib.util.module_from_spec(spec)
+    try:
+        module = importlib.import_module(f"{package}.cases")
+    except Exception as error:  # cases are foreign code: whatever they raise is their error
+        raise RulesError(f"{file}: {type(error).__name__}: {error}", cause="the cases do not run") from error
+    found = getattr(module, "cases", None)
+    if not callable(found):
+        raise RulesError(f"{file} has no function cases", hint="see aotforge/verify/trial.py")
+    return found  # type: ignore[no-any-return]
+
+
+def source_digest(*folders: Path) -> str:
+    """SHA-256 over names and contents of all Python and C sources in and below some folders."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for file in sorted(folder.rglob("*")):
+            if file.suffix in {".py", ".h", ".c"} and file.is_file():
+                data = file.read_bytes()
+                digest.update(f"{file.relative_to(folder).as_posix()}\0{len(data)}\0".encode())
+                digest.update(data)
+        digest.update(b"\1")
+    return digest.hexdigest()

@@ -1,0 +1,110 @@
+"""Every image of a plan executed and judged: cached, in parallel, all of them whatever happens to some."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from aotforge import emulator, interpret
+from aotforge.compile.values import KernelImage
+from aotforge.emulator.chips import chip_named
+from aotforge.emulator.library import load_library
+from aotforge.plan import load_families
+from aotforge.plan.values import JobKey, Plan
+from aotforge.verify.dispatch import uses_of
+from aotforge.verify.families import source_digest
+from aotforge.verify.pool import Pool
+from aotforge.verify.store import load_verdict, store_verdict, verdict_key
+from aotforge.verify.values import ImageTask, OnEvent, Verdict, VerifyEvent, VerifyReport
+
+TIMEOUT = 600.0
+"""Seconds that one image may take."""
+
+
+def verify_images(
+    plan: Plan,
+    images: Mapping[JobKey, KernelImage],
+    *,
+    kernels_root: Path,
+    cache: Path,
+    jobs: int | None = None,
+    on_event: OnEvent | None = None,
+    timeout: float = TIMEOUT,
+) -> VerifyReport:
+    """A verdict for every image of the plan. Passed ones are kept below `cache` and not executed again.
+
+    `jobs`: processes (default: one per CPU); `on_event` is called in this thread. Raises UnknownNameError for a chip
+    that is not emulated, RulesError for cases that do not load, ToolchainError without a C compiler or Triton,
+    CacheError. Failed images do not raise: see `require_passed`.
+    """
+    began = time.monotonic()
+    for arch in plan.archs:  # once, before the workers race for it
+        load_library(chip_named(arch).lanes, cache)
+    tasks = _tasks(plan, images, kernels_root)
+    keys = _keys(tasks, kernels_root)
+    verdicts: dict[JobKey, Verdict] = {}
+
+    def done(verdict: Verdict) -> None:
+        verdicts[verdict.key] = verdict
+        if on_event:
+            on_event(VerifyEvent(verdict=verdict, done=len(verdicts), total=len(tasks)))
+
+    missing = []
+    for task in tasks:
+        stored = load_verdict(cache, keys[task.key], task)
+        if stored:
+            done(stored)
+        else:
+            missing.append(task)
+    if missing:
+        pool = Pool(kernels_root=kernels_root, cache=cache, timeout=timeout)
+        threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(missing)))
+        try:
+            futures: list[Future[Verdict]] = [threads.submit(pool.judge, task) for task in missing]
+            for future in as_completed(futures):
+                verdict = future.result()
+                if verdict.outcome == "passed":
+                    store_verdict(cache, keys[verdict.key], verdict)
+                done(verdict)
+        finally:
+            pool.close()
+            threads.shutdown(cancel_futures=True)
+    return VerifyReport(
+        pack=plan.pack,
+        archs=plan.archs,
+        profile=plan.profile,
+        verdicts=tuple(verdicts[task.key] for task in tasks),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:
+    folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
+    uses = uses_of(plan, {job.key: job.chip.arch for job in plan.jobs})
+    tasks = []
+    for job in plan.jobs:
+        image = images[job.key]
+        tasks.append(
+            ImageTask(
+                key=job.key,
+                label=job.label,
+                arch=job.chip.arch,
+                digest=image.digest,
+                hsaco=image.hsaco,
+                asm=image.asm,
+                dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
+                folder=folders[job.family],
+                uses=uses[job.key],
+            )
+        )
+    return tasks
+
+
+def _keys(tasks: list[ImageTask], kernels_root: Path) -> dict[JobKey, str]:
+    rooms = [Path(emulator.__file__).parent, Path(interpret.__file__).parent, Path(__file__).parent]
+    tools = source_digest(*rooms)
+    cases = {folder: source_digest(kernels_root / folder) for folder in {task.folder for task in tasks}}
+    return {task.key: verdict_key(task, cases=cases[task.folder], tools=tools) for task in tasks}

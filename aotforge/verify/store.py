@@ -1,0 +1,76 @@
+"""Passed verdicts by content: one file per image, cases and emulator, verified on every read.
+
+Layout: `verdicts-1/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
+verdicts are kept, so a failure is always reproduced when asked for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from aotforge.errors import CacheError, OutputError
+from aotforge.files import write_atomic
+from aotforge.verify.values import ImageTask, Verdict
+
+VERSION = 1
+
+
+def verdict_key(task: ImageTask, *, cases: str, tools: str) -> str:
+    """SHA-256 of everything that can change a verdict.
+
+    `cases` and `tools` are digests of the family's sources and of the emulator's and this room's.
+    """
+    # how the plan dispatches decides which cases lead here; the values are frozen dataclasses of strings and numbers
+    uses = [
+        (use.kernel.name, use.kernel.keys, use.kernel.parameters, use.key, use.choices, use.index)
+        for use in task.uses
+    ]
+    hashed = [
+        VERSION,
+        task.digest,
+        task.arch,
+        task.dynamic_lds_bytes,
+        cases,
+        tools,
+        np.__version__,
+        repr(uses),
+    ]
+    return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()
+
+
+def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
+    """The stored verdict under the task's own label, None when there is none or it is damaged. Raises CacheError."""
+    try:
+        head, _, body = _path(folder, key).read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CacheError(f"cannot read verdicts in {folder}: {error.strerror}") from error
+    if head.decode("ascii", "replace") != _checksum(key, body):
+        return None
+    fields = json.loads(body)
+    verdict = Verdict(**{**fields, "cases": tuple(fields["cases"])})
+    return replace(verdict, key=task.key, label=task.label, cached=True)
+
+
+def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:
+    """Keep a passed verdict. Raises CacheError."""
+    body = json.dumps(asdict(verdict), sort_keys=True).encode()
+    try:
+        write_atomic(_path(folder, key), f"{_checksum(key, body)}\n".encode() + body)
+    except OutputError as error:
+        raise CacheError(f"cannot keep a verdict: {error.what}", cause=error.cause) from error
+
+
+def _checksum(key: str, body: bytes) -> str:
+    # with the key, so that a file under another name is no verdict
+    return hashlib.sha256(key.encode() + b"\n" + body).hexdigest()
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"verdicts-{VERSION}" / key[:2] / key

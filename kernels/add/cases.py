@@ -1,0 +1,45 @@
+"""Calls on which every image of `add` is tried: lengths around the block, tensors aligned and not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from aotforge.interpret.numbers import EPSILON, DType, decode, encode
+from aotforge.verify.bounds import SMALLEST, Bounded
+from aotforge.verify.tensors import Guarded, Layout
+from aotforge.verify.trial import Case, Trial
+
+from .reference import add
+
+_DTYPES: Mapping[int, DType] = {1: "fp32", 2: "fp16", 3: "bf16"}
+_LENGTHS = (1, 8, 37, 1000, 1003, 2048, 2056, 5000)  # blocks have 1024 or 2048 elements
+
+
+def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
+    """Every length, with tensors of 64 bytes alignment and with odd addresses."""
+    dtype = _DTYPES[keys["dtype"]]
+    return [
+        Case(name=f"{n} elements, {where}", make=lambda n=n, offset=offset: _trial(dtype, n, offset))
+        for n in _LENGTHS
+        for where, offset in (("aligned", 64), ("unaligned", 37))
+    ]
+
+
+def _trial(dtype: DType, n: int, offset: int) -> Trial:
+    rng, shape, layout = np.random.default_rng(n), (1, 1, 1, n), Layout(offset=offset)
+    x, y = (decode(encode(rng.standard_normal(shape), dtype), dtype) for _ in range(2))
+    tensors = {"x": Guarded(shape, dtype, layout, x), "y": Guarded(shape, dtype, layout, y)}
+    out = Guarded(shape, dtype, layout)
+    values: dict[str, int | float] = {name: t.address for name, t in (*tensors.items(), ("out", out))}
+    values |= {"n": n, "dtype": {"fp32": 1, "fp16": 2, "bf16": 3}[dtype]}
+    exact = add(x, y)
+    # one rounding to float32, one to the dtype
+    error = (EPSILON[dtype] + EPSILON["fp32"]) * np.abs(exact) + SMALLEST[dtype]
+    return Trial(
+        values=values,
+        inputs=tensors,
+        outputs={"out": out},
+        expected=lambda: {"out": Bounded(value=exact, error=error)},
+    )

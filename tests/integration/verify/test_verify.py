@@ -1,0 +1,238 @@
+"""Real images judged: right ones pass, planted faults, dead and hanging processes are reported, what passed is not run again."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.compile import Cache, KernelImage, Limits, compile_plan
+from aotforge.emulator.library import load_library
+from aotforge.emulator.proof import assemble
+from aotforge.errors import RulesError, VerifyError
+from aotforge.plan import Plan
+from aotforge.verify import VerifyEvent, VerifyReport, require_passed, run, verify_images
+from tests.support.families import PROJECT, architectures, plan_of
+
+pytestmark = pytest.mark.compiler
+FORWARD = "flash.attn_fwd:gfx908:dtype=fp16,head_dim=32,head_dim_v=32,bias=false,dropout=false,varlen=false,causal=false:1"
+Images = Mapping[str, KernelImage]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has the interpreter and nothing else."""
+    folder = tmp_path_factory.mktemp("built")
+    load_library(64, folder)
+    return folder
+
+
+@pytest.fixture
+def cache(built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(built, tmp_path / "cache"))
+
+
+def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[Plan, dict[str, KernelImage]]:
+    whole = plan_of(root)
+    plan = replace(whole, jobs=tuple(job for job in whole.jobs if wanted(job.label)))
+    with Cache(folder) as cache:
+        made = compile_plan(
+            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=Limits()
+        )
+        return plan, dict(made.items())
+
+
+@pytest.fixture(scope="module")
+def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, KernelImage]]:
+    folder = tmp_path_factory.mktemp("add")
+    shutil.copytree(PROJECT / "kernels" / "add", folder / "kernels" / "add")
+    return compiled(folder / "kernels", folder / "cache", lambda label: "fp32" in label)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A kernels root with `add` alone, to be changed."""
+    shutil.copytree(PROJECT / "kernels" / "add", tmp_path / "kernels" / "add")
+    return tmp_path / "kernels"
+
+
+def verified(
+    built: tuple[Plan, Images], root: Path, cache: Path, **options: Any
+) -> tuple[VerifyReport, list[VerifyEvent]]:
+    events: list[VerifyEvent] = []
+    plan, images = built
+    report = verify_images(
+        plan, images, kernels_root=root, cache=cache, jobs=2, on_event=events.append, **options
+    )
+    assert [event.done for event in events] == list(range(1, len(plan.jobs) + 1))
+    assert [v.label for v in report.verdicts] == [job.label for job in plan.jobs]
+    return report, events
+
+
+def outcomes(report: VerifyReport) -> dict[str, str]:
+    return {v.label.rpartition(":")[2]: v.outcome for v in report.verdicts}
+
+
+def faulty(image: KernelImage, change: Callable[[str], str]) -> KernelImage:
+    """The image that another text makes: valid, proven by its own text, and wrong."""
+    from triton._C.libtriton import amd
+
+    asm = change(image.asm)
+    assert asm != image.asm
+    with tempfile.NamedTemporaryFile() as source, tempfile.NamedTemporaryFile() as made:
+        source.write(assemble(asm, "gfx908"))
+        source.flush()
+        amd.link_hsaco(source.name, made.name)
+        hsaco = Path(made.name).read_bytes()
+    return replace(image, asm=asm, hsaco=hsaco, digest=hashlib.sha256(hsaco).hexdigest())
+
+
+def scaled(asm: str) -> str:
+    """The first store's first register times 1.01."""
+    store = re.search(r"\tbuffer_store_dwordx?\d? v\[?(\d+)", asm)
+    assert store
+    return asm.replace(store[0], f"\tv_mul_f32_e32 v{store[1]}, 0x3f8147ae, v{store[1]}\n{store[0]}", 1)
+
+
+def unwritten(asm: str) -> str:
+    """Without the last store."""
+    stores = re.findall(r"\t(?:global|buffer)_store_\w+ .*\n", asm)
+    head, _, tail = asm.rpartition(stores[-1])
+    return f"{head}\ts_nop 0\n{tail}"
+
+
+def test_sound_images_pass_and_are_not_run_again(
+    add: tuple[Plan, Images], root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = verified(add, root, cache)
+    require_passed(first)
+    assert all(v.runs >= 6 and 0 < v.worst <= 1 and v.instructions and not v.cached for v in first.verdicts)
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "Pool", None)  # nothing is to be executed
+        second, _ = verified(add, root, cache)
+    assert [replace(v, cached=False) for v in second.verdicts] == list(first.verdicts)
+    assert all(v.cached for v in second.verdicts)
+    cases = root / "add" / "cases.py"
+    cases.write_text(cases.read_text().replace("5000)", "4000)"))
+    third, _ = verified(add, root, cache)
+    assert not any(v.cached for v in third.verdicts)
+
+
+@pytest.mark.parametrize("change", [scaled, unwritten])
+def test_a_wrong_image_of_add_is_caught_and_never_kept(
+    add: tuple[Plan, Images], root: Path, cache: Path, change: Callable[[str], str]
+) -> None:
+    plan, images = add
+    bad = next(job for job in plan.jobs if job.label.endswith(":0"))
+    planted = (plan, {**images, bad.key: faulty(images[bad.key], change)})
+    for _ in range(2):
+        report, _ = verified(planted, root, cache)
+        assert outcomes(report) == {"0": "failed", "0u": "passed"}
+        assert not report.verdicts[0].cached
+    with pytest.raises(
+        VerifyError, match=r"elements, aligned: out is wrong in \d+ of \d+ elements"
+    ) as caught:
+        require_passed(report)
+    assert bad.label in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def forward(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, KernelImage]]:
+    folder = tmp_path_factory.mktemp("forward")
+    return compiled(PROJECT / "kernels", folder, lambda label: label == FORWARD)
+
+
+def other_base(asm: str) -> str:
+    """log2(e), by which scores are multiplied, a little too large."""
+    return asm.replace("0x3fb8aa3b", "0x3fba0000")
+
+
+def without_a_barrier(asm: str) -> str:
+    """No wave waits for the others before it reads what they put into LDS."""
+    assert "s_barrier" in asm
+    return asm.replace("s_barrier", "s_nop 0")
+
+
+@pytest.mark.parametrize("change", [None, other_base, unwritten, without_a_barrier])
+def test_an_attention_image(
+    forward: tuple[Plan, Images], cache: Path, change: Callable[[str], str] | None
+) -> None:
+    plan, images = forward
+    key = plan.jobs[0].key
+    image = faulty(images[key], change) if change else images[key]
+    report, _ = verified((plan, {key: image}), PROJECT / "kernels", cache)
+    (verdict,) = report.verdicts
+    assert verdict.outcome == ("failed" if change else "passed"), verdict.failure
+    assert {"ragged", "grouped", "strided", "no keys", "one key"} <= set(verdict.cases)
+
+
+def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    plan, images = add
+    one, other = (images[job.key] for job in plan.jobs)
+    mixed = {plan.jobs[0].key: replace(one, hsaco=other.hsaco), plan.jobs[1].key: other}
+    report, _ = verified((plan, mixed), root, cache)
+    assert outcomes(report) == {"0": "failed", "0u": "passed"}
+    assert "is not the image" in report.verdicts[0].failure
+
+
+_TROUBLE = """
+import os, signal, time
+from aotforge.verify.trial import Case
+
+def trouble():
+    {act}
+
+def cases(kernel, keys):
+    return [Case(name="trouble", make=trouble)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "died of SIGKILL"),
+        ("os._exit(7)", "exited with status 7"),
+        ("raise ValueError('no such case')", "no such case"),
+        ("time.sleep(10000)", "no verdict after 2 s"),
+    ],
+)
+def test_a_process_that_dies_or_hangs_fails_its_image(
+    add: tuple[Plan, Images], root: Path, cache: Path, act: str, said: str
+) -> None:
+    (root / "add" / "cases.py").write_text(_TROUBLE.format(act=act))
+    report, _ = verified(add, root, cache, timeout=2 if "sleep" in act else 300)
+    assert outcomes(report) == {"0": "failed", "0u": "failed"}
+    assert all(said in v.failure for v in report.verdicts)
+
+
+def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
+    file = root / "add" / "cases.py"
+    dies = '    import os\n    if dtype == "bf16":\n        os.abort()\n    rng, shape'
+    file.write_text(file.read_text().replace("    rng, shape", dies))
+    report, _ = verified(compiled(root, cache, lambda label: True), root, cache)
+    assert {v.outcome for v in report.verdicts if "bf16" in v.label} == {"failed"}
+    assert all("SIGABRT" in v.failure for v in report.verdicts if "bf16" in v.label)
+    assert {v.outcome for v in report.verdicts if "bf16" not in v.label} == {"passed"}
+
+
+def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    (root / "add" / "cases.py").unlink()
+    report, _ = verified(add, root, cache)
+    assert set(outcomes(report).values()) == {"unverified"}
+    with pytest.raises(VerifyError, match="no case leads"):
+        require_passed(report)
+
+
+def test_cases_that_do_not_load_are_an_error_of_the_rules(
+    add: tuple[Plan, Images], root: Path, cache: Path
+) -> None:
+    (root / "add" / "cases.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(RulesError, match="nothing_of_that_name"):
+        verified(add, root, cache)

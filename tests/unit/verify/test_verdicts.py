@@ -1,0 +1,88 @@
+"""Verdicts kept, shown and raised."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import CacheError, VerifyError
+from aotforge.verify import Verdict, VerifyReport, report_json, report_text, require_passed
+from aotforge.verify.store import load_verdict, store_verdict, verdict_key
+from aotforge.verify.values import ImageTask
+
+TASK = ImageTask(
+    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", dynamic_lds_bytes=0,
+    folder="fam", uses=(),
+)  # fmt: skip
+PASSED = Verdict(
+    key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, worst=0.5, worst_at="ragged: out",
+    instructions=7,
+)  # fmt: skip
+FAILED = replace(PASSED, label="bad", outcome="failed", worst=float("inf"), failure="ragged: out is wrong")
+UNVERIFIED = Verdict(key="u", label="lonely", digest="e", outcome="unverified")
+
+
+def report(*verdicts: Verdict) -> VerifyReport:
+    return VerifyReport(pack="p", archs=("gfx908",), profile="quick", verdicts=verdicts, seconds=1.0)
+
+
+def test_a_kept_verdict_comes_back_as_cached(tmp_path: Path) -> None:
+    key = verdict_key(TASK, cases="c", tools="t")
+    assert load_verdict(tmp_path, key, TASK) is None
+    store_verdict(tmp_path, key, PASSED)
+    # the same image may serve a job of another name
+    other = replace(TASK, key="other", label="other label")
+    found = load_verdict(tmp_path, key, other)
+    assert found == replace(PASSED, key="other", label="other label", cached=True)
+
+
+def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
+    key, other = (verdict_key(TASK, cases=c, tools="t") for c in "ab")
+    store_verdict(tmp_path, key, PASSED)
+    (file,) = (f for f in tmp_path.rglob("*") if f.is_file())
+    whole = file.read_bytes()
+    moved = file.parent.parent / other[:2] / other
+    moved.parent.mkdir(exist_ok=True)
+    moved.write_bytes(whole)
+    assert load_verdict(tmp_path, other, TASK) is None
+    for at in range(len(whole)):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert load_verdict(tmp_path, key, TASK) is None
+        file.write_bytes(whole[:at])
+        assert load_verdict(tmp_path, key, TASK) is None
+
+
+@pytest.mark.parametrize(
+    "other", [{"digest": "x"}, {"dynamic_lds_bytes": 64}, {"arch": "gfx90a"}, {"cases": "x"}, {"tools": "x"}]
+)
+def test_whatever_can_change_a_verdict_changes_its_key(other: dict[str, str]) -> None:
+    digests = {"cases": "c", "tools": "t"}
+    inputs = {k: v for k, v in other.items() if k in digests}
+    task = replace(TASK, **{k: v for k, v in other.items() if k not in digests})  # type: ignore[arg-type]
+    assert verdict_key(task, **{**digests, **inputs}) != verdict_key(TASK, **digests)
+
+
+def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError):
+        store_verdict(tmp_path / "file", "k" * 64, PASSED)
+
+
+def test_reports() -> None:
+    fields = json.loads(report_json(report(PASSED, FAILED, UNVERIFIED)))
+    assert fields["counts"] == {"passed": 1, "failed": 1, "unverified": 1}
+    assert [v["worst"] for v in fields["verdicts"]] == [0.5, None, 0.0]
+    text = report_text(report(PASSED, FAILED, UNVERIFIED))
+    assert "1 passed, 1 failed, 1 unverified" in text
+    assert "ragged: out is wrong" in text
+
+
+def test_only_passed_images_are_let_through() -> None:
+    require_passed(report(PASSED))
+    with pytest.raises(VerifyError, match=r"bad:\n +ragged: out is wrong"):
+        require_passed(report(PASSED, FAILED))
+    with pytest.raises(VerifyError, match="lonely: no case leads"):
+        require_passed(report(PASSED, UNVERIFIED))
