@@ -143,6 +143,49 @@ def compile_job(c: Context, name: str, arch: str, profile: str | None = None, js
     _print(json_.dumps(fields, indent=1) if json else "\n".join(f"{k:18} {v}" for k, v in fields.items()))
 
 
+@task(
+    help={
+        "arch": _ARCH,
+        "profile": _PROFILE,
+        "jobs": "processes at most (default: as many as CPUs)",
+        "cache": "folder of compiled images and verdicts (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "json": _JSON,
+        "quiet": "no progress",
+    }
+)
+@_door
+def verify(
+    c: Context,
+    arch: str,
+    profile: str | None = None,
+    jobs: int = 0,
+    cache: str | None = None,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Execute every image of a profile on the virtual GPU and compare with float64; compiles what is missing."""
+    from aotforge.build import compiled_images  # noqa: PLC0415
+    from aotforge.ui import build_display, progress  # noqa: PLC0415
+    from aotforge.verify import report_json, report_text, require_passed, verify_images  # noqa: PLC0415
+
+    folder = _cache(cache)
+    with build_display(quiet=quiet or json) as display:
+        plan, images = compiled_images(
+            ROOT, arch.split(","), profile=profile, cache=folder, jobs=jobs or None, on_event=display.event
+        )
+    with progress("verifying", quiet=quiet or json) as line:
+        report = verify_images(
+            plan,
+            images,
+            kernels_root=ROOT / "kernels",
+            cache=folder,
+            jobs=jobs or None,
+            on_event=lambda event: line.update(event.done, event.total),
+        )
+    _print((report_json(report) if json else report_text(report)).rstrip("\n"))
+    require_passed(report)
+
+
 @task(positional=["pack"], help={"pack": "a folder below aotriton.images", "json": _JSON})
 @_door
 def images_ls(c: Context, pack: str, json: bool = False) -> None:
@@ -216,7 +259,7 @@ def bench(c: Context, name: str | None = None) -> None:
             raise Exit(code=code)
 
 
-namespace = Collection(build, plan, test, lint, bench)
+namespace = Collection(build, plan, verify, test, lint, bench)
 for _group, _name, _task in (
     ("compile", "job", compile_job),
     ("images", "ls", images_ls),

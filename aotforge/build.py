@@ -128,6 +128,30 @@ def _chips(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architectu
     return {arch: known[arch] for plan in plans for arch in plan.archs}
 
 
+def compiled_images(
+    root: Path,
+    archs: Sequence[str],
+    *,
+    profile: str | None,
+    cache: Path,
+    jobs: int | None,
+    on_event: Callable[[CompileEvent], None],
+) -> tuple[Plan, ImageSet]:
+    """A plan for chips of one pack and its images, compiled where the cache lacks them. Raises what `plan_project` and
+    `compile_plan` raise."""
+    plan = plan_project(root, archs=archs, profile=profile)
+    with Cache(cache) as opened:
+        images = compile_plan(
+            plan,
+            kernels_root=root / "kernels",
+            architectures=load_architectures(root / "manifests"),
+            cache=opened,
+            jobs=jobs,
+            on_event=on_event,
+        )
+    return plan, images
+
+
 def _compiled(
     plan: Plan,
     request: BuildRequest,
