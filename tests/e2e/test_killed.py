@@ -33,14 +33,17 @@ def test_a_build_killed_ten_times_ends_as_if_undisturbed(tmp_path: Path) -> None
     done: set[str] = set()
     made_at: dict[str, int] = {}
     for _ in range(KILLS):
-        killed(checkout, arguments, seconds=dice.uniform(0.3, 4.0))
+        killed(checkout, arguments, seconds=dice.uniform(0.3, 2.0))
         entries = {path.name: path.stat().st_mtime_ns for path in (cache / "images-1").glob("??/*")}
         assert set(entries) >= done
         # an entry is written once: the runs after it never made it again
         assert all(entries[name] == made_at[name] for name in made_at)
         done, made_at = set(entries), entries
     final = build_json(checkout, *arguments)
-    assert (final["cached"], final["compiled"]) == (len(done), final["images"] - len(done))
+    if final["fresh"]:
+        assert (final["cached"], final["compiled"]) == (len(done), final["images"] - len(done))
+    else:  # a late kill came after the end of its build
+        assert len(done) == final["images"]
     assert final["damaged"] == []
     assert tarballs(final) == tarballs(undisturbed)
 
