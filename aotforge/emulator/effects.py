@@ -93,7 +93,7 @@ def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> N
     effects.atomic = "atomic" in name or (
         name.startswith("ds_") and not re.match(r"ds_(read|write|load|store|b?permute)", name)
     )
-    if "_store_" in name or "atomic" in name:
+    if effects.atomic or re.search(r"_(store|write)", name):
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
 
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from aotforge.emulator import Emulator, Program
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from aotforge.emulator import Checks, Emulator, Program
 from aotforge.emulator.chips import chip_named
 from aotforge.emulator.proof import assemble
+from aotforge.errors import ExecutionError
+from aotforge.interpret.memory import Memory
+
+Words = npt.NDArray[np.uint32]
 
 _TEXT = """\t.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
 \t.amdhsa_code_object_version 5
@@ -98,3 +107,33 @@ def link(objects: bytes) -> bytes:
         source.write_bytes(objects)
         amd.link_hsaco(str(source), str(target))
         return target.read_bytes()
+
+
+def run(
+    body: str, arch: str = "gfx908", *, threads: int = 128, checks: bool | Checks = True, **options: Any
+) -> Words:
+    """Launch a kernel on x, the numbers from 0, and y, zeros; y afterwards. Both have 256 words. Raises ExecutionError."""
+    launch = {name: options.pop(name) for name in ("schedule", "seed", "grid") if name in options}
+    program = kernel(body, arch, threads=threads, **options)
+    x, y = np.arange(256, dtype=np.uint32), np.zeros(256, dtype=np.uint32)
+    program.launch(
+        launch.pop("grid", (1, 1, 1)),
+        [x.ctypes.data, y.ctypes.data],
+        Memory({"x": x, "y": y}),
+        checks=checks,
+        **launch,
+    )
+    return y
+
+
+def caught(body: str, arch: str = "gfx908", **options: Any) -> ExecutionError:
+    """The fault that a kernel is stopped for."""
+    with pytest.raises(ExecutionError) as found:
+        run(body, arch, **options)
+    return found.value
+
+
+def without(body: str, line: str, *, times: int = 1) -> str:
+    """A body with a line taken out."""
+    assert line in body
+    return body.replace(line + "\n", "", times)

@@ -38,7 +38,7 @@ static void compare_barriers(Launch *job, Wave *waves)
 static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
 {
     Wave *t = &c->twins[w->number];
-    memset(x, 0, offsetof(Watch, recent));
+    memset(x, 0, offsetof(Watch, suspect));
     memset(x->state, GARBAGE, sizeof x->state);
     u32 scalars = job->user_sgprs;
     if (!job->ids_in_ttmp)

@@ -62,6 +62,8 @@ INLINE void end_instruction(Launch *job, Wave *w, const Instruction *I)
         explain_with_twin(w, x, I);
         return;
     }
+    if (!LIKELY(!x->suspects))
+        stores_done(w, x);
     if (e->waits)
         wait_for(x, e);
     if (e->kind) {

@@ -27,41 +27,66 @@ INLINE void record(Cell *cell, u32 epoch, u32 party, int kind)
         cell->other_reader = party;
 }
 
-SLOW static u32 narrow_access(Checker *c, u64 address, u64 bytes, u32 party, int kind)
+/* A conflict is a race, unless it is a store that turns out to leave the bytes as they are: see stores_done. */
+SLOW static void conflicting(Wave *w, Watch *x, int kind, int lane, u64 address, u64 bytes, u32 other)
 {
-    u32 found = 0;
+    if (kind != STORE)
+        fault_with(w, FAULT_RACE, (u32)lane, address, bytes, PARTY_WAVE(other), PARTY_PC(other), !!(other & CARRIED));
+    else if (x->suspects < LOGGED) {
+        Suspect *one = &x->suspect[x->suspects++];
+        *one = (Suspect){.address = (u32)address, .bytes = (u32)bytes, .lane = (u32)lane, .other = other};
+        memcpy(one->before, w->lds + address, bytes);
+    }
+}
+
+SLOW static void narrow_access(Wave *w, Watch *x, u64 address, u64 bytes, u32 party, int kind, int lane)
+{
+    Checker *c = x->checker;
     for (u64 a = address; a < address + bytes; a++) {
-        u32 one = conflict(&c->words[a / 4], c->epoch, party, kind), two = conflict(&c->bytes[a], c->epoch, party, kind);
-        found = found ? found : one ? one : two;
+        u32 other = conflict(&c->words[a / 4], c->epoch, party, kind);
+        if (!other)
+            other = conflict(&c->bytes[a], c->epoch, party, kind);
+        if (other && !(party & CARRIED))
+            conflicting(w, x, kind, lane, a, 1, other);
         record(&c->bytes[a], c->epoch, party, kind);
         c->split[a / 4] = (u16)c->epoch;
     }
-    return found;
 }
 
-/* The other party of a race, or 0. */
-INLINE u32 local_access(Checker *c, u64 address, u64 bytes, u32 party, int kind)
+INLINE void local_access(Wave *w, Watch *x, u64 address, u64 bytes, u32 party, int kind, int lane)
 {
-    if ((address | bytes) & 3)
-        return narrow_access(c, address, bytes, party, kind);
-    u32 found = 0;
+    Checker *c = x->checker;
+    if ((address | bytes) & 3) {
+        narrow_access(w, x, address, bytes, party, kind, lane);
+        return;
+    }
     for (u64 i = address / 4; i < (address + bytes) / 4; i++) {
         u32 other = conflict(&c->words[i], c->epoch, party, kind);
-        if (c->split[i] == c->epoch)
+        if (!LIKELY(c->split[i] != c->epoch))
             for (int b = 0; b < 4 && !other; b++)
                 other = conflict(&c->bytes[4 * i + (u64)b], c->epoch, party, kind);
+        if (!LIKELY(!other) && !(party & CARRIED))
+            conflicting(w, x, kind, lane, 4 * i, 4, other);
         record(&c->words[i], c->epoch, party, kind);
-        found = found ? found : other;
     }
-    return found;
 }
 
 INLINE void watch_local(Wave *w, Watch *x, int kind, int lane, u64 address, u64 bytes)
 {
     u32 party = VALID | (kind == ATOMIC ? BY_ATOMIC : 0) | w->number << 24 | x->pc;
-    u32 other = local_access(x->checker, address, bytes, party, kind);
-    if (!LIKELY(!other))
-        fault_with(w, FAULT_RACE, (u32)lane, address, bytes, PARTY_WAVE(other), PARTY_PC(other), !!(other & CARRIED));
+    local_access(w, x, address, bytes, party, kind, lane);
+}
+
+/* Waves that hold the same values of a tensor store them to the same place: whoever comes first, the bytes are the same. */
+SLOW static void stores_done(Wave *w, Watch *x)
+{
+    for (u32 i = 0; i < x->suspects; i++) {
+        const Suspect *one = &x->suspect[i];
+        if (memcmp(one->before, w->lds + one->address, one->bytes))
+            fault_with(w, FAULT_RACE, one->lane, one->address, one->bytes, PARTY_WAVE(one->other), PARTY_PC(one->other),
+                       !!(one->other & CARRIED));
+    }
+    x->suspects = 0;
 }
 
 /* Keep the accesses of an instruction for the next barrier. */
@@ -91,7 +116,7 @@ static void next_epoch(Launch *job, Wave *waves, Checker *c)
             const LocalAccess *kept = &x->recent[n % RECENT];
             u32 party = VALID | CARRIED | (kept->kind == ATOMIC ? BY_ATOMIC : 0) | i << 24 | kept->pc;
             for (u32 k = 0; k < (kept->number == n ? kept->count : 0); k++)
-                local_access(c, kept->address[k], kept->bytes, party, (int)kept->kind);
+                local_access(&waves[i], x, kept->address[k], kept->bytes, party, (int)kept->kind, 0);
         }
     }
 }

@@ -24,6 +24,12 @@ typedef struct {
 #define PARTY_WAVE(party) ((party) >> 24 & 31)
 #define PARTY_PC(party) ((party) & 0xffffff)
 
+/* A store to where another wave has been, and the bytes before it. */
+typedef struct {
+    u32 address, bytes, lane, other;
+    u8 before[4];
+} Suspect;
+
 struct Checker;
 typedef struct Watch {
     Wave *wave;
@@ -45,6 +51,8 @@ typedef struct Watch {
     u32 barrier_pc, carry_from, signalled;
     u8 *scratch_state;
     FaultReport twin_fault;
+    u32 suspects;
+    Suspect suspect[LOGGED];
     u64 sink[8]; /* where a twin's global stores and atomics go */
     LocalAccess recent[RECENT];
 } Watch;

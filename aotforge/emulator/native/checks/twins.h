@@ -78,7 +78,8 @@ INLINE void watch_bytes(Wave *w, Watch *x, int space, int kind, u32 lane, u64 ad
         memset(state, SAME, bytes);
     else
         for (u64 i = 0; i < bytes; i++)
-            x->touched_unset |= state[i];
+            if (!LIKELY(state[i] == SAME) && !x->touched_unset)
+                x->touched_unset = x->logged; /* 1 + its place in the log */
 }
 
 /* The twin does the access that its wave has logged; what it loads is brought up to date. */
@@ -109,10 +110,8 @@ static u32 origin_of(Watch *x, const Effects *e)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
             if (x->state[r] && x->origin[r])
                 return x->origin[r];
-    for (u32 k = 0; x->space == IN_LDS && x->touched_unset && k < x->logged; k++)
-        if (x->checker->lds_origin[x->address[k] / 4])
-            return x->checker->lds_origin[x->address[k] / 4];
-    return x->pc + 1;
+    u32 stored = x->space == IN_LDS && x->touched_unset ? x->checker->lds_origin[x->address[x->touched_unset - 1] / 4] : 0;
+    return stored ? stored : x->pc + 1;
 }
 
 SLOW static void unset(Wave *w, Watch *x, u32 code, u32 lane, u64 address, u64 bytes)
@@ -198,6 +197,8 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
 
 INLINE void compare_twin(Wave *w, Watch *x, const Instruction *I, const Effects *e)
 {
+    if (e->atomic && x->touched_unset) /* whatever it makes of it */
+        return unset(w, x, FAULT_UNSET_STORE, x->lane[x->touched_unset - 1], x->address[x->touched_unset - 1], x->bytes);
     if (!LIKELY(!(x->run_twin | x->touched_unset))) {
         follow(w, x, I, e);
         return;
