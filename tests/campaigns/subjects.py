@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,7 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from aotforge.compile import Cache, KernelImage, compile_plan
+from aotforge.compile.codeobject import kernel_metadata
 from aotforge.emulator import Emulator, LaunchReport, Program, Step
+from aotforge.emulator.chips import chip_named
+from aotforge.emulator.descriptor import read_descriptor
+from aotforge.emulator.elf import read_elf
+from aotforge.emulator.library import load_library
+from aotforge.emulator.program import Trace
+from aotforge.emulator.values import Listing
 from aotforge.errors import ExecutionError
 from aotforge.interpret.memory import Memory
 from aotforge.plan import load_families, make_plan
@@ -19,6 +26,7 @@ from aotforge.plan.values import CompileJob
 from aotforge.verify.bounds import Bounded
 from aotforge.verify.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.families import load_cases
+from aotforge.verify.tensors import Float
 from aotforge.verify.trial import Trial
 from aotforge.verify.values import Use
 from tests.integration.emulator.attention_images import every_architecture
@@ -42,21 +50,35 @@ class Subject:
     def label(self) -> str:
         return self.job.label
 
-    def program(self) -> Program:
-        """The image as it is."""
-        return Emulator(self.job.chip.arch, cache=self.folder).load(self.image.hsaco, self.image.asm)
+    @property
+    def arch(self) -> str:
+        return self.job.chip.arch
+
+    def load(self, hsaco: bytes) -> Program:
+        """The image's text with some bytes that are proven to be the same. Raises DecodeError when they are not."""
+        return Emulator(self.arch, cache=self.folder).load(hsaco, self.image.asm)
+
+    def altered(self, listing: Listing) -> Program:
+        """The image with other instructions, which nothing is proven about. Raises DecodeError, UnsupportedError."""
+        hsaco = self.image.hsaco
+        chip = chip_named(self.arch)
+        return Program(
+            chip,
+            listing,
+            read_descriptor(read_elf(hsaco), listing.kernel),
+            kernel_metadata(hsaco),
+            load_library(chip.lanes, self.folder),
+        )
 
 
-def subjects(arch: str, wanted: Sequence[str], folder: Path) -> list[Subject]:
-    """Attention images of a chip's `quick` profile whose labels contain one of some texts, in the plan's order."""
+def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:
+    """Attention images of a chip's `quick` profile whose labels are wanted, in the plan's order."""
     plan = make_plan(
         load_families(KERNELS), SourceTree(root=KERNELS), archs=[arch], architectures=every_architecture(),
         profiles=profiles(), profile="quick", toolchain=toolchain(),
     )  # fmt: skip
     jobs = tuple(
-        replace(job, spills="report")
-        for job in plan.jobs
-        if job.family == "flash" and any(text in job.label for text in wanted)
+        replace(job, spills="report") for job in plan.jobs if job.family == "flash" and wanted(job.label)
     )
     uses = uses_of(plan, {job.key: arch for job in jobs})
     with Cache(folder) as cache:
@@ -115,7 +137,7 @@ def calls_of(
     return found, executed
 
 
-def execute(program: Program, subject: Subject, call: Call, *, trace: object = None) -> LaunchReport:
+def execute(program: Program, subject: Subject, call: Call, *, trace: Trace | None = None) -> LaunchReport:
     """Launch on fresh outputs. Raises ExecutionError."""
     for tensor in call.trial.inputs.values():
         tensor.storage.flags.writeable = False
@@ -131,7 +153,7 @@ def execute(program: Program, subject: Subject, call: Call, *, trace: object = N
         seed=call.seed,
         limit=call.limit,
         jobs=1,
-        trace=trace,  # type: ignore[arg-type]
+        trace=trace,
     )
 
 
@@ -153,39 +175,45 @@ def wrong(call: Call) -> list[str]:
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What became of an altered program. `kind`: fault, wrong, within (numbers changed inside the bound) or identical.
-    `runs`: launches until then; `ratio` the worst error in multiples of the bound.
+    `runs`: launches until then; `ratio` the worst error in multiples of the bound, `growth` in multiples of the unaltered image's
+    worst error of the same output in the same call.
     """
 
     kind: str
     runs: int
     detail: str = ""
     ratio: float = 0.0
+    growth: float = 0.0
 
 
 def try_calls(program: Program, subject: Subject, calls: Sequence[Call]) -> Outcome:
     """Execute an altered program on the calls until one shows the fault."""
     changed: list[str] = []
-    ratio = 0.0
+    ratio = growth = 0.0
     for number, call in enumerate(calls, 1):
         try:
             execute(program, subject, call)
         except ExecutionError as error:
             return Outcome(kind="fault", runs=number, detail=f"{call.name}: {error.what}")
-        same = all(
-            np.array_equal(tensor.storage, call.right[name]) for name, tensor in call.trial.outputs.items()
-        )
-        if same:
+        outputs = call.trial.outputs
+        if all(np.array_equal(tensor.storage, call.right[name]) for name, tensor in outputs.items()):
             continue
         if found := wrong(call):
             return Outcome(kind="wrong", runs=number, detail=f"{call.name}: {found[0]}")
         changed.append(call.name)
-        for name, tensor in call.trial.outputs.items():
-            ratio = max(ratio, float(call.expected[name].misses(tensor.values()).max(initial=0.0)))
+        for name, tensor in outputs.items():
+            actual = tensor.values()
+            ratio = max(ratio, float(call.expected[name].misses(actual).max(initial=0.0)))
+            tensor.storage[...] = call.right[name]
+            growth = max(growth, _growth(call.expected[name].value, actual, tensor.values()))
     if changed:
-        return Outcome(
-            kind="within",
-            runs=len(calls),
-            detail=f"{len(changed)} of {len(calls)} runs differ, first: {changed[0]}",
-            ratio=ratio,
-        )
+        detail = f"{len(changed)} of {len(calls)} runs differ, first: {changed[0]}"
+        return Outcome(kind="within", runs=len(calls), detail=detail, ratio=ratio, growth=growth)
     return Outcome(kind="identical", runs=len(calls))
+
+
+def _growth(reference: Float, altered: Float, right: Float) -> float:
+    """The largest error of the altered outputs in multiples of the largest one of the unaltered."""
+    finite = np.isfinite(reference)
+    worst, usual = (float(np.abs(x - reference)[finite].max(initial=0.0)) for x in (altered, right))
+    return worst / usual if usual else 1.0 if worst == 0 else np.inf
