@@ -14,7 +14,7 @@ from aotforge.emulator.isa import INSTRUCTIONS, Entry
 
 NATIVE = Path(__file__).parent / "native"
 _BEFORE = ("machine.h", "arithmetic.h", "operands.h", "memory.h", "lanes.h", "matrix.h")
-_AFTER = ("run.h",)
+_AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
