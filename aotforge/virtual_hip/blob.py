@@ -111,7 +111,7 @@ def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
     found = {
         name
         for name, kind, *_ in fields
-        if kind is ctypes.c_void_p or issubclass(kind, (ctypes._Pointer, ctypes._CFuncPtr))
+        if kind is ctypes.c_void_p or issubclass(kind, (ctypes._Pointer, *native.TRACE.__bases__))
     }
     if found - known:
         raise UnsupportedError(

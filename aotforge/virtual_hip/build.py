@@ -56,7 +56,7 @@ def build_virtual_hip(
     if major not in _MAJORS:
         raise ToolchainError(f"there is no virtual HIP {major}; known releases: 5, 6, 7")
     env = os.environ if environment is None else environment
-    compiler = _compiler(env)
+    compiler = find_compiler(env)
     soname = f"libamdhip64.so.{major}"
     command = [*compiler, *_FLAGS, f"-DVIRTUAL_HIP_MAJOR={major}", f"-Wl,-soname,{soname}", f"-I{_EMULATOR}"]
     prepare = _PREPARE.format(
@@ -80,7 +80,8 @@ def environment(
     }
 
 
-def _compiler(env: Mapping[str, str]) -> list[str]:
+def find_compiler(env: Mapping[str, str]) -> list[str]:
+    """The C++ compiler as a command: CXX, else g++ or clang++. Raises ToolchainError."""
     named = shlex.split(env.get("CXX", ""))
     for candidate in [named] if named else [["g++"], ["clang++"], ["c++"]]:
         found = shutil.which(candidate[0], path=env.get("PATH"))

@@ -84,7 +84,7 @@ def _chip_of(hsaco: bytes) -> str:
         target = str(metadata(hsaco).get("amdhsa.target", ""))
     except CodeObjectError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error
-    return target.rsplit("-", 1)[-1].split(":")[0]
+    return target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
 
 
 @dataclass(frozen=True, kw_only=True)
