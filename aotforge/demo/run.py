@@ -7,12 +7,12 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from aotforge.demo.layout import Laid, lay_out
+from aotforge.demo.values import DemoReport, Judged, Result
 from aotforge.errors import ExecutionError, ToolchainError
 from aotforge.interpret.numbers import DType, decode, encode
 from aotforge.verify.bounds import Bounded
@@ -26,50 +26,6 @@ from kernels.flash.call import Case as Problem
 _CLIENT = Path(__file__).parent / "client.cpp"
 _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}
 _SECONDS = 3600
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputError64:
-    """One output against float64: the largest absolute error, the largest value, and the error as a share of the rounding analysis' bound."""
-
-    name: str
-    largest_error: float
-    largest_value: float
-    of_bound: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """One attention call, forward and backward, on one device. Seconds include proof and binding of images not seen before.
-
-    `served`: (kernel, image digest, wave-instructions, seconds) of every launch.
-    """
-
-    arch: str
-    problem: Problem
-    outputs: tuple[OutputError64, ...]
-    forward_seconds: float
-    backward_seconds: float
-    served: tuple[tuple[str, str, int, float], ...]
-
-    @property
-    def right(self) -> bool:
-        """Whether every element of every output is within its bound."""
-        return all(output.of_bound <= 1 for output in self.outputs)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoReport:
-    """What the demo did. `tarballs` are the release's files that it used."""
-
-    release: str
-    tarballs: tuple[str, ...]
-    results: tuple[Result, ...]
-
-    @property
-    def right(self) -> bool:
-        """Whether all results are."""
-        return all(result.right for result in self.results)
 
 
 def run_demo(
@@ -124,8 +80,21 @@ def run_problem(
     inputs = problem.inputs()
     given.write_bytes(b"".join(encode(inputs[n], problem.dtype).tobytes() for n in ("Q", "K", "V", "DO")))
     record.write_bytes(b"")
-    shape = (problem.batch, problem.heads_q, problem.heads_k, problem.seqlen_q, problem.seqlen_k, problem.head_dim)
-    numbers = (device, DTYPE_KEY[problem.dtype], *shape, int(problem.window_right is not None), problem.sm_scale)
+    shape = (
+        problem.batch,
+        problem.heads_q,
+        problem.heads_k,
+        problem.seqlen_q,
+        problem.seqlen_k,
+        problem.head_dim,
+    )
+    numbers = (
+        device,
+        DTYPE_KEY[problem.dtype],
+        *shape,
+        int(problem.window_right is not None),
+        problem.sm_scale,
+    )
     done = subprocess.run(
         [str(client), str(given), str(made), *map(str, numbers)],
         env=_clean(os.environ) | dict(settings) | {"AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"},
@@ -147,17 +116,24 @@ def run_problem(
         outputs=_judged(problem, inputs, made.read_bytes()),
         forward_seconds=float(seconds["forward"]),
         backward_seconds=float(seconds["backward"]),
+        preparing_seconds=sum(e["seconds"] for e in events if e["event"] == "load"),
         served=tuple(
-            (e["kernel"], e["image"], e["instructions"], e["seconds"]) for e in events if e["event"] == "launch"
+            (e["kernel"], e["image"], e["instructions"], e["seconds"])
+            for e in events
+            if e["event"] == "launch"
         ),
     )
 
 
 def _clean(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not name.startswith(("AOTRITON_", "AOTFORGE_VIRTUAL"))}
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith(("AOTRITON_", "AOTFORGE_VIRTUAL"))
+    }
 
 
-def _judged(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[OutputError64, ...]:
+def _judged(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[Judged, ...]:
     expected = bounds(
         inputs["Q"], inputs["K"], inputs["V"], inputs["DO"],
         sm_scale=float(np.float32(problem.sm_scale)), window_right=problem.window_right, dtype=problem.dtype,
@@ -177,11 +153,11 @@ def _stored(dtype: DType) -> type[np.generic]:
     return np.float16 if dtype == "fp16" else np.uint16
 
 
-def _judge(name: str, actual: Float, expected: Bounded) -> OutputError64:
+def _judge(name: str, actual: Float, expected: Bounded) -> Judged:
     with np.errstate(invalid="ignore"):
         error = np.where(actual == expected.value, 0.0, np.abs(actual - expected.value))
     finite = np.where(np.isfinite(expected.value), np.abs(expected.value), 0.0)
-    return OutputError64(
+    return Judged(
         name=name,
         largest_error=float(np.nan_to_num(error, nan=np.inf).max(initial=0.0)),
         largest_value=float(finite.max(initial=0.0)),

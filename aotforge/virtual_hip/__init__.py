@@ -7,6 +7,6 @@ The C++ part (`native/`) is HIP to a program. When a module is loaded it runs `p
 (`blob`) and the compiled interpreter, and executes launches in the program's own process and memory. See docs/virtual-hip.md.
 """
 
-from aotforge.virtual_hip.build import VirtualHip, build_virtual_hip, environment
+from aotforge.virtual_hip.build import VirtualHip, build_virtual_hip, environment, exports
 
-__all__ = ["VirtualHip", "build_virtual_hip", "environment"]
+__all__ = ["VirtualHip", "build_virtual_hip", "environment", "exports"]

@@ -80,6 +80,15 @@ def environment(
     }
 
 
+def exports(variables: Mapping[str, str]) -> str:
+    """The variables as lines for a shell. The library path goes before what is there."""
+    lines = []
+    for name, value in variables.items():
+        rest = '"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"' if name == "LD_LIBRARY_PATH" else ""
+        lines.append(f"export {name}={shlex.quote(value)}{rest}")
+    return "\n".join(lines)
+
+
 def find_compiler(env: Mapping[str, str]) -> list[str]:
     """The C++ compiler as a command: CXX, else g++ or clang++. Raises ToolchainError."""
     named = shlex.split(env.get("CXX", ""))
