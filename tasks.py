@@ -259,7 +259,79 @@ def bench(c: Context, name: str | None = None) -> None:
             raise Exit(code=code)
 
 
-namespace = Collection(build, plan, verify, test, lint, bench)
+@task(
+    help={
+        "arch": _ARCH,
+        "profile": "what to build (default: quick)",
+        "release": "a release folder to show instead of building one",
+        "cache": "folder of images and emulated programs (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "jobs": "compile processes at most (default: as many as CPUs and free memory allow)",
+        "json": _JSON,
+        "quiet": "no progress",
+    }
+)
+@_door
+def demo(
+    c: Context,
+    arch: str = "gfx908",
+    profile: str = "quick",
+    release: str | None = None,
+    cache: str | None = None,
+    jobs: int = 0,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
+    from aotforge.build import BuildRequest  # noqa: PLC0415
+    from aotforge.demo import DemoRequest, demo, report_json, report_text, require_right  # noqa: PLC0415
+    from aotforge.ui import build_display  # noqa: PLC0415
+
+    request = BuildRequest(
+        root=ROOT, archs=tuple(arch.split(",")), profile=profile, output=None, cache=_cache(cache), jobs=jobs or None,
+        environment=dict(os.environ),
+    )  # fmt: skip
+    with build_display(quiet=quiet or json) as display:
+        report = demo(
+            DemoRequest(build=request, release=Path(release).absolute() if release else None),
+            on_stage=display.stage,
+            on_event=display.event,
+        )
+    _print(report_json(report) if json else report_text(report))
+    require_right(report)
+
+
+@task(
+    help={
+        "arch": "virtual devices, e.g. gfx908,gfx942 (default: gfx908)",
+        "asm": "assembly texts: folders and .tar.gz archives joined by colons (default: AOTFORGE_ASM)",
+        "hip": "the HIP release to play: 5, 6 or 7",
+        "cache": "folder of images and emulated programs (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "json": _JSON,
+    }
+)
+@_door
+def virtual_hip(
+    c: Context,
+    arch: str = "gfx908",
+    asm: str | None = None,
+    hip: int = 7,
+    cache: str | None = None,
+    json: bool = False,
+) -> None:
+    """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
+    from aotforge.virtual_hip import build_virtual_hip, environment, exports  # noqa: PLC0415
+
+    folder, texts = _cache(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
+    variables = environment(
+        build_virtual_hip(folder, major=hip),
+        devices=arch.split(","),
+        texts=[Path(text) for text in texts if text],
+        cache=folder,
+    )
+    _print(json_.dumps(variables, indent=1) if json else exports(variables))
+
+
+namespace = Collection(build, plan, verify, test, lint, bench, demo, virtual_hip)
 for _group, _name, _task in (
     ("compile", "job", compile_job),
     ("images", "ls", images_ls),

@@ -15,7 +15,7 @@ from aotforge.emulator.isa import INSTRUCTIONS, Entry
 
 NATIVE = Path(__file__).parent / "native"
 _BEFORE = ("machine.h", "arithmetic.h", "operands.h", "{variant}.h", "memory.h", "lanes.h", "matrix.h")
-_AFTER = ("run.h",)
+_AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain"]
 """What the interpreter looks at while it executes; each is a header in `native/` with the hooks that `plain.h` describes."""
