@@ -331,7 +331,65 @@ def virtual_hip(
     _print(json_.dumps(variables, indent=1) if json else exports(variables))
 
 
-namespace = Collection(build, plan, verify, test, lint, bench, demo, virtual_hip)
+@task(
+    positional=["kernel"],
+    iterable=["break_"],
+    help={
+        "kernel": "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd",
+        "case": "one of its family's cases (default: the first), or the beginning of its name",
+        "list": "list the cases and stop",
+        "arch": "the chip whose settings are used",
+        "key": "which functional: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
+        "set": "other constants than the setting's: BLOCK_M=16,BLOCK_N=16",
+        "break_": "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel works too",
+        "program": "stop in this program of the grid only: X,Y,Z",
+        "json": _JSON,
+    },
+)
+@_door
+def debug(
+    c: Context,
+    kernel: str,
+    case: str | None = None,
+    list: bool = False,
+    arch: str = "gfx908",
+    key: str = "",
+    set: str = "",
+    break_: Sequence[str] | None = None,
+    program: str | None = None,
+    json: bool = False,
+) -> None:
+    """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
+    from aotforge import debug as room  # noqa: PLC0415
+    from aotforge.emulator.debugger.places import parse_group  # noqa: PLC0415
+
+    if list:
+        for name in room.list_cases(ROOT, kernel, _pairs(key)):
+            _print(name)
+        return
+    report = room.debug(
+        room.DebugRequest(
+            root=ROOT, kernel=kernel, arch=arch, case=case, keys=_pairs(key), constants=_pairs(set),
+            breaks=tuple(break_ or ()), program=parse_group(program) if program else None,
+        )
+    )  # fmt: skip
+    _print(
+        json_.dumps(room.report_fields(report), indent=1) if json else "\n".join(room.report_lines(report))
+    )
+    room.require_right(report)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a table. Raises UnsupportedError."""
+    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+
+    parts = [part.partition("=") for part in text.split(",") if part]
+    if not all(name and sign and value for name, sign, value in parts):
+        raise UnsupportedError(f"{text!r} is not understood", hint="NAME=VALUE,NAME=VALUE")
+    return {name: value for name, _, value in parts}
+
+
+namespace = Collection(build, plan, verify, debug, demo, virtual_hip, test, lint, bench)
 for _group, _name, _task in (
     ("compile", "job", compile_job),
     ("images", "ls", images_ls),
