@@ -22,7 +22,7 @@ from aotforge.manifests import load_architectures
 from aotforge.plan import load_families
 from aotforge.plan.families import LoadedFamily
 from aotforge.rules import Functional, Kernel, Scalar
-from aotforge.verify.bounds import TILE_SCALE
+from aotforge.verify.compare import TILE_SCALE
 from aotforge.verify.families import load_cases
 from aotforge.verify.trial import Case, Trial
 
@@ -199,21 +199,19 @@ def _report(
 ) -> DebugReport:
     outputs = []
     expected = trial.expected() if finished else {}
-    for name, bounded in expected.items():
+    for name, known in expected.items():
         tensor = trial.outputs[name]
-        actual = tensor.values()
-        misses = bounded.misses(actual)
+        found = known.compare(tensor.values())
+        misses = found.elements
         at = np.unravel_index(int(misses.argmax()), misses.shape) if misses.size else ()
-        with np.errstate(invalid="ignore"):
-            error = np.where(actual == bounded.value, 0.0, np.abs(actual - bounded.value))
         outputs.append(
             OutputReport(
                 name=name,
                 shape=tuple(tensor.shape),
-                worst=float(misses.max(initial=0.0)),
+                worst=max(found.element, found.peer),
                 worst_at=tuple(int(i) for i in at),
-                error=float(np.nan_to_num(error, nan=np.inf).max(initial=0.0)),
-                tile_scale=float(bounded.rescaled(actual).max(initial=0.0)) * TILE_SCALE,
+                error=found.error,
+                tile_scale=found.tile * TILE_SCALE,
                 wrong=int((misses > 1).sum()),
                 elements=int(misses.size),
                 intact=tensor.intact(),

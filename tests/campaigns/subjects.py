@@ -23,14 +23,13 @@ from aotforge.interpret.memory import Memory
 from aotforge.plan import load_families, make_plan
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.values import CompileJob
-from aotforge.verify.bounds import Bounded
+from aotforge.verify.compare import Expected
 from aotforge.verify.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.families import load_cases
 from aotforge.verify.tensors import Float
 from aotforge.verify.trial import Trial
 from aotforge.verify.values import Use
-from tests.integration.emulator.attention_images import every_architecture
-from tests.support.families import PROJECT, profiles, toolchain
+from tests.support.families import PROJECT, architectures, profiles, toolchain
 
 KERNELS = PROJECT / "kernels"
 _ENDLESS = 10
@@ -74,7 +73,7 @@ class Subject:
 def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:
     """Attention images of a chip's `quick` profile whose labels are wanted, in the plan's order."""
     plan = make_plan(
-        load_families(KERNELS), SourceTree(root=KERNELS), archs=[arch], architectures=every_architecture(),
+        load_families(KERNELS), SourceTree(root=KERNELS), archs=[arch], architectures=architectures(),
         profiles=profiles(), profile="quick", toolchain=toolchain(),
     )  # fmt: skip
     jobs = tuple(
@@ -83,7 +82,7 @@ def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Sub
     uses = uses_of(plan, {job.key: arch for job in jobs})
     with Cache(folder) as cache:
         made = compile_plan(
-            replace(plan, jobs=jobs), kernels_root=KERNELS, architectures=every_architecture(), cache=cache
+            replace(plan, jobs=jobs), kernels_root=KERNELS, architectures=architectures(), cache=cache
         )
         return [Subject(job=job, image=made[job.key], uses=uses[job.key], folder=folder) for job in jobs]
 
@@ -98,7 +97,7 @@ class Call:
     schedule: int | None
     seed: int
     limit: int
-    expected: Mapping[str, Bounded]
+    expected: Mapping[str, Expected]
     fresh: Mapping[str, npt.NDArray[np.generic]]
     right: Mapping[str, npt.NDArray[np.generic]]
 
@@ -161,13 +160,14 @@ def wrong(call: Call) -> list[str]:
     """What the reference has against the outputs as they are now: the judge's own criteria."""
     found = []
     for name, tensor in call.trial.outputs.items():
-        expected, actual = call.expected[name], tensor.values()
-        worst = float(expected.misses(actual).max(initial=0.0))
+        judged = call.expected[name].compare(tensor.values())
         if not tensor.intact():
             found.append(f"writes outside of {name}")
-        if worst > 1:
-            found.append(f"{name} is {worst:.3g} times its bound off")
-        if float(expected.rescaled(actual).max(initial=0.0)) > 1:
+        if judged.element > 1:
+            found.append(f"{name} is {judged.element:.3g} times its bound off")
+        if judged.peer > 1:
+            found.append(f"{name} errs by {judged.peer:.3g} times what its precision allows")
+        if judged.tile > 1:
             found.append(f"a tile of {name} is scaled")
     return found
 
@@ -203,9 +203,9 @@ def try_calls(program: Program, subject: Subject, calls: Sequence[Call]) -> Outc
         changed.append(call.name)
         for name, tensor in outputs.items():
             actual = tensor.values()
-            ratio = max(ratio, float(call.expected[name].misses(actual).max(initial=0.0)))
+            ratio = max(ratio, float(call.expected[name].bounded.misses(actual).max(initial=0.0)))
             tensor.storage[...] = call.right[name]
-            growth = max(growth, _growth(call.expected[name].value, actual, tensor.values()))
+            growth = max(growth, _growth(call.expected[name].bounded.value, actual, tensor.values()))
     if changed:
         detail = f"{len(changed)} of {len(calls)} runs differ, first: {changed[0]}"
         return Outcome(kind="within", runs=len(calls), detail=detail, ratio=ratio, growth=growth)

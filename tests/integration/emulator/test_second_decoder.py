@@ -18,10 +18,10 @@ from aotforge.emulator.values import Listing
 from aotforge.errors import DecodeError
 from aotforge.plan import load_families, make_plan
 from aotforge.plan.closure import SourceTree
-from tests.integration.emulator.attention_images import Images, every_architecture, launches, tensors_of
+from tests.integration.emulator.attention_images import Images, launches, tensors_of
 from tests.integration.emulator.test_attention_images import CASES, OTHERS
 from tests.integration.kernels.attention_call import Case
-from tests.support.families import PROJECT, profiles, toolchain
+from tests.support.families import PROJECT, architectures, profiles, toolchain
 
 pytestmark = [
     pytest.mark.compiler,
@@ -108,7 +108,7 @@ def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
         load_families(PROJECT / "kernels"),
         SourceTree(root=PROJECT / "kernels"),
         archs=[arch],
-        architectures=every_architecture(),
+        architectures=architectures(),
         profiles=profiles(),
         profile="quick",
         toolchain=toolchain(),
@@ -119,7 +119,7 @@ def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
         made = compile_plan(
             replace(plan, jobs=jobs),
             kernels_root=PROJECT / "kernels",
-            architectures=every_architecture(),
+            architectures=architectures(),
             cache=cache,
         )
         for job in jobs:
