@@ -16,7 +16,7 @@ from aotforge.emulator.isa import INSTRUCTIONS, Entry
 NATIVE = Path(__file__).parent / "native"
 _MACHINE = ("machine.h", "arithmetic.h", "operands.h")
 _MEMORY = ("memory.h", "lanes.h", "matrix.h")
-_AFTER = ("run.h",)
+_AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks"]
 """What the interpreter looks at while it executes; each has headers in `native/` with the hooks that `plain.h` describes."""

@@ -38,6 +38,14 @@ def load_cases(root: Path, folder: str) -> Cases | None:
     return found  # type: ignore[no-any-return]
 
 
+def tools_digest(family: Path) -> str:
+    """SHA-256 of the sources of all that judges a family's images: emulator, interpreter, this room, and the family's folder
+    (cases, bounds, peers, reference).
+    """
+    package = Path(__file__).resolve().parents[1]
+    return source_digest(package / "emulator", package / "interpret", package / "verify", family)
+
+
 def source_digest(*folders: Path) -> str:
     """SHA-256 over names and contents of all Python and C sources in and below some folders."""
     digest = hashlib.sha256()

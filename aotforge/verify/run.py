@@ -8,14 +8,13 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from aotforge import emulator, interpret
 from aotforge.compile.values import KernelImage
 from aotforge.emulator.chips import chip_named
 from aotforge.emulator.library import load_library
 from aotforge.plan import load_families
 from aotforge.plan.values import JobKey, Plan
 from aotforge.verify.dispatch import uses_of
-from aotforge.verify.families import source_digest
+from aotforge.verify.families import tools_digest
 from aotforge.verify.pool import Pool
 from aotforge.verify.store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.values import ImageTask, OnEvent, Verdict, VerifyEvent, VerifyReport
@@ -44,7 +43,7 @@ def verify_images(
     for arch in plan.archs:  # once, before the workers race for it
         load_library(chip_named(arch).lanes, cache)
     tasks = _tasks(plan, images, kernels_root)
-    keys = _keys(tasks, kernels_root)
+    keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
 
     def done(verdict: Verdict) -> None:
@@ -84,6 +83,9 @@ def verify_images(
 def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
     uses = uses_of(plan, {job.key: job.chip.arch for job in plan.jobs})
+    tools = {
+        folder: tools_digest(kernels_root / folder) for folder in {folders[job.family] for job in plan.jobs}
+    }
     tasks = []
     for job in plan.jobs:
         image = images[job.key]
@@ -95,16 +97,10 @@ def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path)
                 digest=image.digest,
                 hsaco=image.hsaco,
                 asm=image.asm,
-                dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
+                resources=image.resources,
                 folder=folders[job.family],
+                tools=tools[folders[job.family]],
                 uses=uses[job.key],
             )
         )
     return tasks
-
-
-def _keys(tasks: list[ImageTask], kernels_root: Path) -> dict[JobKey, str]:
-    rooms = [Path(emulator.__file__).parent, Path(interpret.__file__).parent, Path(__file__).parent]
-    tools = source_digest(*rooms)
-    cases = {folder: source_digest(kernels_root / folder) for folder in {task.folder for task in tasks}}
-    return {task.key: verdict_key(task, cases=cases[task.folder], tools=tools) for task in tasks}
