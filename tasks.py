@@ -69,6 +69,7 @@ _JSON = "print JSON for programs"
         "jobs": "worker processes at most (default: as many as CPUs and free memory allow)",
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
         "json": _JSON,
         "quiet": "no progress and no notes",
     }
@@ -81,10 +82,11 @@ def build(
     jobs: int = 0,
     output: str | None = None,
     cache: str | None = None,
+    verify: bool = True,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Compile kernels, pack images, build the library, assemble tarballs."""
+    """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
 
@@ -95,10 +97,11 @@ def build(
         output=Path(output).absolute() if output else None,
         cache=_cache(cache),
         jobs=jobs or None,
+        verify=verify,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build(request, on_stage=display.stage, on_event=display.event)
+        report = build(request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict)
     lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
     for line in lines:
         _print(line)

@@ -130,7 +130,7 @@ def every_place(result: Result) -> Iterator[Place]:
     outer = int(np.prod(result.actual.shape[:-2]))
     height, width = result.actual.shape[-2:]
     for rows, columns in itertools.product(TILES, TILES):
-        if columns > 16 and columns >= 2 * width:
+        if (columns > 16 and columns >= 2 * width) or (rows > 16 and rows >= 2 * height):
             continue
         for one, row, column in itertools.product(
             range(outer), range(-(-height // rows)), range(-(-width // columns))
