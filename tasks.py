@@ -262,7 +262,137 @@ def bench(c: Context, name: str | None = None) -> None:
             raise Exit(code=code)
 
 
-namespace = Collection(build, plan, verify, test, lint, bench)
+@task(
+    help={
+        "arch": _ARCH,
+        "profile": "what to build (default: quick)",
+        "release": "a release folder to show instead of building one",
+        "cache": "folder of images and emulated programs (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "jobs": "compile processes at most (default: as many as CPUs and free memory allow)",
+        "json": _JSON,
+        "quiet": "no progress",
+    }
+)
+@_door
+def demo(
+    c: Context,
+    arch: str = "gfx908",
+    profile: str = "quick",
+    release: str | None = None,
+    cache: str | None = None,
+    jobs: int = 0,
+    json: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
+    from aotforge.build import BuildRequest  # noqa: PLC0415
+    from aotforge.demo import DemoRequest, demo, report_json, report_text, require_right  # noqa: PLC0415
+    from aotforge.ui import build_display  # noqa: PLC0415
+
+    request = BuildRequest(
+        root=ROOT, archs=tuple(arch.split(",")), profile=profile, output=None, cache=_cache(cache), jobs=jobs or None,
+        environment=dict(os.environ),
+    )  # fmt: skip
+    with build_display(quiet=quiet or json) as display:
+        report = demo(
+            DemoRequest(build=request, release=Path(release).absolute() if release else None),
+            on_stage=display.stage,
+            on_event=display.event,
+        )
+    _print(report_json(report) if json else report_text(report))
+    require_right(report)
+
+
+@task(
+    help={
+        "arch": "virtual devices, e.g. gfx908,gfx942 (default: gfx908)",
+        "asm": "assembly texts: folders and .tar.gz archives joined by colons (default: AOTFORGE_ASM)",
+        "hip": "the HIP release to play: 5, 6 or 7",
+        "cache": "folder of images and emulated programs (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "json": _JSON,
+    }
+)
+@_door
+def virtual_hip(
+    c: Context,
+    arch: str = "gfx908",
+    asm: str | None = None,
+    hip: int = 7,
+    cache: str | None = None,
+    json: bool = False,
+) -> None:
+    """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
+    from aotforge.virtual_hip import build_virtual_hip, environment, exports  # noqa: PLC0415
+
+    folder, texts = _cache(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
+    variables = environment(
+        build_virtual_hip(folder, major=hip),
+        devices=arch.split(","),
+        texts=[Path(text) for text in texts if text],
+        cache=folder,
+    )
+    _print(json_.dumps(variables, indent=1) if json else exports(variables))
+
+
+@task(
+    positional=["kernel"],
+    iterable=["break_"],
+    help={
+        "kernel": "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd",
+        "case": "one of its family's cases (default: the first), or the beginning of its name",
+        "list": "list the cases and stop",
+        "arch": "the chip whose settings are used",
+        "key": "which functional: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
+        "set": "other constants than the setting's: BLOCK_M=16,BLOCK_N=16",
+        "break_": "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel works too",
+        "program": "stop in this program of the grid only: X,Y,Z",
+        "json": _JSON,
+    },
+)
+@_door
+def debug(
+    c: Context,
+    kernel: str,
+    case: str | None = None,
+    list: bool = False,
+    arch: str = "gfx908",
+    key: str = "",
+    set: str = "",
+    break_: Sequence[str] | None = None,
+    program: str | None = None,
+    json: bool = False,
+) -> None:
+    """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
+    from aotforge import debug as room  # noqa: PLC0415
+    from aotforge.emulator.debugger.places import parse_group  # noqa: PLC0415
+
+    if list:
+        for name in room.list_cases(ROOT, kernel, _pairs(key)):
+            _print(name)
+        return
+    report = room.debug(
+        room.DebugRequest(
+            root=ROOT, kernel=kernel, arch=arch, case=case, keys=_pairs(key), constants=_pairs(set),
+            breaks=tuple(break_ or ()), program=parse_group(program) if program else None,
+        )
+    )  # fmt: skip
+    _print(
+        json_.dumps(room.report_fields(report), indent=1) if json else "\n".join(room.report_lines(report))
+    )
+    room.require_right(report)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a table. Raises UnsupportedError."""
+    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+
+    parts = [part.partition("=") for part in text.split(",") if part]
+    if not all(name and sign and value for name, sign, value in parts):
+        raise UnsupportedError(f"{text!r} is not understood", hint="NAME=VALUE,NAME=VALUE")
+    return {name: value for name, _, value in parts}
+
+
+namespace = Collection(build, plan, verify, debug, demo, virtual_hip, test, lint, bench)
 for _group, _name, _task in (
     ("compile", "job", compile_job),
     ("images", "ls", images_ls),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotforge.emulator.values import Line
+from aotforge.emulator.values import Line, SourceMap
 from aotforge.errors import ExecutionError
 from aotforge.interpret.memory import Memory
 
@@ -25,15 +25,21 @@ _HINTS = {
 }
 
 
-def explain(fault: Any, line: Line, kernel: str, memory: Memory) -> ExecutionError:
-    """The error for a fault report; names instruction, workgroup, wave, lane, and the nearest buffer."""
+def explain(fault: Any, line: Line, kernel: str, memory: Memory, source: SourceMap | None) -> ExecutionError:
+    """The error for a fault report; names instruction, workgroup, wave, lane, the nearest buffer, and the source line if known."""
     code = int(fault.code)
     what = _WHAT[code].format(bytes=int(fault.bytes), address=int(fault.address))
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"
-    cause = f"{where}, {line.place} (byte {line.address:#x})"
+    cause = f"{where}, {placed(line, source)}"
     if code in {1, 2}:
         cause += f"; {_near(int(fault.address), memory)}"
     return ExecutionError(f"{kernel} {what}", cause=cause, hint=_HINTS.get(code, ""))
+
+
+def placed(line: Line, source: SourceMap | None) -> str:
+    """An instruction's place in text and machine code, and its source line if known."""
+    known = source.at(line.address) if source else None
+    return f"{line.place} (byte {line.address:#x}{', ' + known if known else ''})"
 
 
 def _near(address: int, memory: Memory) -> str:

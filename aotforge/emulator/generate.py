@@ -9,12 +9,16 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from aotforge.emulator.isa import INSTRUCTIONS, Entry
 
 NATIVE = Path(__file__).parent / "native"
-_BEFORE = ("machine.h", "arithmetic.h", "operands.h", "memory.h", "lanes.h", "matrix.h")
-_AFTER = ("run.h",)
+_BEFORE = ("machine.h", "arithmetic.h", "operands.h", "{variant}.h", "memory.h", "lanes.h", "matrix.h")
+_AFTER = ("run.h", "serve_abi.h", "serve.h")
+
+Variant = Literal["plain"]
+"""What the interpreter looks at while it executes; each is a header in `native/` with the hooks that `plain.h` describes."""
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
@@ -66,9 +70,9 @@ _SCALAR_STORE = {
 }
 
 
-def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS) -> str:
+def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS, variant: Variant = "plain") -> str:
     """The whole C text. LANES has to be defined when it is compiled."""
-    parts = [(NATIVE / name).read_text() for name in _BEFORE]
+    parts = [(NATIVE / name.format(variant=variant)).read_text() for name in _BEFORE]
     names = list(entries)
     parts += [
         f"/* {name}: {entries[name].code} */\n{_handler(number, entries[name])}"

@@ -99,6 +99,7 @@ class Launch(ctypes.Structure):
         ("executed", c_uint64),
         ("fault", FaultReport),
         ("trace", c_void_p),
+        ("observer", c_void_p),
     ]
 
 
@@ -121,6 +122,7 @@ def _wave(lanes: int) -> type[ctypes.Structure]:
             ("code_base", c_uint64),
             ("scratch_base", c_uint64),
             ("fault", POINTER(FaultReport)),
+            ("observer", c_void_p),
             ("_tail", c_uint8 * 0),
         ]
 

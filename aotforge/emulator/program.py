@@ -31,8 +31,9 @@ from aotforge.emulator.faults import explain
 from aotforge.emulator.library import load_library
 from aotforge.emulator.listing import parse_listing
 from aotforge.emulator.pairs import in_order
-from aotforge.emulator.proof import prove
-from aotforge.emulator.values import Line, Listing
+from aotforge.emulator.probes import Probes
+from aotforge.emulator.proof import Proof, locate, prove
+from aotforge.emulator.values import Line, Listing, SourceMap
 from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
 from aotforge.interpret.memory import Memory
 
@@ -86,10 +87,24 @@ class Emulator:
         Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
         ToolchainError without Triton or a C compiler.
         """
+        listing = self._listing(asm)
+        return self._program(listing, prove(asm, listing.kernel, self.chip.arch, hsaco), hsaco)
+
+    def load_altered(self, hsaco: bytes, asm: str) -> Program:
+        """A text that need not be the image's: for faults planted on purpose, never for a verdict about the image.
+
+        Descriptor and metadata are the image's, instructions and addresses the text's. Raises what `load` raises.
+        """
+        listing = self._listing(asm)
+        return self._program(listing, locate(asm, listing.kernel, self.chip.arch), hsaco)
+
+    def _listing(self, asm: str) -> Listing:
         listing = parse_listing(asm)
         if listing.arch != self.chip.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.chip.arch}")
-        proof = prove(asm, listing.kernel, self.chip.arch, hsaco)
+        return listing
+
+    def _program(self, listing: Listing, proof: Proof, hsaco: bytes) -> Program:
         lines = tuple(
             replace(line, address=here, next_address=after)
             for line, here, after in zip(
@@ -168,6 +183,11 @@ class Program:
         self._binding = bind_lines(listing.lines, dict(listing.labels), chip, self.registers, library)
         self._entry = self._entry_index()
 
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Instructions as they are executed, in the text's order: a dual-issue pair is two or three, with one address."""
+        return self._binding.lines
+
     def launch(
         self,
         grid: tuple[int, int, int],
@@ -180,30 +200,39 @@ class Program:
         limit: int = DEFAULT_LIMIT,
         jobs: int | None = None,
         trace: Trace | None = None,
+        source: SourceMap | None = None,
+        probes: Probes | None = None,
     ) -> LaunchReport:
         """Execute every workgroup of `grid` on the buffers of `memory`, whose addresses pointer arguments hold.
 
         `arguments` in the order of the kernel's parameters, without Triton's two scratch pointers; `lds_bytes` dynamic LDS of a
         workgroup; `schedule` a seed for random wave schedules, None runs waves one after another between barriers; `seed` fills
         registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 when
-        tracing). Raises ExecutionError for whatever the kernel must not do; results are then undefined.
+        tracing or with `probes`); `source` lets reports name source lines. Raises ExecutionError for whatever the kernel must not
+        do; results are then undefined.
         """
         began = time.perf_counter()
         if min(grid) < 1 or max(grid) > 0xFFFFFFFF:
             raise ExecutionError(f"a grid of {grid} has no workgroups")
         kernarg = np.frombuffer(bytearray(self._kernarg(arguments)), dtype=np.uint8)
-        count = 1 if trace else min(jobs or len(os.sched_getaffinity(0)), grid[0] * grid[1] * grid[2])
+        count = (
+            1 if trace or probes else min(jobs or len(os.sched_getaffinity(0)), grid[0] * grid[1] * grid[2])
+        )
         shared = _Shared(ranges=_ranges(memory, kernarg))
         plan = self._plan(grid, kernarg, shared, lds_bytes, limit)
         plan.seed, plan.schedule = seed, 0 if schedule is None else 1
         if schedule is not None:
             plan.seed = (seed << 32) ^ schedule
         callback = self._callback(trace)
+        if probes:
+            plan.program = probes.attach(self._binding.instructions, lanes=self.chip.lanes, plan=plan)
         plan.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
         workers = [_Worker(plan, len(self._binding.lines)) for _ in range(count)]
         with ThreadPoolExecutor(count) as pool:
             results = list(pool.map(lambda worker: self._library.run(ctypes.byref(worker.launch)), workers))
-        self._raise(results, workers, memory, kernarg)
+        if probes and probes.error:
+            raise probes.error
+        self._raise(results, workers, memory, source)
         totals = sum(
             (worker.counts for worker in workers), np.zeros(len(self._binding.lines), dtype=np.uint64)
         )
@@ -285,14 +314,16 @@ class Program:
 
         return native.TRACE(call)
 
-    def _raise(self, results: list[int], workers: list[_Worker], memory: Memory, kernarg: Any) -> None:
+    def _raise(
+        self, results: list[int], workers: list[_Worker], memory: Memory, source: SourceMap | None
+    ) -> None:
         if -1 in results:
             raise ExecutionError("not enough memory for the waves of a workgroup")
         failed = [worker.launch.fault for worker, result in zip(workers, results, strict=True) if result]
         if failed:
             fault = failed[0]
             index = min(int(fault.instruction), len(self._binding.lines) - 1)
-            raise explain(fault, self._binding.lines[index], self.listing.kernel, memory)
+            raise explain(fault, self._binding.lines[index], self.listing.kernel, memory, source)
 
 
 @dataclass(kw_only=True)

@@ -6,8 +6,9 @@ runs them in a `worker` of the `pool`, `store` keeps what passed.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from aotforge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aotforge.verify.report import report_json, report_text, require_passed
@@ -35,9 +36,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):  # noqa: ANN001, ANN202
-        """Load a name's module when it is asked for: cases import `tensors` and need nothing of the rest."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -33,6 +33,8 @@ enum { NOWHERE, SCALAR, VECTOR, CONSTANT, STATUS };           /* Operand.space *
 enum { STATUS_SCC, STATUS_VCCZ, STATUS_EXECZ };               /* Operand.index of STATUS */
 enum { SEL_DWORD, SEL_BYTE0, SEL_BYTE1, SEL_BYTE2, SEL_BYTE3, SEL_WORD0, SEL_WORD1 };
 enum { WRITE_ALL, WRITE_LOW_KEEP, WRITE_HIGH_KEEP };          /* Instruction.write of 16-bit results */
+enum { IN_GLOBAL, IN_LDS, IN_SCRATCH };                       /* spaces of memory */
+enum { LOAD, STORE, ATOMIC };                                 /* kinds of access */
 enum { RUNNING, AT_BARRIER, ENDED, FAULT };                   /* Wave.state */
 enum {
     FAULT_NONE, FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_LDS, FAULT_SCRATCH, FAULT_RESOURCE, FAULT_WATCHDOG,
@@ -84,7 +86,24 @@ typedef struct Wave {
     u32 range_count, hint;
     u64 code_base, scratch_base;
     FaultReport *fault;
+    void *observer; /* the variant's, for this wave */
 } Wave;
+
+typedef struct {
+    const Instruction *program;
+    u64 *counts;              /* executions per instruction */
+    u32 length, entry, waves, lds_bytes, scratch_bytes, vgprs;
+    u32 grid[3], user_sgprs, user[32];
+    u32 ids_in_ttmp, packed_ids, id_x, id_y, id_z, wave_offset, range_count, pad;
+    u64 seed, schedule, limit, code_base, scratch_base;
+    const Range *ranges;
+    u64 *next;                /* the next workgroup to run, shared by threads */
+    u32 *stop;                /* set when one workgroup failed, shared by threads */
+    u64 executed;
+    FaultReport fault;
+    void (*trace)(Wave *, u32);
+    void *observer;           /* the variant's, for the whole launch */
+} Launch;
 
 #define EXEC (*(u64 *)&w->s[EXEC_LO])
 #define VCC (*(u64 *)&w->s[VCC_LO])

@@ -1,0 +1,57 @@
+"""A release as PyTorch lays it out: runtime and image packs unpacked over one another, assembly texts beside."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.errors import ReleaseError
+
+_TOP = "aotriton"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laid:
+    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the release's asm archives; `names` what was unpacked."""
+
+    prefix: Path
+    texts: tuple[Path, ...]
+    names: tuple[str, ...]
+
+
+def lay_out(release: Path, packs: Sequence[str], folder: Path) -> Laid:
+    """Unpack the newest runtime tarball and the packs' images of a release folder into `folder`. Raises ReleaseError."""
+    runtimes = sorted(release.glob("aotriton-*-rocm*-shared.tar.gz"), key=_rocm)
+    if not runtimes:
+        raise ReleaseError(
+            f"{release} holds no runtime tarball",
+            cause="it is no release folder",
+            hint="name the folder that `invoke build` printed",
+        )
+    images = [_one(release, f"aotriton-*-images-{pack}.tar.gz") for pack in packs]
+    texts = tuple(_one(release, f"aotriton-*-asm-{pack}.tar.gz") for pack in packs)
+    for tarball in (runtimes[-1], *images):
+        try:
+            with tarfile.open(tarball) as tar:
+                tar.extractall(folder, filter="data")
+        except (OSError, tarfile.TarError, EOFError) as error:
+            raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
+    names = tuple(path.name for path in (runtimes[-1], *images, *texts))
+    return Laid(prefix=folder / _TOP, texts=texts, names=names)
+
+
+def _one(release: Path, pattern: str) -> Path:
+    found = sorted(release.glob(pattern))
+    if len(found) != 1:
+        raise ReleaseError(
+            f"{release} holds {len(found)} files {pattern}",
+            cause="the release was built for other chips, or several releases share the folder",
+            hint="build it for these chips",
+        )
+    return found[0]
+
+
+def _rocm(path: Path) -> tuple[int, ...]:
+    return tuple(int(n) for n in path.name.rsplit("-rocm", 1)[-1].split("-")[0].split("."))

@@ -1,0 +1,108 @@
+/* serve_abi.h for this interpreter: pointers are put back into what blob.py wrote, from this build's own structures. */
+
+typedef struct {
+    const ServeFile *file;
+    Instruction *program;
+} Served;
+
+static int serve_fits(const ServeFile *file, u64 bytes)
+{
+    if (bytes < sizeof *file || memcmp(file->magic, SERVE_MAGIC, 8) || file->bytes != bytes)
+        return 0;
+    for (int i = 0; i < 4; i++)
+        if (file->sizes[i] != size_of(i))
+            return 0;
+    if (file->launch_at > bytes || sizeof(Launch) > bytes - file->launch_at)
+        return 0;
+    const Launch *plan = (const Launch *)((const u8 *)file + file->launch_at);
+    return file->program_at <= bytes && (u64)plan->length * sizeof(Instruction) <= bytes - file->program_at && file->rows_at <= bytes &&
+           (u64)file->row_count * 8 * LANES <= bytes - file->rows_at && file->parameters_at <= bytes &&
+           (u64)file->parameter_count * sizeof(ServeParameter) <= bytes - file->parameters_at && plan->entry < plan->length;
+}
+
+static int serve_row(const ServeFile *file, Operand *operand)
+{
+    u64 number = (u64)(uintptr_t)operand->row;
+    if (number > file->row_count)
+        return 0;
+    if (number)
+        operand->row = (const u32 *)((const u8 *)file + file->rows_at) + (number - 1) * 2 * LANES;
+    return 1;
+}
+
+void *serve_open(const void *data, u64 bytes)
+{
+    const ServeFile *file = data;
+    if (!serve_fits(file, bytes))
+        return NULL;
+    const Launch *plan = (const Launch *)((const u8 *)data + file->launch_at);
+    Served *served = malloc(sizeof *served);
+    Instruction *program = malloc(sizeof(Instruction) * plan->length);
+    int whole = served && program;
+    if (whole)
+        memcpy(program, (const u8 *)data + file->program_at, sizeof(Instruction) * plan->length);
+    for (u32 i = 0; whole && i < plan->length; i++) {
+        Instruction *I = &program[i];
+        whole = I->opcode < sizeof handlers / sizeof *handlers && serve_row(file, &I->d) && serve_row(file, &I->sd);
+        for (int k = 0; whole && k < 4; k++)
+            whole = serve_row(file, &I->s[k]);
+        if (whole)
+            I->handler = handlers[I->opcode];
+    }
+    if (!whole) {
+        free(program);
+        free(served);
+        return NULL;
+    }
+    *served = (Served){file, program};
+    return served;
+}
+
+void serve_close(void *program)
+{
+    Served *served = program;
+    if (served)
+        free(served->program);
+    free(served);
+}
+
+int serve_run(const void *program, ServeLaunch *call)
+{
+    const Served *served = program;
+    const ServeFile *file = served->file;
+    Launch job;
+    memcpy(&job, (const u8 *)file + file->launch_at, sizeof job);
+    Range *ranges = malloc(sizeof(Range) * (call->range_count + 1));
+    job.counts = calloc(job.length, sizeof(u64));
+    if (!ranges || !job.counts) {
+        free(ranges);
+        free(job.counts);
+        return -1;
+    }
+    for (u64 i = 0; i < call->range_count; i++)
+        ranges[i] = (Range){.low = call->ranges[i].low, .high = call->ranges[i].high, .writable = call->ranges[i].writable};
+    u64 kernarg = (u64)(uintptr_t)call->kernarg;
+    ranges[call->range_count] = (Range){.low = kernarg, .high = kernarg + file->kernarg_bytes, .writable = 0};
+    job.ranges = ranges;
+    job.range_count = (u32)call->range_count + 1;
+    job.program = served->program;
+    memcpy(job.grid, call->grid, sizeof job.grid);
+    job.lds_bytes += call->lds_bytes;
+    job.seed = call->schedule ? call->seed << 32 ^ call->schedule : call->seed;
+    job.schedule = call->schedule != 0;
+    job.limit = call->limit;
+    job.next = call->next;
+    job.stop = call->stop;
+    if (file->kernarg_sgpr != SERVE_NONE)
+        memcpy(&job.user[file->kernarg_sgpr], &kernarg, sizeof kernarg);
+    if (file->preload_sgpr != SERVE_NONE)
+        memcpy(&job.user[file->preload_sgpr], (const u8 *)call->kernarg + 4 * (u64)file->preload_first, 4 * (size_t)file->preload_count);
+    int result = run(&job);
+    call->executed = job.executed;
+    call->fault_bytes = sizeof job.fault < SERVE_FAULT_ROOM ? sizeof job.fault : SERVE_FAULT_ROOM;
+    call->fault_code = job.fault.code;
+    memcpy(call->fault, &job.fault, call->fault_bytes);
+    free(ranges);
+    free(job.counts);
+    return result;
+}

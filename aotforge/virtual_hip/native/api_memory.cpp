@@ -1,0 +1,211 @@
+// Memory. A device's memory is the process's own: one address space, as with HIP's unified addressing. Allocations are as large as asked for and not a byte
+// more to kernels, and start as bytes 0xff, which are NaN in every floating-point type.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "world.h"
+
+using namespace virtual_hip;
+
+namespace {
+
+constexpr uint64_t kAlignment = 256, kFilled = uint64_t{1} << 28;  // larger allocations are left as the system gives them: zeros
+constexpr int kKinds = 5;                                           // hipMemcpyHostToHost 0 to hipMemcpyDefault 4
+constexpr unsigned kMemoryManaged = 3;
+
+int allocate(void** out, uint64_t size, Kind kind, unsigned flags) {
+  if (out == nullptr) return kInvalidValue;
+  *out = nullptr;
+  if (size == 0) return kSuccess;
+  World& w = world();
+  const int number = current_device();
+  Device& device = *w.devices[static_cast<size_t>(number)];
+  const uint64_t limit = device.chip->memory_gib << 30;
+  if (size > limit) return kOutOfMemory;
+  void* memory = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory == nullptr) return kOutOfMemory;
+  const std::lock_guard<std::mutex> guard(w.lock);
+  if (kind == Kind::device && (device.used + size > limit)) {
+    std::free(memory);
+    return kOutOfMemory;
+  }
+  if (size <= kFilled) std::memset(memory, 0xff, size);
+  if (kind == Kind::device) device.used += size;
+  const auto base = reinterpret_cast<uint64_t>(memory);
+  w.allocations[base] = {base, size, number, kind, flags, w.allocated++};
+  *out = memory;
+  return kSuccess;
+}
+
+int release(void* memory, bool host) {
+  if (memory == nullptr) return kSuccess;
+  World& w = world();
+  const std::lock_guard<std::mutex> guard(w.lock);
+  const auto found = w.allocations.find(reinterpret_cast<uint64_t>(memory));
+  if (found == w.allocations.end() || found->second.kind == Kind::registered) return kInvalidValue;
+  if (host != (found->second.kind == Kind::host)) return kInvalidValue;
+  if (found->second.kind == Kind::device) w.devices[static_cast<size_t>(found->second.device)]->used -= found->second.size;
+  w.allocations.erase(found);
+  std::free(memory);
+  return kSuccess;
+}
+
+// Whether `size` bytes at `at` are one allocation's, when the pointer is known at all; memory that HIP does not know is the host's.
+bool inside(const void* at, uint64_t size, bool must_be_known) {
+  World& w = world();
+  const std::lock_guard<std::mutex> guard(w.lock);
+  const auto address = reinterpret_cast<uint64_t>(at);
+  const Allocation* found = w.find(address);
+  if (found == nullptr) return !must_be_known;
+  return size <= found->size - (address - found->base);
+}
+
+int copy(void* to, const void* from, uint64_t size, int kind, Stream* stream) {
+  if (size == 0) return kSuccess;
+  if (to == nullptr || from == nullptr) return kInvalidValue;
+  if (kind < 0 || kind >= kKinds) return kInvalidMemcpyDirection;
+  const bool to_device = kind == 1 || kind == 3, from_device = kind == 2 || kind == 3;
+  if (!inside(to, size, to_device) || !inside(from, size, from_device)) {
+    report("a copy of " + std::to_string(size) + " bytes leaves its allocation, or a device pointer of it is none");
+    return kInvalidValue;
+  }
+  Stream* order = resolve(stream);
+  if (order == nullptr) return kInvalidHandle;
+  const std::lock_guard<std::mutex> guard(order->order);
+  std::memmove(to, from, size);
+  return kSuccess;
+}
+
+int fill(void* to, int value, uint64_t size, Stream* stream) {
+  if (size == 0) return kSuccess;
+  if (to == nullptr || !inside(to, size, true)) return kInvalidValue;
+  Stream* order = resolve(stream);
+  if (order == nullptr) return kInvalidHandle;
+  const std::lock_guard<std::mutex> guard(order->order);
+  std::memset(to, value, size);
+  return kSuccess;
+}
+
+struct PointerAttributes {  // hipPointerAttribute_t
+  int type, device;
+  void *device_pointer, *host_pointer;
+  int managed;
+  unsigned flags;
+};
+
+int pointer_attributes(PointerAttributes* out, const void* pointer) {
+  if (out == nullptr || pointer == nullptr) return kInvalidValue;
+  World& w = world();
+  const std::lock_guard<std::mutex> guard(w.lock);
+  const Allocation* found = w.find(reinterpret_cast<uint64_t>(pointer));
+  *out = {};
+  if (found == nullptr) return kInvalidValue;
+  const bool device = found->kind == Kind::device, managed = found->kind == Kind::managed;
+#if VIRTUAL_HIP_MAJOR >= 6
+  out->type = managed ? static_cast<int>(kMemoryManaged) : device ? 2 : 1;
+#else
+  out->type = device || managed ? 1 : 0;
+#endif
+  out->device = found->device;
+  out->device_pointer = const_cast<void*>(pointer);
+  out->host_pointer = device ? nullptr : const_cast<void*>(pointer);
+  out->managed = managed;
+  out->flags = found->flags;
+  return kSuccess;
+}
+
+}  // namespace
+
+HIP_API int hipMalloc(void** out, size_t size) {
+  return device_entry("hipMalloc", [&] { return allocate(out, size, Kind::device, 0); });
+}
+HIP_API int hipMallocAsync(void** out, size_t size, Stream*) {
+  return device_entry("hipMallocAsync", [&] { return allocate(out, size, Kind::device, 0); });
+}
+HIP_API int hipMallocManaged(void** out, size_t size, unsigned flags) {
+  return device_entry("hipMallocManaged", [&] { return allocate(out, size, Kind::managed, flags); });
+}
+HIP_API int hipHostMalloc(void** out, size_t size, unsigned flags) {
+  return device_entry("hipHostMalloc", [&] { return allocate(out, size, Kind::host, flags); });
+}
+HIP_API int hipFree(void* memory) {
+  return entry("hipFree", [&] { return release(memory, false); });
+}
+HIP_API int hipFreeAsync(void* memory, Stream*) {
+  return entry("hipFreeAsync", [&] { return release(memory, false); });
+}
+HIP_API int hipHostFree(void* memory) {
+  return entry("hipHostFree", [&] { return release(memory, true); });
+}
+
+HIP_API int hipHostRegister(void* memory, size_t size, unsigned flags) {
+  return device_entry("hipHostRegister", [&] {
+    if (memory == nullptr || size == 0) return kInvalidValue;
+    World& w = world();
+    const std::lock_guard<std::mutex> guard(w.lock);
+    const auto base = reinterpret_cast<uint64_t>(memory);
+    if (w.find(base) != nullptr || w.find(base + size - 1) != nullptr) return kAlreadyRegistered;
+    w.allocations[base] = {base, size, current_device(), Kind::registered, flags, w.allocated++};
+    return kSuccess;
+  });
+}
+HIP_API int hipHostUnregister(void* memory) {
+  return entry("hipHostUnregister", [&] {
+    World& w = world();
+    const std::lock_guard<std::mutex> guard(w.lock);
+    const auto found = w.allocations.find(reinterpret_cast<uint64_t>(memory));
+    if (found == w.allocations.end() || found->second.kind != Kind::registered) return kNotRegistered;
+    w.allocations.erase(found);
+    return kSuccess;
+  });
+}
+HIP_API int hipHostGetDevicePointer(void** out, void* memory, unsigned) {
+  return entry("hipHostGetDevicePointer", [&] {
+    if (out == nullptr || !inside(memory, 1, true)) return kInvalidValue;
+    *out = memory;
+    return kSuccess;
+  });
+}
+
+HIP_API int hipMemcpy(void* to, const void* from, size_t size, int kind) {
+  return device_entry("hipMemcpy", [&] { return copy(to, from, size, kind, nullptr); });
+}
+HIP_API int hipMemcpyAsync(void* to, const void* from, size_t size, int kind, Stream* stream) {
+  return device_entry("hipMemcpyAsync", [&] { return copy(to, from, size, kind, stream); });
+}
+HIP_API int hipMemcpyWithStream(void* to, const void* from, size_t size, int kind, Stream* stream) {
+  return device_entry("hipMemcpyWithStream", [&] { return copy(to, from, size, kind, stream); });
+}
+HIP_API int hipMemcpyHtoD(void* to, void* from, size_t size) {
+  return device_entry("hipMemcpyHtoD", [&] { return copy(to, from, size, 1, nullptr); });
+}
+HIP_API int hipMemcpyDtoH(void* to, void* from, size_t size) {
+  return device_entry("hipMemcpyDtoH", [&] { return copy(to, from, size, 2, nullptr); });
+}
+HIP_API int hipMemcpyDtoD(void* to, void* from, size_t size) {
+  return device_entry("hipMemcpyDtoD", [&] { return copy(to, from, size, 3, nullptr); });
+}
+HIP_API int hipMemset(void* to, int value, size_t size) {
+  return device_entry("hipMemset", [&] { return fill(to, value, size, nullptr); });
+}
+HIP_API int hipMemsetAsync(void* to, int value, size_t size, Stream* stream) {
+  return device_entry("hipMemsetAsync", [&] { return fill(to, value, size, stream); });
+}
+
+HIP_API int hipMemGetInfo(size_t* available, size_t* total) {
+  return device_entry("hipMemGetInfo", [&] {
+    if (available == nullptr || total == nullptr) return kInvalidValue;
+    World& w = world();
+    const std::lock_guard<std::mutex> guard(w.lock);
+    const Device& device = *w.devices[static_cast<size_t>(current_device())];
+    *total = device.chip->memory_gib << 30;
+    *available = *total - device.used;
+    return kSuccess;
+  });
+}
+
+HIP_API int hipPointerGetAttributes(PointerAttributes* out, const void* pointer) {
+  return entry("hipPointerGetAttributes", [&] { return pointer_attributes(out, pointer); });
+}

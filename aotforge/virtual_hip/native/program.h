@@ -1,0 +1,50 @@
+// A loaded image: its program file, the interpreter that opens it, and launches of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "world.h"
+
+namespace virtual_hip {
+
+struct LaunchShape {
+  unsigned grid[3], block[3], lds;
+};
+
+class Program {
+ public:
+  // Prepares and opens an image for a device. `error` says what a refusal means to HIP; the words are reported.
+  static std::shared_ptr<Program> load(const void* image, const Device& device, int* error);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  const char* kernel() const { return file_->kernel; }
+  // Whether the device and the emulator can run this shape: kSuccess, or what HIP says, with the reason reported.
+  int check(const Device& device, const LaunchShape& shape) const;
+  // The kernarg segment from HIP's array of pointers, or from its packed buffer. False: too few bytes, or null pointers.
+  bool arguments(void** parameters, void** extra, std::vector<uint64_t>& segment) const;
+  // Executes the whole grid now. A fault becomes the device's error.
+  void run(Device& device, int number, const LaunchShape& shape, const std::vector<uint64_t>& segment);
+
+ private:
+  Program() = default;
+  bool open(const std::string& interpreter, const std::string& program);
+  void faulted(Device& device, const ServeLaunch& share, const std::vector<Allocation>& allocations) const;
+
+  const ServeFile* file_ = nullptr;
+  uint64_t bytes_ = 0;
+  void* library_ = nullptr;
+  void* opened_ = nullptr;
+  std::string lines_;
+  int (*run_)(const void*, ServeLaunch*) = nullptr;
+  void (*close_)(void*) = nullptr;
+};
+
+// One run of the Python side: `prepare` beside this library, or AOTFORGE_PREPARE. False: it did not run; `output` has the reason.
+bool ask_python(const std::vector<std::string>& arguments, const void* input, size_t bytes, std::string* output);
+
+}  // namespace virtual_hip

@@ -1,0 +1,205 @@
+#include "world.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+
+namespace virtual_hip {
+namespace {
+
+const Chip kChips[] = {
+#define CHIP(arch, features, name, cus, gib, lanes, lds, major, minor) {arch, features, name, cus, gib, lanes, lds, major, minor},
+#include "chips.def"
+#undef CHIP
+};
+
+std::string variable(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : otherwise;
+}
+
+uint64_t number(const char* name, uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != 0 ? std::strtoull(value, nullptr, 0) : otherwise;
+}
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);)
+    if (!part.empty()) parts.push_back(part);
+  return parts;
+}
+
+const Chip* chip_of(const std::string& arch) {
+  for (const Chip& chip : kChips)
+    if (arch == chip.arch) return &chip;
+  return nullptr;
+}
+
+int log_level(const std::string& name) {
+  return name == "off" ? 0 : name == "info" || name == "debug" ? 2 : 1;
+}
+
+unsigned processors() {
+  cpu_set_t set;
+  const int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return count > 0 ? static_cast<unsigned>(count) : 1;
+}
+
+}  // namespace
+
+World::World() {
+  settings.log = log_level(variable("AOTFORGE_VIRTUAL_LOG", "error"));
+  settings.threads = static_cast<unsigned>(number("AOTFORGE_VIRTUAL_THREADS", processors()));
+  if (settings.threads == 0) settings.threads = 1;
+  settings.seed = number("AOTFORGE_VIRTUAL_SEED", 1);
+  settings.schedule = number("AOTFORGE_VIRTUAL_SCHEDULE", 0);
+  settings.limit = number("AOTFORGE_VIRTUAL_LIMIT", 0);
+  settings.record = variable("AOTFORGE_VIRTUAL_RECORD", "");
+  add_devices(variable("AOTFORGE_VIRTUAL_DEVICES", "gfx908"));
+  fail_from(variable("AOTFORGE_VIRTUAL_FAIL", ""));
+}
+
+// "gfx908,gfx942@40,gfx90a:xnack+": chip, features other than the usual ones, compute units other than the product's; "none" for no device.
+void World::add_devices(const std::string& list) {
+  if (list == "none") return;
+  for (const std::string& text : split(list, ',')) {
+    const std::string full = text.substr(0, text.find('@')), arch = full.substr(0, full.find(':'));
+    const Chip* chip = chip_of(arch);
+    if (chip == nullptr) {
+      std::string known;
+      for (const Chip& one : kChips) known += std::string(" ") + one.arch;
+      if (settings.log > 0)
+        std::fprintf(stderr, "virtual HIP: AOTFORGE_VIRTUAL_DEVICES: no chip %s; known:%s\n", arch.c_str(), known.c_str());
+      continue;
+    }
+    auto device = std::make_unique<Device>();
+    device->chip = chip;
+    device->arch_name = full == arch ? arch + chip->features : full;
+    const size_t at = text.find('@');
+    device->compute_units = at != std::string::npos ? std::atoi(text.c_str() + at + 1) : chip->compute_units;
+    auto stream = std::make_unique<Stream>();
+    stream->device = static_cast<int>(devices.size());
+    null_streams.push_back(std::move(stream));
+    devices.push_back(std::move(device));
+  }
+}
+
+// "hipModuleLoadData:2:719,hipMalloc:0:2": call, which one (0: all), error
+void World::fail_from(const std::string& specification) {
+  for (const std::string& one : split(specification, ',')) {
+    const auto parts = split(one, ':');
+    if (parts.size() == 3) failures.push_back({parts[0], std::atol(parts[1].c_str()), std::atoi(parts[2].c_str())});
+  }
+}
+
+int World::injected(const char* call) {
+  const std::lock_guard<std::mutex> guard(lock);
+  int error = kSuccess;
+  for (Failure& failure : failures) {
+    if (failure.call != call) continue;
+    if (failure.nth == 0) error = failure.error;
+    if (failure.nth > 0 && --failure.nth == 0) {
+      error = failure.error;
+      failure.nth = -1;  // happened
+    }
+  }
+  return error;
+}
+
+std::vector<Allocation> World::visible(int device) {
+  const std::lock_guard<std::mutex> guard(lock);
+  std::vector<Allocation> found;
+  for (const auto& [base, one] : allocations)
+    if (one.kind != Kind::device || one.device == device) found.push_back(one);
+  return found;
+}
+
+const Allocation* World::find(uint64_t address) const {
+  auto after = allocations.upper_bound(address);
+  if (after == allocations.begin()) return nullptr;
+  const Allocation& one = std::prev(after)->second;
+  return address - one.base < one.size ? &one : nullptr;
+}
+
+World& world() {
+  // never destroyed: calls may come while the process ends. A fork waits for calls in other threads, so that the child's copy is whole.
+  static World* const instance = [] {
+    auto* made = new World;
+    pthread_atfork([] { world().lock.lock(); }, [] { world().lock.unlock(); }, [] { world().lock.unlock(); });
+    return made;
+  }();
+  return *instance;
+}
+
+int& current_device() {
+  thread_local int device = 0;
+  return device;
+}
+
+int& last_error() {
+  thread_local int error = 0;
+  return error;
+}
+
+Stream* resolve(Stream* stream) {
+  World& w = world();
+  const auto legacy = reinterpret_cast<Stream*>(uintptr_t{1}), per_thread = reinterpret_cast<Stream*>(uintptr_t{2});
+  if (stream == per_thread) {
+    thread_local Stream own;
+    own.device = current_device();
+    return w.devices.empty() ? nullptr : &own;
+  }
+  if (stream == nullptr || stream == legacy) {
+    const auto device = static_cast<size_t>(current_device());
+    return device < w.null_streams.size() ? w.null_streams[device].get() : nullptr;
+  }
+  const std::lock_guard<std::mutex> guard(w.lock);
+  return w.streams.count(stream) != 0 ? stream : nullptr;
+}
+
+namespace {
+std::mutex report_lock;
+std::string& kept_report() {
+  static auto* const text = new std::string;
+  return *text;
+}
+}  // namespace
+
+void say(int level, const std::string& text) {
+  if (world().settings.log < level) return;
+  const std::string line = "virtual HIP: " + text + "\n";
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
+}
+
+void report(const std::string& text) {
+  {
+    const std::lock_guard<std::mutex> guard(report_lock);
+    kept_report() = text;
+  }
+  say(1, text);
+}
+
+std::string last_report() {
+  const std::lock_guard<std::mutex> guard(report_lock);
+  return kept_report();
+}
+
+void note(const std::string& json) {
+  const std::string& path = world().settings.record;
+  if (path.empty()) return;
+  const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  const std::string line = json + "\n";
+  if (file < 0 || ::write(file, line.data(), line.size()) < 0) say(1, "cannot write AOTFORGE_VIRTUAL_RECORD " + path + ": " + std::strerror(errno));
+  if (file >= 0) ::close(file);
+}
+
+}  // namespace virtual_hip
