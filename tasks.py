@@ -164,23 +164,31 @@ def verify(
     quiet: bool = False,
 ) -> None:
     """Execute every image of a profile on the virtual GPU and compare with float64; compiles what is missing."""
-    from aotforge.build import compiled_images  # noqa: PLC0415
+    from aotforge.build import by_pack, compiled_images  # noqa: PLC0415
     from aotforge.ui import build_display, progress  # noqa: PLC0415
-    from aotforge.verify import report_json, report_text, require_passed, verify_images  # noqa: PLC0415
+    from aotforge.verify import joined_report, report_json, report_text, require_passed, verify_images  # noqa: PLC0415
 
     folder = _cache(cache)
     with build_display(quiet=quiet or json) as display:
-        plan, images = compiled_images(
-            ROOT, arch.split(","), profile=profile, cache=folder, jobs=jobs or None, on_event=display.event
-        )
+        packs = [
+            compiled_images(
+                ROOT, archs, profile=profile, cache=folder, jobs=jobs or None, on_event=display.event
+            )
+            for archs in by_pack(ROOT, arch.split(","))
+        ]
     with progress("verifying", quiet=quiet or json) as line:
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=ROOT / "kernels",
-            cache=folder,
-            jobs=jobs or None,
-            on_event=lambda event: line.update(event.done, event.total),
+        report = joined_report(
+            [
+                verify_images(
+                    plan,
+                    images,
+                    kernels_root=ROOT / "kernels",
+                    cache=folder,
+                    jobs=jobs or None,
+                    on_event=lambda event: line.update(event.done, event.total),
+                )
+                for plan, images in packs
+            ]
         )
     _print((report_json(report) if json else report_text(report)).rstrip("\n"))
     require_passed(report)
