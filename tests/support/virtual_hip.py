@@ -33,7 +33,7 @@ class Hip:
 
     def __init__(self, virtual: VirtualHip, folder: Path) -> None:
         copy = folder / f"hip{next(_copies)}"
-        shutil.copytree(virtual.folder, copy, symlinks=True)
+        shutil.copytree(virtual.folder, copy)
         self.library = ctypes.CDLL(str(copy / virtual.library.name))
 
     def __getattr__(self, name: str) -> Any:
