@@ -22,9 +22,16 @@ VERSION = 2
 
 def verdict_key(task: ImageTask) -> str:
     """SHA-256 of everything that can change a verdict."""
-    # how the plan dispatches decides which cases lead here; the values are frozen dataclasses of strings and numbers
+    # how calls are dispatched decides which cases lead here, whether a plan says so or a pack; what else is chosen has no part
     uses = [
-        (use.kernel.name, use.kernel.keys, use.kernel.parameters, use.key, use.choices, use.index)
+        (
+            use.kernel.name,
+            use.kernel.keys,
+            [(p.type, p.value) for p in use.kernel.parameters],
+            use.key,
+            [(choice.predicates, [axis for axis in choice.grid if axis]) for choice in use.choices],
+            use.index,
+        )
         for use in task.uses
     ]
     hashed = [

@@ -1,8 +1,8 @@
 """What real images computed, with one tile scaled by 1.01 or left unwritten: every output, every type, every place must fail.
 
-Which tiles cannot be told apart from right ones, and are left out here by the rule of `indistinguishable`: those whose elements the
-fault leaves as they are (zeros, infinities, nothing at all), those that are nothing but the rounding of sums that cancel, and one
-or a few bfloat16 numbers, for which one percent is one or two units in the last place.
+Which scaled tiles cannot be told apart from right ones, and are left out here by the rule of `indistinguishable`: those whose elements
+the fault leaves as they are (zeros, infinities, nothing at all); those that are nothing but the rounding of sums that cancel; and a
+few bfloat16 numbers at a ragged edge that hang on a single rounding, which may be 0.4 % off themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aotforge.compile import Cache, Limits, compile_plan
 from aotforge.emulator import Emulator
 from aotforge.interpret.memory import Memory
 from aotforge.interpret.numbers import EPSILON, DType, decode, encode
-from aotforge.verify.compare import Expected
+from aotforge.verify.compare import TILE_SCALE, Expected
 from aotforge.verify.dispatch import launch_of, uses_of
 from aotforge.verify.families import load_cases
 from aotforge.verify.tensors import Float
@@ -108,29 +108,30 @@ def unwritten(result: Result, at: Place) -> Float:
 
 
 def indistinguishable(result: Result, at: Place) -> bool:
-    """No rule can tell this tile times 1.01 from a right one."""
+    """No rule can tell this tile times 1.01 from a right one: nothing in it changes, or rounding alone scales it as much as is allowed,
+    or what rounding did and what storing does to so few elements hides half of the one percent.
+    """
     value = result.expected.bounded.value[of(result, at)]
-    value = value[np.isfinite(value) & (value != 0)]
-    if not value.size:
+    usable = np.isfinite(value) & (value != 0)
+    if not usable.any():
         return True
-    # what the precision leaves of it is noise: rounding alone, in one order or another, moves the tile by as much
-    finite = np.isfinite(result.expected.bounded.value[of(result, at)])
-    noise = max(
-        float(np.linalg.norm((peer - result.expected.bounded.value)[of(result, at)][finite]))
-        for peer in result.expected.peers
-    )
-    if noise > 0.2 * float(np.linalg.norm(value)):
-        return True
-    # the fault in units in the last place, added up over the tile as independent roundings are
-    units = 0.01 / (2 * EPSILON[result.expected.dtype])
-    return bool(value.size * units**2 < 8)
+
+    def scale(x: Float) -> float:
+        return float((x[of(result, at)][usable] * value[usable]).sum() / (value[usable] ** 2).sum()) - 1
+
+    squares = value[usable] ** 2
+    # each element is rounded once more, independently: three standard deviations of the tile's scale
+    storing = 3 * EPSILON[result.expected.dtype] / np.sqrt(3) * np.linalg.norm(squares) / squares.sum()
+    by_rounding = max(abs(scale(peer)) for peer in result.expected.peers)
+    left = 1.01 * (1 + scale(result.actual)) - 1 - storing
+    return bool(by_rounding > 0.8 * TILE_SCALE or left < TILE_SCALE)
 
 
 def every_place(result: Result) -> Iterator[Place]:
     outer = int(np.prod(result.actual.shape[:-2]))
     height, width = result.actual.shape[-2:]
     for rows, columns in itertools.product(TILES, TILES):
-        if columns > 16 and columns >= 2 * width:
+        if (columns > 16 and columns >= 2 * width) or (rows > 16 and rows >= 2 * height):
             continue
         for one, row, column in itertools.product(
             range(outer), range(-(-height // rows)), range(-(-width // columns))
