@@ -18,6 +18,7 @@ from aotforge.compile.codeobject import CodeObjectError
 from aotforge.emulator.elf import Symbol, read_elf
 from aotforge.emulator.isa.idle import IDLE
 from aotforge.emulator.listing import parse_line
+from aotforge.emulator.proof import assemble
 from aotforge.emulator.values import Line, Listing, Operand
 from aotforge.errors import DecodeError, ToolchainError
 
@@ -69,6 +70,23 @@ def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
     if not lines or expected != symbol.size:
         raise DecodeError(f"the disassembly of {symbol.name} ends at byte {expected:#x} of {symbol.size:#x}")
     return Listing(kernel=symbol.name, arch=arch, lines=tuple(lines), labels=_labels(lines), fields={})
+
+
+def require_round_trip(hsaco: bytes, listing: Listing) -> None:
+    """Assemble what `disassemble` read and compare: bits that its text does not have (reserved fields, registers that are not aligned)
+    would be left out by executing it. Raises DecodeError at the first instruction that has some, ToolchainError without Triton.
+    """
+    text = "\n".join(["\t.text", *(f"\t{line.text}" for line in listing.lines), ""])
+    made = read_elf(assemble(text, listing.arch)).section(".text").data
+    elf = read_elf(hsaco)
+    start = elf.symbol(listing.kernel).value - elf.section(".text").address
+    for line in listing.lines:
+        shipped = elf.section(".text").data[start + line.address : start + line.next_address]
+        if made[line.address : line.next_address] != shipped:
+            raise DecodeError(
+                f"byte {line.address:#x}: {line.text}: its bytes {shipped.hex()} have bits that mean nothing",
+                cause=f"the instruction as written is {made[line.address : line.next_address].hex()}",
+            )
 
 
 def disagreements(first: Listing, second: Listing) -> list[str]:

@@ -71,3 +71,23 @@ class SourceMap(Protocol):
 
     def at(self, address: int) -> str | None:
         """The source line, as `forward.py:61`, of the instruction at a byte from the kernel's first one; None when unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """What a launch looks for beside bounds.
+
+    `waits`: registers touched before a load into them was waited for; `races`: LDS bytes that two waves touch between the same
+    barriers; `barriers`: waves of a workgroup at different ones; `uninitialised`: garbage that reaches global memory, an address, a
+    branch or EXEC.
+    """
+
+    waits: bool = True
+    races: bool = True
+    barriers: bool = True
+    uninitialised: bool = True
+
+    @property
+    def bits(self) -> int:
+        """The mask that the interpreter has (state.h)."""
+        return self.waits | self.races << 1 | self.barriers << 2 | self.uninitialised << 3

@@ -215,5 +215,5 @@ def try_calls(program: Program, subject: Subject, calls: Sequence[Call]) -> Outc
 def _growth(reference: Float, altered: Float, right: Float) -> float:
     """The largest error of the altered outputs in multiples of the largest one of the unaltered."""
     finite = np.isfinite(reference)
-    worst, usual = (float(np.abs(x - reference)[finite].max(initial=0.0)) for x in (altered, right))
+    worst, usual = (float(np.abs(x[finite] - reference[finite]).max(initial=0.0)) for x in (altered, right))
     return worst / usual if usual else 1.0 if worst == 0 else np.inf

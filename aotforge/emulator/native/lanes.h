@@ -191,7 +191,7 @@ INLINE void atomic_access(Wave *w, const Instruction *I, int operation, int word
             return;
         u64 with = words == 2 ? pair(first[l], first[l + LANES]) : first[l];
         u64 compare = !compares ? 0 : words == 2 ? pair(second[l], second[l + LANES]) : second[l];
-        u64 before = atomic_lane(at, operation, words, with, compare);
+        u64 before = returned(w, atomic_lane(at, operation, words, with, compare));
         r[l] = (u32)before;
         r[l + LANES] = (u32)(before >> 32);
     }
@@ -226,7 +226,7 @@ INLINE void buffer_atomic(Wave *w, const Instruction *I, int operation, int word
         const u32 *second = data + words * LANES;
         u64 with = words == 2 ? pair(data[l], data[l + LANES]) : data[l];
         u64 compare = operation != CMPSWAP ? 0 : words == 2 ? pair(second[l], second[l + LANES]) : second[l];
-        u64 before = atomic_lane(at, operation, words, with, compare);
+        u64 before = returned(w, atomic_lane(at, operation, words, with, compare));
         old[l] = (u32)before;
         old[l + LANES] = (u32)(before >> 32);
     }

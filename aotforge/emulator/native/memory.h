@@ -3,6 +3,11 @@
 
 enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH }; /* how less than a word is loaded; D16_HIGH also: stored */
 
+#ifndef PAIRED /* no variant that has a say in where an access leads, or in what an atomic returns */
+INLINE u8 *reached(Wave *w, int space, int kind, u8 *at) { return (void)w, (void)space, (void)kind, at; }
+INLINE u64 returned(Wave *w, u64 before) { return (void)w, before; }
+#endif
+
 /* global, shared and private_ are the only doors to memory: each checks an access, then shows it to the variant's observer. */
 
 SLOW static u8 *global_slow(Wave *w, u64 address, u64 bytes, int lane, int write)
@@ -25,16 +30,17 @@ INLINE u8 *global(Wave *w, const Instruction *I, u64 address, u64 bytes, int lan
     u8 *at = (u8 *)(uintptr_t)address;
     if (!LIKELY(address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)))
         at = global_slow(w, address, bytes, lane, write);
-    if (LIKELY(at != NULL))
-        observe(w, I, IN_GLOBAL, kind, lane, address, bytes);
-    return at;
+    if (!LIKELY(at != NULL))
+        return at;
+    observe(w, I, IN_GLOBAL, kind, lane, address, bytes);
+    return reached(w, IN_GLOBAL, kind, at);
 }
 
 INLINE u8 *shared(Wave *w, const Instruction *I, u64 address, u64 bytes, int lane, int kind)
 {
     if (LIKELY(address + bytes <= w->lds_bytes)) {
         observe(w, I, IN_LDS, kind, lane, address, bytes);
-        return w->lds + address;
+        return reached(w, IN_LDS, kind, w->lds + address);
     }
     fault(w, FAULT_LDS, (u32)lane, address, bytes);
     return NULL;

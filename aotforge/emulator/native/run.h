@@ -73,9 +73,9 @@ static void start_wave(const Launch *job, Wave *w, u32 number, const u32 *group,
     }
     EACH_LANE
     {
-        w->v[0][l] = number * LANES + (u32)l; /* work-item id x; y and z are zero, packed or in v1, v2 */
-        if (!job->packed_ids)
-            w->v[1][l] = w->v[2][l] = 0;
+        w->v[0][l] = number * LANES + (u32)l; /* work-item id x; y and z are zero, packed or in v1, v2 where the kernel asks for them */
+        for (u32 i = 1; i < job->item_ids; i++)
+            w->v[i][l] = 0;
     }
     EXEC = FULL;
 }
