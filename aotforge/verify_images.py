@@ -10,6 +10,7 @@ from typing import TypeVar
 from aotforge.build import compiled_images
 from aotforge.compile import CompileEvent
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
+from aotforge.manifests import load_architectures
 from aotforge.pack import OpenPack, open_files
 from aotforge.pack.values import DispatchKernel
 from aotforge.plan import load_families
@@ -61,8 +62,9 @@ def verify(
         request.root, request.archs, profile=request.profile, cache=request.cache, jobs=request.jobs, on_event=on_event
     )  # fmt: skip
     return verify_images(
-        plan, images, kernels_root=kernels, cache=request.cache, jobs=request.jobs, on_event=on_verdict
-    )
+        plan, images, kernels_root=kernels, cache=request.cache, jobs=request.jobs, on_event=on_verdict,
+        architectures=load_architectures(request.root / "manifests"),
+    )  # fmt: skip
 
 
 def verify_release(
