@@ -126,13 +126,19 @@ def build(
 
 def make_plans(request: BuildRequest) -> tuple[Plan, ...]:
     """One plan per image pack of the chips, in the packs' order. Raises what `plan_project` raises."""
-    architectures = load_architectures(request.root / "manifests")
-    packs: dict[str, list[str]] = {}
-    for arch in request.archs:
-        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
     return tuple(
-        plan_project(request.root, archs=packs[pack], profile=request.profile) for pack in sorted(packs)
+        plan_project(request.root, archs=archs, profile=request.profile)
+        for archs in by_pack(request.root, request.archs)
     )
+
+
+def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Chips grouped by their image packs, in the packs' order. Raises ManifestError, UnknownNameError."""
+    architectures = load_architectures(root / "manifests")
+    packs: dict[str, list[str]] = {}
+    for arch in archs:
+        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
+    return tuple(tuple(packs[pack]) for pack in sorted(packs))
 
 
 def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from aotforge.build import compiled_images
+from aotforge.build import by_pack, compiled_images
 from aotforge.compile import CompileEvent
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
 from aotforge.manifests import load_architectures
@@ -16,6 +16,7 @@ from aotforge.pack.values import DispatchKernel
 from aotforge.plan import load_families
 from aotforge.plan.values import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.release.contents import ReleasedPack, read_release
+from aotforge.verify.report import joined_report
 from aotforge.verify.run import verify_images, verify_tasks
 from aotforge.verify.tools import tools_digest
 from aotforge.verify.values import ImageTask, OnEvent, Use, VerifyReport
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """Whose images: those of `archs` (chips of one pack) and `profile`, or those in the folder `release`, where `archs` chooses among its
+    """Whose images: those of `archs` and `profile`, or those in the folder `release`, where `archs` chooses among its
     chips. `root` is the checkout, `cache` has compiled images and verdicts; `jobs` bounds processes.
     """
 
@@ -58,12 +59,21 @@ def verify(
             "nothing says which images to verify",
             hint="name chips (--arch gfx908) or a release folder (--release releases/dist/...)",
         )
-    plan, images = compiled_images(
-        request.root, request.archs, profile=request.profile, cache=request.cache, jobs=request.jobs, on_event=on_event
-    )  # fmt: skip
-    return verify_images(
-        plan, images, kernels_root=kernels, cache=request.cache, jobs=request.jobs, on_event=on_verdict,
-        architectures=load_architectures(request.root / "manifests"),
+    packs = [
+        compiled_images(
+            request.root, archs, profile=request.profile, cache=request.cache, jobs=request.jobs, on_event=on_event
+        )
+        for archs in by_pack(request.root, request.archs)
+    ]  # fmt: skip
+    architectures = load_architectures(request.root / "manifests")
+    return joined_report(
+        [
+            verify_images(
+                plan, images, kernels_root=kernels, cache=request.cache, architectures=architectures, jobs=request.jobs,
+                on_event=on_verdict,
+            )
+            for plan, images in packs
+        ]
     )  # fmt: skip
 
 
@@ -99,13 +109,7 @@ def verify_release(
         raise ReleaseError(
             f"{folder} holds no images for {', '.join(sorted(wanted))}", hint="leave --arch out"
         )
-    return VerifyReport(
-        pack=", ".join(report.pack for report in reports),
-        archs=tuple(arch for report in reports for arch in report.archs),
-        profile=", ".join(dict.fromkeys(report.profile for report in reports)),
-        verdicts=tuple(verdict for report in reports for verdict in report.verdicts),
-        seconds=sum(report.seconds for report in reports),
-    )
+    return joined_report(reports)
 
 
 def release_tasks(

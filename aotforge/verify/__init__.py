@@ -12,7 +12,7 @@ from aotforge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aotforge.verify.html import report_html
-    from aotforge.verify.report import report_json, report_text, require_passed
+    from aotforge.verify.report import joined_report, report_json, report_text, require_passed
     from aotforge.verify.run import verify_images
     from aotforge.verify.values import Verdict, VerifyEvent, VerifyReport
 
@@ -20,6 +20,7 @@ __all__ = [
     "Verdict",
     "VerifyEvent",
     "VerifyReport",
+    "joined_report",
     "report_html",
     "report_json",
     "report_text",
@@ -31,6 +32,7 @@ _HOMES = {
     "Verdict": "aotforge.verify.values",
     "VerifyEvent": "aotforge.verify.values",
     "VerifyReport": "aotforge.verify.values",
+    "joined_report": "aotforge.verify.report",
     "report_html": "aotforge.verify.html",
     "report_json": "aotforge.verify.report",
     "report_text": "aotforge.verify.report",

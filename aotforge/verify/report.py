@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from aotforge.errors import VerifyError
@@ -23,6 +24,17 @@ def report_json(report: VerifyReport) -> str:
         shown["worst"] = verdict.worst
         shown["mix"] = dict(verdict.mix)
     return json.dumps(_finite(fields), indent=1, allow_nan=False)
+
+
+def joined_report(reports: Sequence[VerifyReport]) -> VerifyReport:
+    """One report of several packs (at least one), one after another."""
+    return VerifyReport(
+        pack=", ".join(report.pack for report in reports),
+        archs=tuple(arch for report in reports for arch in report.archs),
+        profile=", ".join(dict.fromkeys(report.profile for report in reports)),
+        verdicts=tuple(verdict for report in reports for verdict in report.verdicts),
+        seconds=sum(report.seconds for report in reports),
+    )
 
 
 def _finite(value: object) -> object:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ _NATIVE = _HERE / "native"
 _EMULATOR = _HERE.parent / "emulator" / "native"
 _MAJORS = (5, 6, 7)
 _FLAGS = (
-    "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-static-libstdc++", "-Wl,--exclude-libs,ALL",
+    "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-static-libstdc++", "-Wl,--exclude-libs,ALL",
 )  # fmt: skip
 _PREPARE = """#!/bin/sh
 # Run by libamdhip64.so in this folder: text, proof and binding of an image. Made together with it.
@@ -51,7 +51,7 @@ def build_virtual_hip(
 ) -> VirtualHip:
     """Compile the library of HIP release `major` (5, 6 or 7) into `cache`, or find it there. CXX names the compiler.
 
-    The folder appears whole or not at all, so processes may race. Raises ToolchainError, CacheError.
+    Folders appear whole or not at all, so processes may race. Raises ToolchainError, CacheError.
     """
     if major not in _MAJORS:
         raise ToolchainError(f"there is no virtual HIP {major}; known releases: 5, 6, 7")
@@ -62,9 +62,12 @@ def build_virtual_hip(
     prepare = _PREPARE.format(
         python=shlex.quote(sys.executable), root=shlex.quote(str(_HERE.parents[1].absolute()))
     )
-    folder = cache.absolute() / "virtual-hip-1" / _key(command, prepare)
-    if not folder.exists():
-        _make(command, prepare, soname, folder)
+    below = cache.absolute() / "virtual-hip-1"
+    compiled = below / _key(command)
+    _once(compiled, lambda made: _compile(command, made / soname))
+    # every checkout has its own way to Python, and shares the compiled library
+    folder = below / hashlib.sha256(f"{compiled.name}\0{prepare}".encode()).hexdigest()[:32]
+    _once(folder, lambda made: _furnish(made, compiled / soname, prepare))
     return VirtualHip(folder=folder, major=major)
 
 
@@ -103,37 +106,25 @@ def find_compiler(env: Mapping[str, str]) -> list[str]:
     )
 
 
-def _key(command: Sequence[str], prepare: str) -> str:
+def _key(command: Sequence[str]) -> str:
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
-    total = hashlib.sha256("\0".join((*command, version, prepare)).encode())
+    total = hashlib.sha256("\0".join((*command, version)).encode())
     for path in (*sorted(_NATIVE.iterdir()), _EMULATOR / "serve_abi.h"):
         if path.is_file():
             total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()[:32]
 
 
-def _make(command: Sequence[str], prepare: str, soname: str, folder: Path) -> None:
+def _once(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Make a folder unless it is there: filled beside its place, then moved there in one step. Raises CacheError."""
+    if folder.exists():
+        return
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
             made = Path(scratch) / "made"
             made.mkdir()
-            sources = [str(path) for path in sorted(_NATIVE.glob("*.cpp"))]
-            done = subprocess.run(
-                [*command, "-o", str(made / soname), *sources, "-ldl"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise ToolchainError(
-                    f"{command[0]} cannot compile the virtual HIP:\n{done.stderr[:2000]}",
-                    cause="a compiler without C++17 and libstdc++",
-                    hint="use gcc 9 or clang 10, or newer",
-                )
-            (made / "libamdhip64.so").symlink_to(soname)
-            (made / "prepare").write_text(prepare)
-            (made / "prepare").chmod(0o755)
+            fill(made)
             try:
                 made.rename(folder)
             except OSError:
@@ -143,3 +134,23 @@ def _make(command: Sequence[str], prepare: str, soname: str, folder: Path) -> No
         raise CacheError(
             f"cannot keep the virtual HIP in {folder.parent}: {error.strerror or error}"
         ) from error
+
+
+def _compile(command: Sequence[str], library: Path) -> None:
+    sources = [str(path) for path in sorted(_NATIVE.glob("*.cpp"))]
+    done = subprocess.run(
+        [*command, "-o", str(library), *sources, "-ldl"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ToolchainError(
+            f"{command[0]} cannot compile the virtual HIP:\n{done.stderr[:2000]}",
+            cause="a compiler without C++17 and libstdc++",
+            hint="use gcc 9 or clang 10, or newer",
+        )
+
+
+def _furnish(folder: Path, library: Path, prepare: str) -> None:
+    (folder / library.name).symlink_to(Path("..") / library.parent.name / library.name)
+    (folder / "libamdhip64.so").symlink_to(library.name)
+    (folder / "prepare").write_text(prepare)
+    (folder / "prepare").chmod(0o755)

@@ -41,6 +41,9 @@ _INPUTS = {
 _ORDERS = (None, 1, 4, 16, 64)
 """How many products the peers' sums add at a time: the order in which a kernel adds is its own affair. 1 is a matrix instruction
 that rounds after each product, None one sum of everything."""
+_STRIDES = (3, 5, 7, 9, 11, 13)
+"""D is one sum per row, so that a case of one row has few sums to err in, and adding neighbours first can be lucky by an order of
+magnitude: its peers also take every so many columns (all of them in the end, the strides being odd)."""
 _BASE = Problem(sm_scale=0.15)
 _FULL = {
     "ragged": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=129, seqlen_k=77, layout=_SPARE),
@@ -137,6 +140,8 @@ def _expected(kernel: str, problem: Problem) -> Mapping[str, Expected]:
     known = _known(problem)
     bounded = _bounded(kernel, problem, known)
     peers = [_peer(kernel, problem, known, order) for order in _ORDERS]
+    if kernel == "bwd_preprocess":
+        peers += [_strided_peer(known, problem.head_dim, stride) for stride in _STRIDES]
     found = {}
     for name, bound in bounded.items():
         shape = _rows(problem) if name in {"L", "D"} else problem.shape(name)
@@ -158,6 +163,11 @@ def _bounded(kernel: str, problem: Problem, known: Mapping[str, Float]) -> dict[
         sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, given=kernel != "attn_fwd",
     )  # fmt: skip
     return {name: results[result] for name, result in _OUTPUTS[kernel].items()}
+
+
+def _strided_peer(known: Mapping[str, Float], head_dim: int, stride: int) -> dict[str, Float]:
+    columns = np.arange(head_dim) * stride % head_dim
+    return {"D": peer.preprocess(known["Out"][..., columns], known["DO"][..., columns], order=1)}
 
 
 def _peer(kernel: str, problem: Problem, known: Mapping[str, Float], order: peer.Order) -> dict[str, Float]:

@@ -36,10 +36,9 @@ def attention(
     out, lse = np.zeros(q.shape), np.zeros(q.shape[:3])
     group = q.shape[1] // k.shape[1]
     for b, h in np.ndindex(q.shape[:2]):
-        one, lse[b, h] = _attend(
-            *_single(q[b, h], k[b, h // group], v[b, h // group]),
-            np.float32(sm_scale), _visible(q.shape[2], k.shape[2], window_right), dtype, order,
-        )  # fmt: skip
+        qs, ks, vs = _single(q[b, h], k[b, h // group], v[b, h // group])
+        visible = _visible(q.shape[2], k.shape[2], window_right)
+        one, lse[b, h] = _attend(qs, ks, vs, np.float32(sm_scale), visible, dtype, order)
         out[b, h] = rounded(one, dtype)
     return out, lse
 
@@ -95,7 +94,7 @@ def _attend(
         np.float32(np.inf),
         np.where(empty, np.float32(0.0), top) + _to_single(np.log(np.float64(whole))),
     )
-    return out / whole[:, None], lse
+    return _to_single(out / whole[:, None]), _to_single(lse)
 
 
 def _product(a: Single, b: Single, order: Order) -> Single:

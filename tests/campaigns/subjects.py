@@ -15,7 +15,6 @@ from aotforge.emulator import Emulator, LaunchReport, Program, Step
 from aotforge.emulator.chips import chip_named
 from aotforge.emulator.descriptor import read_descriptor
 from aotforge.emulator.elf import read_elf
-from aotforge.emulator.library import load_library
 from aotforge.emulator.program import Trace
 from aotforge.emulator.values import Listing
 from aotforge.errors import ExecutionError
@@ -66,7 +65,7 @@ class Subject:
             listing,
             read_descriptor(read_elf(hsaco), listing.kernel),
             kernel_metadata(hsaco),
-            load_library(chip.lanes, self.folder),
+            self.folder,
         )
 
 

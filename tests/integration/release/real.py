@@ -29,8 +29,8 @@ class Runtime:
     hip_headers: Path
 
 
-def small_attention() -> tuple[Plan, list[KernelImage]]:
-    """The plan and images of fp16 attention with head_dim 64, without causal masks."""
+def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
+    """The plan and images of fp16 attention with head_dim 64, without causal masks, and of fp16 `add`."""
     keep: dict[str, tuple[bool | int | str, ...]] = {
         "dtype": ("fp16",),
         "head_dim": (64,),
@@ -41,7 +41,7 @@ def small_attention() -> tuple[Plan, list[KernelImage]]:
     plan = make_plan(
         load_families(ROOT / "kernels"),
         SourceTree(root=ROOT / "kernels"),
-        archs=["gfx908"],
+        archs=[arch],
         architectures=architectures,
         profiles=Profiles(schema=1, default="one", profiles={"one": profile}),
         profile="one",

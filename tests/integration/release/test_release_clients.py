@@ -20,7 +20,8 @@ import pytest
 
 from aotforge.pack import open_files, verify_pack, write_pack
 from aotforge.release import PackInput, Release, assemble_release
-from tests.integration.release.real import Runtime, runtime_and_double, small_attention
+from aotforge.virtual_hip import build_virtual_hip, environment
+from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention
 from tests.integration.release.standin import LICENCE, MANIFEST, records
 
 CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
@@ -109,10 +110,13 @@ def fetch(made: Made, build: Path, base: Path, *, archs: str = "gfx908") -> None
         f"ROCM_VERSION={ROCM}",
         f"ROCM_ARCHS={archs}",
         f"HIP_INCLUDE_DIR={made.runtime.hip_headers}",
+        f"HIP_LIBRARY={made.runtime.hip_double / 'libamdhip64.so.7'}",
     )
 
 
-def run(made: Made, client: Path, tmp_path: Path, *paths: Path) -> tuple[int, str, list[dict[str, object]]]:
+def run(
+    made: Made, client: Path, tmp_path: Path, *paths: Path, mode: tuple[str, ...] = ()
+) -> tuple[int, str, list[dict[str, object]]]:
     """Exit status, output, and what the HIP double saw."""
     record = tmp_path / "record.jsonl"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
@@ -122,7 +126,7 @@ def run(made: Made, client: Path, tmp_path: Path, *paths: Path) -> tuple[int, st
         "HIP_DOUBLE_RECORD": str(record),
     }
     done = subprocess.run(
-        [client],
+        [client, *mode],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -132,6 +136,23 @@ def run(made: Made, client: Path, tmp_path: Path, *paths: Path) -> tuple[int, st
     )
     lines = record.read_text().splitlines() if record.exists() else []
     return done.returncode, done.stdout, [json.loads(line) for line in lines]
+
+
+def run_numbers(made: Made, client: Path) -> tuple[int, str]:
+    """Exit status and output of the client on a virtual MI100, where it compares its results with float64."""
+    asm = made.release.folder / f"aotriton-{MANIFEST.name}-asm-amd-gfx908.tar.gz"
+    settings = environment(build_virtual_hip(CACHE), devices=["gfx908"], texts=[asm], cache=CACHE)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
+    done = subprocess.run(
+        [client, "numbers"],
+        env=clean | settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    return done.returncode, done.stdout
 
 
 def launched(seen: Sequence[dict[str, object]]) -> list[object]:
@@ -148,6 +169,10 @@ def test_client_that_fetches_like_pytorch(made: Made, tmp_path: Path) -> None:
     status, output, seen = run(made, build / "client", tmp_path)
     assert (status, output) == (0, "client: as expected\n")
     assert launched(seen) == ["attn_fwd"]
+    assert run_numbers(made, build / "client") == (0, "client: right numbers\n")
+    # the comparison is one: the double computes nothing
+    status, output, _ = run(made, build / "client", tmp_path, mode=("numbers",))
+    assert status != 0 and "wrong elements" in output
 
 
 def test_client_that_uses_find_package(made: Made, tmp_path: Path) -> None:
@@ -161,6 +186,7 @@ def test_client_that_uses_find_package(made: Made, tmp_path: Path) -> None:
         build,
         f"CMAKE_PREFIX_PATH={prefix}",
         f"HIP_INCLUDE_DIR={made.runtime.hip_headers}",
+        f"HIP_LIBRARY={made.runtime.hip_double / 'libamdhip64.so.7'}",
     )
     status, output, seen = run(made, build / "client", tmp_path)
     assert (status, output) == (0, "client: as expected\n")

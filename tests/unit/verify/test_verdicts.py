@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.compile.values import Resources
 from aotforge.errors import CacheError, VerifyError
-from aotforge.verify import Verdict, VerifyReport, report_json, report_text, require_passed
+from aotforge.verify import Verdict, VerifyReport, joined_report, report_json, report_text, require_passed
 from aotforge.verify.store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.values import ImageTask, OutputFigures
 
@@ -100,3 +100,13 @@ def test_only_passed_images_are_let_through() -> None:
         require_passed(report(PASSED, FAILED))
     with pytest.raises(VerifyError, match="lonely: no case leads"):
         require_passed(report(PASSED, UNVERIFIED))
+
+
+def test_reports_of_several_packs_become_one_that_fails_when_one_does() -> None:
+    other = VerifyReport(pack="q", archs=("gfx1100",), profile="quick", verdicts=(FAILED,), seconds=2.0)
+    both = joined_report([report(PASSED), other])
+    assert (both.pack, both.archs, both.seconds) == ("p, q", ("gfx908", "gfx1100"), 3.0)
+    assert both.verdicts == (PASSED, FAILED)
+    require_passed(joined_report([report(PASSED)]))
+    with pytest.raises(VerifyError, match="1 of 2 images failed"):
+        require_passed(both)
