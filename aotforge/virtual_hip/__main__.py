@@ -50,11 +50,17 @@ def main(arguments: list[str]) -> int:
 
 
 def _prepare(arch: str) -> str:
-    from aotforge.emulator.library import default_cache  # noqa: PLC0415
-
     places = [Path(place) for place in os.environ.get("AOTFORGE_ASM", "").split(":") if place]
-    made = prepare(sys.stdin.buffer.read(), arch, places=places, cache=default_cache())
+    made = prepare(sys.stdin.buffer.read(), arch, places=places, cache=_cache())
     return "\n".join(("ok", str(made.program), str(made.interpreter), str(made.lines)))
+
+
+def _cache() -> Path:
+    if named := os.environ.get("AOTFORGE_CACHE"):
+        return Path(named)
+    from aotforge.emulator.library import default_cache  # noqa: PLC0415 - loads the whole emulator
+
+    return default_cache()
 
 
 if __name__ == "__main__":
