@@ -69,6 +69,7 @@ _JSON = "print JSON for programs"
         "jobs": "worker processes at most (default: as many as CPUs and free memory allow)",
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
         "json": _JSON,
         "quiet": "no progress and no notes",
     }
@@ -81,10 +82,11 @@ def build(
     jobs: int = 0,
     output: str | None = None,
     cache: str | None = None,
+    verify: bool = True,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Compile kernels, pack images, build the library, assemble tarballs."""
+    """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
 
@@ -95,10 +97,11 @@ def build(
         output=Path(output).absolute() if output else None,
         cache=_cache(cache),
         jobs=jobs or None,
+        verify=verify,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build(request, on_stage=display.stage, on_event=display.event)
+        report = build(request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict)
     lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
     for line in lines:
         _print(line)
@@ -147,8 +150,10 @@ def compile_job(c: Context, name: str, arch: str, profile: str | None = None, js
     help={
         "arch": _ARCH,
         "profile": _PROFILE,
+        "release": "verify what lies in this release folder, from its own archives (--arch then chooses among its chips)",
         "jobs": "processes at most (default: as many as CPUs)",
         "cache": "folder of compiled images and verdicts (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "html": "write the report to this file as well, as one HTML page",
         "json": _JSON,
         "quiet": "no progress",
     }
@@ -156,32 +161,29 @@ def compile_job(c: Context, name: str, arch: str, profile: str | None = None, js
 @_door
 def verify(
     c: Context,
-    arch: str,
+    arch: str | None = None,
     profile: str | None = None,
+    release: str | None = None,
     jobs: int = 0,
     cache: str | None = None,
+    html: str | None = None,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
-    """Execute every image of a profile on the virtual GPU and compare with float64; compiles what is missing."""
-    from aotforge.build import compiled_images  # noqa: PLC0415
-    from aotforge.ui import build_display, progress  # noqa: PLC0415
-    from aotforge.verify import report_json, report_text, require_passed, verify_images  # noqa: PLC0415
+    """Execute every image of a profile or a release on the virtual GPU and compare with float64; compiles what is missing."""
+    from aotforge.files import write_atomic  # noqa: PLC0415
+    from aotforge.ui import build_display  # noqa: PLC0415
+    from aotforge.verify import report_html, report_json, report_text, require_passed  # noqa: PLC0415
+    from aotforge.verify_images import VerifyRequest, verify  # noqa: PLC0415
 
-    folder = _cache(cache)
+    request = VerifyRequest(
+        root=ROOT, archs=tuple(arch.split(",")) if arch else (), profile=profile,
+        release=Path(release).absolute() if release else None, cache=_cache(cache), jobs=jobs or None,
+    )  # fmt: skip
     with build_display(quiet=quiet or json) as display:
-        plan, images = compiled_images(
-            ROOT, arch.split(","), profile=profile, cache=folder, jobs=jobs or None, on_event=display.event
-        )
-    with progress("verifying", quiet=quiet or json) as line:
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=ROOT / "kernels",
-            cache=folder,
-            jobs=jobs or None,
-            on_event=lambda event: line.update(event.done, event.total),
-        )
+        report = verify(request, on_event=display.event, on_verdict=display.verdict)
+    if html:
+        write_atomic(Path(html).absolute(), report_html(report).encode())
     _print((report_json(report) if json else report_text(report)).rstrip("\n"))
     require_passed(report)
 
@@ -295,6 +297,7 @@ def demo(
             DemoRequest(build=request, release=Path(release).absolute() if release else None),
             on_stage=display.stage,
             on_event=display.event,
+            on_verdict=display.verdict,
         )
     _print(report_json(report) if json else report_text(report))
     require_right(report)
@@ -331,7 +334,65 @@ def virtual_hip(
     _print(json_.dumps(variables, indent=1) if json else exports(variables))
 
 
-namespace = Collection(build, plan, verify, test, lint, bench, demo, virtual_hip)
+@task(
+    positional=["kernel"],
+    iterable=["break_"],
+    help={
+        "kernel": "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd",
+        "case": "one of its family's cases (default: the first), or the beginning of its name",
+        "list": "list the cases and stop",
+        "arch": "the chip whose settings are used",
+        "key": "which functional: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
+        "set": "other constants than the setting's: BLOCK_M=16,BLOCK_N=16",
+        "break_": "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel works too",
+        "program": "stop in this program of the grid only: X,Y,Z",
+        "json": _JSON,
+    },
+)
+@_door
+def debug(
+    c: Context,
+    kernel: str,
+    case: str | None = None,
+    list: bool = False,
+    arch: str = "gfx908",
+    key: str = "",
+    set: str = "",
+    break_: Sequence[str] | None = None,
+    program: str | None = None,
+    json: bool = False,
+) -> None:
+    """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
+    from aotforge import debug as room  # noqa: PLC0415
+    from aotforge.emulator.debugger.places import parse_group  # noqa: PLC0415
+
+    if list:
+        for name in room.list_cases(ROOT, kernel, _pairs(key)):
+            _print(name)
+        return
+    report = room.debug(
+        room.DebugRequest(
+            root=ROOT, kernel=kernel, arch=arch, case=case, keys=_pairs(key), constants=_pairs(set),
+            breaks=tuple(break_ or ()), program=parse_group(program) if program else None,
+        )
+    )  # fmt: skip
+    _print(
+        json_.dumps(room.report_fields(report), indent=1) if json else "\n".join(room.report_lines(report))
+    )
+    room.require_right(report)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a table. Raises UnsupportedError."""
+    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+
+    parts = [part.partition("=") for part in text.split(",") if part]
+    if not all(name and sign and value for name, sign, value in parts):
+        raise UnsupportedError(f"{text!r} is not understood", hint="NAME=VALUE,NAME=VALUE")
+    return {name: value for name, _, value in parts}
+
+
+namespace = Collection(build, plan, verify, debug, demo, virtual_hip, test, lint, bench)
 for _group, _name, _task in (
     ("compile", "job", compile_job),
     ("images", "ls", images_ls),

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
+from aotforge.errors import VerifyError
 from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.manifests.models import Architecture
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
 from aotforge.plan import Plan, plan_project, select_archs
+from aotforge.plan.values import JobKey
 from aotforge.release import (
     ImageRecord,
     PackInput,
     Release,
     ReleaseManifest,
     assemble_release,
+    check_not_verified,
     check_replaceable,
     find_release,
     inputs_digest,
@@ -27,6 +30,8 @@ from aotforge.release import (
     member_time,
 )
 from aotforge.runtime import build_runtime, check_interfaces
+from aotforge.verify.tools import judges_digest
+from aotforge.verify.values import Verdict, VerifyEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +39,7 @@ class BuildRequest:
     """What to build and where. `root` is the checkout; `output` gets `<release>/`, `cache` images and the runtime's objects.
 
     Chips of one image pack share it; chips of several make several packs. `jobs` bounds worker processes; `environment` is the
-    caller's (SOURCE_DATE_EPOCH, PATH).
+    caller's (SOURCE_DATE_EPOCH, PATH). Without `verify` no image is executed and the release is a development build.
     """
 
     root: Path
@@ -43,19 +48,22 @@ class BuildRequest:
     output: Path | None
     cache: Path
     jobs: int | None
+    verify: bool = True
     environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
-    """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images; all are 0 when the
-    release was there already (`release.fresh` is False)."""
+    """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images, `executed` and `known`
+    those verified now and before; all are 0 when the release was there already (`release.fresh` is False)."""
 
     plans: tuple[Plan, ...]
     release: Release
     compiled: int
     cached: int
     shared: int
+    executed: int
+    known: int
     damaged: tuple[str, ...]
     spills: tuple[str, ...]
 
@@ -65,8 +73,10 @@ def build(
     *,
     on_stage: Callable[[str], None],
     on_event: Callable[[CompileEvent], None],
+    on_verdict: Callable[[VerifyEvent], None],
 ) -> BuildReport:
-    """Kernels, images, runtime, tarballs. Raises AotforgeError; an earlier release in the output stays until a new one is whole."""
+    """Kernels, images, verdicts, runtime, tarballs. Raises AotforgeError; an earlier release in the output stays until a new one is
+    whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     plans = make_plans(request)
@@ -82,16 +92,24 @@ def build(
     runtime = build_runtime(
         request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
     )
-    inputs = inputs_digest(
-        manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=_chips(request, plans)
-    )
-    release = find_release(manifest, output, inputs)
-    seen = _Seen(on_event)
+
+    def digest(judges: str) -> str:
+        return inputs_digest(
+            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=_chips(request, plans), judges=judges
+        )  # fmt: skip
+
+    verified = digest(_judges(request, plans))
+    inputs = verified if request.verify else digest("")
+    # a verified release is all that an unverified build of the same inputs could want
+    release = find_release(manifest, output, verified) or find_release(manifest, output, inputs)
+    seen = _Seen(on_event, on_verdict)
     if release is None:
+        if request.verify:
+            _require_virtual_gpus(request, plans)
+        else:
+            check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
-            packs = [
-                _packed(plan, _compiled(plan, request, cache, on_stage, seen), manifest) for plan in plans
-            ]
+            packs = [_pack(plan, request, cache, manifest, on_stage, seen) for plan in plans]
         on_stage("tarballs")
         release = assemble_release(
             manifest,
@@ -101,19 +119,26 @@ def build(
             licence=licence,
             epoch=epoch,
             inputs=inputs,
+            unverified=not request.verify,
         )
     return seen.report(plans, release)
 
 
 def make_plans(request: BuildRequest) -> tuple[Plan, ...]:
     """One plan per image pack of the chips, in the packs' order. Raises what `plan_project` raises."""
-    architectures = load_architectures(request.root / "manifests")
-    packs: dict[str, list[str]] = {}
-    for arch in request.archs:
-        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
     return tuple(
-        plan_project(request.root, archs=packs[pack], profile=request.profile) for pack in sorted(packs)
+        plan_project(request.root, archs=archs, profile=request.profile)
+        for archs in by_pack(request.root, request.archs)
     )
+
+
+def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Chips grouped by their image packs, in the packs' order. Raises ManifestError, UnknownNameError."""
+    architectures = load_architectures(root / "manifests")
+    packs: dict[str, list[str]] = {}
+    for arch in archs:
+        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
+    return tuple(tuple(packs[pack]) for pack in sorted(packs))
 
 
 def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
@@ -152,32 +177,78 @@ def compiled_images(
     return plan, images
 
 
-def _compiled(
+def _judges(request: BuildRequest, plans: Sequence[Plan]) -> str:
+    return judges_digest(request.root / "kernels", {job.family for plan in plans for job in plan.jobs})
+
+
+def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
+    """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
+    # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
+    from aotforge.emulator.chips import CHIPS  # noqa: PLC0415
+    from aotforge.emulator.library import load_library  # noqa: PLC0415
+
+    archs = [arch for plan in plans for arch in plan.archs]
+    unknown = [arch for arch in archs if arch not in CHIPS]
+    if unknown:
+        raise VerifyError(
+            f"images for {', '.join(unknown)} cannot be verified: there is no virtual GPU of that kind",
+            cause=f"the emulator knows {', '.join(CHIPS)}",
+            hint="leave the chip out, or make a development build: --no-verify",
+        )
+    for arch in archs:
+        load_library(CHIPS[arch].lanes, request.cache)
+
+
+def _pack(
     plan: Plan,
     request: BuildRequest,
     cache: Cache,
+    manifest: ReleaseManifest,
     on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-) -> ImageSet:
+    seen: _Seen,
+) -> PackInput:
+    """Compiled, verified and packed."""
     on_stage(f"{len(plan.jobs)} images of {plan.pack}")
-    return compile_plan(
+    images = compile_plan(
         plan,
         kernels_root=request.root / "kernels",
         architectures=load_architectures(request.root / "manifests"),
         cache=cache,
         jobs=request.jobs,
         limits=Limits(),
-        on_event=on_event,
+        on_event=seen,
     )
+    verdicts: dict[JobKey, Verdict] = {}
+    if request.verify:
+        from aotforge.verify import require_passed, verify_images  # noqa: PLC0415 - as above
+
+        on_stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
+        report = verify_images(
+            plan,
+            images,
+            kernels_root=request.root / "kernels",
+            cache=request.cache,
+            jobs=request.jobs,
+            on_event=seen.verdict,
+        )
+        require_passed(report)
+        verdicts = {verdict.key: verdict for verdict in report.verdicts}
+    return _packed(plan, images, manifest, verdicts)
 
 
-def _packed(plan: Plan, images: ImageSet, manifest: ReleaseManifest) -> PackInput:
+def _packed(
+    plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
+) -> PackInput:
     loaded = list(images.values())
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
     verify_pack(open_files(pack), plan, loaded)
     records = tuple(
         ImageRecord(
-            label=job.label, key=job.key, digest=images.digest(job.key), resources=images.resources(job.key)
+            label=job.label,
+            key=job.key,
+            digest=images.digest(job.key),
+            resources=images.resources(job.key),
+            verdict=verdicts.get(job.key),
         )
         for job in plan.jobs
     )
@@ -185,10 +256,12 @@ def _packed(plan: Plan, images: ImageSet, manifest: ReleaseManifest) -> PackInpu
 
 
 class _Seen:
-    """Counts compile events and hands them on."""
+    """Counts events and hands them on."""
 
-    def __init__(self, on_event: Callable[[CompileEvent], None]) -> None:
-        self._on_event = on_event
+    def __init__(
+        self, on_event: Callable[[CompileEvent], None], on_verdict: Callable[[VerifyEvent], None]
+    ) -> None:
+        self._on_event, self._on_verdict = on_event, on_verdict
         self._counts: Counter[str] = Counter()
         self._cached = 0
         self._damaged: list[str] = []
@@ -204,6 +277,10 @@ class _Seen:
             self._spills.append(f"{event.label}: {event.detail}")
         self._on_event(event)
 
+    def verdict(self, event: VerifyEvent) -> None:
+        self._counts["known" if event.verdict.cached else "executed"] += 1
+        self._on_verdict(event)
+
     def report(self, plans: tuple[Plan, ...], release: Release) -> BuildReport:
         return BuildReport(
             plans=plans,
@@ -211,6 +288,8 @@ class _Seen:
             compiled=self._counts["compiled"],
             cached=self._cached,
             shared=self._counts["shared"],
+            executed=self._counts["executed"],
+            known=self._counts["known"],
             damaged=tuple(self._damaged),
             spills=tuple(self._spills),
         )
@@ -229,6 +308,9 @@ def report_fields(report: BuildReport) -> dict[str, object]:
         "compiled": report.compiled,
         "cached": report.cached,
         "shared": report.shared,
+        "executed": report.executed,
+        "known": report.known,
+        "verified": release.verified,
         "damaged": report.damaged,
         "spills": report.spills,
         "platform": release.platform.tag,
@@ -256,6 +338,8 @@ def report_lines(report: BuildReport) -> Sequence[str]:
             counts += f", {report.shared} compiled by another build"
         packs = ", ".join(plan.pack for plan in report.plans)
         lines.append(f"{_images(report)} images of {packs}: {counts}")
+        if release.verified:
+            lines.append(f"all verified: {report.executed} executed, {report.known} known before")
         lines.extend(f"damaged cache entry, compiled again: {label}" for label in report.damaged)
         lines.extend(f"spills: {text}" for text in report.spills)
         lines.extend(f"{f.size:>12,}  {release.folder / f.name}" for f in release.files)

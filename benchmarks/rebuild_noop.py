@@ -27,7 +27,7 @@ from aotforge.plan.closure import SourceTree
 ROOT = Path(__file__).parents[1]
 TARGET_SECONDS = 5.0
 
-_RULES = """
+RULES = """
 from aotforge.rules import Argument, Choice, Family, Kernel, Operator, Setting, Term, Value
 
 FAMILY = Family(
@@ -48,7 +48,7 @@ FAMILY = Family(
     ),
 )
 """
-_KERNEL = """
+KERNEL = """
 import triton
 import triton.language as tl
 
@@ -103,8 +103,8 @@ def main() -> None:
         base = Path(name)
         kernels = base / "kernels"
         (kernels / "many").mkdir(parents=True)
-        (kernels / "many" / "rules.py").write_text(_RULES.format(count=count // 2))
-        (kernels / "many" / "many.py").write_text(_KERNEL)
+        (kernels / "many" / "rules.py").write_text(RULES.format(count=count // 2))
+        (kernels / "many" / "many.py").write_text(KERNEL)
         plan = make(kernels)
         entries = real_entries(base / "real")
         with Cache(base / "cache") as cache:

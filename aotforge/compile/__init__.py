@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
+
+from aotforge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aotforge.compile.build import compile_one, compile_plan, find_job, reproduction
@@ -42,9 +43,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):  # noqa: ANN001, ANN202
-        """Load a name's module when it is asked for: workers import this package and must not pay for all of it."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -21,6 +21,7 @@ from triton.compiler.compiler import ASTSource, make_backend
 from aotforge.compile.codeobject import kernel_metadata
 from aotforge.compile.entry import Entry, Summary
 from aotforge.compile.layout import check_code_object, check_no_paths, read_arguments, read_figures
+from aotforge.compile.line_info import has_line_info
 from aotforge.compile.warmup import warm_up
 from aotforge.errors import ToolchainError
 from aotforge.plan.closure import SourceTree
@@ -58,9 +59,9 @@ class Compiler:
         binary, assembly, notes = run_stages(self._function(job), job)
         kernel = kernel_metadata(binary)
         check_code_object(job, kernel, notes)
-        check_no_paths(
-            binary, (str(self._root), str(Path(triton.__file__).parent), str(Path(__file__).parents[2]))
-        )
+        if not has_line_info(job):
+            own, compiler = Path(__file__).parents[2], Path(triton.__file__).parent
+            check_no_paths(binary, (str(self._root), str(compiler), str(own)))
         compressed = self._compressor.compress(assembly.encode("utf-8"))
         summary = Summary(
             key=job.key,

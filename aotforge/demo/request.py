@@ -13,6 +13,7 @@ from aotforge.demo.values import DemoReport
 from aotforge.errors import UnsupportedError
 from aotforge.interpret.numbers import DType
 from aotforge.plan import Plan
+from aotforge.verify.values import VerifyEvent
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
 
@@ -29,13 +30,19 @@ class DemoRequest:
 
 
 def demo(
-    request: DemoRequest, *, on_stage: Callable[[str], None], on_event: Callable[[CompileEvent], None]
+    request: DemoRequest,
+    *,
+    on_stage: Callable[[str], None],
+    on_event: Callable[[CompileEvent], None],
+    on_verdict: Callable[[VerifyEvent], None],
 ) -> DemoReport:
     """Build, lay out, run, compare. Raises what `build` and `run_demo` raise; UnsupportedError when the profile has no attention."""
     plans = make_plans(request.build)
     folder = request.release
     if folder is None:
-        folder = build(request.build, on_stage=on_stage, on_event=on_event).release.folder
+        folder = build(
+            request.build, on_stage=on_stage, on_event=on_event, on_verdict=on_verdict
+        ).release.folder
     on_stage("virtual GPU")
     return run_demo(
         request.build.root,

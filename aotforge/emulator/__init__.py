@@ -8,5 +8,6 @@ text -> `listing` -> `proof` (it is the image) -> `binding` (against the table) 
 """
 
 from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Program, Step
+from aotforge.emulator.values import Checks, SourceMap
 
-__all__ = ["DEFAULT_LIMIT", "Emulator", "LaunchReport", "Program", "Step"]
+__all__ = ["DEFAULT_LIMIT", "Checks", "Emulator", "LaunchReport", "Program", "SourceMap", "Step"]

@@ -1,7 +1,7 @@
-"""`python -m aotforge.emulator run FILE.hsaco --asm FILE.s --grid 3 --arg in:f32:x.npy --arg out:f32:1024:y.npy --arg 1000`.
+"""`python -m aotforge.emulator run FILE.hsaco --asm FILE.s --grid 3 --arg in:x.npy --arg out:fp32:1024:y.npy --arg 1000`.
 
-See docs/virtual-gpu.md. Prints what the kernel executed; exits with the error's code when it must not be executed or does what it must
-not.
+`run` executes, stops and shows, `show` lists a kernel's text, `list` the chips. See docs/virtual-gpu.md and
+docs/virtual-gpu-tools.md. Exits with the error's code when a kernel must not be executed or does what it must not.
 """
 
 from __future__ import annotations
@@ -15,10 +15,17 @@ from typing import TextIO
 
 import numpy as np
 
-from aotforge.emulator.command import Argument, parse_argument, trace_text
+from aotforge.emulator.command import Argument, parse_argument, parse_grid, read_bytes, read_text, trace_text
+from aotforge.emulator.debugger.places import Breakpoint, Map, parse_breakpoint, parse_group
+from aotforge.emulator.debugger.reports import Reporter
+from aotforge.emulator.debugger.session import Session
+from aotforge.emulator.debugger.shell import Shell, parse_lanes
+from aotforge.emulator.debugger.source import source_lines
+from aotforge.emulator.debugger.views import parse_views
 from aotforge.emulator.listing import parse_listing
 from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Step, Trace
-from aotforge.errors import AotforgeError
+from aotforge.emulator.show import chips_text, listing_lines
+from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.interpret.memory import Memory
 
 
@@ -26,18 +33,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     flags = _parser().parse_args(arguments)
     try:
-        _run(flags)
+        flags.body(flags)
     except AotforgeError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has seen enough
+        sys.stderr.close()
+        return 0
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m aotforge.emulator", description="A virtual AMD GPU")
-    run = parser.add_subparsers(dest="command", required=True).add_parser(
-        "run", help="execute one launch of a kernel"
-    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))
+    show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
+    show.add_argument("asm", type=Path, help="assembly text, as Triton hands it out")
+    show.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
+    show.set_defaults(body=_show)
+    commands.add_parser("list", help="the chips that are emulated").set_defaults(body=_list)
+    return parser
+
+
+_LINES = "the same kernel's text with line numbers, when --asm has none"
+
+
+def _run_flags(run: argparse.ArgumentParser) -> None:
+    run.set_defaults(body=_run)
     run.add_argument("hsaco", type=Path, help="the code object")
     run.add_argument("--asm", type=Path, required=True, help="its assembly text, as Triton hands it out")
     run.add_argument("--arch", help="the chip (default: the one that the text names)")
@@ -46,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "--arg",
         action="append",
         default=[],
-        metavar="ARG",
+        metavar="[NAME=]ARG",
         help="in the kernel's order: a number (1000, 0.5), in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy",
     )
     run.add_argument("--lds", type=int, default=0, help="dynamic LDS in bytes (Triton's metadata.shared)")
@@ -61,28 +85,105 @@ def _parser() -> argparse.ArgumentParser:
         help="write every executed instruction and its result ('-': standard output)",
     )
     run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
-    return parser
+    stops = run.add_argument_group("stopping")
+    stops.add_argument(
+        "--debug", action="store_true", help="stop at the start and ask; commands may come from a pipe"
+    )
+    stops.add_argument(
+        "--break",
+        dest="breaks",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="stop before an instruction and show --dump: line of the text, byte address (0x4c), label, or FILE.py:LINE",
+    )
+    stops.add_argument("--break-wave", type=int, help="only in this wave of a workgroup")
+    stops.add_argument("--break-group", metavar="X,Y,Z", help="only in this workgroup")
+    stops.add_argument(
+        "--break-hit", type=int, default=1, help="from this time on that the wave comes by (1)"
+    )
+    stops.add_argument(
+        "--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time"
+    )
+    stops.add_argument(
+        "--dump",
+        default="",
+        metavar="WHAT,...",
+        help="v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ...",
+    )
+    stops.add_argument("--lanes", metavar="A-B", help="show these lanes only")
+    stops.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
+
+
+def _list(flags: argparse.Namespace) -> None:
+    sys.stdout.write(chips_text() + "\n")
+
+
+def _show(flags: argparse.Namespace) -> None:
+    lines = listing_lines(read_text(flags.asm), read_text(flags.lines) if flags.lines else None)
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 def _run(flags: argparse.Namespace) -> None:
-    asm = flags.asm.read_text()
-    grid = (*[int(n) for n in flags.grid.split(",")], 1, 1)[:3]
+    asm = read_text(flags.asm)
+    grid = parse_grid(flags.grid)
     parsed = [parse_argument(text) for text in flags.arg]
-    program = Emulator(flags.arch or parse_listing(asm).arch).load(flags.hsaco.read_bytes(), asm)
-    memory = Memory({f"argument {i}": a.buffer for i, a in enumerate(parsed) if a.buffer is not None})
+    program = Emulator(flags.arch or parse_listing(asm).arch).load(read_bytes(flags.hsaco), asm)
+    names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
+    if len(set(names)) < len(names):
+        raise UnsupportedError("two arguments have the same name")
+    memory = Memory({name: a.buffer for name, a in zip(names, parsed, strict=True) if a.buffer is not None})
+    lines = read_text(flags.lines) if flags.lines else None
+    where = Map(program=program, source=source_lines(asm, program.listing, lines_from=lines))
+    session = _session(flags, where, memory, parsed)
+    values = [a.value for a in parsed]
+    options = {
+        "lds_bytes": flags.lds,
+        "schedule": flags.schedule,
+        "seed": flags.seed,
+        "limit": flags.limit,
+    }
     with _tracer(flags.trace, flags.trace_lane) as trace:
-        report = program.launch(
-            (grid[0], grid[1], grid[2]),
-            [a.value for a in parsed],
-            memory,
-            lds_bytes=flags.lds,
-            schedule=flags.schedule,
-            seed=flags.seed,
-            limit=flags.limit,
-            trace=trace,
-        )
+        if session:
+            report = session.run(grid, values, memory, trace=trace, **options)
+        else:
+            report = program.launch(grid, values, memory, trace=trace, source=where, **options)
+    if report is None:  # the user has left
+        return
     _save(parsed)
     _print(report)
+
+
+def _session(
+    flags: argparse.Namespace, where: Map, memory: Memory, arguments: Sequence[Argument]
+) -> Session | None:
+    """What stops where the flags say, or None when nothing shall stop."""
+    if not flags.debug and not flags.breaks:
+        if flags.dump:
+            raise UnsupportedError(
+                "--dump shows something at a breakpoint", hint="add --break PLACE, or --debug"
+            )
+        return None
+    count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1
+    default = Breakpoint(
+        text="",
+        indices=(),
+        wave=flags.break_wave,
+        group=parse_group(flags.break_group) if flags.break_group else None,
+        hit=flags.break_hit,
+        count=count,
+    )
+    breaks = [parse_breakpoint(text, where, default) for text in flags.breaks]
+    parse_views(flags.dump)  # mistakes are told before the launch
+    lanes = parse_lanes(flags.lanes, where.program.chip.lanes) if flags.lanes else None
+    values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
+    values |= {a.name: a.value for a in arguments if a.name}
+    if flags.debug:
+        shell = Shell(memory, values, views=flags.dump, lanes=lanes)
+        shell.session = Session(where, shell.stopped, breakpoints=breaks, at_entry=True)
+        return shell.session
+    reporter = Reporter(where, memory, values, views=flags.dump, lanes=lanes, out=sys.stdout)
+    return Session(where, reporter.stopped, breakpoints=breaks)
 
 
 @contextmanager

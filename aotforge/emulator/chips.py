@@ -51,10 +51,14 @@ def _rdna(arch: str) -> EmulatedChip:
     )
 
 
-CHIPS: Mapping[str, EmulatedChip] = {
-    chip.arch: chip
-    for chip in (*map(_cdna, ("gfx908", "gfx90a", "gfx942", "gfx950")), *map(_rdna, ("gfx1100", "gfx1201")))
-}
+_CDNA = ("gfx908", "gfx90a", "gfx942", "gfx950")
+_RDNA = (
+    *("gfx1100", "gfx1101", "gfx1102", "gfx1103"),
+    *("gfx1150", "gfx1151", "gfx1152", "gfx1153"),
+    *("gfx1200", "gfx1201"),
+)
+
+CHIPS: Mapping[str, EmulatedChip] = {chip.arch: chip for chip in (*map(_cdna, _CDNA), *map(_rdna, _RDNA))}
 
 
 def chip_named(arch: str) -> EmulatedChip:

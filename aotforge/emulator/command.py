@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,28 @@ _TYPES: Mapping[str, Any] = {
 """Element types by Triton's names; bf16 is held as its bits."""
 
 
+_NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch."""
+    """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch. `name` may be
+    empty: code objects do not name arguments.
+    """
 
     value: int | float
+    name: str = ""
     buffer: npt.NDArray[Any] | None = None
     output: Path | None = None
 
 
 def parse_argument(text: str) -> Argument:
     """A number (with a point or exponent: a float), `in:FILE`, `inout:FILE:OUT`, `out:TYPE:COUNT:OUT` (starts as garbage) or
-    `zero:TYPE:COUNT:OUT`. Inputs are read-only to the kernel. Raises UnsupportedError.
+    `zero:TYPE:COUNT:OUT`, any of them with `NAME=` before it. Inputs are read-only to the kernel. Raises UnsupportedError.
     """
+    if named := _NAMED.fullmatch(text):
+        return replace(parse_argument(named[2]), name=named[1])
     kind, _, rest = text.partition(":")
     fields = rest.split(":")
     try:
@@ -58,9 +64,36 @@ def parse_argument(text: str) -> Argument:
     except (OSError, ValueError, KeyError) as error:
         raise UnsupportedError(
             f"argument {text!r} is not understood: {error}",
-            hint="a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or zero:TYPE:COUNT:OUT.npy; "
+            hint="[NAME=] a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or zero:TYPE:COUNT:OUT.npy; "
             f"types are {', '.join(_TYPES)}",
         ) from error
+
+
+def parse_grid(text: str) -> tuple[int, int, int]:
+    """`X`, `X,Y` or `X,Y,Z`. Raises UnsupportedError."""
+    parts = text.split(",")
+    if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
+        raise UnsupportedError(f"{text!r} is no grid", hint="workgroups per axis: X, X,Y or X,Y,Z")
+    x, y, z = [*map(int, parts), 1, 1][:3]
+    return x, y, z
+
+
+def read_text(path: Path) -> str:
+    """A text file. Raises UnsupportedError."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise UnsupportedError(
+            f"{path} is no text", hint="the assembly text is Triton's asm['amdgcn']"
+        ) from error
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file. Raises UnsupportedError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UnsupportedError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def trace_text(step: Step, lane: int) -> str:

@@ -41,6 +41,11 @@ class Descriptor:
         return bool(self.rsrc2 >> 7 & 1), bool(self.rsrc2 >> 8 & 1), bool(self.rsrc2 >> 9 & 1)
 
     @property
+    def work_item_ids(self) -> int:
+        """How many of x, y, z are passed in VGPRs, where each has a register of its own."""
+        return min(self.rsrc2 >> 11 & 3, 2) + 1
+
+    @property
     def scratch_enabled(self) -> bool:
         """The first SGPR after the workgroup ids holds the wave's offset into scratch (chips without flat scratch setup)."""
         return bool(self.rsrc2 & 1)

@@ -9,12 +9,21 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from aotforge.emulator.isa import INSTRUCTIONS, Entry
 
 NATIVE = Path(__file__).parent / "native"
-_BEFORE = ("machine.h", "arithmetic.h", "operands.h", "memory.h", "lanes.h", "matrix.h")
+_MACHINE = ("machine.h", "arithmetic.h", "operands.h")
+_MEMORY = ("memory.h", "lanes.h", "matrix.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
+
+Variant = Literal["plain", "checks"]
+"""What the interpreter looks at while it executes; each has headers in `native/` with the hooks that `plain.h` describes."""
+_HOOKS: Mapping[Variant, tuple[str, ...]] = {
+    "plain": ("plain.h",),
+    "checks": tuple(f"checks/{part}.h" for part in ("state", "waits", "races", "twins", "barriers", "hooks")),
+}
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
@@ -66,9 +75,9 @@ _SCALAR_STORE = {
 }
 
 
-def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS) -> str:
+def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS, variant: Variant = "plain") -> str:
     """The whole C text. LANES has to be defined when it is compiled."""
-    parts = [(NATIVE / name).read_text() for name in _BEFORE]
+    parts = [(NATIVE / name).read_text() for name in (*_MACHINE, *_HOOKS[variant], *_MEMORY)]
     names = list(entries)
     parts += [
         f"/* {name}: {entries[name].code} */\n{_handler(number, entries[name])}"

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from aotforge.emulator import native
-from aotforge.emulator.generate import interpreter
+from aotforge.emulator.generate import Variant, interpreter
 from aotforge.errors import CacheError, ToolchainError
 
 _FLAGS = (
@@ -34,9 +34,9 @@ def default_cache() -> Path:
 
 
 @cache
-def load_library(lanes: int, folder: Path | None = None) -> ctypes.CDLL:
+def load_library(lanes: int, folder: Path | None = None, variant: Variant = "plain") -> ctypes.CDLL:
     """The interpreter for a wavefront width. Raises ToolchainError without a C compiler, CacheError."""
-    path = build_library(lanes, folder or default_cache())
+    path = build_library(lanes, folder or default_cache(), variant)
     library = ctypes.CDLL(str(path))
     library.size_of.restype = ctypes.c_uint64
     library.handler.restype = ctypes.c_void_p
@@ -60,10 +60,10 @@ def load_library(lanes: int, folder: Path | None = None) -> ctypes.CDLL:
     return library
 
 
-def build_library(lanes: int, folder: Path) -> Path:
+def build_library(lanes: int, folder: Path, variant: Variant = "plain") -> Path:
     """Compile unless it is there. The file appears whole or not at all, so processes may race."""
     command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS, f"-DLANES={lanes}"]
-    text = interpreter()
+    text = interpreter(variant=variant)
     path = folder / "emulator-1" / f"{_digest(text, command)}.so"
     if path.exists():
         return path

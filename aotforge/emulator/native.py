@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_int8, c_int32, c_int64, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_int8, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 SCALARS, VECTORS, AGPR0, SPARE0 = 128, 514, 256, 512
@@ -55,6 +55,29 @@ class Range(ctypes.Structure):
     _fields_ = [("low", c_uint64), ("high", c_uint64), ("writable", c_uint32), ("pad", c_uint32)]
 
 
+class Span(ctypes.Structure):
+    """Neighbouring registers in the numbering of effects.py."""
+
+    _fields_ = [("first", c_uint16), ("count", c_uint16)]
+
+
+class Effects(ctypes.Structure):
+    """What an instruction does beside its result: see machine.h."""
+
+    _fields_ = [
+        ("spans", Span * 10),
+        *(
+            (name, c_uint8)
+            for name in (
+                "reads", "writes", "kind", "in_order", "waits", "scalar", "partial", "memory", "atomic", "high", "role",
+                "data_words",
+            )
+        ),
+        ("data", c_uint16),
+        ("wait", c_uint8 * 6),
+    ]  # fmt: skip
+
+
 class FaultReport(ctypes.Structure):
     """Why a wave stopped."""
 
@@ -66,6 +89,9 @@ class FaultReport(ctypes.Structure):
         ("instruction", c_uint64),
         ("address", c_uint64),
         ("bytes", c_uint64),
+        ("other", c_uint64),
+        ("other_wave", c_uint32),
+        ("detail", c_uint32),
     ]
 
 
@@ -83,13 +109,12 @@ class Launch(ctypes.Structure):
             (name, c_uint32)
             for name in (
                 "ids_in_ttmp",
-                "packed_ids",
                 "id_x",
                 "id_y",
                 "id_z",
                 "wave_offset",
                 "range_count",
-                "pad",
+                "item_ids",
             )
         ),
         *((name, c_uint64) for name in ("seed", "schedule", "limit", "code_base", "scratch_base")),
@@ -99,6 +124,9 @@ class Launch(ctypes.Structure):
         ("executed", c_uint64),
         ("fault", FaultReport),
         ("trace", c_void_p),
+        ("observer", c_void_p),
+        ("effects", POINTER(Effects)),
+        ("checks", c_uint64),
     ]
 
 
@@ -121,6 +149,7 @@ def _wave(lanes: int) -> type[ctypes.Structure]:
             ("code_base", c_uint64),
             ("scratch_base", c_uint64),
             ("fault", POINTER(FaultReport)),
+            ("observer", c_void_p),
             ("_tail", c_uint8 * 0),
         ]
 

@@ -26,13 +26,16 @@ from aotforge.emulator.descriptor import (
     kernarg_segment,
     read_descriptor,
 )
+from aotforge.emulator.effects import effects_of
 from aotforge.emulator.elf import read_elf
 from aotforge.emulator.faults import explain
+from aotforge.emulator.generate import Variant
 from aotforge.emulator.library import load_library
 from aotforge.emulator.listing import parse_listing
 from aotforge.emulator.pairs import in_order
-from aotforge.emulator.proof import prove
-from aotforge.emulator.values import Line, Listing
+from aotforge.emulator.probes import Probes
+from aotforge.emulator.proof import Proof, locate, prove
+from aotforge.emulator.values import Checks, Line, Listing, SourceMap
 from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
 from aotforge.interpret.memory import Memory
 
@@ -86,10 +89,24 @@ class Emulator:
         Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
         ToolchainError without Triton or a C compiler.
         """
+        listing = self._listing(asm)
+        return self._program(listing, prove(asm, listing.kernel, self.chip.arch, hsaco), hsaco)
+
+    def load_altered(self, hsaco: bytes, asm: str) -> Program:
+        """A text that need not be the image's: for faults planted on purpose, never for a verdict about the image.
+
+        Descriptor and metadata are the image's, instructions and addresses the text's. Raises what `load` raises.
+        """
+        listing = self._listing(asm)
+        return self._program(listing, locate(asm, listing.kernel, self.chip.arch), hsaco)
+
+    def _listing(self, asm: str) -> Listing:
         listing = parse_listing(asm)
         if listing.arch != self.chip.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.chip.arch}")
-        proof = prove(asm, listing.kernel, self.chip.arch, hsaco)
+        return listing
+
+    def _program(self, listing: Listing, proof: Proof, hsaco: bytes) -> Program:
         lines = tuple(
             replace(line, address=here, next_address=after)
             for line, here, after in zip(
@@ -109,25 +126,30 @@ class Emulator:
             replace(listing, lines=lines),
             descriptor,
             metadata,
-            load_library(self.chip.lanes, self._cache),
+            self._cache,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Binding:
-    """Bound instructions, the line of each, and the arrays that they point to."""
+    """Bound instructions without handlers, the line and the effects of each, and the arrays that they point to."""
 
     instructions: Any
     lines: tuple[Line, ...]
+    effects: Any
     keep: object
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Code:
+    """Instructions with the handlers of one variant of the interpreter."""
+
+    library: ctypes.CDLL
+    instructions: Any
+
+
 def bind_lines(
-    lines: Sequence[Line],
-    labels: dict[str, int],
-    chip: EmulatedChip,
-    registers: tuple[int, int],
-    library: ctypes.CDLL,
+    lines: Sequence[Line], labels: dict[str, int], chip: EmulatedChip, registers: tuple[int, int]
 ) -> _Binding:
     """Bind instructions in order; dual-issue pairs become two or three. Raises DecodeError."""
     flat: list[Line] = []
@@ -139,11 +161,15 @@ def bind_lines(
     positions = {label: starts[index] for label, index in labels.items()}
     binder = Binder(chip, registers)
     bound = [binder.bind(line, positions) for line in flat]
-    for one in bound:
-        one.handler = library.handler(one.opcode)
-        if one.target >= len(flat):
-            raise DecodeError("a branch leads behind the last instruction")
-    return _Binding(instructions=(native.Instruction * len(bound))(*bound), lines=tuple(flat), keep=binder)
+    if any(one.target >= len(flat) for one in bound):
+        raise DecodeError("a branch leads behind the last instruction")
+    effects = [effects_of(one, line, chip) for one, line in zip(bound, flat, strict=True)]
+    return _Binding(
+        instructions=(native.Instruction * len(bound))(*bound),
+        lines=tuple(flat),
+        effects=(native.Effects * len(bound))(*effects),
+        keep=binder,
+    )
 
 
 class Program:
@@ -155,7 +181,7 @@ class Program:
         listing: Listing,
         descriptor: Descriptor,
         metadata: dict[str, Any],
-        library: ctypes.CDLL,
+        cache: Path | None,
     ) -> None:
         self.chip, self.listing, self.descriptor = chip, listing, descriptor
         self.parameters = tuple(
@@ -163,10 +189,17 @@ class Program:
             for a in metadata.get(".args", [])
         )
         self.threads = int(metadata[".max_flat_workgroup_size"])
-        self._library = library
+        self._cache = cache
         self.registers = _register_counts(descriptor, chip)
-        self._binding = bind_lines(listing.lines, dict(listing.labels), chip, self.registers, library)
+        self._binding = bind_lines(listing.lines, dict(listing.labels), chip, self.registers)
         self._entry = self._entry_index()
+        self._codes: dict[Variant, _Code] = {}
+        self._code("plain")
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Instructions as they are executed, in the text's order: a dual-issue pair is two or three, with one address."""
+        return self._binding.lines
 
     def launch(
         self,
@@ -180,30 +213,43 @@ class Program:
         limit: int = DEFAULT_LIMIT,
         jobs: int | None = None,
         trace: Trace | None = None,
+        checks: bool | Checks = False,
+        source: SourceMap | None = None,
+        probes: Probes | None = None,
     ) -> LaunchReport:
         """Execute every workgroup of `grid` on the buffers of `memory`, whose addresses pointer arguments hold.
 
         `arguments` in the order of the kernel's parameters, without Triton's two scratch pointers; `lds_bytes` dynamic LDS of a
         workgroup; `schedule` a seed for random wave schedules, None runs waves one after another between barriers; `seed` fills
         registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 when
-        tracing). Raises ExecutionError for whatever the kernel must not do; results are then undefined.
+        tracing or with `probes`); `checks` what to look for beside bounds (True: everything, at about half the speed); `source` lets
+        reports name source lines. Raises ExecutionError for whatever the kernel must not do; results are then undefined.
         """
         began = time.perf_counter()
         if min(grid) < 1 or max(grid) > 0xFFFFFFFF:
             raise ExecutionError(f"a grid of {grid} has no workgroups")
         kernarg = np.frombuffer(bytearray(self._kernarg(arguments)), dtype=np.uint8)
-        count = 1 if trace else min(jobs or len(os.sched_getaffinity(0)), grid[0] * grid[1] * grid[2])
+        count = (
+            1 if trace or probes else min(jobs or len(os.sched_getaffinity(0)), grid[0] * grid[1] * grid[2])
+        )
         shared = _Shared(ranges=_ranges(memory, kernarg))
+        wanted = Checks() if checks is True else checks or None
+        code = self._code("checks" if wanted else "plain")
         plan = self._plan(grid, kernarg, shared, lds_bytes, limit)
+        plan.program, plan.checks = code.instructions, wanted.bits if wanted else 0
         plan.seed, plan.schedule = seed, 0 if schedule is None else 1
         if schedule is not None:
             plan.seed = (seed << 32) ^ schedule
         callback = self._callback(trace)
+        if probes:
+            plan.program = probes.attach(self._binding.instructions, lanes=self.chip.lanes, plan=plan)
         plan.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
         workers = [_Worker(plan, len(self._binding.lines)) for _ in range(count)]
         with ThreadPoolExecutor(count) as pool:
-            results = list(pool.map(lambda worker: self._library.run(ctypes.byref(worker.launch)), workers))
-        self._raise(results, workers, memory, kernarg)
+            results = list(pool.map(lambda worker: code.library.run(ctypes.byref(worker.launch)), workers))
+        if probes and probes.error:
+            raise probes.error
+        self._raise(results, workers, memory, source)
         totals = sum(
             (worker.counts for worker in workers), np.zeros(len(self._binding.lines), dtype=np.uint64)
         )
@@ -218,6 +264,16 @@ class Program:
             seconds=time.perf_counter() - began,
             threads=count,
         )
+
+    def _code(self, variant: Variant) -> _Code:
+        """The instructions for a variant of the interpreter, which is compiled if need be."""
+        if variant not in self._codes:
+            library = load_library(self.chip.lanes, self._cache, variant)
+            copy = type(self._binding.instructions).from_buffer_copy(self._binding.instructions)
+            for one in copy:
+                one.handler = library.handler(one.opcode)
+            self._codes[variant] = _Code(library=library, instructions=copy)
+        return self._codes[variant]
 
     def _entry_index(self) -> int:
         address = _PRELOAD_ENTRY if self.descriptor.preload[0] else 0
@@ -250,7 +306,7 @@ class Program:
         user = descriptor.user_sgprs(kernarg.ctypes.data, kernarg.tobytes() + bytes(64))
         ids = descriptor.workgroup_ids
         return native.Launch(
-            program=self._binding.instructions,
+            effects=self._binding.effects,
             length=len(self._binding.lines),
             entry=self._entry,
             waves=-(-self.threads // chip.lanes),
@@ -261,7 +317,7 @@ class Program:
             user_sgprs=len(user),
             user=(ctypes.c_uint32 * 32)(*user),
             ids_in_ttmp=chip.ids_in_ttmp,
-            packed_ids=chip.packed_ids,
+            item_ids=1 if chip.packed_ids else descriptor.work_item_ids,
             id_x=ids[0],
             id_y=ids[1],
             id_z=ids[2],
@@ -285,14 +341,15 @@ class Program:
 
         return native.TRACE(call)
 
-    def _raise(self, results: list[int], workers: list[_Worker], memory: Memory, kernarg: Any) -> None:
+    def _raise(
+        self, results: list[int], workers: list[_Worker], memory: Memory, source: SourceMap | None
+    ) -> None:
         if -1 in results:
             raise ExecutionError("not enough memory for the waves of a workgroup")
         failed = [worker.launch.fault for worker, result in zip(workers, results, strict=True) if result]
         if failed:
             fault = failed[0]
-            index = min(int(fault.instruction), len(self._binding.lines) - 1)
-            raise explain(fault, self._binding.lines[index], self.listing.kernel, memory)
+            raise explain(fault, self._binding.lines, self.listing.kernel, memory, source)
 
 
 @dataclass(kw_only=True)

@@ -42,7 +42,16 @@ def prove(text: str, kernel: str, arch: str, hsaco: bytes) -> Proof:
             cause="the text belongs to another build of this kernel, or the image was altered",
             hint="take text and image from the same compilation",
         )
-    return Proof(addresses=struct.unpack(f"<{len(addresses) // 4}I", addresses))
+    return _addresses(addresses)
+
+
+def locate(text: str, kernel: str, arch: str) -> Proof:
+    """Addresses of a text that is not compared with any image. Raises DecodeError, ToolchainError."""
+    return _addresses(read_elf(assemble(_instrumented(text, kernel), arch)).section(_SECTION).data)
+
+
+def _addresses(section: bytes) -> Proof:
+    return Proof(addresses=struct.unpack(f"<{len(section) // 4}I", section))
 
 
 def assemble(text: str, arch: str) -> bytes:

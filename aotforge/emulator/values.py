@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 Space = Literal["none", "scalar", "vector", "constant", "status", "label"]
 """`vector` counts AGPRs from 256; `status` is SCC (0), VCCZ (1) or EXECZ (2); `none` is `off`."""
@@ -64,3 +64,30 @@ class Listing:
     lines: tuple[Line, ...]
     labels: Mapping[str, int]
     fields: Mapping[str, int]
+
+
+class SourceMap(Protocol):
+    """Where a kernel's instructions come from."""
+
+    def at(self, address: int) -> str | None:
+        """The source line, as `forward.py:61`, of the instruction at a byte from the kernel's first one; None when unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """What a launch looks for beside bounds.
+
+    `waits`: registers touched before a load into them was waited for; `races`: LDS bytes that two waves touch between the same
+    barriers; `barriers`: waves of a workgroup at different ones; `uninitialised`: garbage that reaches global memory, an address, a
+    branch or EXEC.
+    """
+
+    waits: bool = True
+    races: bool = True
+    barriers: bool = True
+    uninitialised: bool = True
+
+    @property
+    def bits(self) -> int:
+        """The mask that the interpreter has (state.h)."""
+        return self.waits | self.races << 1 | self.barriers << 2 | self.uninitialised << 3

@@ -19,6 +19,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 class Architecture(Manifest):
     """One chip. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
 
+    Of RDNA chips "cu" is the workgroup processor (two CUs), as their images are compiled for it.
     `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
     `sgprs_reserved` are each wave's for the trap handler.
     """

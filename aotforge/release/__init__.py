@@ -1,7 +1,7 @@
 """Releases: packs and the runtime in, tarballs with checksums out."""
 
 from aotforge.release.assemble import assemble_release
-from aotforge.release.earlier import check_replaceable
+from aotforge.release.earlier import check_not_verified, check_replaceable
 from aotforge.release.manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.platform import measure_platform_tag
 from aotforge.release.stamp import find_release, inputs_digest
@@ -15,6 +15,7 @@ __all__ = [
     "ReleaseFile",
     "ReleaseManifest",
     "assemble_release",
+    "check_not_verified",
     "check_replaceable",
     "find_release",
     "inputs_digest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,12 +11,14 @@ from aotforge.errors import ReleaseError
 from aotforge.files import output_lock, staged_folder
 from aotforge.pack import open_files
 from aotforge.release.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
-from aotforge.release.earlier import check_replaceable
+from aotforge.release.earlier import check_not_verified, check_replaceable
 from aotforge.release.manifest import ReleaseManifest
 from aotforge.release.platform import measure_platform_tag, read_soname
+from aotforge.release.records import MANIFEST, manifest_json
 from aotforge.release.stamp import SUMS, TAR_SUMS, find_release, write_stamp
 from aotforge.release.tree import assembly_tree, images_tree, runtime_tree
 from aotforge.release.values import PackInput, PlatformTag, Release, ReleaseFile
+from aotforge.release.verdicts import require_verdicts, unverified_reasons
 
 
 def assemble_release(
@@ -27,24 +30,38 @@ def assemble_release(
     licence: bytes,
     epoch: int,
     inputs: str,
+    unverified: bool = False,
 ) -> Release:
     """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it made already.
 
     Everything is built beside its place, read back and compared, and only then moved there in one step:
     whatever goes wrong, an earlier release stays as it was. `inputs` is `inputs_digest` of what the
-    arguments were made from. Raises ReleaseError for input that makes no release, OutputError when the
-    output cannot be written or holds what this release would delete (`check_replaceable`), OutputBusyError when another build writes it now.
+    arguments were made from. Raises VerifyError for an image without a passed verdict, unless `unverified` asks for a
+    development build, which says of itself what it lacks; ReleaseError for input that makes no release, OutputError when the
+    output cannot be written or holds what this release would delete (`check_replaceable`), OutputBusyError when another build writes
+    it now.
     """
     folder = output / manifest.name
     with output_lock(folder):
         found = find_release(manifest, output, inputs)
         if found is not None:
             return found
+        if not unverified:
+            require_verdicts(packs)
+        lacking = unverified_reasons(packs)
         check_replaceable(manifest, output, [packed.pack.name for packed in packs])
+        if lacking:
+            check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
-            _write_sums(staged, TAR_SUMS, {name.removesuffix(".gz"): d.tar for name, d in digests.items()})
+            development = (*_development(packs, platform), *lacking)
+            tars = {name.removesuffix(".gz"): d.tar for name, d in digests.items()}
+            said = manifest_json(
+                manifest.name, packs, platform=platform.tag, development=development, tars=tars
+            )
+            _write_file(staged / MANIFEST, said)
+            _write_sums(staged, TAR_SUMS, {**tars, MANIFEST: hashlib.sha256(said).hexdigest()})
             _write_sums(staged, SUMS, {path.name: sha256_file(path) for path in staged.iterdir()})
             _read_back(staged, contents, digests)
             release = Release(
@@ -52,7 +69,8 @@ def assemble_release(
                 folder=folder,
                 files=_files(staged, digests),
                 platform=platform,
-                development=_development(packs, platform),
+                development=development,
+                verified=not lacking,
                 fresh=True,
             )
         write_stamp(release, inputs)
@@ -118,11 +136,15 @@ def _write_tarballs(folder: Path, contents: Mapping[str, Members], epoch: int) -
     return digests
 
 
+def _write_file(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    path.chmod(0o644)
+
+
 def _write_sums(folder: Path, name: str, sums: Mapping[str, str]) -> None:
     """A file for `sha256sum --check`, synchronised to the disk together with what it lists."""
     path = folder / name
-    path.write_text("".join(f"{sums[file]}  {file}\n" for file in sorted(sums)), encoding="ascii")
-    path.chmod(0o644)
+    _write_file(path, "".join(f"{sums[file]}  {file}\n" for file in sorted(sums)).encode("ascii"))
     for listed in (*(folder / file for file in sums), path):
         if listed.exists():
             handle = os.open(listed, os.O_RDONLY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from aotforge.errors import OutputError
 from aotforge.files import output_errors
 from aotforge.release.manifest import ReleaseManifest
+from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import SUMS, TAR_SUMS, stamped_files
 
 
@@ -51,6 +53,21 @@ def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[s
         )
 
 
+def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
+    """Refuse to put an unverified release where a verified one stands. Raises OutputError."""
+    folder = output / manifest.name
+    try:
+        verified = json.loads((folder / MANIFEST).read_bytes())["verified"] is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # nothing there, or nothing that could pass for verified
+    if verified:
+        raise OutputError(
+            f"{folder} holds a release whose images have all passed verification, and this build would replace it by an unverified one",
+            cause="--no-verify, and something has changed since that release was made",
+            hint=f"build without --no-verify, or choose another --output, or remove {folder}",
+        )
+
+
 _HINT = "name all chips in one build (--arch a,b), or choose another --output, or remove {folder} when nobody needs it"
 
 
@@ -61,7 +78,7 @@ def _own_names(manifest: ReleaseManifest) -> re.Pattern[str]:
     """
     prefix = re.escape(f"aotriton-{manifest.name}-")
     return re.compile(
-        rf"{re.escape(SUMS)}|{re.escape(TAR_SUMS)}"
+        rf"{re.escape(SUMS)}|{re.escape(TAR_SUMS)}|{re.escape(MANIFEST)}"
         rf"|{prefix}(?:images|asm)-(?P<pack>.+)\.tar\.gz|{prefix}\w+-rocm[0-9.]+-shared\.tar\.gz"
     )
 

@@ -27,7 +27,7 @@ from aotforge.release.values import PlatformTag, Release, ReleaseFile
 
 SUMS = "SHA256SUMS"
 TAR_SUMS = "SHA256SUMS.uncompressed"
-_FORMAT = 1
+_FORMAT = 2
 
 
 def inputs_digest(
@@ -38,9 +38,11 @@ def inputs_digest(
     epoch: int,
     licence: bytes = b"",
     chips: Mapping[str, Architecture] | None = None,
+    judges: str = "",
 ) -> str:
     """SHA-256 of everything that can change a release's bytes: manifest, plans, the runtime's files, time,
-    our own code, and the figures of `chips`, which occupancy is derived from.
+    our own code, the figures of `chips`, which occupancy is derived from, and `judges`, the digest of what verified the
+    images, empty for an unverified release.
 
     A plan fixes its images and their assembly text through its job keys, so no image is read for it.
     """
@@ -51,7 +53,7 @@ def inputs_digest(
             data = part if isinstance(part, bytes) else part.encode("utf-8")
             digest.update(len(data).to_bytes(8, "little") + data)
 
-    add(str(_FORMAT), manifest.model_dump_json(), str(epoch), licence)
+    add(str(_FORMAT), manifest.model_dump_json(), str(epoch), licence, judges)
     add(zstandard.__version__, str(zstandard.ZSTD_VERSION), version("auditwheel"))
     for plan in plans:
         add(repr(plan))
@@ -123,6 +125,7 @@ def _release(fields: Mapping[str, object], folder: Path) -> Release:
         files=tuple(ReleaseFile(**file) for file in files),
         platform=PlatformTag(**platform),
         development=tuple(development),
+        verified=fields["verified"] is True,
         fresh=True,
     )
 

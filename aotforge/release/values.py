@@ -9,6 +9,7 @@ from pathlib import Path
 from aotforge.compile.values import Resources
 from aotforge.pack.values import ImagePack
 from aotforge.plan.values import JobKey
+from aotforge.verify.values import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +30,15 @@ class PlatformTag:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRecord:
-    """What one compile job gave: the image's SHA-256 (hexadecimal), and what it asks of its chip."""
+    """What one compile job gave: the image's SHA-256 (hexadecimal), what it asks of its chip, and what became of it on the
+    virtual GPU; None when nobody looked.
+    """
 
     label: str
     key: JobKey
     digest: str
     resources: Resources
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +65,8 @@ class ReleaseFile:
 @dataclass(frozen=True, kw_only=True)
 class Release:
     """A release folder, verified. `development` says why it must not be published as it is; empty when
-    nothing stands against it. `fresh` is False when an earlier build had already made exactly this.
+    nothing stands against it. `verified`: every image has passed on the virtual GPU. `fresh` is False when an earlier build had
+    already made exactly this.
     """
 
     name: str
@@ -69,4 +74,5 @@ class Release:
     files: tuple[ReleaseFile, ...]
     platform: PlatformTag
     development: tuple[str, ...]
+    verified: bool
     fresh: bool

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from aotforge.compile.events import CompileEvent
 from aotforge.ui.progress import Progress, progress
+from aotforge.verify.values import VerifyEvent
 
 _NOTED = {"damaged", "retry", "failed"}
 
@@ -15,7 +16,9 @@ class BuildDisplay:
     """Stages and compile events of one build, on stderr."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._progress: Progress = progress("compiling", quiet=quiet)
+        self._quiet = quiet
+        self._title = "compiling"
+        self._progress: Progress = progress(self._title, quiet=quiet)
         self._live = not quiet and sys.stderr.isatty()
 
     def __enter__(self) -> BuildDisplay:
@@ -27,6 +30,14 @@ class BuildDisplay:
     ) -> None:
         self._progress.__exit__(kind, error, trace)
 
+    def _show(self, title: str) -> Progress:
+        """The line of progress for a kind of work; another kind's is taken away."""
+        if title != self._title:
+            self._progress.__exit__(None, None, None)
+            self._title, self._progress = title, progress(title, quiet=self._quiet)
+            self._progress.__enter__()
+        return self._progress
+
     def stage(self, name: str) -> None:
         """A room begins; said on a terminal only."""
         if self._live:
@@ -34,9 +45,17 @@ class BuildDisplay:
 
     def event(self, event: CompileEvent) -> None:
         """News of a compile job; what went well only moves the bar."""
+        line = self._show("compiling")
         if event.kind in _NOTED:
-            self._progress.note(f"{event.kind}: {event.label}: {event.detail}")
-        self._progress.update(event.done, event.total)
+            line.note(f"{event.kind}: {event.label}: {event.detail}")
+        line.update(event.done, event.total)
+
+    def verdict(self, event: VerifyEvent) -> None:
+        """News of an image on the virtual GPU; what passed only moves the bar."""
+        line = self._show("verifying")
+        if event.verdict.outcome != "passed":
+            line.note(f"{event.verdict.outcome}: {event.verdict.label}")
+        line.update(event.done, event.total)
 
 
 def build_display(*, quiet: bool) -> BuildDisplay:

@@ -6,11 +6,13 @@ runs them in a `worker` of the `pool`, `store` keeps what passed.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from aotforge.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from aotforge.verify.report import report_json, report_text, require_passed
+    from aotforge.verify.html import report_html
+    from aotforge.verify.report import joined_report, report_json, report_text, require_passed
     from aotforge.verify.run import verify_images
     from aotforge.verify.values import Verdict, VerifyEvent, VerifyReport
 
@@ -18,6 +20,8 @@ __all__ = [
     "Verdict",
     "VerifyEvent",
     "VerifyReport",
+    "joined_report",
+    "report_html",
     "report_json",
     "report_text",
     "require_passed",
@@ -28,6 +32,8 @@ _HOMES = {
     "Verdict": "aotforge.verify.values",
     "VerifyEvent": "aotforge.verify.values",
     "VerifyReport": "aotforge.verify.values",
+    "joined_report": "aotforge.verify.report",
+    "report_html": "aotforge.verify.html",
     "report_json": "aotforge.verify.report",
     "report_text": "aotforge.verify.report",
     "require_passed": "aotforge.verify.report",
@@ -35,9 +41,4 @@ _HOMES = {
 }
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name):  # noqa: ANN001, ANN202
-        """Load a name's module when it is asked for: cases import `tensors` and need nothing of the rest."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    __getattr__ = lazy_names(__name__, _HOMES)

@@ -36,16 +36,3 @@ def load_cases(root: Path, folder: str) -> Cases | None:
     if not callable(found):
         raise RulesError(f"{file} has no function cases", hint="see aotforge/verify/trial.py")
     return found  # type: ignore[no-any-return]
-
-
-def source_digest(*folders: Path) -> str:
-    """SHA-256 over names and contents of all Python and C sources in and below some folders."""
-    digest = hashlib.sha256()
-    for folder in folders:
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in {".py", ".h", ".c"} and file.is_file():
-                data = file.read_bytes()
-                digest.update(f"{file.relative_to(folder).as_posix()}\0{len(data)}\0".encode())
-                digest.update(data)
-        digest.update(b"\1")
-    return digest.hexdigest()

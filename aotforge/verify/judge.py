@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from aotforge.emulator import Emulator, Program
+from aotforge.emulator.classes import instruction_mix
 from aotforge.errors import AotforgeError
 from aotforge.interpret.memory import Memory
-from aotforge.verify.bounds import TILE_SCALE
+from aotforge.verify.compare import TILE, TILE_SCALE, Comparison, Expected
 from aotforge.verify.dispatch import Launch, launch_of
 from aotforge.verify.families import load_cases
+from aotforge.verify.tensors import Float
 from aotforge.verify.trial import Case, Trial
-from aotforge.verify.values import ImageTask, Use, Verdict
+from aotforge.verify.values import ImageTask, OutputFigures, Use, Verdict
 
 SCHEDULES = (None, 0x5EED)
 """Waves one after another, and in one seeded random order."""
@@ -27,15 +30,19 @@ _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so mor
 class _Tally:
     cases: list[str] = field(default_factory=list)
     runs: int = 0
-    worst: float = 0.0
-    worst_at: str = ""
-    scale: float = 0.0
-    instructions: int = 0
+    outputs: dict[str, OutputFigures] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
-    def note(self, worst: float, place: str) -> None:
-        if worst > self.worst:
-            self.worst, self.worst_at = worst, place
+    def note(self, output: str, found: Comparison, case: str) -> None:
+        new = OutputFigures(
+            name=output, peer=found.peer, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
+        )  # fmt: skip
+        old = self.outputs.get(output, new)
+        shown = new if new.peer > old.peer else old
+        self.outputs[output] = replace(
+            shown, element=max(old.element, new.element), tile=max(old.tile, new.tile)
+        )
 
 
 def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
@@ -59,15 +66,16 @@ def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         key=task.key,
         label=task.label,
         digest=task.digest,
+        resources=task.resources,
+        tools=task.tools,
         outcome="failed" if tally.failures else "passed" if tally.runs else "unverified",
         cases=tuple(tally.cases),
         runs=tally.runs,
-        worst=tally.worst,
-        worst_at=tally.worst_at,
-        tile_scale=tally.scale * TILE_SCALE,
-        instructions=tally.instructions,
-        seconds=time.perf_counter() - began,
+        outputs=tuple(tally.outputs.values()),
+        instructions=tally.counts.total(),
+        mix=tuple((str(kind), count) for kind, count in instruction_mix(tally.counts).items()),
         failure="\n".join(tally.failures),
+        seconds=time.perf_counter() - began,
     )
 
 
@@ -83,17 +91,16 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
             name = case.name if schedule is None else f"{case.name}, random schedule"
             # garbage in registers, LDS and scratch differs from run to run
             seed = 1 + 2 * number + (schedule is not None)
+            tally.runs += 1
             try:
                 report = program.launch(
-                    launch.grid, launch.arguments, _memory(trial), lds_bytes=task.dynamic_lds_bytes,
+                    launch.grid, launch.arguments, _memory(trial), lds_bytes=task.resources.dynamic_lds_bytes,
                     schedule=schedule, seed=seed, limit=_LIMIT, jobs=1,
                 )  # fmt: skip
             except AotforgeError as error:
-                tally.runs += 1
                 tally.failures.append(f"{name} ({_shape(launch)}): {error}")
                 continue
-            tally.runs += 1
-            tally.instructions += report.instructions
+            tally.counts += report.counts
             _compare(trial, name, tally)
 
 
@@ -107,22 +114,32 @@ def _memory(trial: Trial) -> Memory:
 def _compare(trial: Trial, name: str, tally: _Tally) -> None:
     expected = trial.expected()
     for output, tensor in trial.outputs.items():
+        actual = tensor.values()
+        found = expected[output].compare(actual)
+        tally.note(output, found, name)
         if not tensor.intact():
             tally.failures.append(f"{name}: elements outside of {output} were written")
-        scale = float(expected[output].rescaled(tensor.values()).max(initial=0.0))
-        tally.scale = max(tally.scale, scale)
-        if scale > 1:
-            tally.failures.append(f"{name}: a tile of {output} is scaled by {scale * TILE_SCALE:.2%}")
-        misses = expected[output].misses(tensor.values())
-        worst = float(misses.max(initial=0.0))
-        tally.note(worst, f"{name}: {output}")
-        if worst > 1:
-            wrong = np.argwhere(misses > 1)
-            first = tuple(int(i) for i in wrong[0])
-            tally.failures.append(
-                f"{name}: {output} is wrong in {len(wrong)} of {misses.size} elements, worst {worst:.4g} times its bound; "
-                f"the first at {first} is {tensor.values()[first]:.6g} instead of {expected[output].value[first]:.6g}"
-            )
+        tally.failures += [f"{name}: {said}" for said in _complaints(output, expected[output], actual, found)]
+
+
+def _complaints(output: str, expected: Expected, actual: Float, found: Comparison) -> list[str]:
+    said = []
+    if found.element > 1:
+        wrong = np.argwhere(found.elements > 1)
+        first = tuple(int(i) for i in wrong[0])
+        said.append(
+            f"{output} is wrong in {len(wrong)} of {found.elements.size} elements, worst {found.element:.4g} times its bound; "
+            f"the first at {first} is {actual[first]:.6g} instead of {expected.bounded.value[first]:.6g}"
+        )
+    if found.peer > 1:
+        said.append(
+            f"{output} errs by {found.error:.4g} where the same computation in the same precision allows {found.allowed:.4g}"
+        )
+    if found.tile > 1:
+        first = tuple(int(i) for i in np.argwhere(found.tiles > 1)[0])
+        at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
+        said.append(f"the tile of {output} at {at} is scaled by {found.tiles[first] * TILE_SCALE:.2%}")
+    return said
 
 
 def _shape(launch: Launch) -> str:

@@ -22,7 +22,7 @@ class Pool:
     """Workers, one per thread that calls `judge`. Closing kills them, also while they work."""
 
     def __init__(self, *, kernels_root: Path, cache: Path, timeout: float) -> None:
-        self._arguments = [str(kernels_root.resolve()), str(cache.resolve())]
+        self._arguments = [str(kernels_root.resolve()), str(cache.resolve()), str(os.getpid())]
         self._timeout = timeout
         self._lock = threading.Lock()
         self._workers: dict[int, _Worker] = {}
@@ -37,8 +37,14 @@ class Pool:
             answer = worker.ask(task, self._timeout)
         except (OSError, EOFError, TimeoutError) as error:
             return Verdict(
-                key=task.key, label=task.label, digest=task.digest, outcome="failed", failure=self._bury(worker, error)
-            )  # fmt: skip
+                key=task.key,
+                label=task.label,
+                digest=task.digest,
+                outcome="failed",
+                resources=task.resources,
+                tools=task.tools,
+                failure=self._bury(worker, error),
+            )
         if isinstance(answer, AotforgeError):
             raise answer
         assert isinstance(answer, Verdict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from aotforge.errors import VerifyError
@@ -14,13 +15,34 @@ _LISTED = 20
 
 
 def report_json(report: VerifyReport) -> str:
-    """JSON; `worst` is null where it is infinite (not-a-number, or elements that were not written)."""
+    """JSON; figures are null where they are infinite (not-a-number, or elements that were not written). `worst` is the largest of
+    an image's figures, `mix` wave-instructions by class.
+    """
     fields = asdict(report)
     fields["counts"] = dict(Counter(v.outcome for v in report.verdicts))
-    for verdict in fields["verdicts"]:
-        if not math.isfinite(verdict["worst"]):
-            verdict["worst"] = None
-    return json.dumps(fields, indent=1, allow_nan=False)
+    for verdict, shown in zip(report.verdicts, fields["verdicts"], strict=True):
+        shown["worst"] = verdict.worst
+        shown["mix"] = dict(verdict.mix)
+    return json.dumps(_finite(fields), indent=1, allow_nan=False)
+
+
+def joined_report(reports: Sequence[VerifyReport]) -> VerifyReport:
+    """One report of several packs (at least one), one after another."""
+    return VerifyReport(
+        pack=", ".join(report.pack for report in reports),
+        archs=tuple(arch for report in reports for arch in report.archs),
+        profile=", ".join(dict.fromkeys(report.profile for report in reports)),
+        verdicts=tuple(verdict for report in reports for verdict in report.verdicts),
+        seconds=sum(report.seconds for report in reports),
+    )
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def report_text(report: VerifyReport) -> str:
@@ -53,7 +75,7 @@ def require_passed(report: VerifyReport) -> None:
         cause="an image computes something else than its reference, or does what it must not"
         if failed
         else "the family has no cases.py, or none of its cases is dispatched to the image",
-        hint="run the kernel's source through the interpreter tests on the same case; docs/virtual-gpu.md says how to trace an image"
+        hint="run the kernel's source through the interpreter tests on the same case; docs/verification.md says how to trace an image"
         if failed
         else "add cases to kernels/<family>/cases.py",
     )
@@ -65,7 +87,8 @@ def _line(verdict: Verdict) -> str:
     head = f"{verdict.outcome:10}  {verdict.label}: {len(verdict.cases)} cases, {verdict.runs} launches"
     if verdict.outcome == "failed":
         return f"{head}\n    " + verdict.failure.replace("\n", "\n    ")
-    return (
-        f"{head}, worst error {verdict.worst:.2f} of its bound ({verdict.worst_at}), "
-        f"tiles scaled by {verdict.tile_scale:.2%} at most, {verdict.instructions} wave-instructions"
+    figures = "; ".join(
+        f"{one.name} errs by {one.peer:.2f} of what is allowed ({one.at}), elements by {one.element:.2f}, tiles by {one.tile:.2f}"
+        for one in verdict.outputs
     )
+    return f"{head}, {verdict.instructions} wave-instructions; {figures}"

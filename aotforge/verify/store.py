@@ -1,6 +1,6 @@
 """Passed verdicts by content: one file per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-1/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
+Layout: `verdicts-2/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
 verdicts are kept, so a failure is always reproduced when asked for again.
 """
 
@@ -8,35 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from aotforge.errors import CacheError, OutputError
 from aotforge.files import write_atomic
-from aotforge.verify.values import ImageTask, Verdict
+from aotforge.verify.values import ImageTask, OutputFigures, Verdict
 
-VERSION = 1
+VERSION = 2
 
 
-def verdict_key(task: ImageTask, *, cases: str, tools: str) -> str:
-    """SHA-256 of everything that can change a verdict.
-
-    `cases` and `tools` are digests of the family's sources and of the emulator's and this room's.
-    """
-    # how the plan dispatches decides which cases lead here; the values are frozen dataclasses of strings and numbers
+def verdict_key(task: ImageTask) -> str:
+    """SHA-256 of everything that can change a verdict."""
+    # how calls are dispatched decides which cases lead here, whether a plan says so or a pack; what else is chosen has no part
     uses = [
-        (use.kernel.name, use.kernel.keys, use.kernel.parameters, use.key, use.choices, use.index)
+        (
+            use.kernel.name,
+            use.kernel.keys,
+            [(p.type, p.value) for p in use.kernel.parameters],
+            use.key,
+            [(choice.predicates, [axis for axis in choice.grid if axis]) for choice in use.choices],
+            use.index,
+        )
         for use in task.uses
     ]
     hashed = [
         VERSION,
         task.digest,
         task.arch,
-        task.dynamic_lds_bytes,
-        cases,
-        tools,
+        task.resources.dynamic_lds_bytes,
+        task.tools,
         np.__version__,
         repr(uses),
     ]
@@ -54,13 +57,20 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
     if head.decode("ascii", "replace") != _checksum(key, body):
         return None
     fields = json.loads(body)
-    verdict = Verdict(**{**fields, "cases": tuple(fields["cases"])})
-    return replace(verdict, key=task.key, label=task.label, cached=True)
+    fields |= {
+        "cases": tuple(fields["cases"]),
+        "outputs": tuple(OutputFigures(**one) for one in fields["outputs"]),
+        "mix": tuple((kind, count) for kind, count in fields["mix"]),
+    }
+    # an image may serve several jobs, and the figures that follow from the chip's manifest are the task's
+    return Verdict(
+        **{**fields, "key": task.key, "label": task.label, "resources": task.resources, "cached": True}
+    )
 
 
 def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:
     """Keep a passed verdict. Raises CacheError."""
-    body = json.dumps(asdict(verdict), sort_keys=True).encode()
+    body = json.dumps({**asdict(verdict), "resources": None}, sort_keys=True).encode()
     try:
         write_atomic(_path(folder, key), f"{_checksum(key, body)}\n".encode() + body)
     except OutputError as error:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from aotforge.verify.bounds import Bounded
+from aotforge.verify.compare import Expected
 from aotforge.verify.tensors import Guarded
 
 
@@ -23,13 +23,13 @@ class Trial:
     """Fresh data of one launch.
 
     `values`: the operator's values, addresses of the tensors included. `inputs` must stay as they are, `outputs`
-    start as NaN; `expected` computes reference and bound of each output, in its tensor's shape.
+    start as NaN; `expected` computes reference, bounds and peers of each output, in its tensor's shape.
     """
 
     values: Mapping[str, int | float]
     inputs: Mapping[str, Guarded]
     outputs: Mapping[str, Guarded]
-    expected: Callable[[], Mapping[str, Bounded]]
+    expected: Callable[[], Mapping[str, Expected]]
 
 
 @dataclass(frozen=True, kw_only=True)

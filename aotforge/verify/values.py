@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from aotforge.compile.values import Resources
 from aotforge.plan.values import JobKey, PlannedChoice, PlannedKernel
 
 Outcome = Literal["passed", "failed", "unverified"]
@@ -24,7 +25,7 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTask:
-    """Everything a process needs to judge one image. `folder` is the family's; `uses` is never empty."""
+    """Everything a process needs to judge one image. `folder` is the family's; `uses` is never empty; `tools` as in Verdict."""
 
     key: JobKey
     label: str
@@ -32,34 +33,58 @@ class ImageTask:
     digest: str
     hsaco: bytes
     asm: str
-    dynamic_lds_bytes: int
+    resources: Resources
     folder: str
+    tools: str
     uses: tuple[Use, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputFigures:
+    """How right one output of a kernel is, over all launches; the first three by the verdict rule (`compare`), at most 1 in a
+    passed image and infinite for not-a-number and unwritten elements.
+
+    `peer`: largest error by what the same computation in the same precision allows; `error` and `allowed` are those two in the case
+    `at`. `element`: worst element by its bound. `tile`: worst tile by how much it may be scaled.
+    """
+
+    name: str
+    peer: float
+    element: float
+    tile: float
+    error: float
+    allowed: float
+    at: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What became of one image.
 
-    `runs` counts launches (cases times wave schedules). `worst` is the largest error of any element in multiples of its
-    bound, at most 1 in a passed image and infinite for not-a-number and unwritten elements; `worst_at` says in which
-    case and output; `tile_scale` by how much a tile of an output is scaled as a whole at most. `instructions` are
-    wave-instructions over all runs. `failure` says what went wrong, one line per case.
+    `tools` is the digest of everything that judges (emulator, this room, the family's cases). `runs` counts launches (cases times
+    wave schedules); `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` says what went wrong,
+    one line per case. `seconds` and `cached` are about this run, everything else about the image.
     """
 
     key: JobKey
     label: str
     digest: str
     outcome: Outcome
+    resources: Resources
+    tools: str
     cases: tuple[str, ...] = ()
     runs: int = 0
-    worst: float = 0.0
-    worst_at: str = ""
-    tile_scale: float = 0.0
+    outputs: tuple[OutputFigures, ...] = ()
     instructions: int = 0
-    seconds: float = 0.0
+    mix: tuple[tuple[str, int], ...] = ()
     failure: str = ""
+    seconds: float = 0.0
     cached: bool = False
+
+    @property
+    def worst(self) -> float:
+        """The largest of all figures of all outputs: how much of what is allowed was needed."""
+        return max((max(one.peer, one.element, one.tile) for one in self.outputs), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

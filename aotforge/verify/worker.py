@@ -1,11 +1,13 @@
-"""The worker process: `python -m aotforge.verify.worker KERNELS_ROOT CACHE`. Tasks come on standard input, verdicts go to
+"""The worker process: `python -m aotforge.verify.worker KERNELS_ROOT CACHE PARENT`. Tasks come on standard input, verdicts go to
 standard output, both pickled with their length before them; what cases print goes to standard error.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import IO
 from aotforge.errors import AotforgeError
 from aotforge.verify.judge import judge
 
+_PR_SET_PDEATHSIG = 1
 HEADER = struct.Struct("<Q")
 
 
@@ -36,8 +39,11 @@ def receive(file: IO[bytes]) -> object:
     return pickle.loads(data)
 
 
-def main(kernels_root: Path, cache: Path) -> None:
-    """Judge until standard input ends."""
+def main(kernels_root: Path, cache: Path, parent: int) -> None:
+    """Judge until standard input ends or the process `parent` dies, however it dies (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the call
+        return
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:
@@ -54,4 +60,4 @@ def main(kernels_root: Path, cache: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -141,4 +141,4 @@ def fault_words(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
         name, low, high, writable = entry.rsplit(" ", 3)
         spans.append((name, int(low), int(high), writable == "1"))
     memory = _Spans(found=tuple(sorted(spans, key=lambda span: span[1])))
-    return explain(report, line, known["kernel"], memory)  # type: ignore[arg-type]
+    return explain(report, line, known["kernel"], memory, None)  # type: ignore[arg-type]

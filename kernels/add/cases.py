@@ -8,9 +8,11 @@ import numpy as np
 
 from aotforge.interpret.numbers import EPSILON, DType, decode, encode
 from aotforge.verify.bounds import SMALLEST, Bounded
+from aotforge.verify.compare import Expected
 from aotforge.verify.tensors import Guarded, Layout
 from aotforge.verify.trial import Case, Trial
 
+from . import peer
 from .reference import add
 
 _DTYPES: Mapping[int, DType] = {1: "fp32", 2: "fp16", 3: "bf16"}
@@ -41,5 +43,9 @@ def _trial(dtype: DType, n: int, offset: int) -> Trial:
         values=values,
         inputs=tensors,
         outputs={"out": out},
-        expected=lambda: {"out": Bounded(value=exact, error=error)},
+        expected=lambda: {
+            "out": Expected(
+                bounded=Bounded(value=exact, error=error), peers=[peer.add(x, y, dtype)], dtype=dtype
+            )
+        },
     )

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from aotforge.interpret.numbers import DType, decode, encode
 from aotforge.verify.bounds import FLOAT32, Bounded
+from aotforge.verify.compare import Expected
 from aotforge.verify.tensors import Float, Guarded, Layout
 from aotforge.verify.trial import Case, Trial
 
+from . import peer
 from .bounds import bounds
+from .call import DENSE, values_of
 from .call import Case as Problem
-from .call import values_of
 from .reference import attention, attention_backward
 
 _DTYPES: Mapping[int, DType] = {2: "fp16", 3: "bf16"}
@@ -35,6 +38,12 @@ _INPUTS = {
     "bwd_dk_dv": "Q K V DO L D",
     "bwd_dq": "Q K V DO L D",
 }
+_ORDERS = (None, 1, 4, 16, 64)
+"""How many products the peers' sums add at a time: the order in which a kernel adds is its own affair. 1 is a matrix instruction
+that rounds after each product, None one sum of everything."""
+_STRIDES = (3, 5, 7, 9, 11, 13)
+"""D is one sum per row, so that a case of one row has few sums to err in, and adding neighbours first can be lucky by an order of
+magnitude: its peers also take every so many columns (all of them in the end, the strides being odd)."""
 _BASE = Problem(sm_scale=0.15)
 _FULL = {
     "ragged": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=129, seqlen_k=77, layout=_SPARE),
@@ -85,24 +94,19 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
 
 
 def _trial(kernel: str, problem: Problem, *, lse: bool = True) -> Trial:
-    known: dict[str, Float] = problem.inputs()
-    if kernel != "attn_fwd":
-        known |= _forward(problem, known)
+    # where tensors lie changes no number: what was computed for one layout serves all
+    numbers = replace(problem, layout=DENSE)
+    known = _known(numbers)
     inputs = {name: _tensor(problem, name, known[name]) for name in _INPUTS[kernel].split()}
-    names = {n: result for n, result in _OUTPUTS[kernel].items() if lse or n != "L"}
+    names = [name for name in _OUTPUTS[kernel] if lse or name != "L"]
     outputs = {name: _tensor(problem, name) for name in names}
     values = values_of(problem, {**inputs, **outputs})
     if not lse:
         values |= {"L": 0, "stride_lz": 0}
 
-    def expected() -> dict[str, Bounded]:
-        if kernel == "bwd_preprocess":
-            return {"D": _delta(problem, known)}
-        results = bounds(
-            known["Q"], known["K"], known["V"], known["DO"],
-            sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, given=kernel != "attn_fwd",
-        )  # fmt: skip
-        return {n: _shaped(results[result], outputs[n].shape) for n, result in names.items()}
+    def expected() -> dict[str, Expected]:
+        found = _expected(kernel, numbers)
+        return {name: found[name] for name in names}
 
     return Trial(values=values, inputs=inputs, outputs=outputs, expected=expected)
 
@@ -110,27 +114,73 @@ def _trial(kernel: str, problem: Problem, *, lse: bool = True) -> Trial:
 def _tensor(problem: Problem, name: str, values: Float | None = None) -> Guarded:
     if name not in {"L", "D"}:
         return Guarded(problem.shape(name), problem.dtype, problem.layout, values)
-    # float32 per query; three elements between rows: they need not be dense
-    shape = (1, 1, problem.batch * problem.heads_q, problem.seqlen_q)
-    return Guarded(
-        shape, "fp32", Layout(row_padding=3), None if values is None else np.reshape(values, shape)
-    )
+    # three elements between rows: they need not be dense
+    shaped = None if values is None else np.reshape(values, _rows(problem))
+    return Guarded(_rows(problem), "fp32", Layout(row_padding=3), shaped)
 
 
-def _forward(problem: Problem, known: Mapping[str, Float]) -> dict[str, Float]:
-    """Out, L and D as the forward and the preprocessing store them."""
+def _rows(problem: Problem) -> tuple[int, int, int, int]:
+    """The shape of L and D: float32 per query."""
+    return (1, 1, problem.batch * problem.heads_q, problem.seqlen_q)
+
+
+@lru_cache(maxsize=64)
+def _known(problem: Problem) -> Mapping[str, Float]:
+    """Inputs, and Out, L and D as the forward and the preprocessing store them."""
+    known = problem.inputs()
     window = {"sm_scale": problem.sm_scale, "window_right": problem.window_right}
     out, lse = attention(known["Q"], known["K"], known["V"], **window)
     delta = attention_backward(known["Q"], known["K"], known["V"], known["DO"], **window).delta
-    return {"Out": decode(encode(out, problem.dtype), problem.dtype), "L": lse, "D": delta}
+    single = {name: decode(encode(x, "fp32"), "fp32") for name, x in (("L", lse), ("D", delta))}
+    return {**known, "Out": decode(encode(out, problem.dtype), problem.dtype), **single}
 
 
-def _delta(problem: Problem, known: Mapping[str, Float]) -> Bounded:
-    products = known["Out"] * known["DO"]
-    error = problem.head_dim * FLOAT32 * np.abs(products).sum(axis=-1) + 2.0**-150
-    shape = (1, 1, problem.batch * problem.heads_q, problem.seqlen_q)
-    return _shaped(Bounded(value=products.sum(axis=-1), error=error), shape)
+@lru_cache(maxsize=64)
+def _expected(kernel: str, problem: Problem) -> Mapping[str, Expected]:
+    known = _known(problem)
+    bounded = _bounded(kernel, problem, known)
+    peers = [_peer(kernel, problem, known, order) for order in _ORDERS]
+    if kernel == "bwd_preprocess":
+        peers += [_strided_peer(known, problem.head_dim, stride) for stride in _STRIDES]
+    found = {}
+    for name, bound in bounded.items():
+        shape = _rows(problem) if name in {"L", "D"} else problem.shape(name)
+        found[name] = Expected(
+            bounded=Bounded(value=np.reshape(bound.value, shape), error=np.reshape(bound.error, shape)),
+            peers=[np.reshape(peer[name], shape) for peer in peers],
+            dtype="fp32" if name in {"L", "D"} else problem.dtype,
+        )
+    return found
 
 
-def _shaped(bounded: Bounded, shape: tuple[int, ...]) -> Bounded:
-    return Bounded(value=np.reshape(bounded.value, shape), error=np.reshape(bounded.error, shape))
+def _bounded(kernel: str, problem: Problem, known: Mapping[str, Float]) -> dict[str, Bounded]:
+    if kernel == "bwd_preprocess":
+        products = known["Out"] * known["DO"]
+        error = problem.head_dim * FLOAT32 * np.abs(products).sum(axis=-1) + 2.0**-150
+        return {"D": Bounded(value=products.sum(axis=-1), error=error)}
+    results = bounds(
+        known["Q"], known["K"], known["V"], known["DO"],
+        sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, given=kernel != "attn_fwd",
+    )  # fmt: skip
+    return {name: results[result] for name, result in _OUTPUTS[kernel].items()}
+
+
+def _strided_peer(known: Mapping[str, Float], head_dim: int, stride: int) -> dict[str, Float]:
+    columns = np.arange(head_dim) * stride % head_dim
+    return {"D": peer.preprocess(known["Out"][..., columns], known["DO"][..., columns], order=1)}
+
+
+def _peer(kernel: str, problem: Problem, known: Mapping[str, Float], order: peer.Order) -> dict[str, Float]:
+    if kernel == "bwd_preprocess":
+        return {"D": peer.preprocess(known["Out"], known["DO"], order=order)}
+    q, k, v = known["Q"], known["K"], known["V"]
+    if kernel == "attn_fwd":
+        out, lse = peer.attention(
+            q, k, v, sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, order=order
+        )  # fmt: skip
+        return {"Out": out, "L": lse}
+    dq, dk, dv = peer.attention_backward(
+        q, k, v, known["DO"], known["L"], known["D"],
+        sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, order=order,
+    )  # fmt: skip
+    return {"DQ": dq, "DK": dk, "DV": dv}

@@ -84,7 +84,27 @@ _GFX908: Table = {
     ),
 }
 
-_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908}
+# RDNA3's WMMA takes A and B twice over, once per half of the wave: 8 registers for a 16x16 block of halves where
+# RDNA4 needs 4. So few rows per wave (16 warps) and narrow steps: nothing spills, nothing here has been timed.
+_GFX11: Table = {
+    "attn_fwd": (
+        Tuned(block_m=16, block_n=32, num_warps=8, max_seqlen_q=16),
+        Tuned(block_m=64, block_n=32, num_warps=8, head_dims=(32, 64)),
+        Tuned(block_m=64, block_n=16, num_warps=16),
+    ),
+    "bwd_preprocess": (Tuned(block_m=32, num_warps=8),),
+    "bwd_dk_dv": (
+        Tuned(block_m=16, block_n=32, num_warps=8, head_dims=(32,)),
+        Tuned(block_m=16, block_n=64, num_warps=16),
+    ),
+    "bwd_dq": (
+        Tuned(block_m=32, block_n=16, num_warps=8, head_dims=(32,)),
+        Tuned(block_m=64, block_n=16, num_warps=16),
+    ),
+}
+
+_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
+"""By a chip's name or its beginning; a name that fits is the only one that fits."""
 
 _WIDE: Table = {
     "attn_fwd": (Tuned(block_m=16, block_n=32, max_seqlen_q=16), Tuned(block_m=64, block_n=32)),
@@ -103,14 +123,15 @@ _NARROW: Table = {
     "bwd_dk_dv": (Tuned(block_m=16, block_n=32, num_warps=8),),
     "bwd_dq": (Tuned(block_m=32, block_n=16, num_warps=8),),
 }
-"""Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane."""
+"""Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
 
 
 def settings_for(kernel: str, chip: Chip, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one kernel, in the order in which the runtime tries them; the last one serves
     every call.
     """
-    table = _BY_ARCH.get(chip.arch) or (_WIDE if chip.wavefront == 64 else _NARROW)
+    general = _WIDE if chip.wavefront == 64 else _NARROW
+    table = next((table for name, table in _BY_ARCH.items() if chip.arch.startswith(name)), general)
     offered: list[Setting] = []
     for entry in table[kernel]:
         if entry.fits(functional):

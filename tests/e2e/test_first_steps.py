@@ -58,6 +58,7 @@ def test_the_first_run_sets_up_and_later_ones_need_no_network(tmp_path: Path) ->
     assert first.returncode == 0, first.stderr
     made = json.loads(first.stdout)
     assert (made["fresh"], made["compiled"]) == (True, made["images"])
+    assert (made["verified"], made["executed"]) == (True, made["images"])
     prefix = cut_off()
     again = dev(checkout, *BUILD, before=prefix)
     assert again.returncode == 0, again.stderr
@@ -68,6 +69,7 @@ def test_the_first_run_sets_up_and_later_ones_need_no_network(tmp_path: Path) ->
     assert elsewhere.returncode == 0, elsewhere.stderr
     report = json.loads(elsewhere.stdout)
     assert (report["compiled"], report["cached"]) == (0, made["images"])
+    assert report["verified"]
     assert report["files"] == made["files"]
     kernel.write_text(kernel.read_text().replace("(left + right)", "(right + left)"))
     edited = dev(checkout, *BUILD, "--output", str(tmp_path / "out"), before=prefix)

@@ -98,6 +98,8 @@ _MOVES = table(
         "v_mov_b32 v_accvgpr_read_b32 v_accvgpr_write_b32 v_accvgpr_mov_b32": "D.u32 = S0.u32",
         "v_mov_b64": "D.u64 = S0.u64",
         "v_mov_b16": "D.u16 = S0.u16",
+        "v_cvt_u32_u16": "D.u32 = S0.u16",
+        "v_cvt_i32_i16": "D.i32 = S0.i16",
     },
 )
 

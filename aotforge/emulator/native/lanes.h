@@ -91,7 +91,7 @@ static void lds_load_transposed(Wave *w, const Instruction *I)
     u32 r[2 * LANES] = {0};
     ACTIVE_LANES(EXEC)
     {
-        u8 *at = shared(w, (u64)w->v[I->s[0].index][LANE] + (u64)I->offset, 8, LANE);
+        u8 *at = shared(w, I, (u64)w->v[I->s[0].index][LANE] + (u64)I->offset, 8, LANE, LOAD);
         if (!at)
             return;
         memcpy(element[LANE], at, 8);
@@ -184,14 +184,14 @@ INLINE void atomic_access(Wave *w, const Instruction *I, int operation, int word
     {
         int l = LANE;
         u64 a = lds ? (u64)w->v[I->s[0].index][l] + (u64)I->offset : flat_address(w, I, l), bytes = 4 * (u64)words;
-        u8 *at = lds ? shared(w, a, bytes, l) : global(w, a, bytes, l, 1);
+        u8 *at = lds ? shared(w, I, a, bytes, l, ATOMIC) : global(w, I, a, bytes, l, ATOMIC);
         if (at && a % bytes)
             fault(w, FAULT_MISALIGNED, (u32)l, a, bytes);
         if (!at || a % bytes)
             return;
         u64 with = words == 2 ? pair(first[l], first[l + LANES]) : first[l];
         u64 compare = !compares ? 0 : words == 2 ? pair(second[l], second[l + LANES]) : second[l];
-        u64 before = atomic_lane(at, operation, words, with, compare);
+        u64 before = returned(w, atomic_lane(at, operation, words, with, compare));
         r[l] = (u32)before;
         r[l + LANES] = (u32)(before >> 32);
     }
@@ -218,7 +218,7 @@ INLINE void buffer_atomic(Wave *w, const Instruction *I, int operation, int word
         u64 offset = (u32)I->offset + (I->addressing & OFFEN ? w->v[I->s[0].index][l] : 0), a = base + soffset + (u32)offset;
         if ((u32)offset + bytes + soffset > r[2])
             continue;
-        u8 *at = global(w, a, bytes, l, 1);
+        u8 *at = global(w, I, a, bytes, l, ATOMIC);
         if (at && a % bytes)
             fault(w, FAULT_MISALIGNED, (u32)l, a, bytes);
         if (!at || a % bytes)
@@ -226,7 +226,7 @@ INLINE void buffer_atomic(Wave *w, const Instruction *I, int operation, int word
         const u32 *second = data + words * LANES;
         u64 with = words == 2 ? pair(data[l], data[l + LANES]) : data[l];
         u64 compare = operation != CMPSWAP ? 0 : words == 2 ? pair(second[l], second[l + LANES]) : second[l];
-        u64 before = atomic_lane(at, operation, words, with, compare);
+        u64 before = returned(w, atomic_lane(at, operation, words, with, compare));
         old[l] = (u32)before;
         old[l + LANES] = (u32)(before >> 32);
     }

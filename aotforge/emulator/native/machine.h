@@ -33,10 +33,13 @@ enum { NOWHERE, SCALAR, VECTOR, CONSTANT, STATUS };           /* Operand.space *
 enum { STATUS_SCC, STATUS_VCCZ, STATUS_EXECZ };               /* Operand.index of STATUS */
 enum { SEL_DWORD, SEL_BYTE0, SEL_BYTE1, SEL_BYTE2, SEL_BYTE3, SEL_WORD0, SEL_WORD1 };
 enum { WRITE_ALL, WRITE_LOW_KEEP, WRITE_HIGH_KEEP };          /* Instruction.write of 16-bit results */
+enum { IN_GLOBAL, IN_LDS, IN_SCRATCH };                       /* spaces of memory */
+enum { LOAD, STORE, ATOMIC };                                 /* kinds of access */
 enum { RUNNING, AT_BARRIER, ENDED, FAULT };                   /* Wave.state */
 enum {
     FAULT_NONE, FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_LDS, FAULT_SCRATCH, FAULT_RESOURCE, FAULT_WATCHDOG,
-    FAULT_MISALIGNED, FAULT_JUMP, FAULT_M0, FAULT_STOPPED
+    FAULT_MISALIGNED, FAULT_JUMP, FAULT_M0, FAULT_STOPPED, FAULT_PENDING, FAULT_RACE, FAULT_BARRIER, FAULT_UNSET_STORE,
+    FAULT_UNSET_ADDRESS, FAULT_UNSET_BRANCH, FAULT_UNSET_EXEC
 };
 
 typedef struct {
@@ -63,6 +66,23 @@ typedef struct Instruction {
     i8 dpp_lane[64]; /* the lane that each lane reads; -1: none */
 } Instruction;
 
+/* What an instruction does beside its result, for variants that check (effects.py). Registers are numbered in one file: scalars,
+ * vectors from SCALARS on, then SCC. */
+enum { REGISTER_SCC = SCALARS + VECTORS, REGISTERS };
+enum { NOT_COUNTED, LOADS, STORES, LOCAL, SCALAR_LOADS, COUNTERS, NO_WAIT = 255 }; /* kinds of operations that are waited for */
+enum { NO_ROLE, BARRIER, BARRIER_SIGNAL, BARRIER_WAIT };
+typedef struct {
+    u16 first, count;
+} Span;
+typedef struct {
+    Span spans[10];   /* `reads` spans, then `writes` spans */
+    u8 reads, writes, kind, in_order, waits, scalar;
+    u8 partial;       /* leaves part of a destination as it was even when every lane is on */
+    u8 memory, atomic, high, role, data_words;
+    u16 data;         /* a store's or atomic's data */
+    u8 wait[6];       /* outstanding operations allowed, by kind */
+} Effects;
+
 typedef struct {
     u64 low, high;
     u32 writable, pad;
@@ -71,6 +91,8 @@ typedef struct {
 typedef struct {
     u32 code, lane, wave, group[3];
     u64 instruction, address, bytes;
+    u64 other;       /* the instruction of the other party */
+    u32 other_wave, detail;
 } FaultReport;
 
 typedef struct Wave {
@@ -84,7 +106,26 @@ typedef struct Wave {
     u32 range_count, hint;
     u64 code_base, scratch_base;
     FaultReport *fault;
+    void *observer; /* the variant's, for this wave */
 } Wave;
+
+typedef struct {
+    const Instruction *program;
+    u64 *counts;              /* executions per instruction */
+    u32 length, entry, waves, lds_bytes, scratch_bytes, vgprs;
+    u32 grid[3], user_sgprs, user[32];
+    u32 ids_in_ttmp, id_x, id_y, id_z, wave_offset, range_count, item_ids; /* item_ids: VGPRs with work-item ids */
+    u64 seed, schedule, limit, code_base, scratch_base;
+    const Range *ranges;
+    u64 *next;                /* the next workgroup to run, shared by threads */
+    u32 *stop;                /* set when one workgroup failed, shared by threads */
+    u64 executed;
+    FaultReport fault;
+    void (*trace)(Wave *, u32);
+    void *observer;           /* the variant's, for the whole launch */
+    const Effects *effects;   /* of each instruction */
+    u64 checks;               /* which checks are on */
+} Launch;
 
 #define EXEC (*(u64 *)&w->s[EXEC_LO])
 #define VCC (*(u64 *)&w->s[VCC_LO])

@@ -2,7 +2,13 @@
  * their sizes. Sizes are compile-time constants where these are used. */
 
 enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH }; /* how less than a word is loaded; D16_HIGH also: stored */
-enum { LOAD, STORE };
+
+#ifndef PAIRED /* no variant that has a say in where an access leads, or in what an atomic returns */
+INLINE u8 *reached(Wave *w, int space, int kind, u8 *at) { return (void)w, (void)space, (void)kind, at; }
+INLINE u64 returned(Wave *w, u64 before) { return (void)w, before; }
+#endif
+
+/* global, shared and private_ are the only doors to memory: each checks an access, then shows it to the variant's observer. */
 
 SLOW static u8 *global_slow(Wave *w, u64 address, u64 bytes, int lane, int write)
 {
@@ -17,26 +23,35 @@ SLOW static u8 *global_slow(Wave *w, u64 address, u64 bytes, int lane, int write
     return NULL;
 }
 
-INLINE u8 *global(Wave *w, u64 address, u64 bytes, int lane, int write)
+INLINE u8 *global(Wave *w, const Instruction *I, u64 address, u64 bytes, int lane, int kind)
 {
     const Range *r = &w->ranges[w->hint];
-    if (LIKELY(address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)))
-        return (u8 *)(uintptr_t)address;
-    return global_slow(w, address, bytes, lane, write);
+    int write = kind != LOAD;
+    u8 *at = (u8 *)(uintptr_t)address;
+    if (!LIKELY(address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)))
+        at = global_slow(w, address, bytes, lane, write);
+    if (!LIKELY(at != NULL))
+        return at;
+    observe(w, I, IN_GLOBAL, kind, lane, address, bytes);
+    return reached(w, IN_GLOBAL, kind, at);
 }
 
-INLINE u8 *shared(Wave *w, u64 address, u64 bytes, int lane)
+INLINE u8 *shared(Wave *w, const Instruction *I, u64 address, u64 bytes, int lane, int kind)
 {
-    if (LIKELY(address + bytes <= w->lds_bytes))
-        return w->lds + address;
+    if (LIKELY(address + bytes <= w->lds_bytes)) {
+        observe(w, I, IN_LDS, kind, lane, address, bytes);
+        return reached(w, IN_LDS, kind, w->lds + address);
+    }
     fault(w, FAULT_LDS, (u32)lane, address, bytes);
     return NULL;
 }
 
-INLINE u8 *private_(Wave *w, u64 offset, u64 bytes, int lane)
+INLINE u8 *private_(Wave *w, const Instruction *I, u64 offset, u64 bytes, int lane, int kind)
 {
-    if (LIKELY(offset < w->scratch_bytes && bytes <= w->scratch_bytes - offset))
+    if (LIKELY(offset < w->scratch_bytes && bytes <= w->scratch_bytes - offset)) {
+        observe(w, I, IN_SCRATCH, kind, lane, offset, bytes);
         return w->scratch + (u64)lane * w->scratch_bytes + offset;
+    }
     fault(w, FAULT_SCRATCH, (u32)lane, offset, bytes);
     return NULL;
 }
@@ -87,7 +102,7 @@ INLINE void global_access(Wave *w, const Instruction *I, int direction, int byte
             a += pair(addresses[l], addresses[l + LANES]);
         else if (I->s[0].space == VECTOR)
             a += addresses[l];
-        u8 *at = global(w, a, (u64)(bytes * words), l, direction == STORE);
+        u8 *at = global(w, I, a, (u64)(bytes * words), l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -104,7 +119,7 @@ INLINE void scratch_access(Wave *w, const Instruction *I, int direction, int byt
     {
         int l = LANE;
         u64 offset = (u64)I->offset + (va->space == VECTOR ? addresses[l] : 0) + (sa->space == NOWHERE ? 0 : scalar32(w, sa));
-        u8 *at = private_(w, offset, (u64)(bytes * words), l);
+        u8 *at = private_(w, I, offset, (u64)(bytes * words), l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -137,7 +152,7 @@ INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int byte
             u64 o = (u64)offset + (u64)(bytes * j);
             u8 *at;
             if (private_segment)
-                at = private_(w, frame / LANES + o, (u64)bytes, l);
+                at = private_(w, I, frame / LANES + o, (u64)bytes, l, direction);
             else if (o + (u64)bytes + soffset > records) {
                 if (direction == LOAD) {
                     u32 old = row[j * LANES + l];
@@ -145,7 +160,7 @@ INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int byte
                 }
                 continue;
             } else
-                at = global(w, base + soffset + o, (u64)bytes, l, direction == STORE);
+                at = global(w, I, base + soffset + o, (u64)bytes, l, direction);
             if (!at)
                 return;
             move_lane(at, row + j * LANES, l, direction, bytes, 1, extend);
@@ -160,7 +175,7 @@ INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, 
     ACTIVE_LANES(EXEC)
     {
         int l = LANE;
-        u8 *at = shared(w, (u64)addresses[l] + (u64)I->offset, (u64)(bytes * words), l);
+        u8 *at = shared(w, I, (u64)addresses[l] + (u64)I->offset, (u64)(bytes * words), l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -177,7 +192,7 @@ INLINE void lds_access2(Wave *w, const Instruction *I, int direction, int words,
     ACTIVE_LANES(EXEC)
     {
         int l = LANE;
-        u8 *a = shared(w, addresses[l] + o0, bytes, l), *b = shared(w, addresses[l] + o1, bytes, l);
+        u8 *a = shared(w, I, addresses[l] + o0, bytes, l, direction), *b = shared(w, I, addresses[l] + o1, bytes, l, direction);
         if (!a || !b)
             return;
         move_lane(a, first, l, direction, 4, words, ZERO_EXTEND);
@@ -199,7 +214,7 @@ INLINE void scalar_load(Wave *w, const Instruction *I, int words, int buffer)
             return;
         }
     }
-    u8 *at = global(w, (base + offset) & ~3ull, 4 * (u64)words, 0, 0);
+    u8 *at = global(w, I, (base + offset) & ~3ull, 4 * (u64)words, 0, LOAD);
     if (at)
         memcpy(&w->s[I->d.index], at, 4 * (size_t)words);
 }

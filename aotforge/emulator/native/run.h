@@ -1,20 +1,5 @@
 /* Running workgroups: start state, schedules, barriers, the watchdog. */
 
-typedef struct {
-    const Instruction *program;
-    u64 *counts;              /* executions per instruction */
-    u32 length, entry, waves, lds_bytes, scratch_bytes, vgprs;
-    u32 grid[3], user_sgprs, user[32];
-    u32 ids_in_ttmp, packed_ids, id_x, id_y, id_z, wave_offset, range_count, pad;
-    u64 seed, schedule, limit, code_base, scratch_base;
-    const Range *ranges;
-    u64 *next;                /* the next workgroup to run, shared by threads */
-    u32 *stop;                /* set when one workgroup failed, shared by threads */
-    u64 executed;
-    FaultReport fault;
-    void (*trace)(Wave *, u32);
-} Launch;
-
 static u64 draw(u64 *state) /* splitmix64 */
 {
     u64 z = (*state += 0x9e3779b97f4a7c15ull);
@@ -34,7 +19,7 @@ static void fill(void *at, size_t bytes, u64 *state)
 }
 
 /* Run until the wave ends, waits at a barrier, fails, or has done `quota` instructions. */
-static void run_wave(const Launch *job, Wave *w, u64 quota)
+static void run_wave(Launch *job, Wave *w, u64 quota)
 {
     u64 done = 0;
     while (w->state == RUNNING && done < quota) {
@@ -42,7 +27,10 @@ static void run_wave(const Launch *job, Wave *w, u64 quota)
         const Instruction *I = &job->program[pc];
         job->counts[pc]++;
         done++;
-        I->handler(w, I);
+        if (LIKELY(begin_instruction(job, w, I))) {
+            I->handler(w, I);
+            end_instruction(job, w, I);
+        }
         if (job->trace)
             job->trace(w, pc);
         if (w->state == FAULT)
@@ -85,9 +73,9 @@ static void start_wave(const Launch *job, Wave *w, u32 number, const u32 *group,
     }
     EACH_LANE
     {
-        w->v[0][l] = number * LANES + (u32)l; /* work-item id x; y and z are zero, packed or in v1, v2 */
-        if (!job->packed_ids)
-            w->v[1][l] = w->v[2][l] = 0;
+        w->v[0][l] = number * LANES + (u32)l; /* work-item id x; y and z are zero, packed or in v1, v2 where the kernel asks for them */
+        for (u32 i = 1; i < job->item_ids; i++)
+            w->v[i][l] = 0;
     }
     EXEC = FULL;
 }
@@ -110,6 +98,7 @@ static void run_group(Launch *job, Wave *waves, u64 *random)
         if (!ready && !waiting)
             return;
         if (!ready) {
+            barrier_released(job, waves);
             for (u32 i = 0; i < job->waves; i++)
                 if (waves[i].state == AT_BARRIER)
                     waves[i].state = RUNNING;
@@ -141,7 +130,7 @@ int run(Launch *job)
     u64 total = (u64)job->grid[0] * job->grid[1] * job->grid[2];
     Wave *waves = aligned_alloc(64, sizeof(Wave) * job->waves);
     u8 *lds = malloc((size_t)job->lds_bytes + 64), *scratch = malloc((size_t)job->scratch_bytes * 64 * job->waves + 64);
-    int result = waves && lds && scratch ? 0 : -1;
+    int result = waves && lds && scratch && begin_launch(job, waves) ? 0 : -1;
     while (!result) {
         u64 number = __atomic_fetch_add(job->next, 1, __ATOMIC_RELAXED), random = job->seed + number * 0x632be59bd9b4e019ull;
         if (number >= total || __atomic_load_n(job->stop, __ATOMIC_RELAXED))
@@ -162,7 +151,9 @@ int run(Launch *job)
             w->hint = 0;
             w->fault = &job->fault;
         }
+        begin_group(job, waves);
         run_group(job, waves, &random);
+        end_group(job, waves);
         for (u32 i = 0; i < job->waves; i++) {
             job->executed += waves[i].executed;
             if (waves[i].state == FAULT) {
@@ -172,6 +163,8 @@ int run(Launch *job)
             }
         }
     }
+    if (result >= 0)
+        end_launch(job, waves);
     free(waves);
     free(lds);
     free(scratch);

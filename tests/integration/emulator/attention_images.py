@@ -10,8 +10,6 @@ from aotforge.compile import Cache, KernelImage, Limits, compile_plan
 from aotforge.emulator import Emulator, LaunchReport, Program
 from aotforge.interpret.dispatch import Launch, select
 from aotforge.interpret.memory import Memory
-from aotforge.manifests import Architectures
-from aotforge.manifests.models import Architecture
 from aotforge.plan import CompileJob, Plan, load_families, make_plan
 from aotforge.plan.closure import SourceTree
 from aotforge.rules import Chip
@@ -24,43 +22,6 @@ OPERATORS = ("attn_fwd", "attn_bwd")
 ALL = ("out", "lse", "delta", "dq", "dk", "dv")
 
 
-def every_architecture() -> Architectures:
-    """The project's, and RDNA chips that it does not build for yet; figures from AMD's guides."""
-    known = architectures()
-    return known.model_copy(
-        update={
-            "architectures": {
-                **{arch: _rdna(line, pack) for arch, line, pack in _RDNA},
-                **known.architectures,
-            }
-        }
-    )
-
-
-_RDNA = (("gfx1100", "RDNA3", "amd-gfx110x"), ("gfx1201", "RDNA4", "amd-gfx120x"))
-
-
-def _rdna(line: str, pack: str) -> Architecture:
-    return Architecture(
-        product_line=line,
-        wavefront=32,
-        matrix="WMMA",
-        accumulators="none",
-        pack=pack,
-        lds_bytes=65536,
-        lds_per_cu=131072,
-        lds_granule=1024,
-        vgprs=1536,
-        vgpr_granule=24,
-        sgprs=0,
-        sgprs_reserved=0,
-        sgpr_granule=16,
-        max_waves_per_simd=16,
-        simds_per_cu=4,
-        max_workgroups_per_cu=32,
-    )
-
-
 class Images:
     """Images of one chip, compiled when first asked for, and their programs."""
 
@@ -69,7 +30,7 @@ class Images:
             load_families(PROJECT / "kernels"),
             SourceTree(root=PROJECT / "kernels"),
             archs=[arch],
-            architectures=every_architecture(),
+            architectures=architectures(),
             profiles=profiles(),
             profile=profile,
             toolchain=toolchain(),
@@ -91,7 +52,7 @@ class Images:
             made = compile_plan(
                 replace(self._plan, jobs=jobs),
                 kernels_root=PROJECT / "kernels",
-                architectures=every_architecture(),
+                architectures=architectures(),
                 cache=cache,
                 limits=Limits(),
             )

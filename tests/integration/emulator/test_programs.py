@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,38 @@ def test_a_text_that_is_not_the_image_is_refused(made: dict[str, KernelImage], c
         hsaco = bytes(altered)
     with pytest.raises(DecodeError, match=r"is not the image|refuses the text"):
         Emulator("gfx908").load(hsaco, asm)
+
+
+def test_an_altered_text_runs_only_when_asked_for_by_name(made: dict[str, KernelImage]) -> None:
+    image = made["sort"]
+    asm = image.asm.replace("v_add_f32_e32", "v_max_f32_e32")
+    with pytest.raises(DecodeError, match="is not the image"):
+        Emulator("gfx908").load(image.hsaco, asm)
+    x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
+    program = Emulator("gfx908").load_altered(image.hsaco, asm)
+    counts = program.launch(
+        (1, 1, 1), [x.ctypes.data, 200], Memory({"x": x}), lds_bytes=image.resources.dynamic_lds_bytes
+    ).counts
+    assert counts["v_max_f32"] > 0
+    assert counts["v_add_f32"] == 0
+
+
+class EveryAddress:
+    """A line table that has one line."""
+
+    def at(self, address: int) -> str | None:
+        return f"kernel.py:{address}"
+
+
+def test_a_report_names_the_source_line(made: dict[str, KernelImage]) -> None:
+    image = made["count"]
+    x = np.zeros(3, dtype=np.float32)
+    program = Emulator("gfx908").load(image.hsaco, image.asm)
+    with pytest.raises(ExecutionError) as caught:
+        program.launch((1, 1, 1), [x.ctypes.data, 64], Memory({"x": x}), source=EveryAddress())
+    found = re.search(r"\(byte (0x[0-9a-f]+), kernel.py:(\d+)\)", caught.value.cause)
+    assert found is not None
+    assert int(found[1], 16) == int(found[2])
 
 
 def test_a_text_for_another_chip_is_refused(made: dict[str, KernelImage]) -> None:

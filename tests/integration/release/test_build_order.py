@@ -33,7 +33,7 @@ def refused(
         root=root, archs=("gfx908",), profile="smoke", output=folder / "dist", cache=folder / "cache", jobs=1
     )
     with pytest.raises(kind) as caught:
-        build(request, on_stage=lambda _: None, on_event=lambda _: None)
+        build(request, on_stage=lambda _: None, on_event=lambda _: None, on_verdict=lambda _: None)
     return caught.value
 
 
@@ -67,7 +67,7 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
     plan = plan_of(root)
     with Cache(tmp_path / "cache") as cache:
         images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1)
-        packed = _packed(plan, images, MANIFEST)
+        packed = _packed(plan, images, MANIFEST, {})
         wanted = {image.digest: asdict(image.resources) for image in images.values()}
     rows = json.loads(resources_json(packed.pack.name, packed.records))["images"]
     assert sorted(label for row in rows for label in row["labels"]) == sorted(job.label for job in plan.jobs)

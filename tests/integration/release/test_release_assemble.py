@@ -30,7 +30,7 @@ ROCM = ("6.2", "6.3", "6.4", "7.0", "7.1", "7.2")
 NAMES = sorted(
     [f"aotriton-0.11.2b-r1-{TAG}-rocm{rocm}-shared.tar.gz" for rocm in ROCM]
     + ["aotriton-0.11.2b-r1-asm-amd-test.tar.gz", "aotriton-0.11.2b-r1-images-amd-test.tar.gz"]
-    + ["SHA256SUMS", "SHA256SUMS.uncompressed"]
+    + ["MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed"]
 )
 
 
@@ -371,7 +371,7 @@ def test_new_release_replaces_the_old_one(runtime: Path, tmp_path: Path) -> None
     new = content(assemble(runtime, tmp_path / "dist").folder)
     assert sorted(new) == NAMES
     assert {name for name in NAMES if new[name] != old[name]} == {
-        name for name in NAMES if "shared" in name or "SUMS" in name
+        name for name in NAMES if "shared" in name or "SUMS" in name or "MANIFEST" in name
     }
     assert sorted(path.name for path in (tmp_path / "dist").iterdir()) == [
         ".0.11.2b-r1.lock", ".0.11.2b-r1.stamp.json", "0.11.2b-r1",

@@ -65,6 +65,41 @@ def test_occupancy_counts_whole_workgroups(given: dict[str, int], waves: int) ->
     assert occupancy(figures(**given), GFX908) == waves
 
 
+# LLVM's getNumWavesPerEUWithNumVGPRs for wave32: 1536 registers in 24s (Feature1536VGPRs), or 1024 in 16s
+_WAVE32 = {
+    "gfx1100": {24: 16, 96: 16, 97: 12, 120: 12, 121: 10, 168: 9, 192: 8, 193: 7, 240: 6, 241: 5, 256: 5},
+    "gfx1102": {16: 16, 64: 16, 65: 12, 80: 12, 96: 10, 112: 9, 128: 8, 129: 7, 192: 5, 193: 4, 256: 4},
+}
+_LIKE_1100 = ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201")
+_LIKE_1102 = ("gfx1102", "gfx1103", "gfx1150", "gfx1152", "gfx1153")
+
+
+@pytest.mark.parametrize("arch", [*_LIKE_1100, *_LIKE_1102])
+def test_rdna_registers_bound_waves(arch: str) -> None:
+    chip = architectures().architectures[arch]
+    expected = _WAVE32["gfx1100" if arch in _LIKE_1100 else "gfx1102"]
+    found = {vgpr: register_waves(figures(wavefront=32, vgpr=vgpr, sgpr=106), chip) for vgpr in expected}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "waves"),
+    [
+        ({"num_warps": 8, "vgpr": 96}, 16),
+        ({"num_warps": 8, "vgpr": 256}, 4),  # 20 waves on a workgroup processor's four SIMDs: two groups
+        ({"num_warps": 16, "vgpr": 256}, 4),  # one group
+        ({"num_warps": 4, "vgpr": 256}, 5),
+        ({"num_warps": 8, "dynamic_lds_bytes": 65536}, 4),  # two groups in 128 KiB
+        ({"num_warps": 4, "dynamic_lds_bytes": 65536}, 2),
+        ({"num_warps": 4, "dynamic_lds_bytes": 16384 + 1}, 7),  # 17 KiB each: seven groups
+        ({"num_warps": 1, "vgpr": 96}, 16),
+        ({"num_warps": 2, "vgpr": 96}, 16),  # 32 groups
+    ],
+)
+def test_occupancy_of_rdna_counts_the_workgroup_processor(given: dict[str, int], waves: int) -> None:
+    assert occupancy(figures(wavefront=32, **given), architectures().architectures["gfx1100"]) == waves
+
+
 @given(
     st.integers(1, 256),
     st.integers(0, 256),

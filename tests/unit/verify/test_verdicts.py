@@ -8,21 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.compile.values import Resources
 from aotforge.errors import CacheError, VerifyError
-from aotforge.verify import Verdict, VerifyReport, report_json, report_text, require_passed
+from aotforge.verify import Verdict, VerifyReport, joined_report, report_json, report_text, require_passed
 from aotforge.verify.store import load_verdict, store_verdict, verdict_key
-from aotforge.verify.values import ImageTask
+from aotforge.verify.values import ImageTask, OutputFigures
 
+FIGURES = Resources(
+    vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,
+    num_warps=4, threads=256, occupancy=8,
+)  # fmt: skip
 TASK = ImageTask(
-    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", dynamic_lds_bytes=0,
-    folder="fam", uses=(),
+    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", resources=FIGURES,
+    folder="fam", tools="t", uses=(),
 )  # fmt: skip
+OUT = OutputFigures(
+    name="Out", peer=0.5, element=0.25, tile=0.125, error=1e-3, allowed=2e-3, at="ragged, random schedule"
+)
 PASSED = Verdict(
-    key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, worst=0.5, worst_at="ragged: out",
-    instructions=7,
+    key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,), instructions=7,
+    mix=(("valu", 5), ("control", 2)), resources=FIGURES, tools="t",
 )  # fmt: skip
-FAILED = replace(PASSED, label="bad", outcome="failed", worst=float("inf"), failure="ragged: out is wrong")
-UNVERIFIED = Verdict(key="u", label="lonely", digest="e", outcome="unverified")
+WRONG = replace(OUT, peer=float("inf"), error=float("inf"))
+FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
+UNVERIFIED = Verdict(key="u", label="lonely", digest="e", outcome="unverified", resources=FIGURES, tools="t")
 
 
 def report(*verdicts: Verdict) -> VerifyReport:
@@ -30,17 +39,17 @@ def report(*verdicts: Verdict) -> VerifyReport:
 
 
 def test_a_kept_verdict_comes_back_as_cached(tmp_path: Path) -> None:
-    key = verdict_key(TASK, cases="c", tools="t")
+    key = verdict_key(TASK)
     assert load_verdict(tmp_path, key, TASK) is None
     store_verdict(tmp_path, key, PASSED)
     # the same image may serve a job of another name
-    other = replace(TASK, key="other", label="other label")
+    other = replace(TASK, key="other", label="other label", resources=replace(TASK.resources, occupancy=4))
     found = load_verdict(tmp_path, key, other)
-    assert found == replace(PASSED, key="other", label="other label", cached=True)
+    assert found == replace(PASSED, key="other", label="other label", resources=other.resources, cached=True)
 
 
 def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
-    key, other = (verdict_key(TASK, cases=c, tools="t") for c in "ab")
+    key, other = (verdict_key(replace(TASK, tools=t)) for t in "ab")
     store_verdict(tmp_path, key, PASSED)
     (file,) = (f for f in tmp_path.rglob("*") if f.is_file())
     whole = file.read_bytes()
@@ -55,14 +64,16 @@ def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
         assert load_verdict(tmp_path, key, TASK) is None
 
 
-@pytest.mark.parametrize(
-    "other", [{"digest": "x"}, {"dynamic_lds_bytes": 64}, {"arch": "gfx90a"}, {"cases": "x"}, {"tools": "x"}]
-)
+@pytest.mark.parametrize("other", [{"digest": "x"}, {"arch": "gfx90a"}, {"tools": "x"}])
 def test_whatever_can_change_a_verdict_changes_its_key(other: dict[str, str]) -> None:
-    digests = {"cases": "c", "tools": "t"}
-    inputs = {k: v for k, v in other.items() if k in digests}
-    task = replace(TASK, **{k: v for k, v in other.items() if k not in digests})  # type: ignore[arg-type]
-    assert verdict_key(task, **{**digests, **inputs}) != verdict_key(TASK, **digests)
+    assert verdict_key(replace(TASK, **other)) != verdict_key(TASK)  # type: ignore[arg-type]
+
+
+def test_other_launch_figures_have_another_key() -> None:
+    more = replace(TASK, resources=replace(FIGURES, dynamic_lds_bytes=128))
+    assert verdict_key(more) != verdict_key(TASK)
+    # what is computed from the chip's manifest judges nothing
+    assert verdict_key(replace(TASK, resources=replace(FIGURES, occupancy=1))) == verdict_key(TASK)
 
 
 def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
@@ -75,6 +86,9 @@ def test_reports() -> None:
     fields = json.loads(report_json(report(PASSED, FAILED, UNVERIFIED)))
     assert fields["counts"] == {"passed": 1, "failed": 1, "unverified": 1}
     assert [v["worst"] for v in fields["verdicts"]] == [0.5, None, 0.0]
+    assert fields["verdicts"][1]["outputs"][0]["peer"] is None
+    assert fields["verdicts"][0]["mix"] == {"valu": 5, "control": 2}
+    assert fields["verdicts"][0]["resources"]["vgpr"] == 32
     text = report_text(report(PASSED, FAILED, UNVERIFIED))
     assert "1 passed, 1 failed, 1 unverified" in text
     assert "ragged: out is wrong" in text
@@ -86,3 +100,13 @@ def test_only_passed_images_are_let_through() -> None:
         require_passed(report(PASSED, FAILED))
     with pytest.raises(VerifyError, match="lonely: no case leads"):
         require_passed(report(PASSED, UNVERIFIED))
+
+
+def test_reports_of_several_packs_become_one_that_fails_when_one_does() -> None:
+    other = VerifyReport(pack="q", archs=("gfx1100",), profile="quick", verdicts=(FAILED,), seconds=2.0)
+    both = joined_report([report(PASSED), other])
+    assert (both.pack, both.archs, both.seconds) == ("p, q", ("gfx908", "gfx1100"), 3.0)
+    assert both.verdicts == (PASSED, FAILED)
+    require_passed(joined_report([report(PASSED)]))
+    with pytest.raises(VerifyError, match="1 of 2 images failed"):
+        require_passed(both)

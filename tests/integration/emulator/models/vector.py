@@ -243,6 +243,8 @@ MODELS: dict[str, Model] = {
         "v_mov_b64",
         "v_mov_b16",
     )(np.copy),
+    "v_cvt_u32_u16": lambda x: x.astype(U32),
+    "v_cvt_i32_i16": lambda x: x.astype(I32),
     **_twice("v_add_u16", "v_add_nc_u16")(lambda a, b: (a.astype(U32) + b).astype(np.uint16)),
     **_twice("v_sub_u16", "v_sub_nc_u16")(lambda a, b: (a.astype(U32) - b).astype(np.uint16)),
     "v_mul_lo_u16": lambda a, b: (a.astype(U32) * b).astype(np.uint16),

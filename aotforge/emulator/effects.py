@@ -1,0 +1,105 @@
+"""What an instruction does to registers, memory and counters beside its result: what the checking variant needs to know in advance.
+
+Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
+"""
+
+from __future__ import annotations
+
+import re
+
+from aotforge.emulator import native, waits
+from aotforge.emulator.chips import EmulatedChip
+from aotforge.emulator.isa import INSTRUCTIONS, Entry
+from aotforge.emulator.values import Line
+from aotforge.errors import DecodeError
+
+VECTOR0 = native.SCALARS
+SCC = VECTOR0 + native.VECTORS
+_SPACE = {number: name for name, number in native.SPACES.items() if name != "label"}
+_NULL = 124
+_WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
+_READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
+_SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
+_PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
+Spans = list[tuple[int, int]]
+
+
+def effects_of(bound: native.Instruction, line: Line, chip: EmulatedChip) -> native.Effects:
+    """Raises DecodeError for a wait that is not understood."""
+    entry = INSTRUCTIONS[line.name]
+    returning = bool(bound.flags) and "atomic" in line.name
+    effects = native.Effects(kind=waits.counted(line.name, chip, returns=returning))
+    effects.in_order = effects.kind == waits.LOCAL or (effects.kind == waits.LOADS and not chip.gfx12)
+    effects.wait[:] = [waits.NO_WAIT] * len(effects.wait)
+    for kind, most in waits.waited(line, chip).items():
+        effects.wait[kind] = min(most, waits.NO_WAIT)
+        effects.waits = 1
+    reads, writes = _registers(bound, line, entry)
+    effects.scalar = entry.form == "scalar" or line.name.startswith("s_")
+    effects.partial = bool(
+        bound.write or bound.dpp or bound.dst_sel or "_d16" in line.name or line.name in _PARTIAL
+    )
+    _memory(effects, bound, line)
+    effects.role = _ROLES.get(line.name, 0)
+    _spans(effects, reads, writes)
+    return effects
+
+
+_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
+
+
+def _registers(bound: native.Instruction, line: Line, entry: Entry) -> tuple[Spans, Spans]:
+    reads: Spans = []
+    for source in bound.s:
+        reads += _operand(source)
+    writes = _operand(bound.d) + _operand(bound.sd)
+    if entry.reads_d:
+        reads += _operand(bound.d)
+    if line.name in _SWAPS:
+        reads += _operand(bound.d)
+        writes += _operand(bound.s[0])
+    if line.name.startswith("buffer_atomic") and bound.flags:
+        writes += [
+            (first, int(bound.s[1].words) // (2 if "cmpswap" in line.name else 1))
+            for first, _ in _operand(bound.s[1])
+        ]
+    if "VCC_LO" in entry.code:
+        reads.append((native.VCC_LO, 2))
+    if _WRITES_SCC.search(entry.code):
+        writes.append((SCC, 1))
+    if _READS_SCC.search(entry.code):
+        reads.append((SCC, 1))
+    return reads, writes
+
+
+def _operand(operand: native.Operand) -> Spans:
+    space = _SPACE[operand.space]
+    if space == "vector":
+        return [(VECTOR0 + operand.index, operand.words)]
+    if space == "scalar" and operand.index != _NULL:
+        return [(operand.index, operand.words)]
+    if space == "status":
+        return {0: [(SCC, 1)], 1: [(native.VCC_LO, 2)]}.get(operand.index, [])
+    return []
+
+
+def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
+    """Where a store or atomic has its data, and how the bytes of an element lie in a register."""
+    name = line.name
+    if not name.startswith(("global_", "buffer_", "scratch_", "ds_")) or not effects.kind:
+        return
+    effects.memory = 1
+    effects.high = name.endswith(("d16_hi", "d16_hi_b16"))
+    effects.atomic = "atomic" in name or (
+        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store|b?permute)", name)
+    )
+    if effects.atomic or re.search(r"_(store|write)", name):
+        effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
+
+
+def _spans(effects: native.Effects, reads: Spans, writes: Spans) -> None:
+    if len(reads) + len(writes) > len(effects.spans):
+        raise DecodeError("an instruction with more operands than the checks have room for")
+    effects.reads, effects.writes = len(reads), len(writes)
+    for span, (first, count) in zip(effects.spans, [*reads, *writes], strict=False):
+        span.first, span.count = first, count

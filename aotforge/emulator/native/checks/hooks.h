@@ -1,0 +1,131 @@
+/* The checking variant's hooks. */
+
+INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane, u64 address, u64 bytes)
+{
+    Watch *x = w->observer;
+    (void)I;
+    if (w == x->twin) {
+        watch_twin(w, x, x->wave, space, kind, (u32)lane, address, bytes);
+        return;
+    }
+    if (LIKELY(x->logged < LOGGED)) {
+        x->address[x->logged] = address;
+        x->lane[x->logged++] = (u8)lane;
+    }
+    x->bytes = (u32)bytes;
+    x->space = (u32)space;
+    x->access = (u32)kind;
+    if (space != IN_GLOBAL && x->checks & CHECK_UNSET)
+        watch_bytes(w, x, space, kind, (u32)lane, address, bytes);
+    if (space == IN_LDS && x->checks & CHECK_RACES)
+        watch_local(w, x, kind, lane, address, bytes);
+}
+
+/* Where an access leads: a twin's global stores and atomics nowhere. */
+INLINE u8 *reached(Wave *w, int space, int kind, u8 *at)
+{
+    Watch *x = w->observer;
+    return w == x->twin && (kind == ATOMIC || (kind == STORE && space == IN_GLOBAL)) ? (u8 *)x->sink : at;
+}
+
+/* What an atomic gives back: the twin gets its wave's. */
+INLINE u64 returned(Wave *w, u64 before)
+{
+    Watch *x = w->observer;
+    if (w == x->twin)
+        return x->returned[(x->twin_logged - 1) % LOGGED];
+    return x->returned[(x->logged - 1) % LOGGED] = before;
+}
+
+INLINE int begin_instruction(Launch *job, Wave *w, const Instruction *I)
+{
+    Watch *x = w->observer;
+    const Effects *e = &job->effects[w->pc - 1];
+    (void)I;
+    x->pc = w->pc - 1;
+    x->effects = e;
+    x->logged = x->touched_unset = 0;
+    x->space = IN_GLOBAL;
+    if (x->checks & CHECK_WAITS && touches_pending(w, x, e))
+        return 0;
+    if (x->checks & CHECK_UNSET)
+        prepare_twin(w, x, e);
+    return 1;
+}
+
+INLINE void end_instruction(Launch *job, Wave *w, const Instruction *I)
+{
+    Watch *x = w->observer;
+    const Effects *e = x->effects;
+    (void)job;
+    if (!LIKELY(w->state != FAULT)) {
+        explain_with_twin(w, x, I);
+        return;
+    }
+    if (!LIKELY(!x->suspects))
+        stores_done(w, x);
+    if (e->waits)
+        wait_for(x, e);
+    if (e->kind) {
+        issue(x, e);
+        if (e->kind == LOCAL && x->checks & CHECK_RACES)
+            keep_recent(x, (int)x->access);
+    }
+    if (e->role)
+        arrive(w, x, e);
+    if (x->checks & CHECK_UNSET)
+        compare_twin(w, x, I, e);
+}
+
+INLINE void barrier_released(Launch *job, Wave *waves)
+{
+    if (job->checks & CHECK_BARRIERS)
+        compare_barriers(job, waves);
+    next_epoch(job, waves, job->observer);
+}
+
+INLINE void begin_group(Launch *job, Wave *waves)
+{
+    Checker *c = job->observer;
+    memset(c->lds_state, GARBAGE, job->lds_bytes);
+    memset(c->lds_origin, 0, (size_t)job->lds_bytes / 4 * 4 + 4);
+    memset(c->scratch_state, GARBAGE, (size_t)job->scratch_bytes * 64 * job->waves);
+    for (u32 i = 0; i < job->waves; i++)
+        start_watch(job, &waves[i], &c->watches[i], c);
+    next_epoch(job, waves, c);
+}
+
+INLINE void end_group(Launch *job, Wave *waves) { (void)job, (void)waves; }
+
+INLINE void end_launch(Launch *job, Wave *waves)
+{
+    Checker *c = job->observer;
+    (void)waves;
+    if (!c)
+        return;
+    void *parts[] = {c->twins, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        free(parts[i]);
+    job->observer = NULL;
+}
+
+INLINE int begin_launch(Launch *job, Wave *waves)
+{
+    size_t lds = job->lds_bytes, scratch = (size_t)job->scratch_bytes * 64 * job->waves;
+    Checker *c = job->observer = calloc(1, sizeof(Checker));
+    (void)waves;
+    if (!c)
+        return 0;
+    c->twins = aligned_alloc(64, sizeof(Wave) * job->waves);
+    c->watches = calloc(job->waves, sizeof(Watch));
+    c->lds = malloc(lds + 64), c->lds_state = malloc(lds + 64);
+    c->scratch = malloc(scratch + 64), c->scratch_state = malloc(scratch + 64);
+    c->lds_origin = calloc(lds / 4 + 1, sizeof(u32));
+    c->words = calloc(lds / 4 + 1, sizeof(Cell)), c->bytes = calloc(lds + 4, sizeof(Cell));
+    c->split = calloc(lds / 4 + 1, sizeof(u16));
+    int whole = c->twins && c->watches && c->lds && c->lds_state && c->scratch && c->scratch_state && c->lds_origin && c->words &&
+                c->bytes && c->split;
+    if (!whole)
+        end_launch(job, waves);
+    return whole;
+}

@@ -1,0 +1,82 @@
+/* The checking variant: what it knows about each wave and workgroup. Hooks are in hooks.h; what they are for, in plain.h. */
+
+#define PAIRED 1 /* waves have twins: memory.h asks where a twin's accesses lead */
+
+enum { CHECK_WAITS = 1, CHECK_RACES = 2, CHECK_BARRIERS = 4, CHECK_UNSET = 8 }; /* Launch.checks */
+/* A twin's register or byte against its wave's: the same, stored in the twin, or still the garbage of the start, complemented. */
+enum { SAME, DIFFERS, GARBAGE };
+enum { LOGGED = 4 * LANES, RECENT = 64 };
+
+/* An access to LDS that a wave may not have waited for. */
+typedef struct {
+    u32 number, pc, count, kind, bytes;
+    u32 address[2 * LANES];
+} LocalAccess;
+
+/* Who touched a dword or byte of LDS since the last barrier. A party: VALID, flags, wave, instruction. */
+typedef struct {
+    u32 writer, reader, other_reader;
+    u16 write_epoch, read_epoch;
+} Cell;
+#define VALID (1u << 31)
+#define CARRIED (1u << 30) /* from before the barrier, not waited for there */
+#define BY_ATOMIC (1u << 29)
+#define PARTY_WAVE(party) ((party) >> 24 & 31)
+#define PARTY_PC(party) ((party) & 0xffffff)
+
+/* A store to where another wave has been, and the bytes before it. */
+typedef struct {
+    u32 address, bytes, lane, other;
+    u8 before[4];
+} Suspect;
+
+struct Checker;
+typedef struct Watch {
+    Wave *wave;
+    Wave *twin;
+    struct Checker *checker;
+    const Effects *effects; /* of the instruction that is executed */
+    u64 checks;
+    u32 pc, run_twin, touched_unset, loading;
+    u32 issued[COUNTERS], done[COUNTERS]; /* by kind: how many operations, how many of the oldest are known to be complete */
+    u32 pending[REGISTERS];               /* the operation that writes a register: kind in 3 bits, number; 0: none */
+    u32 pending_pc[REGISTERS];
+    u8 state[REGISTERS];                  /* SAME, DIFFERS, GARBAGE */
+    u32 origin[REGISTERS];                /* 1 + the instruction that first read what the register's difference comes from */
+    /* accesses of this instruction */
+    u32 logged, twin_logged, bytes, space, access;
+    u64 address[LOGGED], returned[LOGGED];
+    u8 lane[LOGGED];
+    u64 unset_data; /* lanes whose atomic operand differs */
+    u32 barrier_pc, carry_from, signalled;
+    u8 *scratch_state;
+    FaultReport twin_fault;
+    u32 suspects;
+    Suspect suspect[LOGGED];
+    u64 sink[8]; /* where a twin's global stores and atomics go */
+    LocalAccess recent[RECENT];
+} Watch;
+
+typedef struct Checker {
+    Wave *twins;
+    Watch *watches;
+    u8 *lds, *lds_state, *scratch, *scratch_state; /* the twins' memory, and how it relates to the waves' */
+    u32 *lds_origin;                               /* by dword */
+    Cell *words, *bytes;
+    u16 *split; /* by dword: the epoch of its last access of less than a dword */
+    u32 epoch;
+} Checker;
+
+/* A fault with another party. Only a wave's first fault counts. */
+SLOW static void fault_with(Wave *w, u32 code, u32 lane, u64 address, u64 bytes, u32 other_wave, u64 other, u32 detail)
+{
+    if (w->state == FAULT)
+        return;
+    fault(w, code, lane, address, bytes);
+    w->fault->instruction = ((Watch *)w->observer)->pc;
+    w->fault->other = other;
+    w->fault->other_wave = other_wave;
+    w->fault->detail = detail;
+}
+
+INLINE u32 first_lane(const Wave *w) { return EXEC ? (u32)__builtin_ctzll(EXEC) : 0; }

@@ -1,0 +1,224 @@
+/* Uninitialised data. Every wave has a twin whose registers, LDS and scratch start with the complement of the wave's garbage. What depends
+ * on no garbage is the same in both, so a register's state says SAME without a twin's value being kept, and the twin only executes instructions
+ * that have a source, or keep part of a destination, that may differ; results are then compared bit by bit. Where the twin would do something
+ * else - another branch, other lanes, another address, other data to global memory - garbage decides what the kernel does.
+ *
+ * The twin's global stores and atomics go nowhere; what it loads from global memory is what the wave has loaded. */
+
+/* Bring the twin's register up to date. */
+static void fetch(Wave *w, Watch *x, u32 r)
+{
+    Wave *t = x->twin;
+    u8 state = x->state[r];
+    if (state == DIFFERS)
+        return;
+    u32 flip = state == GARBAGE ? ~0u : 0;
+    if (r == REGISTER_SCC)
+        t->scc = w->scc ^ (flip & 1);
+    else if (r < SCALARS)
+        t->s[r] = w->s[r] ^ flip;
+    else {
+        u32 *to = t->v[r - SCALARS];
+        const u32 *from = w->v[r - SCALARS];
+        EACH_LANE to[l] = from[l] ^ flip;
+    }
+    if (state == GARBAGE)
+        x->state[r] = DIFFERS;
+}
+
+INLINE int any_differs(const Watch *x, const Span *span)
+{
+    u32 found = 0;
+    for (u32 r = span->first, end = r + span->count; r < end; r++)
+        found |= x->state[r];
+    return found != 0;
+}
+
+/* Destinations count as sources where part of them is kept. */
+INLINE u32 sources(const Wave *w, const Effects *e)
+{
+    return e->partial || (!e->scalar && EXEC != FULL) ? (u32)e->reads + e->writes : e->reads;
+}
+
+INLINE void prepare_twin(Wave *w, Watch *x, const Effects *e)
+{
+    u32 count = sources(w, e);
+    int differs = 0;
+    for (u32 i = 0; i < count; i++)
+        differs |= any_differs(x, &e->spans[i]);
+    x->run_twin = (u32)differs;
+    if (LIKELY(!differs) && !(e->memory && e->writes)) /* a load may turn out to read memory that differs, and overwrite its address */
+        return;
+    for (u32 i = 0; i < count; i++)
+        for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
+            fetch(w, x, r);
+    *(u64 *)&x->twin->s[EXEC_LO] = EXEC;
+    x->unset_data = 0;
+    for (u32 i = 0; differs && e->atomic && i < e->data_words; i++) {
+        const u32 *a = w->v[e->data - SCALARS + i], *b = x->twin->v[e->data - SCALARS + i];
+        EACH_LANE x->unset_data |= (u64)(a[l] != b[l]) << l;
+    }
+}
+
+/* ---- memory of the twin ---- */
+
+INLINE u8 *state_of(Wave *w, Watch *x, int space, u64 address, u32 lane)
+{
+    return space == IN_LDS ? x->checker->lds_state + address : x->scratch_state + (u64)lane * w->scratch_bytes + address;
+}
+INLINE u8 *bytes_of(Wave *w, int space, u64 address, u32 lane)
+{
+    return space == IN_LDS ? w->lds + address : w->scratch + (u64)lane * w->scratch_bytes + address;
+}
+
+INLINE void watch_bytes(Wave *w, Watch *x, int space, int kind, u32 lane, u64 address, u64 bytes)
+{
+    u8 *state = state_of(w, x, space, address, lane);
+    if (kind == STORE)
+        memset(state, SAME, bytes);
+    else
+        for (u64 i = 0; i < bytes; i++)
+            if (!LIKELY(state[i] == SAME) && !x->touched_unset)
+                x->touched_unset = x->logged; /* 1 + its place in the log */
+}
+
+/* The twin does the access that its wave has logged; what it loads is brought up to date. */
+SLOW static void watch_twin(Wave *t, Watch *x, Wave *w, int space, int kind, u32 lane, u64 address, u64 bytes)
+{
+    u32 k = x->twin_logged++;
+    if (k >= x->logged || x->address[k] != address || x->lane[k] != lane) {
+        fault(t, FAULT_UNSET_ADDRESS, lane, address, bytes);
+        return;
+    }
+    if (space == IN_GLOBAL || kind != LOAD)
+        return;
+    u8 *state = state_of(w, x, space, address, lane), *to = bytes_of(t, space, address, lane);
+    const u8 *from = bytes_of(w, space, address, lane);
+    for (u64 i = 0; i < bytes; i++)
+        if (state[i] != DIFFERS) {
+            to[i] = state[i] == GARBAGE ? (u8)~from[i] : from[i];
+            state[i] = state[i] == GARBAGE ? DIFFERS : SAME;
+        }
+}
+
+/* ---- after an instruction ---- */
+
+/* 1 + the instruction that first read what differs in a source; this one when it is the first. */
+static u32 origin_of(Watch *x, const Effects *e)
+{
+    for (u32 i = 0; i < e->reads; i++)
+        for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
+            if (x->state[r] && x->origin[r])
+                return x->origin[r];
+    u32 stored = x->space == IN_LDS && x->touched_unset ? x->checker->lds_origin[x->address[x->touched_unset - 1] / 4] : 0;
+    return stored ? stored : x->pc + 1;
+}
+
+SLOW static void unset(Wave *w, Watch *x, u32 code, u32 lane, u64 address, u64 bytes)
+{
+    fault_with(w, code, lane, address, bytes, w->number, origin_of(x, x->effects) - 1, x->space);
+}
+
+/* Data of global stores and of atomics has to be the same in both; that of other stores may differ, and is remembered. */
+static void compare_stores(Wave *w, Watch *x, const Effects *e)
+{
+    u32 words = x->bytes < 4 ? 1 : x->bytes / 4, mask = x->bytes == 1 ? 0xff : x->bytes == 2 ? 0xffff : ~0u, part = 0;
+    for (u32 k = 0; k < x->logged; k++) {
+        u32 lane = x->lane[k];
+        u64 address = x->address[k];
+        part = k && x->lane[k - 1] == lane ? part + 1 : 0; /* buffer stores are logged dword by dword */
+        if (e->atomic) {
+            if (x->unset_data >> lane & 1)
+                unset(w, x, FAULT_UNSET_STORE, lane, address, x->bytes);
+        } else if (x->space == IN_GLOBAL)
+            for (u32 i = 0; i < words; i++) {
+                u32 row = e->data - SCALARS + part * words + i;
+                if ((w->v[row][lane] ^ x->twin->v[row][lane]) >> (e->high ? 16 : 0) & mask)
+                    unset(w, x, FAULT_UNSET_STORE, lane, address, x->bytes);
+            }
+        else {
+            u8 *state = state_of(w, x, (int)x->space, address, lane);
+            const u8 *a = bytes_of(w, (int)x->space, address, lane), *b = bytes_of(x->twin, (int)x->space, address, lane);
+            for (u64 i = 0; i < x->bytes; i++) {
+                state[i] = a[i] == b[i] ? SAME : DIFFERS;
+                if (state[i] && x->space == IN_LDS)
+                    x->checker->lds_origin[(address + i) / 4] = origin_of(x, e);
+            }
+        }
+    }
+}
+
+static void compare_register(Wave *w, Watch *x, u32 r, u64 lanes, u32 origin)
+{
+    Wave *t = x->twin;
+    u64 differs = 0;
+    if (r == REGISTER_SCC)
+        differs = t->scc != w->scc;
+    else if (r < SCALARS)
+        differs = t->s[r] != w->s[r];
+    else if (memcmp(t->v[r - SCALARS], w->v[r - SCALARS], sizeof(u32) * LANES)) {
+        x->state[r] = DIFFERS;
+        EACH_LANE differs |= (u64)(t->v[r - SCALARS][l] != w->v[r - SCALARS][l]) << l;
+        if (differs & lanes)
+            x->origin[r] = origin;
+        return;
+    }
+    x->state[r] = differs ? DIFFERS : SAME;
+    x->origin[r] = differs ? origin : 0;
+}
+
+SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *e)
+{
+    Wave *t = x->twin;
+    u64 lanes = *(u64 *)&t->s[EXEC_LO];
+    u32 origin = origin_of(x, e);
+    x->twin_logged = 0;
+    t->state = RUNNING;
+    t->pc = x->pc + 1;
+    I->handler(t, I);
+    if (t->state == FAULT)
+        return unset(w, x, FAULT_UNSET_ADDRESS, x->twin_fault.lane, x->twin_fault.address, x->twin_fault.bytes);
+    if (x->twin_logged != x->logged)
+        return unset(w, x, FAULT_UNSET_ADDRESS, first_lane(w), 0, 0);
+    if (t->pc != w->pc)
+        return unset(w, x, FAULT_UNSET_BRANCH, first_lane(w), 0, 0);
+    u64 other = *(u64 *)&t->s[EXEC_LO];
+    if (other != EXEC)
+        return unset(w, x, FAULT_UNSET_EXEC, (u32)__builtin_ctzll(other ^ EXEC), 0, 0);
+    if (e->memory && e->data_words)
+        compare_stores(w, x, e);
+    for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
+        for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++) {
+            if (e->memory && x->space == IN_GLOBAL && !e->partial && r >= SCALARS)
+                blend(t->v[r - SCALARS], w->v[r - SCALARS], lanes);
+            compare_register(w, x, r, lanes, origin);
+        }
+}
+
+INLINE void compare_twin(Wave *w, Watch *x, const Instruction *I, const Effects *e)
+{
+    if (e->atomic && x->touched_unset) /* whatever it makes of it */
+        return unset(w, x, FAULT_UNSET_STORE, x->lane[x->touched_unset - 1], x->address[x->touched_unset - 1], x->bytes);
+    if (!LIKELY(!(x->run_twin | x->touched_unset))) {
+        follow(w, x, I, e);
+        return;
+    }
+    for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
+        memset(&x->state[e->spans[i].first], SAME, e->spans[i].count);
+}
+
+/* An access outside of everything: when the twin's goes elsewhere, the address is garbage. */
+SLOW static void explain_with_twin(Wave *w, Watch *x, const Instruction *I)
+{
+    FaultReport *found = w->fault;
+    if (!x->run_twin || found->code < FAULT_GLOBAL_READ || found->code > FAULT_SCRATCH)
+        return;
+    x->twin->state = RUNNING;
+    x->twin_logged = 0;
+    I->handler(x->twin, I);
+    if (x->twin->state == FAULT && (x->twin_fault.address != found->address || x->twin_fault.lane != found->lane)) {
+        found->other = origin_of(x, x->effects) - 1;
+        found->detail = found->code;
+        found->code = FAULT_UNSET_ADDRESS;
+    }
+}

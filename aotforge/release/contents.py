@@ -1,0 +1,122 @@
+"""A release folder read back, without trusting it: image packs, assembly texts and figures of every image."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from aotforge.compile.values import Resources
+from aotforge.errors import ReleaseError
+from aotforge.pack.values import ImagePack
+from aotforge.release.archive import sha256_file
+from aotforge.release.stamp import SUMS
+from aotforge.release.tree import TOP
+
+_ARCHIVE = re.compile(r"aotriton-(?P<release>.+)-(?P<kind>images|asm)-(?P<pack>[^/]+)\.tar\.gz")
+_HINT = "fetch the release again, or build it again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedPack:
+    """What a release holds of one image pack. Texts and figures by image digest; `labels` are the compile jobs' names."""
+
+    release: str
+    pack: ImagePack
+    assembly: Mapping[str, str]
+    labels: Mapping[str, tuple[str, ...]]
+    resources: Mapping[str, Resources]
+
+
+def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
+    """Every image pack of a release folder, in the packs' order. Each archive is compared with SHA256SUMS first.
+
+    Raises ReleaseError for a folder that is no release, and for an archive that is missing, altered or damaged.
+    """
+    sums = _sums(folder)
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for name in sums:
+        parts = _ARCHIVE.fullmatch(name)
+        if parts:
+            found.setdefault((parts["pack"], parts["release"]), {})[parts["kind"]] = name
+    if not found:
+        raise ReleaseError(f"{folder} has no image packs", cause=f"{SUMS} names none", hint=_HINT)
+    return tuple(
+        _pack(folder, sums, pack, release, names) for (pack, release), names in sorted(found.items())
+    )
+
+
+def _sums(folder: Path) -> dict[str, str]:
+    """File name to SHA-256."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
+        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not a list of SHA-256 sums"
+        raise ReleaseError(
+            f"{folder / SUMS}: {reason}",
+            cause="the folder is no release",
+            hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
+        ) from error
+
+
+def _pack(
+    folder: Path, sums: Mapping[str, str], pack: str, release: str, names: Mapping[str, str]
+) -> ReleasedPack:
+    for kind in ("images", "asm"):
+        if kind not in names:
+            raise ReleaseError(
+                f"{folder} has no {kind} archive for {pack}", cause=f"{SUMS} names none", hint=_HINT
+            )
+    files = _members(folder / names["images"], sums[names["images"]], f"{TOP}/lib/aotriton.images/{pack}/")
+    texts = _members(folder / names["asm"], sums[names["asm"]], f"{TOP}/share/aotriton/asm/{pack}/")
+    labels, resources = _figures(folder / names["asm"], texts.pop("resources.json", b""))
+    return ReleasedPack(
+        release=release,
+        pack=ImagePack(name=pack, files=files),
+        assembly={name.removesuffix(".s"): text.decode("utf-8", "replace") for name, text in texts.items()},
+        labels=labels,
+        resources=resources,
+    )
+
+
+def _members(path: Path, digest: str, below: str) -> dict[str, bytes]:
+    """The files below a folder of a tarball, by what follows the folder in their names."""
+    try:
+        if sha256_file(path) != digest:
+            raise ReleaseError(
+                f"{path} is not the file that {SUMS} names", cause="it was altered or replaced", hint=_HINT
+            )
+        with tarfile.open(path, "r:gz") as tar:
+            found = {}
+            for info in tar:
+                stream = tar.extractfile(info) if info.isreg() and info.name.startswith(below) else None
+                if stream is not None:
+                    found[info.name.removeprefix(below)] = stream.read()
+            return found
+    except OSError as error:
+        raise ReleaseError(
+            f"{path}: {error.strerror or error}", cause="the release is not complete", hint=_HINT
+        ) from error
+    except (gzip.BadGzipFile, zlib.error, tarfile.TarError, EOFError) as error:
+        raise ReleaseError(f"{path}: {error}", cause="the archive is damaged", hint=_HINT) from error
+
+
+def _figures(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dict[str, Resources]]:
+    """Labels and resources of `resources.json` by image digest."""
+    labels: dict[str, tuple[str, ...]] = {}
+    resources: dict[str, Resources] = {}
+    names = [field.name for field in fields(Resources)]
+    try:
+        for row in json.loads(data)["images"]:
+            digest = str(row["digest"])
+            labels[digest] = (*labels.get(digest, ()), *(str(label) for label in row["labels"]))
+            resources[digest] = Resources(**{name: int(row[name]) for name in names})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(f"{path}: resources.json is missing or not of this format", hint=_HINT) from error
+    return labels, resources

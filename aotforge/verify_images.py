@@ -1,0 +1,186 @@
+"""`invoke verify`: the images of a profile, or what lies in a release folder: its bytes, its dispatch data, its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from aotforge.build import by_pack, compiled_images
+from aotforge.compile import CompileEvent
+from aotforge.errors import ReleaseError, RulesError, UnsupportedError
+from aotforge.pack import OpenPack, open_files
+from aotforge.pack.values import DispatchKernel
+from aotforge.plan import load_families
+from aotforge.plan.values import PlannedChoice, PlannedKernel, PlannedParameter
+from aotforge.release.contents import ReleasedPack, read_release
+from aotforge.verify.report import joined_report
+from aotforge.verify.run import verify_images, verify_tasks
+from aotforge.verify.tools import tools_digest
+from aotforge.verify.values import ImageTask, OnEvent, Use, VerifyReport
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest:
+    """Whose images: those of `archs` and `profile`, or those in the folder `release`, where `archs` chooses among its
+    chips. `root` is the checkout, `cache` has compiled images and verdicts; `jobs` bounds processes.
+    """
+
+    root: Path
+    archs: tuple[str, ...]
+    profile: str | None
+    release: Path | None
+    cache: Path
+    jobs: int | None
+
+
+def verify(
+    request: VerifyRequest, *, on_event: Callable[[CompileEvent], None], on_verdict: OnEvent
+) -> VerifyReport:
+    """Verdicts on all of them; what is missing is compiled, but nothing of a release. Raises what `compiled_images`, `verify_images` and
+    `verify_release` raise; UnsupportedError when nothing says whose images.
+    """
+    kernels = request.root / "kernels"
+    if request.release:
+        if request.profile:
+            raise UnsupportedError(
+                "--profile and --release together: a release has the profile that it was built with",
+                hint="leave one of them out",
+            )
+        return verify_release(
+            request.release, kernels_root=kernels, cache=request.cache, archs=request.archs, jobs=request.jobs, on_event=on_verdict
+        )  # fmt: skip
+    if not request.archs:
+        raise UnsupportedError(
+            "nothing says which images to verify",
+            hint="name chips (--arch gfx908) or a release folder (--release releases/dist/...)",
+        )
+    packs = [
+        compiled_images(
+            request.root, archs, profile=request.profile, cache=request.cache, jobs=request.jobs, on_event=on_event
+        )
+        for archs in by_pack(request.root, request.archs)
+    ]  # fmt: skip
+    return joined_report(
+        [
+            verify_images(plan, images, kernels_root=kernels, cache=request.cache, jobs=request.jobs, on_event=on_verdict)
+            for plan, images in packs
+        ]
+    )  # fmt: skip
+
+
+def verify_release(
+    folder: Path,
+    *,
+    kernels_root: Path,
+    cache: Path,
+    archs: Iterable[str] = (),
+    jobs: int | None = None,
+    on_event: OnEvent | None = None,
+) -> VerifyReport:
+    """Verdicts on every image pack of the release in `folder`, only for `archs` when some are named. Every image once, by its digest.
+
+    Raises ReleaseError for an archive that is missing, altered or damaged, PackError, RulesError for a kernel family that this
+    checkout does not have, and what `verify_images` raises.
+    """
+    wanted = frozenset(archs)
+    reports = []
+    for released in read_release(folder):
+        opened = open_files(released.pack)
+        chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
+        if not chosen:
+            continue
+        tasks = release_tasks(released, opened, chosen, kernels_root)
+        reports.append(
+            verify_tasks(
+                tasks, released.pack.name, chosen, opened.signature.profile,
+                kernels_root=kernels_root, cache=cache, jobs=jobs, on_event=on_event,
+            )
+        )  # fmt: skip
+    if not reports:
+        raise ReleaseError(
+            f"{folder} holds no images for {', '.join(sorted(wanted))}", hint="leave --arch out"
+        )
+    return joined_report(reports)
+
+
+def release_tasks(
+    released: ReleasedPack, opened: OpenPack, archs: Sequence[str], kernels_root: Path
+) -> list[ImageTask]:
+    """One task per image: how the pack dispatches to it, its bytes from the pack, its text from the archive of texts."""
+    folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
+    uses: dict[str, list[Use]] = {}
+    family_of: dict[str, tuple[str, str]] = {}
+    for kernel in opened.dispatch.kernels:
+        planned = _planned(kernel)
+        if planned.family not in folders:
+            raise RulesError(
+                f"{kernel.name} of {opened.name} is of a family that kernels/ does not have",
+                cause="the release is of another version of this project",
+                hint="verify it with the checkout that it was built from",
+            )
+        images = opened.indexes[kernel.container].images
+        for functional in kernel.functionals:
+            if functional.arch not in archs:
+                continue
+            digests = [images[choice.image].digest.hex() for choice in functional.choices]
+            choices = tuple(
+                PlannedChoice(job=digest, predicates=choice.predicates, grid=choice.grid)
+                for digest, choice in zip(digests, functional.choices, strict=True)
+            )
+            for index, digest in enumerate(digests):
+                use = Use(kernel=planned, key=functional.key, choices=choices, index=index)
+                uses.setdefault(digest, []).append(use)
+                family_of[digest] = (functional.arch, planned.family)
+    bytes_of = {
+        digest.hex(): data
+        for container in opened.indexes
+        for digest, data in opened.images(container).items()
+    }
+    tools = {family: tools_digest(kernels_root / folders[family]) for _, family in family_of.values()}
+    return [
+        ImageTask(
+            key=digest,
+            label=_label(released, digest),
+            arch=family_of[digest][0],
+            digest=digest,
+            hsaco=bytes_of[digest],
+            asm=_of(released.assembly, released, digest, "assembly text"),
+            resources=_of(released.resources, released, digest, "figures"),
+            folder=folders[family_of[digest][1]],
+            tools=tools[family_of[digest][1]],
+            uses=tuple(found),
+        )
+        for digest, found in uses.items()
+    ]
+
+
+def _planned(kernel: DispatchKernel) -> PlannedKernel:
+    """Dispatch data in the plan's terms: kernels are named family.kernel there."""
+    family, _, name = kernel.name.partition(".")
+    return PlannedKernel(
+        family=family,
+        name=name,
+        operator=kernel.operator,
+        step=kernel.step,
+        keys=kernel.keys,
+        parameters=tuple(PlannedParameter(name=v, type=t, value=v) for t, v in kernel.parameters),
+        functionals=(),
+    )
+
+
+def _label(released: ReleasedPack, digest: str) -> str:
+    return " = ".join(released.labels.get(digest, ())) or digest
+
+
+def _of(found: Mapping[str, T], released: ReleasedPack, digest: str, what: str) -> T:
+    if digest not in found:
+        raise ReleaseError(
+            f"the asm archive of {released.pack.name} has no {what} of the image {digest}",
+            cause="the archives of images and of texts are of different builds",
+            hint="fetch both again",
+        )
+    return found[digest]

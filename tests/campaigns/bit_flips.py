@@ -1,0 +1,213 @@
+"""Single-bit flips in the machine code of an attention image: `python -m tests.campaigns.bit_flips`.
+
+Each flip is tried twice: with the proof that the text is the image, which must refuse it, and without, decoded from the altered bytes by
+llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/virtual-gpu-faults.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from aotforge.emulator import Program, Step
+from aotforge.emulator.disassembly import disagreements, disassemble, require_round_trip
+from aotforge.emulator.elf import read_elf
+from aotforge.emulator.isa import INSTRUCTIONS
+from aotforge.emulator.values import Line, Listing, Operand
+from aotforge.errors import DecodeError, UnsupportedError
+from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects, try_calls
+
+IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,head_dim=64,head_dim_v=64,bias=false,dropout=false,varlen=false,causal=true:1"
+SCHEDULES = (None, 0x5EED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flip:
+    """One flipped bit and what became of it. `bit` counts from the first bit of .text; `executed`: the unaltered image reaches
+    the instruction that the bit belongs to.
+
+    `kind`: refused (by the decoder), fault, wrong, within (the bound, with other bits) or, with outputs that are the same to the last
+    bit: same (the bit means nothing, the instruction is the same), equal (another instruction that leaves the same in every
+    register on every call), unused (other values that no output depends on), identical (never executed).
+    """
+
+    bit: int
+    address: int
+    before: str
+    after: str
+    kind: str
+    detail: str
+    executed: bool
+    refused_by_proof: bool
+    ratio: float = 0.0
+    growth: float = 0.0
+
+
+class Campaign:
+    """One image, ready to be tried."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self._program = program = subject.load(subject.image.hsaco)
+        self._kernel = program.listing.kernel
+        self._original = disassemble(subject.image.hsaco, self._kernel, subject.arch)
+        assert disagreements(program.listing, self._original) == []
+        self._calls, self._executed = calls_of(subject, program, SCHEDULES)
+        text = read_elf(subject.image.hsaco).section(".text")
+        self._start, self.bits = text.offset, 8 * text.size
+
+    @property
+    def calls(self) -> Sequence[Call]:
+        return self._calls
+
+    def try_bit(self, bit: int) -> Flip:
+        """Flip a bit of .text, alone."""
+        hsaco = bytearray(self.subject.image.hsaco)
+        hsaco[self._start + bit // 8] ^= 1 << bit % 8
+        before = _line_at(self._original, bit // 8)
+        kind, detail, after, ratio, growth = self._outcome(bytes(hsaco), before)
+        return Flip(
+            bit=bit, address=before.address, before=before.text, after=after, kind=kind, detail=detail,
+            executed=before.address in self._executed, refused_by_proof=self._refused(bytes(hsaco)), ratio=ratio, growth=growth,
+        )  # fmt: skip
+
+    def _same_results(self, altered: Program, address: int, lines: Sequence[Line]) -> bool:
+        """Whether both programs leave the same in the registers that the lines at an address write, each time, waves in turn."""
+        written = [operand for line in lines for operand in _results(line)]
+        digests = []
+        for program in (self._program, altered):
+            digest = hashlib.sha256()
+
+            def trace(step: Step, digest: Any = digest) -> None:
+                if step.line.address == address:
+                    digest.update(_values(step.wave, written))
+
+            for call in self._calls:
+                if call.schedule is None:
+                    execute(program, self.subject, call, trace=trace)
+            digests.append(digest.digest())
+        return digests[0] == digests[1]
+
+    def _refused(self, hsaco: bytes) -> bool:
+        try:
+            self.subject.load(hsaco)
+        except DecodeError as error:
+            return "is not the image" in error.what
+        return False
+
+    def _outcome(self, hsaco: bytes, before: Line) -> tuple[str, str, str, float, float]:
+        after = ""
+        try:
+            listing = disassemble(hsaco, self._kernel, self.subject.arch)
+            after = _line_at(listing, before.address).text
+            require_round_trip(hsaco, listing)
+            _refuse_real_addresses(listing)
+            program = self.subject.altered(listing)
+        except (DecodeError, UnsupportedError) as error:
+            return "refused", error.what, after, 0.0, 0.0
+        found = try_calls(program, self.subject, self._calls)
+        kind = found.kind
+        assert disagreements(self._original, listing) != [], before
+        if kind == "identical" and before.address in self._executed:
+            lines = (before, _line_at(listing, before.address))
+            same = self._same_results(program, before.address, lines)
+            kind = "equal" if same else "unused"
+        return kind, found.detail, after, found.ratio, found.growth
+
+
+def _line_at(listing: Listing, byte: int) -> Line:
+    return next(line for line in listing.lines if line.address <= byte < line.next_address)
+
+
+def _results(line: Line) -> tuple[Operand, ...]:
+    """The registers that an instruction writes; some sources may be among them."""
+    entry = INSTRUCTIONS.get(line.name)
+    masks = entry is not None and entry.type_of("D") is not None and entry.type_of("SD") is not None
+    return line.operands[: 2 if masks else 1]
+
+
+def _values(wave: Any, written: Sequence[Operand]) -> bytes:
+    """Contents of registers, and of VCC, EXEC and SCC, which instructions write without naming them."""
+    parts = [wave.s[106:108], wave.s[126:128], wave.scc & 1]
+    for operand in written:
+        file = {"vector": wave.v, "scalar": wave.s}.get(operand.space, ())
+        parts += [
+            bytes(row) if operand.space == "vector" else row
+            for row in file[operand.index : operand.index + operand.words]
+        ]
+    return repr(parts).encode()
+
+
+def _refuse_real_addresses(listing: Listing) -> None:
+    """Where code lies is not known to a program that is decoded from altered bytes."""
+    for line in listing.lines:
+        if line.name == "s_getpc_b64":
+            raise DecodeError(f"byte {line.address:#x}: {line.text}: real addresses are not modelled")
+
+
+_campaign: list[Campaign] = []
+
+
+def _begin(image: str, folder: str) -> None:
+    arch = image.split(":")[1]
+    (subject,) = subjects(arch, image.__eq__, Path(folder))
+    _campaign.append(Campaign(subject))
+
+
+def _try(bit: int) -> Flip:
+    return _campaign[0].try_bit(bit)
+
+
+def flips(image: str, folder: Path, *, seed: int, count: int, jobs: int) -> Iterator[Flip]:
+    """Try `count` different bits, drawn by `seed`, in that many processes."""
+    arch = image.split(":")[1]
+    (subject,) = subjects(arch, image.__eq__, folder)
+    size = 8 * read_elf(subject.image.hsaco).section(".text").size
+    drawn = random.Random(seed).sample(range(size), count)
+    with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(image, str(folder))) as pool:
+        yield from pool.map(_try, drawn)
+
+
+def main() -> int:
+    """Run the campaign and report it."""
+    parser = argparse.ArgumentParser(description="Single-bit flips in an attention image")
+    parser.add_argument("--image", default=IMAGE, help="label of an image of the quick profile")
+    parser.add_argument("--seed", type=int, default=908)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path, help="write every flip here")
+    flags = parser.parse_args()
+    folder = Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache"))
+    done = list(flips(flags.image, folder, seed=flags.seed, count=flags.count, jobs=flags.jobs))
+    if flags.json:
+        flags.json.write_text(json.dumps([asdict(flip) for flip in done], indent=1) + "\n")
+    sys.stdout.write(report(done))
+    return 0
+
+
+def report(done: Sequence[Flip]) -> str:
+    """What became of the flips, as text."""
+    kinds = Counter((flip.kind, "executed" if flip.executed else "not executed") for flip in done)
+    lines = [f"{len(done)} flips, {sum(flip.refused_by_proof for flip in done)} refused by the proof"]
+    lines += [f"{count:5} {kind}, {where}" for (kind, where), count in sorted(kinds.items())]
+    for flip in done:
+        if flip.kind in {"within", "equal", "unused"}:
+            lines.append(
+                f"{flip.kind}: bit {flip.bit}, byte {flip.address:#x}: {flip.before} -> {flip.after}"
+                f" ({flip.detail or 'no difference'}; {flip.ratio:.3f} of the bound, {flip.growth:.3f} times the error)"
+            )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""Images that a campaign alters, and the calls on which they are tried: those of the verify room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from aotforge.compile import Cache, KernelImage, compile_plan
+from aotforge.compile.codeobject import kernel_metadata
+from aotforge.emulator import Emulator, LaunchReport, Program, Step
+from aotforge.emulator.chips import chip_named
+from aotforge.emulator.descriptor import read_descriptor
+from aotforge.emulator.elf import read_elf
+from aotforge.emulator.program import Trace
+from aotforge.emulator.values import Listing
+from aotforge.errors import ExecutionError
+from aotforge.interpret.memory import Memory
+from aotforge.plan import load_families, make_plan
+from aotforge.plan.closure import SourceTree
+from aotforge.plan.values import CompileJob
+from aotforge.verify.compare import Expected
+from aotforge.verify.dispatch import Launch, launch_of, uses_of
+from aotforge.verify.families import load_cases
+from aotforge.verify.tensors import Float
+from aotforge.verify.trial import Trial
+from aotforge.verify.values import Use
+from tests.support.families import PROJECT, architectures, profiles, toolchain
+
+KERNELS = PROJECT / "kernels"
+_ENDLESS = 10
+"""A workgroup that executes so many times the instructions of the whole unaltered launch does not end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An image and the ways in which its plan dispatches to it."""
+
+    job: CompileJob
+    image: KernelImage
+    uses: tuple[Use, ...]
+    folder: Path
+
+    @property
+    def label(self) -> str:
+        return self.job.label
+
+    @property
+    def arch(self) -> str:
+        return self.job.chip.arch
+
+    def load(self, hsaco: bytes) -> Program:
+        """The image's text with some bytes that are proven to be the same. Raises DecodeError when they are not."""
+        return Emulator(self.arch, cache=self.folder).load(hsaco, self.image.asm)
+
+    def altered(self, listing: Listing) -> Program:
+        """The image with other instructions, which nothing is proven about. Raises DecodeError, UnsupportedError."""
+        hsaco = self.image.hsaco
+        chip = chip_named(self.arch)
+        return Program(
+            chip,
+            listing,
+            read_descriptor(read_elf(hsaco), listing.kernel),
+            kernel_metadata(hsaco),
+            self.folder,
+        )
+
+
+def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:
+    """Attention images of a chip's `quick` profile whose labels are wanted, in the plan's order."""
+    plan = make_plan(
+        load_families(KERNELS), SourceTree(root=KERNELS), archs=[arch], architectures=architectures(),
+        profiles=profiles(), profile="quick", toolchain=toolchain(),
+    )  # fmt: skip
+    jobs = tuple(
+        replace(job, spills="report") for job in plan.jobs if job.family == "flash" and wanted(job.label)
+    )
+    uses = uses_of(plan, {job.key: arch for job in jobs})
+    with Cache(folder) as cache:
+        made = compile_plan(
+            replace(plan, jobs=jobs), kernels_root=KERNELS, architectures=architectures(), cache=cache
+        )
+        return [Subject(job=job, image=made[job.key], uses=uses[job.key], folder=folder) for job in jobs]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One launch to try, with what the unaltered image makes of it. Outputs are whole buffers, canaries included."""
+
+    name: str
+    trial: Trial
+    launch: Launch
+    schedule: int | None
+    seed: int
+    limit: int
+    expected: Mapping[str, Expected]
+    fresh: Mapping[str, npt.NDArray[np.generic]]
+    right: Mapping[str, npt.NDArray[np.generic]]
+
+
+def calls_of(
+    subject: Subject, program: Program, schedules: Sequence[int | None]
+) -> tuple[list[Call], set[int]]:
+    """Every case that leads to the image, per schedule; and the addresses of the instructions that they execute."""
+    cases = load_cases(KERNELS, "flash")
+    assert cases is not None
+    found: list[Call] = []
+    executed: set[int] = set()
+
+    def trace(step: Step) -> None:
+        executed.add(step.line.address)
+
+    for use in subject.uses:
+        for number, case in enumerate(
+            cases(use.kernel.name, dict(zip(use.kernel.keys, use.key, strict=True)))
+        ):
+            trial = case.make()
+            launch = launch_of(use, trial.values)
+            if launch is None or 0 in launch.grid:
+                continue
+            expected = trial.expected()
+            fresh = {name: tensor.storage.copy() for name, tensor in trial.outputs.items()}
+            for index, schedule in enumerate(schedules):
+                call = Call(
+                    name=case.name, trial=trial, launch=launch, schedule=schedule, seed=1 + 2 * number + index,
+                    limit=1 << 40, expected=expected, fresh=fresh, right={},
+                )  # fmt: skip
+                report = execute(program, subject, call, trace=trace if index == 0 else None)
+                assert wrong(call) == [], (subject.label, case.name)
+                right = {name: tensor.storage.copy() for name, tensor in trial.outputs.items()}
+                found.append(replace(call, limit=_ENDLESS * report.instructions, right=right))
+    return found, executed
+
+
+def execute(program: Program, subject: Subject, call: Call, *, trace: Trace | None = None) -> LaunchReport:
+    """Launch on fresh outputs. Raises ExecutionError."""
+    for tensor in call.trial.inputs.values():
+        tensor.storage.flags.writeable = False
+    for name, tensor in call.trial.outputs.items():
+        tensor.storage[...] = call.fresh[name]
+    tensors = {**call.trial.inputs, **call.trial.outputs}
+    return program.launch(
+        call.launch.grid,
+        call.launch.arguments,
+        Memory({name: tensor.storage for name, tensor in tensors.items()}),
+        lds_bytes=subject.image.resources.dynamic_lds_bytes,
+        schedule=call.schedule,
+        seed=call.seed,
+        limit=call.limit,
+        jobs=1,
+        trace=trace,
+    )
+
+
+def wrong(call: Call) -> list[str]:
+    """What the reference has against the outputs as they are now: the judge's own criteria."""
+    found = []
+    for name, tensor in call.trial.outputs.items():
+        judged = call.expected[name].compare(tensor.values())
+        if not tensor.intact():
+            found.append(f"writes outside of {name}")
+        if judged.element > 1:
+            found.append(f"{name} is {judged.element:.3g} times its bound off")
+        if judged.peer > 1:
+            found.append(f"{name} errs by {judged.peer:.3g} times what its precision allows")
+        if judged.tile > 1:
+            found.append(f"a tile of {name} is scaled")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of an altered program. `kind`: fault, wrong, within (numbers changed inside the bound) or identical.
+    `runs`: launches until then; `ratio` the worst error in multiples of the bound, `growth` in multiples of the unaltered image's
+    worst error of the same output in the same call.
+    """
+
+    kind: str
+    runs: int
+    detail: str = ""
+    ratio: float = 0.0
+    growth: float = 0.0
+
+
+def try_calls(program: Program, subject: Subject, calls: Sequence[Call]) -> Outcome:
+    """Execute an altered program on the calls until one shows the fault."""
+    changed: list[str] = []
+    ratio = growth = 0.0
+    for number, call in enumerate(calls, 1):
+        try:
+            execute(program, subject, call)
+        except ExecutionError as error:
+            return Outcome(kind="fault", runs=number, detail=f"{call.name}: {error.what}")
+        outputs = call.trial.outputs
+        if all(np.array_equal(tensor.storage, call.right[name]) for name, tensor in outputs.items()):
+            continue
+        if found := wrong(call):
+            return Outcome(kind="wrong", runs=number, detail=f"{call.name}: {found[0]}")
+        changed.append(call.name)
+        for name, tensor in outputs.items():
+            actual = tensor.values()
+            ratio = max(ratio, float(call.expected[name].bounded.misses(actual).max(initial=0.0)))
+            tensor.storage[...] = call.right[name]
+            growth = max(growth, _growth(call.expected[name].bounded.value, actual, tensor.values()))
+    if changed:
+        detail = f"{len(changed)} of {len(calls)} runs differ, first: {changed[0]}"
+        return Outcome(kind="within", runs=len(calls), detail=detail, ratio=ratio, growth=growth)
+    return Outcome(kind="identical", runs=len(calls))
+
+
+def _growth(reference: Float, altered: Float, right: Float) -> float:
+    """The largest error of the altered outputs in multiples of the largest one of the unaltered."""
+    finite = np.isfinite(reference)
+    worst, usual = (float(np.abs(x[finite] - reference[finite]).max(initial=0.0)) for x in (altered, right))
+    return worst / usual if usual else 1.0 if worst == 0 else np.inf

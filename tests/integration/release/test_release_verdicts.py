@@ -1,0 +1,163 @@
+"""Verification as a gate: what has not passed makes no release, or one that says so, and never takes a verified one's place."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.errors import OutputError, VerifyError
+from aotforge.release import ImageRecord, PackInput, Release, assemble_release
+from aotforge.verify import Verdict
+from aotforge.verify.values import OutputFigures
+from tests.integration.release.standin import LICENCE, MANIFEST, packed, prefix
+
+PACKED = packed()
+FIRST = PACKED.records[0]
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    return prefix(tmp_path / "prefix")
+
+
+def assemble(
+    runtime: Path, output: Path, pack: PackInput = PACKED, *, inputs: str = "1", unverified: bool = False
+) -> Release:
+    return assemble_release(
+        MANIFEST, [pack], runtime, output=output, licence=LICENCE, epoch=MANIFEST.epoch, inputs=inputs, unverified=unverified
+    )  # fmt: skip
+
+
+def verdict(**changes: Any) -> Verdict:
+    assert FIRST.verdict
+    return replace(FIRST.verdict, **changes)
+
+
+def with_first(found: Verdict | None) -> PackInput:
+    return replace(PACKED, records=(replace(FIRST, verdict=found), *PACKED.records[1:]))
+
+
+def nobody(record: ImageRecord) -> ImageRecord:
+    return replace(record, verdict=None)
+
+
+UNVERIFIED = replace(PACKED, records=tuple(map(nobody, PACKED.records)))
+
+
+def said(release: Release) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((release.folder / "MANIFEST.json").read_bytes())
+    return found
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "not executed"),
+        (verdict(outcome="failed", failure="ragged: Out is wrong\nmore"), "ragged: Out is wrong"),
+        (verdict(outcome="unverified"), "no case leads"),
+        (verdict(digest="0" * 64), "the verdict is about another image"),
+    ],
+)
+def test_an_image_without_a_passed_verdict_is_refused(
+    runtime: Path, tmp_path: Path, found: Verdict | None, reason: str
+) -> None:
+    old = content(assemble(runtime, tmp_path / "dist").folder)
+    with pytest.raises(VerifyError) as caught:
+        assemble(runtime, tmp_path / "dist", with_first(found), inputs="2")
+    assert caught.value.exit_code == 27
+    assert f"{FIRST.label}: {reason}" in caught.value.what
+    assert f"1 of {len(PACKED.records)} images" in caught.value.what
+    assert "--no-verify" in caught.value.hint
+    assert content(tmp_path / "dist" / MANIFEST.name) == old
+    assert not list((tmp_path / "dist").glob(".*.staged-*"))
+
+
+def test_the_manifest_says_what_became_of_every_image(runtime: Path, tmp_path: Path) -> None:
+    figures = OutputFigures(
+        name="Out", peer=0.61803, element=0.2, tile=0.1, error=1e-3, allowed=2e-3, at="ragged"
+    )
+    release = assemble(
+        runtime, tmp_path / "dist", with_first(verdict(outputs=(figures,), seconds=1.5, cached=True))
+    )
+    manifest = said(release)
+    assert release.verified and manifest["verified"] is True and manifest["development"] == []
+    (pack,) = manifest["packs"]
+    assert (pack["name"], manifest["release"]) == ("amd-test", MANIFEST.name)
+    rows = {label: row for row in pack["images"] for label in row["labels"]}
+    assert set(rows) == {record.label for record in PACKED.records}
+    assert rows[FIRST.label]["verdict"] == {
+        "outcome": "passed", "cases": ["ragged"], "runs": 2, "worst": 0.62, "tools": "t" * 64,
+    }  # fmt: skip
+    assert {row["digest"] for row in rows.values()} == {record.digest for record in PACKED.records}
+    sums = (release.folder / "SHA256SUMS.uncompressed").read_text()
+    tars = {line.split("  ")[1]: line.split("  ")[0] for line in sums.splitlines()}
+    assert (
+        tars.pop("MANIFEST.json")
+        == hashlib.sha256((release.folder / "MANIFEST.json").read_bytes()).hexdigest()
+    )
+    assert manifest["tarballs"] == tars
+
+
+def test_verdicts_hold_nothing_of_the_run(runtime: Path, tmp_path: Path) -> None:
+    one = assemble(runtime, tmp_path / "a", with_first(verdict(seconds=1.0, cached=False)))
+    two = assemble(runtime, tmp_path / "b", with_first(verdict(seconds=2.0, cached=True)))
+    assert content(one.folder) == content(two.folder)
+
+
+@pytest.mark.parametrize("pack", [UNVERIFIED, with_first(None), with_first(verdict(outcome="failed"))])
+def test_an_unverified_release_says_so_everywhere(runtime: Path, tmp_path: Path, pack: PackInput) -> None:
+    release = assemble(runtime, tmp_path / "dist", pack, unverified=True)
+    lacking = sum(r.verdict is None or r.verdict.outcome != "passed" for r in pack.records)
+    reason = f"{lacking} of {len(pack.records)} images of amd-test are not verified on the virtual GPU"
+    assert release.development == (reason,)
+    assert not release.verified
+    manifest = said(release)
+    assert manifest["verified"] is False and manifest["development"] == [reason]
+    for row in manifest["packs"][0]["images"]:
+        claimed = row["verdict"] is not None and row["verdict"]["outcome"] == "passed"
+        assert claimed == (pack is not UNVERIFIED and FIRST.label not in row["labels"])
+
+
+def test_a_verified_release_is_not_replaced_by_an_unverified_one(runtime: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    old = content(assemble(runtime, dist).folder)
+    with pytest.raises(OutputError, match="have all passed verification") as caught:
+        assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True)
+    assert "--output" in caught.value.hint
+    # whatever the stamp says, and also when there is none
+    (dist / f".{MANIFEST.name}.stamp.json").unlink()
+    with pytest.raises(OutputError):
+        assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True)
+    assert content(dist / MANIFEST.name) == old
+
+
+def test_an_unverified_release_gives_way(runtime: Path, tmp_path: Path) -> None:
+    dist = tmp_path / "dist"
+    assert not assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True).verified
+    again = assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True)
+    assert (again.fresh, again.verified) == (False, False)
+    assert assemble(runtime, dist, UNVERIFIED, inputs="3", unverified=True).fresh
+    release = assemble(runtime, dist)
+    assert (release.fresh, release.verified) == (True, True)
+    again = assemble(runtime, dist)
+    assert (again.fresh, again.verified) == (False, True)
+
+
+Damage = Callable[[bytes], bytes]
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"[]", lambda data: data[:-20]])
+def test_a_manifest_that_says_nothing_protects_nothing(runtime: Path, tmp_path: Path, damage: Damage) -> None:
+    file = assemble(runtime, tmp_path / "dist").folder / "MANIFEST.json"
+    file.write_bytes(damage(file.read_bytes()))
+    assert assemble(runtime, tmp_path / "dist", UNVERIFIED, inputs="2", unverified=True).fresh

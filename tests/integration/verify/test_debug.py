@@ -1,0 +1,187 @@
+"""`invoke debug`: breakpoints in kernel source through a pipe, comparison with the reference, planted faults."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aotforge.debug import DebugRequest, debug, find_case, list_cases, report_lines, require_right
+from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
+from aotforge.verify.trial import Case
+from tests.support.families import PROJECT
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("kernels", "manifests"):
+        shutil.copytree(PROJECT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+
+def change(root: Path, file: str, old: str, new: str) -> None:
+    path = root / "kernels" / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def line_of(file: str, text: str) -> int:
+    lines = (PROJECT / "kernels" / file).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
+
+
+def request(root: Path = PROJECT, kernel: str = "add", **fields: object) -> DebugRequest:
+    return DebugRequest(**{"root": root, "kernel": kernel, "keys": {}, "constants": {}, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq"])
+def test_every_attention_kernel_is_right(kernel: str) -> None:
+    report = debug(request(kernel=kernel, case="few rows", keys={"head_dim": "32"}))
+    require_right(report)
+    assert report.outputs and all(0 < one.worst <= 1 for one in report.outputs)
+    assert not report.left
+
+
+def test_keys_and_constants_choose_what_is_run() -> None:
+    report = debug(
+        request(
+            kernel="flash.attn_fwd",
+            case="few rows, top-left",
+            keys={"dtype": "bf16", "causal": "true", "head_dim": "32"},
+            constants={"BLOCK_M": "16", "BLOCK_N": "16"},
+        )
+    )
+    assert report.functional["dtype"] == "bf16" and report.functional["causal"] is True
+    assert (report.constants["BLOCK_M"], report.constants["BLOCK_N"]) == (16, 16)
+    assert any("Out    right" in line for line in report_lines(report))
+
+
+def test_a_breakpoint_by_line_shows_tensors(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = line_of("flash/forward.py", "correction = tl.exp2")
+    typed(monkeypatch, "show row_max", "show nothing", "show 3 + 4", "program", "clear 1", "continue")
+    report = debug(
+        request(
+            kernel="attn_fwd",
+            case="few rows",
+            keys={"head_dim": "32"},
+            breaks=(f"forward.py:{line}",),
+            program=(0, 1, 0),
+        )
+    )
+    out = capsys.readouterr().out
+    assert f"forward.py({line})_attend()" in out
+    assert "fp32 16\n[-inf -inf" in out
+    assert "NameError" in out
+    assert "(0, 1, 0)" in out
+    require_right(report)
+
+
+def test_breakpoint_in_the_kernel_itself(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(root, "add/add.py", "    right = tl.load", "    breakpoint()\n    right = tl.load")
+    typed(monkeypatch, "show left", "next", "show right.shape", "continue", "continue")
+    hook = sys.breakpointhook
+    report = debug(request(root, case="1000 elements, aligned", keys={"dtype": "bf16"}))
+    out = capsys.readouterr().out
+    assert out.count("add()") == 2
+    assert "fp32 2048" in out
+    require_right(report)
+    assert sys.breakpointhook is hook
+    assert sys.gettrace() is None or "pytest" in repr(sys.gettrace()) or "cov" in repr(sys.gettrace())
+
+
+def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for lines in (["quit"], []):
+        typed(monkeypatch, *lines)
+        report = debug(request(breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
+        assert report.left and not report.outputs
+        require_right(report)
+    report = debug(request(case="1000 elements, aligned"))  # and the next run is whole again
+    assert not report.left
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("left + right)", "left - right)", "out"),
+        ("tl.store(out + start + lane, ", "tl.store(x + start + lane, ", "x"),
+        ("mask = lane < n - start", "mask = lane < n - start - 1", "out"),
+    ],
+)
+def test_wrong_kernels_are_told(root: Path, old: str, new: str, wrong: str) -> None:
+    change(root, "add/add.py", old, new)
+    report = debug(request(root, case="1003 elements, unaligned"))
+    with pytest.raises(VerifyError, match=rf"computes .*\b{wrong}\b"):
+        require_right(report)
+
+
+def test_an_access_out_of_bounds_is_told(root: Path) -> None:
+    change(root, "add/add.py", "tl.load(x + start", "tl.load(x + 100000 + start")
+    with pytest.raises(AotforgeError, match="outside its buffers"):
+        debug(request(root))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "message"),
+    [
+        ({"kernel": "attn_fwt"}, UnknownNameError, "unknown kernel"),
+        ({"arch": "gfx1"}, UnknownNameError, "unknown chip"),
+        ({"keys": {"dtpe": "fp16"}}, UnknownNameError, "no choice dtpe"),
+        ({"keys": {"dtype": "fp17"}}, UnknownNameError, "does not offer"),
+        ({"case": "2048"}, UnsupportedError, "several cases"),
+        ({"case": "nine"}, UnknownNameError, "unknown case"),
+        ({"constants": {"BLOK": "3"}}, UnknownNameError, "no constant BLOK"),
+        ({"constants": {"BLOCK": "x"}}, UnsupportedError, "whole number"),
+        ({"breaks": ("add.py",)}, UnsupportedError, "no place"),
+        ({"breaks": ("sub.py:3",)}, UnknownNameError, "no file sub.py"),
+        ({"breaks": ("add.py:1",)}, UnknownNameError, "no code to stop at"),
+        (
+            {"kernel": "attn_fwd", "keys": {"head_dim": "32", "head_dim_v": "64"}},
+            UnsupportedError,
+            "does not serve",
+        ),
+    ],
+)
+def test_mistakes_are_told(fields: dict[str, object], kind: type[AotforgeError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        debug(request(**fields))  # type: ignore[arg-type]
+
+
+def test_cases_by_name() -> None:
+    names = list_cases(PROJECT, "attn_fwd", {"causal": "true"})
+    assert "bottom-right" in names and "ragged" not in names
+    made = [Case(name=name, make=lambda: None) for name in ("one", "one more", "two")]  # type: ignore[arg-type,return-value]
+    assert find_case(made, "one") is made[0]
+    assert find_case(made, "t") is made[2]
+    assert find_case(made, None) is made[0]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    def command(*flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "invoke", "debug", *flags],
+            cwd=PROJECT, env=dict(os.environ), input=stdin, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    line = line_of("add/add.py", "right = ")
+    done = command("add", "--case", "37 elements, a", "--break", f"add.py:{line}", stdin="show left\nc\n")
+    assert done.returncode == 0, done.stderr
+    assert "fp32 2048" in done.stdout and "out    right" in done.stdout
+    done = command("add", "--json", "--case", "8 elements, aligned")
+    assert json.loads(done.stdout)["outputs"][0]["wrong"] == 0
+    assert "37 elements, aligned" in command("add", "--list").stdout.splitlines()
+    assert command("adx").returncode == 10

@@ -1,0 +1,179 @@
+"""What lies in a release is executed from its own archives; one that is missing or altered is named."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.compile import Cache, KernelImage, Limits, compile_plan
+from aotforge.emulator.library import load_library
+from aotforge.errors import ReleaseError, RulesError, UnsupportedError, VerifyError
+from aotforge.files import write_atomic
+from aotforge.pack import write_pack
+from aotforge.plan import Plan
+from aotforge.release import PackInput, ReleaseManifest, assemble_release
+from aotforge.release.archive import Member, write_tar_gz
+from aotforge.release.contents import read_release
+from aotforge.verify import Verdict, require_passed, verify_images
+from aotforge.verify_images import VerifyRequest, verify, verify_release
+from tests.integration.release.real import CACHE
+from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
+from tests.integration.verify.test_verify import faulty, scaled
+from tests.support.families import PROJECT, architectures, plan_of
+
+pytestmark = pytest.mark.compiler
+
+
+@pytest.fixture(scope="module")
+def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, dict[str, KernelImage]]:
+    """A kernels root with `add` alone, its plan and its images."""
+    root = tmp_path_factory.mktemp("add") / "kernels"
+    shutil.copytree(PROJECT / "kernels" / "add", root / "add")
+    plan = plan_of(root)
+    load_library(64, CACHE)
+    with Cache(CACHE) as cache:
+        images = compile_plan(
+            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=Limits()
+        )
+        return root, plan, dict(images.items())
+
+
+def released(
+    folder: Path, plan: Plan, images: dict[str, KernelImage], manifest: ReleaseManifest = MANIFEST
+) -> Path:
+    loaded = [images[job.key] for job in plan.jobs]
+    packed = PackInput(
+        pack=write_pack(plan, loaded, release=manifest.name),
+        assembly={image.digest: image.asm for image in loaded},
+        records=records(plan, loaded),
+    )
+    return assemble_release(
+        manifest, [packed], prefix(folder / "prefix"), output=folder / "dist", licence=LICENCE, epoch=0, inputs="1"
+    ).folder  # fmt: skip
+
+
+@pytest.fixture
+def release(add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path) -> Path:
+    return released(tmp_path, add[1], add[2])
+
+
+def archive(folder: Path, kind: str) -> Path:
+    (found,) = folder.glob(f"*-{kind}-*.tar.gz")
+    return found
+
+
+def test_the_images_of_a_release_are_judged_as_those_of_its_plan(
+    add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
+) -> None:
+    root, plan, images = add
+    cache = tmp_path / "cache"
+    shutil.copytree(CACHE / "emulator-1", cache / "emulator-1")
+    report = verify_release(release, kernels_root=root, cache=cache, jobs=1)
+    require_passed(report)
+    assert (report.pack, report.archs) == (plan.pack, ("gfx908",))
+    assert {v.label for v in report.verdicts} == {job.label for job in plan.jobs}
+    assert not any(v.cached for v in report.verdicts)
+    from_plan = verify_images(plan, images, kernels_root=root, cache=cache, jobs=1)
+    # a verdict is about an image and how calls lead to it: whoever asks for the same has it already
+    assert all(v.cached for v in from_plan.verdicts)
+
+    def about_the_image(verdict: Verdict) -> Verdict:
+        return replace(verdict, key="", cached=False)
+
+    by_label = {v.label: about_the_image(v) for v in report.verdicts}
+    assert by_label == {v.label: about_the_image(v) for v in from_plan.verdicts}
+
+
+def test_a_wrong_image_in_a_release_is_found_whatever_the_cache_has(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
+) -> None:
+    root, plan, images = add
+    bad = plan.jobs[0]
+    folder = released(tmp_path, plan, {**images, bad.key: faulty(images[bad.key], scaled)})
+    report = verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+    assert [v.label for v in report.verdicts if v.outcome != "passed"] == [bad.label]
+    with pytest.raises(VerifyError, match=bad.label):
+        require_passed(report)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def resum(path: Path) -> None:
+    """As an attacker, or a mirror, would: the archive is damaged and the sums agree with it."""
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    cut(path)
+    sums = path.parent / "SHA256SUMS"
+    sums.write_text(sums.read_text().replace(before, hashlib.sha256(path.read_bytes()).hexdigest()))
+
+
+@pytest.mark.parametrize("kind", ["images", "asm"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [(Path.unlink, "No such file"), (cut, "is not the file that SHA256SUMS names"), (resum, "damaged")],
+)
+def test_an_archive_that_is_missing_or_altered_is_named(
+    release: Path, kind: str, damage: Callable[[Path], None], said: str
+) -> None:
+    path = archive(release, kind)
+    damage(path)
+    with pytest.raises(ReleaseError) as caught:
+        read_release(release)
+    assert path.name in caught.value.what
+    assert said in str(caught.value)
+    assert caught.value.hint
+
+
+def test_archives_of_different_builds_are_not_mixed(release: Path) -> None:
+    path = archive(release, "asm")
+    with tarfile.open(path) as tar:
+        members = {
+            info.name: Member(content=stream.read())
+            for info in tar
+            if info.isreg() and (stream := tar.extractfile(info))
+        }
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    text = next(name for name in members if name.endswith(".s"))
+    del members[text]
+    write_tar_gz(path, members, epoch=0)
+    sums = release / "SHA256SUMS"
+    sums.write_text(sums.read_text().replace(before, hashlib.sha256(path.read_bytes()).hexdigest()))
+    with pytest.raises(ReleaseError, match=Path(text).stem):
+        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE)
+
+
+def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="SHA256SUMS"):
+        read_release(tmp_path)
+    write_atomic(tmp_path / "SHA256SUMS", b"")
+    with pytest.raises(ReleaseError, match="no image packs"):
+        read_release(tmp_path)
+    write_atomic(tmp_path / "SHA256SUMS", b"\xff\xfe")
+    with pytest.raises(ReleaseError, match="not a list"):
+        read_release(tmp_path)
+
+
+def test_another_checkout_and_another_chip_are_said(release: Path, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="no images for gfx942"):
+        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx942"])
+    (tmp_path / "kernels").mkdir()
+    shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "kernels" / "flash")
+    with pytest.raises(RulesError, match=r"add\.add"):
+        verify_release(release, kernels_root=tmp_path / "kernels", cache=CACHE)
+
+
+@pytest.mark.parametrize(("profile", "named"), [(None, False), ("quick", True)])
+def test_contradicting_requests_are_refused(tmp_path: Path, profile: str | None, named: bool) -> None:
+    request = VerifyRequest(
+        root=PROJECT, archs=(), profile=profile, release=tmp_path if named else None, cache=CACHE, jobs=1
+    )
+    with pytest.raises(UnsupportedError) as caught:
+        verify(request, on_event=lambda _: None, on_verdict=lambda _: None)
+    assert "--release" in str(caught.value)
