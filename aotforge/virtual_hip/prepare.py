@@ -8,10 +8,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from aotforge.errors import CacheError, DecodeError, ExecutionError, UnsupportedError
 from aotforge.files import write_atomic
 from aotforge.virtual_hip.texts import NoTextError, find_text
+
+Variant = Literal["plain", "checks"]
 
 _FOLDER = "virtual-hip-programs-1"
 _SOURCES = Path(__file__).parents[1]
@@ -30,8 +33,11 @@ class OtherChipError(UnsupportedError):
     """The image is for another chip than the device."""
 
 
-def prepare(hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path) -> Prepared:
-    """Find the image's text, prove and bind it, and keep the result in `cache`, by image, text and this code.
+def prepare(
+    hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
+) -> Prepared:
+    """Find the image's text, prove and bind it, and keep the result in `cache`, by image, text and this code. With `checks` the
+    interpreter is the one that looks for missing waits and barriers, races and uninitialised data, at about half the speed.
 
     Raises OtherChipError, NoTextError, DecodeError when the text is not the image, UnsupportedError, UnknownNameError, ToolchainError,
     CacheError, OutputError.
@@ -42,13 +48,14 @@ def prepare(hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path) -> 
     except NoTextError:
         _check_chip(hsaco, arch)
         raise
-    parts = (digest, arch, text, sources_digest(), _processor())
+    variant: Variant = "checks" if checks else "plain"
+    parts = (digest, arch, variant, text, sources_digest(), _processor())
     stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
     program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     found = _kept(program, lines)
     if found is None:
         _check_chip(hsaco, arch)
-        _make(hsaco, text, digest, arch, program, lines, cache)
+        _make(hsaco, text, digest, arch, variant, program, lines, cache)
         found = _kept(program, lines)
     if found is None:
         raise CacheError(f"{program} vanished while it was written", hint="load the image again")
@@ -65,16 +72,18 @@ def _kept(program: Path, lines: Path) -> Prepared | None:
     return Prepared(program=program, interpreter=interpreter, lines=lines) if whole else None
 
 
-def _make(hsaco: bytes, text: str, digest: str, arch: str, program: Path, lines: Path, cache: Path) -> None:
+def _make(
+    hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, program: Path, lines: Path, cache: Path
+) -> None:
     from aotforge.emulator import Emulator  # noqa: PLC0415
     from aotforge.emulator.library import build_library  # noqa: PLC0415
     from aotforge.virtual_hip.blob import program_file  # noqa: PLC0415
 
     made = Emulator(arch, cache=cache).load(hsaco, text)
     known = {
-        "interpreter": str(build_library(made.chip.lanes, cache)),
+        "interpreter": str(build_library(made.chip.lanes, cache, variant)),
         "kernel": made.listing.kernel,
-        "lines": [(line.number, line.text, line.address) for line in made._binding.lines],
+        "lines": [(line.number, line.text, line.address) for line in made.lines],
     }
     write_atomic(program, program_file(made, digest))
     write_atomic(lines, json.dumps(known).encode())
@@ -134,11 +143,13 @@ def fault_words(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
         raise UnsupportedError("a fault report of another interpreter")
     report = native.FaultReport.from_buffer_copy(fault)
     known = json.loads(lines.read_text())
-    number, text, address = known["lines"][min(int(report.instruction), len(known["lines"]) - 1)]
-    line = Line(number=number, text=text, name="", encoding="", operands=(), address=address)
+    program = [
+        Line(number=number, text=text, name="", encoding="", operands=(), address=address)
+        for number, text, address in known["lines"]
+    ]
     spans = []
     for entry in allocations.splitlines():
         name, low, high, writable = entry.rsplit(" ", 3)
         spans.append((name, int(low), int(high), writable == "1"))
     memory = _Spans(found=tuple(sorted(spans, key=lambda span: span[1])))
-    return explain(report, line, known["kernel"], memory, None)  # type: ignore[arg-type]
+    return explain(report, program, known["kernel"], memory, None)  # type: ignore[arg-type]
