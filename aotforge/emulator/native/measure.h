@@ -84,6 +84,20 @@ static void measure_lds(const Measure *m, MeasureRow *row)
         }
 }
 
+/* Cycles of one access of `bytes` by the active lanes, for tests; *phases without conflicts. */
+u64 lds_cycles(u32 banks, u32 swizzled, u32 kind, u32 bytes, const u64 *addresses, u64 active, u64 *phases)
+{
+    const Measure m = {.banks = banks, .swizzled = swizzled};
+    MeasureRow row = {0};
+    measured.count = 0;
+    for (u32 lane = 0; lane < 64; lane++)
+        if (active >> lane & 1)
+            measured.at[measured.count++] = (MeasuredAccess){addresses[lane], 0, IN_LDS, (u8)kind, (u8)lane, (u8)bytes, 0};
+    measure_lds(&m, &row);
+    *phases = row.lds_phases;
+    return row.lds_cycles;
+}
+
 static void measure_global(const Measure *m, MeasureRow *row, const Wave *w)
 {
     static __thread u64 table[4096], stamp[4096], now;
