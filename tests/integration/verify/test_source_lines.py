@@ -16,7 +16,7 @@ from aotforge.errors import DecodeError, ExecutionError
 from aotforge.interpret.memory import Memory
 from aotforge.plan import CompileJob
 from aotforge.verify.sources import source_map
-from tests.integration.emulator.attention_images import Images, every_architecture
+from tests.integration.emulator.attention_images import Images
 from tests.support.families import HEADER, KERNEL, PROJECT, architectures, plan_of, write_family
 
 pytestmark = pytest.mark.compiler
@@ -32,9 +32,7 @@ def compiled(root: Path, tmp_path: Path) -> tuple[CompileJob, KernelImage]:
 
 
 def lines_of(job: CompileJob, image: KernelImage, root: Path, scratch: Path) -> LineMap:
-    return source_map(
-        job, image.hsaco, kernels_root=root, architectures=every_architecture(), scratch=scratch
-    )
+    return source_map(job, image.hsaco, kernels_root=root, architectures=architectures(), scratch=scratch)
 
 
 def test_loads_and_stores_lead_to_their_line_and_so_do_reports(tmp_path: Path) -> None:
