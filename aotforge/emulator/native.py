@@ -52,7 +52,13 @@ class Instruction(ctypes.Structure):
 class Range(ctypes.Structure):
     """A span of memory that a kernel may touch."""
 
-    _fields_ = [("low", c_uint64), ("high", c_uint64), ("writable", c_uint32), ("pad", c_uint32)]
+    _fields_ = [
+        ("low", c_uint64),
+        ("high", c_uint64),
+        ("writable", c_uint32),
+        ("pad", c_uint32),
+        ("unset", c_void_p),
+    ]
 
 
 class Span(ctypes.Structure):

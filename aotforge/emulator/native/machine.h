@@ -86,6 +86,7 @@ typedef struct {
 typedef struct {
     u64 low, high;
     u32 writable, pad;
+    u8 *unset; /* for the checking variant: by byte, whether nobody has stored it yet; NULL when all of it has a value */
 } Range;
 
 typedef struct {
