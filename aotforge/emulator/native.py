@@ -62,9 +62,9 @@ class Range(ctypes.Structure):
 
 
 class Span(ctypes.Structure):
-    """Neighbouring registers in the numbering of effects.py."""
+    """Neighbouring registers in the numbering of effects.py; `halves` that are meant: 1 low, 2 high, 3 both."""
 
-    _fields_ = [("first", c_uint16), ("count", c_uint16)]
+    _fields_ = [("first", c_uint16), ("count", c_uint8), ("halves", c_uint8)]
 
 
 class Effects(ctypes.Structure):
