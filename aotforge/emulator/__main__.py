@@ -81,6 +81,11 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--seed", type=int, default=1, help="seed of the garbage that registers and memory start with"
     )
+    run.add_argument(
+        "--checks",
+        action="store_true",
+        help="look for missing waits, LDS races, divergent barriers, uninitialised data",
+    )
     run.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
     run.add_argument(
         "--trace",
@@ -149,6 +154,7 @@ def _run(flags: argparse.Namespace) -> None:
         "schedule": flags.schedule,
         "seed": flags.seed,
         "limit": flags.limit,
+        "checks": flags.checks,
     }
     with _tracer(flags.trace, flags.trace_lane) as trace:
         if session:
