@@ -25,6 +25,7 @@ from aotforge.emulator.library import default_cache, load_library
 from aotforge.emulator.measure import Banks, Meter
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from aotforge.interpret.memory import Memory
+from tests.integration.emulator.handwritten import kernel
 from tests.support.compiled import Compiled, compile_text
 from tests.support.families import PROJECT
 
@@ -129,6 +130,28 @@ def test_bank_conflicts_against_a_second_model(
         total += max(ways, default=0)
         phases += bool(lanes)
     assert cycles([a * size for a in addresses], size, kind, active=active, banks=banks) == (total, phases)
+
+
+@pytest.mark.parametrize(
+    ("shift", "instruction", "expected"),
+    [
+        (2, "ds_read_b32 v2, v1", (2, 2)),
+        (7, "ds_read_b32 v2, v1", (64, 2)),
+        (3, "ds_read_b64 v[2:3], v1", (4, 4)),
+        (7, "ds_write_b32 v1, v0", (64, 2)),
+        (2, "ds_read2_b32 v[2:3], v1 offset1:1", (4, 4)),
+        (4, "ds_read_b128 v[4:7], v1", (8, 8)),
+        (7, "ds_add_u32 v1, v0", (64, 2)),
+    ],
+)
+def test_conflicts_of_executed_instructions(shift: int, instruction: str, expected: tuple[int, int]) -> None:
+    body = f"v_lshlrev_b32_e32 v1, {shift}, v0\n{instruction}\ns_waitcnt lgkmcnt(0)"
+    program, meter = kernel(body, threads=64, lds=8192), Meter(Banks())
+    program.launch((3, 1, 1), [0, 0], Memory({}), meter=meter)
+    assert meter.result is not None
+    (line,) = [one for one in meter.result.lines if one.line.name.startswith("ds_")]
+    assert (line.lds_cycles, line.lds_phases) == (3 * expected[0], 3 * expected[1])
+    assert (line.count, line.lanes) == (3, 192)
 
 
 # ---- kernels ----
@@ -268,7 +291,7 @@ def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) ->
 
 
 def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
-    (kernel,) = cost(request("add", keys={"dtype": "bf16"}, shape={"n": "4096"}))
+    (found,) = cost(request("add", keys={"dtype": "bf16"}, shape={"n": "4096"}))
     with pytest.raises(UnknownNameError, match="no image nonsense"):
         cost(request("nonsense"))
     from aotforge.plan import plan_project
@@ -278,10 +301,10 @@ def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
         if j.family == "add" and dict(j.signature)["x"] == "*bf16" and j.hints
     )  # fmt: skip
     by_label, by_key = cost(request(job.label, job.key[:10], shape={"n": "4096"}))
-    (by_digest,) = cost(request(kernel.digest[:12], shape={"n": "4096"}))
-    assert {kernel.digest, by_label.digest, by_key.digest, by_digest.digest} == {kernel.digest}
-    assert by_label.work == kernel.work == by_digest.work
-    assert kernel.work.traffic["global loads"].bytes == 2 * 4096 * 2
+    (by_digest,) = cost(request(found.digest[:12], shape={"n": "4096"}))
+    assert {found.digest, by_label.digest, by_key.digest, by_digest.digest} == {found.digest}
+    assert by_label.work == found.work == by_digest.work
+    assert found.work.traffic["global loads"].bytes == 2 * 4096 * 2
 
 
 @pytest.mark.parametrize(
