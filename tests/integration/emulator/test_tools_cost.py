@@ -254,7 +254,7 @@ SMALL = {"seqlen_q": "128", "seqlen_k": "256", "heads_q": "1", "heads_k": "1"}
 def compared() -> tuple[Cost, ...]:
     settings = ({"BLOCK_M": "64"}, {"BLOCK_M": "128"}, {"BLOCK_M": "128", "num_stages": "1"})
     keys = {"dtype": "fp16", "head_dim": "64"}
-    return cost(request("attn_fwd", settings=settings, keys=keys, shape=SMALL))
+    return cost(request("attn_fwd", settings=settings, keys=keys, shape=SMALL, top=5))
 
 
 def test_two_settings_of_the_forward_side_by_side(compared: tuple[Cost, ...]) -> None:
@@ -271,6 +271,18 @@ def test_two_settings_of_the_forward_side_by_side(compared: tuple[Cost, ...]) ->
     assert 1.3 < ratio <= 2
     assert len({one.digest for one in compared}) == 3
     assert unpipelined.resources.lds_bytes <= large.resources.lds_bytes
+
+
+def test_the_busiest_instructions_are_named(compared: tuple[Cost, ...]) -> None:
+    for one in compared:
+        assert len(one.hot) == 5
+        assert [hot.cycles for hot in one.hot] == sorted((hot.cycles for hot in one.hot), reverse=True)
+        assert one.hot[0].cycles <= one.work.workgroups * one.estimate.workgroup
+    # with two stages Triton lays K out in LDS without swizzling, with one stage it swizzles
+    _, pipelined, unpipelined = compared
+    assert any(hot.text.startswith("ds_read2_b64") and hot.conflicts == 16 for hot in pipelined.hot)
+    assert pipelined.work.traffic["LDS loads"].cycles > 4 * unpipelined.work.traffic["LDS loads"].cycles
+    assert "(16 bank cycles for 1)" in "\n".join(report.lines(compared))
 
 
 def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) -> None:
