@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from aotforge.emulator.command import Argument, parse_argument, parse_grid, read_bytes, read_text, trace_text
+from aotforge.emulator.command import (
+    Argument,
+    parse_argument,
+    parse_checks,
+    parse_grid,
+    read_bytes,
+    read_text,
+    trace_text,
+)
 from aotforge.emulator.debugger.places import Breakpoint, Map, parse_breakpoint, parse_group
 from aotforge.emulator.debugger.reports import Reporter
 from aotforge.emulator.debugger.session import Session
@@ -92,6 +100,13 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write every executed instruction and its result ('-': standard output)",
     )
+    run.add_argument(
+        "--checks",
+        nargs="?",
+        const="all",
+        metavar="WHICH,...",
+        help="look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)",
+    )
     run.add_argument("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     stops = run.add_argument_group("stopping")
@@ -150,6 +165,7 @@ def _run(flags: argparse.Namespace) -> None:
     values = [a.value for a in parsed]
     options: dict[str, Any] = {
         "meter": costs.meter if costs else None,
+        "checks": parse_checks(flags.checks) if flags.checks else False,
         "lds_bytes": flags.lds,
         "schedule": flags.schedule,
         "seed": flags.seed,
