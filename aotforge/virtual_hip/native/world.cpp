@@ -63,6 +63,7 @@ World::World() {
   settings.seed = number("AOTFORGE_VIRTUAL_SEED", 1);
   settings.schedule = number("AOTFORGE_VIRTUAL_SCHEDULE", 0);
   settings.limit = number("AOTFORGE_VIRTUAL_LIMIT", 0);
+  settings.checks = number("AOTFORGE_VIRTUAL_CHECKS", 0) != 0;
   settings.record = variable("AOTFORGE_VIRTUAL_RECORD", "");
   add_devices(variable("AOTFORGE_VIRTUAL_DEVICES", "gfx908"));
   fail_from(variable("AOTFORGE_VIRTUAL_FAIL", ""));

@@ -83,6 +83,7 @@ struct Settings {
   int log = 1;  // 0 off, 1 errors, 2 loads and launches
   unsigned threads = 1;
   uint64_t seed = 1, schedule = 0, limit = 0;  // limit 0: the emulator's default
+  bool checks = false;                         // beside bounds: waits, races, barriers, uninitialised data
   std::string record;
 };
 
