@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aotforge.compile.values import KernelImage
 from aotforge.emulator.chips import chip_named
+from aotforge.emulator.generate import Variant
 from aotforge.emulator.library import load_library
 from aotforge.emulator.values import SourceMap
 from aotforge.errors import AotforgeError
@@ -59,9 +60,12 @@ def verify_images(
 
 def load_interpreters(archs: Iterable[str], cache: Path) -> None:
     """Compile what executes images of these chips unless the cache has it. Raises UnknownNameError, ToolchainError, CacheError."""
-    for lanes in sorted({chip_named(arch).lanes for arch in archs}):
-        load_library(lanes, cache)
-        load_library(lanes, cache, "checks")
+    variants: tuple[Variant, ...] = ("plain", "checks")
+    wanted = [
+        (lanes, cache, v) for lanes in sorted({chip_named(arch).lanes for arch in archs}) for v in variants
+    ]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
+        list(threads.map(lambda one: load_library(*one), wanted))
 
 
 def verify_tasks(
