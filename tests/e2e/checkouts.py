@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,11 @@ def share_interpreter(cache: Path) -> None:
     ours = HOME / "cache" / "emulator-1"
     ours.mkdir(parents=True, exist_ok=True)
     cache.mkdir(parents=True, exist_ok=True)
-    if not (cache / ours.name).exists():
-        (cache / ours.name).symlink_to(ours)
+    link = cache / ours.name
+    if link.is_symlink() and not link.exists():  # to another home that is gone
+        link.unlink(missing_ok=True)
+    with suppress(FileExistsError):
+        link.symlink_to(ours)
 
 
 def command(*arguments: str) -> list[str]:
