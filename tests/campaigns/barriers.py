@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -100,7 +99,7 @@ def removals(
     """
 
     def chosen(label: str) -> bool:
-        return label.split(":")[0].split(".")[1] in kernels and match in label
+        return label.split(":", maxsplit=1)[0].split(".")[1] in kernels and match in label
 
     wanted = subjects(arch, chosen, folder)
     with ProcessPoolExecutor(jobs) as pool:
