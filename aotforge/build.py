@@ -196,7 +196,7 @@ def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
             hint="leave the chip out, or make a development build: --no-verify",
         )
     for arch in archs:
-        load_library(CHIPS[arch].lanes, request.cache)
+        load_library(CHIPS[arch].lanes, request.cache, "checks")
 
 
 def _pack(
@@ -228,6 +228,7 @@ def _pack(
             images,
             kernels_root=request.root / "kernels",
             cache=request.cache,
+            architectures=load_architectures(request.root / "manifests"),
             jobs=request.jobs,
             on_event=seen.verdict,
         )

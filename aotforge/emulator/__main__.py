@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
@@ -23,10 +23,13 @@ from aotforge.emulator.debugger.shell import Shell, parse_lanes
 from aotforge.emulator.debugger.source import source_lines
 from aotforge.emulator.debugger.views import parse_views
 from aotforge.emulator.listing import parse_listing
-from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Step, Trace
+from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Program, Step, Trace
 from aotforge.emulator.show import chips_text, listing_lines
 from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.interpret.memory import Memory
+
+if TYPE_CHECKING:
+    from aotforge.cost.program import ProgramCost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,6 +87,7 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write every executed instruction and its result ('-': standard output)",
     )
+    run.add_argument("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     stops = run.add_argument_group("stopping")
     stops.add_argument(
@@ -128,7 +132,8 @@ def _run(flags: argparse.Namespace) -> None:
     asm = read_text(flags.asm)
     grid = parse_grid(flags.grid)
     parsed = [parse_argument(text) for text in flags.arg]
-    program = Emulator(flags.arch or parse_listing(asm).arch).load(read_bytes(flags.hsaco), asm)
+    hsaco = read_bytes(flags.hsaco)
+    program = Emulator(flags.arch or parse_listing(asm).arch).load(hsaco, asm)
     names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
     if len(set(names)) < len(names):
         raise UnsupportedError("two arguments have the same name")
@@ -136,8 +141,10 @@ def _run(flags: argparse.Namespace) -> None:
     lines = read_text(flags.lines) if flags.lines else None
     where = Map(program=program, source=source_lines(asm, program.listing, lines_from=lines))
     session = _session(flags, where, memory, parsed)
+    costs = _costs(program, hsaco) if flags.cost else None
     values = [a.value for a in parsed]
-    options = {
+    options: dict[str, Any] = {
+        "meter": costs.meter if costs else None,
         "lds_bytes": flags.lds,
         "schedule": flags.schedule,
         "seed": flags.seed,
@@ -152,6 +159,14 @@ def _run(flags: argparse.Namespace) -> None:
         return
     _save(parsed)
     _print(report)
+    if costs:
+        sys.stdout.write("\n".join(["", *costs.lines(grid, flags.lds)]) + "\n")
+
+
+def _costs(program: Program, hsaco: bytes) -> ProgramCost:
+    from aotforge.cost.program import ProgramCost  # noqa: PLC0415 - a room after this one, used by the front door only
+
+    return ProgramCost(program, hsaco)
 
 
 def _session(

@@ -32,6 +32,7 @@ from aotforge.emulator.faults import explain
 from aotforge.emulator.generate import Variant
 from aotforge.emulator.library import load_library
 from aotforge.emulator.listing import parse_listing
+from aotforge.emulator.measure import Meter
 from aotforge.emulator.pairs import in_order
 from aotforge.emulator.probes import Probes
 from aotforge.emulator.proof import Proof, locate, prove
@@ -132,20 +133,20 @@ class Emulator:
 
 @dataclass(frozen=True, kw_only=True)
 class _Binding:
-    """Bound instructions without handlers, the line and the effects of each, and the arrays that they point to."""
+    """Bound instructions without handlers, the line of each, and the arrays that they point to."""
 
     instructions: Any
     lines: tuple[Line, ...]
-    effects: Any
     keep: object
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Code:
-    """Instructions with the handlers of one variant of the interpreter."""
+    """Instructions with the handlers of one variant of the interpreter, and their effects where it looks at them."""
 
     library: ctypes.CDLL
     instructions: Any
+    effects: Any = None
 
 
 def bind_lines(
@@ -163,11 +164,9 @@ def bind_lines(
     bound = [binder.bind(line, positions) for line in flat]
     if any(one.target >= len(flat) for one in bound):
         raise DecodeError("a branch leads behind the last instruction")
-    effects = [effects_of(one, line, chip) for one, line in zip(bound, flat, strict=True)]
     return _Binding(
         instructions=(native.Instruction * len(bound))(*bound),
         lines=tuple(flat),
-        effects=(native.Effects * len(bound))(*effects),
         keep=binder,
     )
 
@@ -216,14 +215,16 @@ class Program:
         checks: bool | Checks = False,
         source: SourceMap | None = None,
         probes: Probes | None = None,
+        meter: Meter | None = None,
     ) -> LaunchReport:
         """Execute every workgroup of `grid` on the buffers of `memory`, whose addresses pointer arguments hold.
 
         `arguments` in the order of the kernel's parameters, without Triton's two scratch pointers; `lds_bytes` dynamic LDS of a
         workgroup; `schedule` a seed for random wave schedules, None runs waves one after another between barriers; `seed` fills
         registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 when
-        tracing or with `probes`); `checks` what to look for beside bounds (True: everything, at about half the speed); `source` lets
-        reports name source lines. Raises ExecutionError for whatever the kernel must not do; results are then undefined.
+        tracing or with `probes`); `checks` what to look for beside bounds (True: everything); `source` lets reports name source
+        lines; `meter` measures traffic, without `checks`. Raises ExecutionError for whatever the kernel must not do; results are
+        then undefined.
         """
         began = time.perf_counter()
         if min(grid) < 1 or max(grid) > 0xFFFFFFFF:
@@ -234,17 +235,25 @@ class Program:
         )
         shared = _Shared(ranges=_ranges(memory, kernarg))
         wanted = Checks() if checks is True else checks or None
-        code = self._code("checks" if wanted else "plain")
+        if wanted and meter:
+            raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
+        code = self._code("checks" if wanted else "measure" if meter else "plain")
         plan = self._plan(grid, kernarg, shared, lds_bytes, limit)
         plan.program, plan.checks = code.instructions, wanted.bits if wanted else 0
+        plan.effects = code.effects
         plan.seed, plan.schedule = seed, 0 if schedule is None else 1
         if schedule is not None:
             plan.seed = (seed << 32) ^ schedule
         callback = self._callback(trace)
+        if meter:
+            meter.prepare(shared.ranges)
         if probes:
-            plan.program = probes.attach(self._binding.instructions, lanes=self.chip.lanes, plan=plan)
+            plan.program = probes.attach(code.instructions, lanes=self.chip.lanes, plan=plan)
         plan.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
         workers = [_Worker(plan, len(self._binding.lines)) for _ in range(count)]
+        if meter:
+            for worker in workers:
+                worker.launch.observer = meter.observer(len(self._binding.lines))
         with ThreadPoolExecutor(count) as pool:
             results = list(pool.map(lambda worker: code.library.run(ctypes.byref(worker.launch)), workers))
         if probes and probes.error:
@@ -253,6 +262,8 @@ class Program:
         totals = sum(
             (worker.counts for worker in workers), np.zeros(len(self._binding.lines), dtype=np.uint64)
         )
+        if meter:
+            meter.finish(self._binding.lines, totals)
         counts: Counter[str] = Counter()
         for line, total in zip(self._binding.lines, totals.tolist(), strict=True):
             if total:
@@ -266,14 +277,20 @@ class Program:
         )
 
     def _code(self, variant: Variant) -> _Code:
-        """The instructions for a variant of the interpreter, which is compiled if need be."""
+        """The instructions for a variant of the interpreter, which is compiled if need be. Raises DecodeError."""
         if variant not in self._codes:
             library = load_library(self.chip.lanes, self._cache, variant)
             copy = type(self._binding.instructions).from_buffer_copy(self._binding.instructions)
             for one in copy:
                 one.handler = library.handler(one.opcode)
-            self._codes[variant] = _Code(library=library, instructions=copy)
+            effects = None if variant == "plain" else self._effects()
+            self._codes[variant] = _Code(library=library, instructions=copy, effects=effects)
         return self._codes[variant]
+
+    def _effects(self) -> Any:
+        bound, lines = self._binding.instructions, self._binding.lines
+        found = [effects_of(one, line, self.chip) for one, line in zip(bound, lines, strict=True)]
+        return (native.Effects * len(found))(*found)
 
     def _entry_index(self) -> int:
         address = _PRELOAD_ENTRY if self.descriptor.preload[0] else 0
@@ -306,7 +323,6 @@ class Program:
         user = descriptor.user_sgprs(kernarg.ctypes.data, kernarg.tobytes() + bytes(64))
         ids = descriptor.workgroup_ids
         return native.Launch(
-            effects=self._binding.effects,
             length=len(self._binding.lines),
             entry=self._entry,
             waves=-(-self.threads // chip.lanes),

@@ -55,7 +55,7 @@ def program_file(program: Program, digest: str) -> bytes:
     instructions, rows = _relocatable(program)
     launch = _template(program)
     parameters = np.array([(p.offset, p.size) for p in program.parameters], dtype="<u4").tobytes()
-    effects = program._binding.effects
+    effects = program._effects()
     _check_pointers(native.Effects, set())
     parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
     offsets, at = [], _aligned(ctypes.sizeof(ServeFile))

@@ -93,6 +93,25 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     return found
 
 
+SHAPE = {"batch": 1, "heads_q": 2, "heads_k": 2, "seqlen_q": 512, "seqlen_k": 512}
+"""What `shaped` takes, and a call that is typical of a block's work without taking long; `window_right` beside them."""
+
+
+def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
+    """A call of a given shape on dense, aligned tensors; causal without `window_right` is bottom-right: the last query sees all keys."""
+    sizes = {**SHAPE, **shape}
+    window = sizes.pop("window_right", sizes["seqlen_k"] - sizes["seqlen_q"])
+    problem = Problem(
+        **sizes,
+        dtype=_DTYPES[keys["dtype"]],
+        head_dim=keys["head_dim"],
+        window_right=window if keys.get("causal") else None,
+        sm_scale=_BASE.sm_scale,
+    )
+    name = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    return Case(name=name, make=lambda: _trial(kernel, problem))
+
+
 def _trial(kernel: str, problem: Problem, *, lse: bool = True) -> Trial:
     # where tensors lie changes no number: what was computed for one layout serves all
     numbers = replace(problem, layout=DENSE)

@@ -5,6 +5,8 @@
  *
  * The twin's global stores and atomics go nowhere; what it loads from global memory is what the wave has loaded. */
 
+extern Handler const handlers[]; /* a twin's instructions are the plain ones, whatever probes the program has */
+
 /* Bring the twin's register up to date. */
 static void fetch(Wave *w, Watch *x, u32 r)
 {
@@ -175,7 +177,7 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
     x->twin_logged = 0;
     t->state = RUNNING;
     t->pc = x->pc + 1;
-    I->handler(t, I);
+    handlers[I->opcode](t, I);
     if (t->state == FAULT)
         return unset(w, x, FAULT_UNSET_ADDRESS, x->twin_fault.lane, x->twin_fault.address, x->twin_fault.bytes);
     if (x->twin_logged != x->logged)
@@ -215,7 +217,7 @@ SLOW static void explain_with_twin(Wave *w, Watch *x, const Instruction *I)
         return;
     x->twin->state = RUNNING;
     x->twin_logged = 0;
-    I->handler(x->twin, I);
+    handlers[I->opcode](x->twin, I);
     if (x->twin->state == FAULT && (x->twin_fault.address != found->address || x->twin_fault.lane != found->lane)) {
         found->other = origin_of(x, x->effects) - 1;
         found->detail = found->code;
