@@ -10,8 +10,9 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from aotforge.emulator.debugger.views import parse_views
 from aotforge.emulator.listing import parse_listing
 from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Program, Step, Trace
 from aotforge.emulator.show import chips_text, listing_lines
+from aotforge.emulator.values import Checks
 from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.interpret.memory import Memory
 
@@ -89,11 +91,6 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--seed", type=int, default=1, help="seed of the garbage that registers and memory start with"
     )
-    run.add_argument(
-        "--checks",
-        action="store_true",
-        help="look for missing waits, LDS races, divergent barriers, uninitialised data",
-    )
     run.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
     run.add_argument(
         "--trace",
@@ -139,6 +136,14 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     stops.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
 
 
+def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
+    """What `--checks` asks for; buffers that start as garbage have no value until the kernel stores one."""
+    if text is None:
+        return False
+    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
+    return replace(parse_checks(text), unwritten=garbage)
+
+
 def _list(flags: argparse.Namespace) -> None:
     sys.stdout.write(chips_text() + "\n")
 
@@ -165,12 +170,11 @@ def _run(flags: argparse.Namespace) -> None:
     values = [a.value for a in parsed]
     options: dict[str, Any] = {
         "meter": costs.meter if costs else None,
-        "checks": parse_checks(flags.checks) if flags.checks else False,
+        "checks": _checks(flags.checks, parsed, names),
         "lds_bytes": flags.lds,
         "schedule": flags.schedule,
         "seed": flags.seed,
         "limit": flags.limit,
-        "checks": flags.checks,
     }
     with _tracer(flags.trace, flags.trace_lane) as trace:
         if session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,14 @@ _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 @dataclass(frozen=True, kw_only=True)
 class Argument:
     """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch. `name` may be
-    empty: code objects do not name arguments.
+    empty: code objects do not name arguments. `garbage`: the buffer has no value until the kernel stores one.
     """
 
     value: int | float
     name: str = ""
     buffer: npt.NDArray[Any] | None = None
     output: Path | None = None
+    garbage: bool = False
 
 
 def parse_argument(text: str) -> Argument:
@@ -59,7 +60,9 @@ def parse_argument(text: str) -> Argument:
             buffer = np.zeros(count, dtype=_TYPES[parts[0]])
             if kind == "out":
                 buffer.view(np.uint8)[:] = 0xA5
-            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(parts[2]))
+            return Argument(
+                value=buffer.ctypes.data, buffer=buffer, output=Path(parts[2]), garbage=kind == "out"
+            )
         return Argument(value=int(text, 0) if _INTEGER.fullmatch(text) else float(text))
     except (OSError, ValueError, KeyError) as error:
         raise UnsupportedError(
@@ -80,7 +83,7 @@ def parse_grid(text: str) -> tuple[int, int, int]:
 
 def parse_checks(text: str) -> Checks:
     """`all`, or names of `Checks` joined by commas. Raises UnknownNameError."""
-    known = [field.name for field in fields(Checks)]
+    known = ["waits", "races", "barriers", "uninitialised"]
     wanted = known if text == "all" else [name.strip() for name in text.split(",")]
     if unknown := sorted(set(wanted) - set(known)):
         raise UnknownNameError(f"there is no check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
