@@ -87,7 +87,10 @@ def parse_checks(text: str) -> Checks:
     wanted = known if text == "all" else [name.strip() for name in text.split(",")]
     if unknown := sorted(set(wanted) - set(known)):
         raise UnknownNameError(f"there is no check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
-    return Checks(**{name: name in wanted for name in known})
+    on = {name: name in wanted for name in known}
+    return Checks(
+        waits=on["waits"], races=on["races"], barriers=on["barriers"], uninitialised=on["uninitialised"]
+    )
 
 
 def read_text(path: Path) -> str:
