@@ -257,26 +257,27 @@ class Program:
         if meter:
             for worker in workers:
                 worker.launch.observer = meter.observer(len(self._binding.lines))
-        with ThreadPoolExecutor(count) as pool:
-            results = list(pool.map(lambda worker: code.library.run(ctypes.byref(worker.launch)), workers))
+        results = _execute(code, workers)
         if probes and probes.error:
             raise probes.error
         self._raise(results, workers, memory, source)
-        totals = sum(
-            (worker.counts for worker in workers), np.zeros(len(self._binding.lines), dtype=np.uint64)
-        )
+        return self._report(workers, began, meter)
+
+    def _report(self, workers: Sequence[_Worker], began: float, meter: Meter | None) -> LaunchReport:
+        totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
         if meter:
             meter.finish(self._binding.lines, totals)
         counts: Counter[str] = Counter()
         for line, total in zip(self._binding.lines, totals.tolist(), strict=True):
             if total:
                 counts[line.name] += total
+        x, y, z = workers[0].launch.grid
         return LaunchReport(
             instructions=int(totals.sum()),
             counts=counts,
-            workgroups=grid[0] * grid[1] * grid[2],
+            workgroups=x * y * z,
             seconds=time.perf_counter() - began,
-            threads=count,
+            threads=len(workers),
         )
 
     def _code(self, variant: Variant) -> _Code:
@@ -369,6 +370,18 @@ class Program:
         if failed:
             fault = failed[0]
             raise explain(fault, self._binding.lines, self.listing.kernel, memory, source)
+
+
+def _execute(code: _Code, workers: Sequence[_Worker]) -> list[int]:
+    """What `run` returned for each worker. A single one runs in the caller's thread: a debugger's prompt belongs there."""
+
+    def run(worker: _Worker) -> int:
+        return int(code.library.run(ctypes.byref(worker.launch)))
+
+    if len(workers) == 1:
+        return [run(workers[0])]
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return list(pool.map(run, workers))
 
 
 @dataclass(kw_only=True)
