@@ -382,6 +382,52 @@ def debug(
     room.require_right(report)
 
 
+@task(
+    positional=["image"],
+    iterable=["compare", "setting"],
+    help={
+        "image": "label or first digits of a job's key, first digits of an image's digest, or a kernel such as attn_fwd",
+        "compare": "another image, or another kernel, beside it (may be repeated)",
+        "setting": "the kernel with BLOCK_M=64,num_warps=4 instead of the rules' values (may be repeated: side by side)",
+        "arch": _ARCH,
+        "profile": _PROFILE,
+        "key": "which functional of a kernel: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
+        "case": "one of the family's cases (see invoke debug --list)",
+        "shape": "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)",
+        "top": "also list so many of the busiest instructions",
+        "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "json": _JSON,
+    },
+)
+@_door
+def cost(
+    c: Context,
+    image: str,
+    arch: str = "gfx908",
+    compare: Sequence[str] | None = None,
+    setting: Sequence[str] | None = None,
+    profile: str | None = None,
+    key: str = "",
+    case: str | None = None,
+    shape: str = "",
+    top: int = 0,
+    cache: str | None = None,
+    json: bool = False,
+) -> None:
+    """Execute an image on the virtual GPU, count what it does, and estimate its cycles on the chip."""
+    from aotforge.cost import report  # noqa: PLC0415
+    from aotforge.cost.run import CostRequest  # noqa: PLC0415
+    from aotforge.cost.run import cost as run  # noqa: PLC0415
+
+    costs = run(
+        CostRequest(
+            root=ROOT, cache=_cache(cache), images=(image, *(compare or ())), arch=arch, profile=profile,
+            settings=tuple(_pairs(text) for text in setting or ()), keys=_pairs(key), case=case, shape=_pairs(shape), top=top,
+        )
+    )  # fmt: skip
+    _print(json_.dumps(report.fields(costs), indent=1) if json else "\n".join(report.lines(costs)))
+
+
 def _pairs(text: str) -> dict[str, str]:
     """`a=1,b=2` as a table. Raises UnsupportedError."""
     from aotforge.errors import UnsupportedError  # noqa: PLC0415
@@ -392,7 +438,7 @@ def _pairs(text: str) -> dict[str, str]:
     return {name: value for name, _, value in parts}
 
 
-namespace = Collection(build, plan, verify, debug, demo, virtual_hip, test, lint, bench)
+namespace = Collection(build, plan, verify, debug, cost, demo, virtual_hip, test, lint, bench)
 for _group, _name, _task in (
     ("compile", "job", compile_job),
     ("images", "ls", images_ls),

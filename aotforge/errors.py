@@ -159,7 +159,7 @@ class ExecutionError(AotforgeError):
 
 
 class VerifyError(AotforgeError):
-    """Executed on the virtual GPU, an image computes something else than its reference, or no case reaches it."""
+    """On the virtual GPU an image computes something else than its reference, or no case reaches it, or nobody executed it."""
 
     exit_code = 27
     kind = "verify"

@@ -10,6 +10,7 @@ from typing import TypeVar
 from aotforge.build import by_pack, compiled_images
 from aotforge.compile import CompileEvent
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
+from aotforge.manifests import load_architectures
 from aotforge.pack import OpenPack, open_files
 from aotforge.pack.values import DispatchKernel
 from aotforge.plan import load_families
@@ -64,9 +65,13 @@ def verify(
         )
         for archs in by_pack(request.root, request.archs)
     ]  # fmt: skip
+    architectures = load_architectures(request.root / "manifests")
     return joined_report(
         [
-            verify_images(plan, images, kernels_root=kernels, cache=request.cache, jobs=request.jobs, on_event=on_verdict)
+            verify_images(
+                plan, images, kernels_root=kernels, cache=request.cache, architectures=architectures, jobs=request.jobs,
+                on_event=on_verdict,
+            )
             for plan, images in packs
         ]
     )  # fmt: skip

@@ -10,12 +10,21 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import numpy as np
 
-from aotforge.emulator.command import Argument, parse_argument, parse_grid, read_bytes, read_text, trace_text
+from aotforge.emulator.command import (
+    Argument,
+    parse_argument,
+    parse_checks,
+    parse_grid,
+    read_bytes,
+    read_text,
+    trace_text,
+)
 from aotforge.emulator.debugger.places import Breakpoint, Map, parse_breakpoint, parse_group
 from aotforge.emulator.debugger.reports import Reporter
 from aotforge.emulator.debugger.session import Session
@@ -23,10 +32,14 @@ from aotforge.emulator.debugger.shell import Shell, parse_lanes
 from aotforge.emulator.debugger.source import source_lines
 from aotforge.emulator.debugger.views import parse_views
 from aotforge.emulator.listing import parse_listing
-from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Step, Trace
+from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Program, Step, Trace
 from aotforge.emulator.show import chips_text, listing_lines
+from aotforge.emulator.values import Checks
 from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.interpret.memory import Memory
+
+if TYPE_CHECKING:
+    from aotforge.cost.program import ProgramCost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,17 +91,20 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--seed", type=int, default=1, help="seed of the garbage that registers and memory start with"
     )
-    run.add_argument(
-        "--checks",
-        action="store_true",
-        help="look for missing waits, LDS races, divergent barriers, uninitialised data",
-    )
     run.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
     run.add_argument(
         "--trace",
         metavar="FILE",
         help="write every executed instruction and its result ('-': standard output)",
     )
+    run.add_argument(
+        "--checks",
+        nargs="?",
+        const="all",
+        metavar="WHICH,...",
+        help="look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)",
+    )
+    run.add_argument("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     stops = run.add_argument_group("stopping")
     stops.add_argument(
@@ -120,6 +136,14 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     stops.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
 
 
+def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
+    """What `--checks` asks for; buffers that start as garbage have no value until the kernel stores one."""
+    if text is None:
+        return False
+    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
+    return replace(parse_checks(text), unwritten=garbage)
+
+
 def _list(flags: argparse.Namespace) -> None:
     sys.stdout.write(chips_text() + "\n")
 
@@ -133,7 +157,8 @@ def _run(flags: argparse.Namespace) -> None:
     asm = read_text(flags.asm)
     grid = parse_grid(flags.grid)
     parsed = [parse_argument(text) for text in flags.arg]
-    program = Emulator(flags.arch or parse_listing(asm).arch).load(read_bytes(flags.hsaco), asm)
+    hsaco = read_bytes(flags.hsaco)
+    program = Emulator(flags.arch or parse_listing(asm).arch).load(hsaco, asm)
     names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
     if len(set(names)) < len(names):
         raise UnsupportedError("two arguments have the same name")
@@ -141,13 +166,15 @@ def _run(flags: argparse.Namespace) -> None:
     lines = read_text(flags.lines) if flags.lines else None
     where = Map(program=program, source=source_lines(asm, program.listing, lines_from=lines))
     session = _session(flags, where, memory, parsed)
+    costs = _costs(program, hsaco) if flags.cost else None
     values = [a.value for a in parsed]
-    options = {
+    options: dict[str, Any] = {
+        "meter": costs.meter if costs else None,
+        "checks": _checks(flags.checks, parsed, names),
         "lds_bytes": flags.lds,
         "schedule": flags.schedule,
         "seed": flags.seed,
         "limit": flags.limit,
-        "checks": flags.checks,
     }
     with _tracer(flags.trace, flags.trace_lane) as trace:
         if session:
@@ -158,6 +185,14 @@ def _run(flags: argparse.Namespace) -> None:
         return
     _save(parsed)
     _print(report)
+    if costs:
+        sys.stdout.write("\n".join(["", *costs.lines(grid, flags.lds)]) + "\n")
+
+
+def _costs(program: Program, hsaco: bytes) -> ProgramCost:
+    from aotforge.cost.program import ProgramCost  # noqa: PLC0415 - a room after this one, used by the front door only
+
+    return ProgramCost(program, hsaco)
 
 
 def _session(

@@ -89,7 +89,7 @@ def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> N
     if not name.startswith(("global_", "buffer_", "scratch_", "ds_")) or not effects.kind:
         return
     effects.memory = 1
-    effects.high = name.endswith(("d16_hi", "d16_hi_b16"))
+    effects.high = "d16_hi" in name
     effects.atomic = "atomic" in name or (
         name.startswith("ds_") and not re.match(r"ds_(read|write|load|store|b?permute)", name)
     )

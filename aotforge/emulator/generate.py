@@ -18,11 +18,12 @@ _MACHINE = ("machine.h", "arithmetic.h", "operands.h")
 _MEMORY = ("memory.h", "lanes.h", "matrix.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
-Variant = Literal["plain", "checks"]
+Variant = Literal["plain", "checks", "measure"]
 """What the interpreter looks at while it executes; each has headers in `native/` with the hooks that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
     "checks": tuple(f"checks/{part}.h" for part in ("state", "waits", "races", "twins", "barriers", "hooks")),
+    "measure": ("measure.h",),
 }
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})

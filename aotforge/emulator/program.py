@@ -33,6 +33,7 @@ from aotforge.emulator.faults import explain
 from aotforge.emulator.generate import Variant
 from aotforge.emulator.library import load_library
 from aotforge.emulator.listing import parse_listing
+from aotforge.emulator.measure import Meter
 from aotforge.emulator.pairs import in_order
 from aotforge.emulator.probes import Probes
 from aotforge.emulator.proof import Proof, locate, prove
@@ -215,6 +216,7 @@ class Program:
         checks: bool | Checks = False,
         source: SourceMap | None = None,
         probes: Probes | None = None,
+        meter: Meter | None = None,
     ) -> LaunchReport:
         """Execute every workgroup of `grid` on the buffers of `memory`, whose addresses pointer arguments hold.
 
@@ -222,7 +224,8 @@ class Program:
         workgroup; `schedule` a seed for random wave schedules, None runs waves one after another between barriers; `seed` fills
         registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 when
         tracing or with `probes`); `checks` what to look for beside bounds (True: everything); `source` lets reports name source
-        lines. Raises ExecutionError for whatever the kernel must not do; results are then undefined.
+        lines; `meter` measures traffic, without `checks`. Raises ExecutionError for whatever the kernel must not do; results are
+        then undefined.
         """
         began = time.perf_counter()
         if min(grid) < 1 or max(grid) > 0xFFFFFFFF:
@@ -232,10 +235,12 @@ class Program:
             1 if trace or probes else min(jobs or len(os.sched_getaffinity(0)), grid[0] * grid[1] * grid[2])
         )
         wanted = Checks() if checks is True else checks or None
+        if wanted and meter:
+            raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
         shared = _Shared(ranges=_ranges(memory, kernarg), unset=_unset(memory, wanted))
         for place, state in shared.unset.items():
             shared.ranges[place].unset = state.ctypes.data
-        code = self._code("checks" if wanted else "plain")
+        code = self._code("checks" if wanted else "measure" if meter else "plain")
         plan = self._plan(grid, kernarg, shared, lds_bytes, limit)
         plan.program, plan.checks = code.instructions, wanted.bits if wanted else 0
         plan.effects = code.effects
@@ -243,10 +248,15 @@ class Program:
         if schedule is not None:
             plan.seed = (seed << 32) ^ schedule
         callback = self._callback(trace)
+        if meter:
+            meter.prepare(shared.ranges)
         if probes:
             plan.program = probes.attach(code.instructions, lanes=self.chip.lanes, plan=plan)
         plan.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
         workers = [_Worker(plan, len(self._binding.lines)) for _ in range(count)]
+        if meter:
+            for worker in workers:
+                worker.launch.observer = meter.observer(len(self._binding.lines))
         with ThreadPoolExecutor(count) as pool:
             results = list(pool.map(lambda worker: code.library.run(ctypes.byref(worker.launch)), workers))
         if probes and probes.error:
@@ -255,6 +265,8 @@ class Program:
         totals = sum(
             (worker.counts for worker in workers), np.zeros(len(self._binding.lines), dtype=np.uint64)
         )
+        if meter:
+            meter.finish(self._binding.lines, totals)
         counts: Counter[str] = Counter()
         for line, total in zip(self._binding.lines, totals.tolist(), strict=True):
             if total:

@@ -23,6 +23,7 @@ from aotforge.verify.values import ImageTask, OutputFigures, Use, Verdict
 
 SCHEDULES = (None, 0x5EED)
 """Waves one after another, and in one seeded random order."""
+_SHOWN = 4  # a wrong image is wrong in every case: the first few tell
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is a loop without end
 
 
@@ -33,6 +34,7 @@ class _Tally:
     outputs: dict[str, OutputFigures] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+    faults: int = 0
 
     def note(self, output: str, found: Comparison, case: str) -> None:
         new = OutputFigures(
@@ -74,9 +76,15 @@ def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         outputs=tuple(tally.outputs.values()),
         instructions=tally.counts.total(),
         mix=tuple((str(kind), count) for kind, count in instruction_mix(tally.counts).items()),
-        failure="\n".join(tally.failures),
+        failure=_told(tally.failures),
+        faults=tally.faults,
         seconds=time.perf_counter() - began,
     )
+
+
+def _told(failures: Sequence[str]) -> str:
+    more = len(failures) - _SHOWN
+    return "\n".join([*failures[:_SHOWN], *([f"and {more} more failures"] if more > 0 else [])])
 
 
 def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case], tally: _Tally) -> None:
@@ -95,9 +103,10 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
             try:
                 report = program.launch(
                     launch.grid, launch.arguments, _memory(trial), lds_bytes=task.resources.dynamic_lds_bytes,
-                    schedule=schedule, seed=seed, limit=_LIMIT, jobs=1,
+                    schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source,
                 )  # fmt: skip
             except AotforgeError as error:
+                tally.faults += 1
                 tally.failures.append(f"{name} ({_shape(launch)}): {error}")
                 continue
             tally.counts += report.counts

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 
 from aotforge.compile.values import KernelImage
 from aotforge.emulator.chips import chip_named
+from aotforge.emulator.generate import Variant
 from aotforge.emulator.library import load_library
+from aotforge.emulator.values import SourceMap
+from aotforge.errors import AotforgeError
+from aotforge.manifests.models import Architectures
 from aotforge.plan import load_families
 from aotforge.plan.values import JobKey, Plan
 from aotforge.verify.dispatch import uses_of
 from aotforge.verify.pool import Pool
+from aotforge.verify.sources import source_map
 from aotforge.verify.store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.tools import tools_digest
 from aotforge.verify.values import ImageTask, OnEvent, Verdict, VerifyEvent, VerifyReport
 
 TIMEOUT = 600.0
 """Seconds that one image may take."""
+Sources = Callable[[ImageTask], SourceMap]
+_EXPLAINED = 4  # images compiled again for their source lines: a fault in one kernel is in all its images
 
 
 def verify_images(
@@ -29,20 +39,33 @@ def verify_images(
     *,
     kernels_root: Path,
     cache: Path,
+    architectures: Architectures | None = None,
     jobs: int | None = None,
     on_event: OnEvent | None = None,
     timeout: float = TIMEOUT,
 ) -> VerifyReport:
     """A verdict for every image of the plan. Passed ones are kept below `cache` and not executed again.
 
+    `architectures`: the chips' figures, with which images that the virtual GPU stops are compiled again to name source lines;
     `jobs`: processes (default: one per CPU); `on_event` is called in this thread. Raises UnknownNameError for a chip
     that is not emulated, RulesError for cases that do not load, ToolchainError without a C compiler or Triton,
     CacheError. Failed images do not raise: see `require_passed`.
     """
     return verify_tasks(
         _tasks(plan, images, kernels_root), plan.pack, plan.archs, plan.profile,
-        kernels_root=kernels_root, cache=cache, jobs=jobs, on_event=on_event, timeout=timeout,
+        kernels_root=kernels_root, cache=cache, sources=_sources(plan, kernels_root, architectures), jobs=jobs,
+        on_event=on_event, timeout=timeout,
     )  # fmt: skip
+
+
+def load_interpreters(archs: Iterable[str], cache: Path) -> None:
+    """Compile what executes images of these chips unless the cache has it. Raises UnknownNameError, ToolchainError, CacheError."""
+    variants: tuple[Variant, ...] = ("plain", "checks")
+    wanted = [
+        (lanes, cache, v) for lanes in sorted({chip_named(arch).lanes for arch in archs}) for v in variants
+    ]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
+        list(threads.map(lambda one: load_library(*one), wanted))
 
 
 def verify_tasks(
@@ -53,14 +76,14 @@ def verify_tasks(
     *,
     kernels_root: Path,
     cache: Path,
+    sources: Sources | None = None,
     jobs: int | None = None,
     on_event: OnEvent | None = None,
     timeout: float = TIMEOUT,
 ) -> VerifyReport:
-    """A verdict for every task, as `verify_images`. Keys of tasks are different."""
+    """A verdict for every task, as `verify_images`. Keys of tasks are different; `sources` makes an image's source map."""
     began = time.monotonic()
-    for arch in archs:  # once, before the workers race for it
-        load_library(chip_named(arch).lanes, cache)
+    load_interpreters(archs, cache)  # once, before the workers race for them
     keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
 
@@ -76,7 +99,8 @@ def verify_tasks(
             done(stored)
         else:
             missing.append(task)
-    for verdict in _judged(missing, kernels_root, cache, jobs, timeout):
+    pool = Pool(kernels_root=kernels_root, cache=cache, timeout=timeout) if missing else None
+    for verdict in _judged(missing, pool, sources, jobs) if pool else ():
         if verdict.outcome == "passed":
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
@@ -90,20 +114,47 @@ def verify_tasks(
 
 
 def _judged(
-    tasks: Sequence[ImageTask], kernels_root: Path, cache: Path, jobs: int | None, timeout: float
+    tasks: Sequence[ImageTask], pool: Pool, sources: Sources | None, jobs: int | None
 ) -> Iterator[Verdict]:
     """Verdicts as they come, from as many processes as the machine has CPUs."""
-    if not tasks:
-        return
-    pool = Pool(kernels_root=kernels_root, cache=cache, timeout=timeout)
+    explained = threading.Semaphore(_EXPLAINED)
     threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(tasks)))
+
+    def one(task: ImageTask) -> Verdict:
+        verdict = pool.judge(task)
+        if verdict.faults and sources and explained.acquire(blocking=False):
+            return _explained(task, verdict, pool, sources)
+        return verdict
+
     try:
-        futures: list[Future[Verdict]] = [threads.submit(pool.judge, task) for task in tasks]
+        futures: list[Future[Verdict]] = [threads.submit(one, task) for task in tasks]
         for future in as_completed(futures):
             yield future.result()
     finally:
         pool.close()
         threads.shutdown(cancel_futures=True)
+
+
+def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:
+    """The verdict once more, with the source lines of what was stopped; as it is, and why, when they cannot be known."""
+    try:
+        return pool.judge(replace(task, source=sources(task)))
+    except AotforgeError as error:
+        return replace(verdict, failure=f"{verdict.failure}\n(no source lines: {error.what})")
+
+
+def _sources(plan: Plan, kernels_root: Path, architectures: Architectures | None) -> Sources | None:
+    if architectures is None:
+        return None
+    known, planned = architectures, {job.key: job for job in plan.jobs}
+
+    def lines(task: ImageTask) -> SourceMap:
+        with tempfile.TemporaryDirectory() as scratch:
+            return source_map(
+                planned[task.key], task.hsaco, kernels_root=kernels_root, architectures=known, scratch=Path(scratch)
+            )  # fmt: skip
+
+    return lines
 
 
 def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:

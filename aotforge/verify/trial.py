@@ -7,6 +7,11 @@ The module has one function:
 `keys` are the functional's numbers by operator value, e.g. {"dtype": 2, "head_dim": 64}. Cases may lead to any
 image of the functional: the room keeps those that the plan dispatches to the image in hand, so aligned and
 unaligned tensors, and every range of a setting, belong into the list.
+
+It may offer calls of any shape for measuring, `SHAPE` being the names with a typical call's numbers:
+
+    SHAPE: Mapping[str, int]
+    def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aotforge.compile.values import Resources
+from aotforge.emulator.values import SourceMap
 from aotforge.plan.values import JobKey, PlannedChoice, PlannedKernel
 
 Outcome = Literal["passed", "failed", "unverified"]
@@ -25,7 +26,9 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTask:
-    """Everything a process needs to judge one image. `folder` is the family's; `uses` is never empty; `tools` as in Verdict."""
+    """Everything a process needs to judge one image. `folder` is the family's; `uses` is never empty; `tools` as in Verdict; `source`
+    lets reports of faults name source lines.
+    """
 
     key: JobKey
     label: str
@@ -37,6 +40,7 @@ class ImageTask:
     folder: str
     tools: str
     uses: tuple[Use, ...]
+    source: SourceMap | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +66,8 @@ class Verdict:
     """What became of one image.
 
     `tools` is the digest of everything that judges (emulator, this room, the family's cases). `runs` counts launches (cases times
-    wave schedules); `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` says what went wrong,
-    one line per case. `seconds` and `cached` are about this run, everything else about the image.
+    wave schedules); `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` says what went wrong;
+    `faults` counts launches that the virtual GPU stopped. `seconds` and `cached` are about this run, everything else about the image.
     """
 
     key: JobKey
@@ -78,6 +82,7 @@ class Verdict:
     instructions: int = 0
     mix: tuple[tuple[str, int], ...] = ()
     failure: str = ""
+    faults: int = 0
     seconds: float = 0.0
     cached: bool = False
 

@@ -1,4 +1,4 @@
-"""`python -m aotforge.virtual_hip prepare ARCH` and `explain LINES FAULT`: run by the C++ part, not by people.
+"""`python -m aotforge.virtual_hip prepare ARCH plain|checks` and `explain LINES FAULT`: run by the C++ part, not by people.
 
 `prepare` reads an image from standard input and prints `ok`, then the paths of program, interpreter and lines, a line each; or `error`, a hipError_t,
 and words. `explain` reads allocations and prints words.
@@ -34,8 +34,8 @@ _HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (
 def main(arguments: list[str]) -> int:
     """Answer one question on standard output; 0 when it was answered, whatever the answer."""
     try:
-        if arguments[:1] == ["prepare"] and len(arguments) == 2:
-            found = _prepare(arguments[1])
+        if arguments[:1] == ["prepare"] and len(arguments) == 3:
+            found = _prepare(arguments[1], checks=arguments[2] == "checks")
         elif arguments[:1] == ["explain"] and len(arguments) == 3:
             allocations = sys.stdin.read()
             found = str(fault_words(Path(arguments[1]), bytes.fromhex(arguments[2]), allocations))
@@ -49,12 +49,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _prepare(arch: str) -> str:
-    from aotforge.emulator.library import default_cache  # noqa: PLC0415
-
+def _prepare(arch: str, *, checks: bool) -> str:
     places = [Path(place) for place in os.environ.get("AOTFORGE_ASM", "").split(":") if place]
-    made = prepare(sys.stdin.buffer.read(), arch, places=places, cache=default_cache())
+    made = prepare(sys.stdin.buffer.read(), arch, places=places, cache=_cache(), checks=checks)
     return "\n".join(("ok", str(made.program), str(made.interpreter), str(made.lines)))
+
+
+def _cache() -> Path:
+    if named := os.environ.get("AOTFORGE_CACHE"):
+        return Path(named)
+    from aotforge.emulator.library import default_cache  # noqa: PLC0415 - loads the whole emulator
+
+    return default_cache()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A bound program as a file without pointers, which the compiled interpreter can open in a process that has no Python.
 
-Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, the rows of constants, the kernarg parameters. Handlers are
-looked up by opcode and rows by number when the file is opened; sizes of all structures are in it, so that a file never meets another interpreter.
+Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of constants, the kernarg
+parameters. Handlers are looked up by opcode and rows by number when the file is opened; sizes of all structures are in it, so that a file
+never meets another interpreter.
 """
 
 from __future__ import annotations
@@ -34,9 +35,12 @@ class ServeFile(ctypes.Structure):
     _fields_ = [
         ("magic", c_char * 8),
         ("sizes", c_uint64 * 4),
-        *((name, c_uint64) for name in ("bytes", "launch_at", "program_at", "rows_at", "parameters_at")),
+        *(
+            (name, c_uint64)
+            for name in ("bytes", "launch_at", "program_at", "effects_at", "rows_at", "parameters_at")
+        ),
         *((name, c_uint32) for name in ("row_count", "parameter_count", "threads", "kernarg_bytes")),
-        *((name, c_uint32) for name in ("fixed_lds", "pad")),
+        *((name, c_uint32) for name in ("fixed_lds", "effect_bytes")),
         *((name, c_uint32) for name in ("kernarg_sgpr", "preload_sgpr", "preload_count", "preload_first")),
         ("kernel", c_char * 256),
         ("arch", c_char * 32),
@@ -51,7 +55,9 @@ def program_file(program: Program, digest: str) -> bytes:
     instructions, rows = _relocatable(program)
     launch = _template(program)
     parameters = np.array([(p.offset, p.size) for p in program.parameters], dtype="<u4").tobytes()
-    parts = [bytes(launch), instructions, rows, parameters]
+    effects = program._effects()
+    _check_pointers(native.Effects, set())
+    parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
     offsets, at = [], _aligned(ctypes.sizeof(ServeFile))
     for part in parts:
         offsets.append(at)
@@ -67,10 +73,13 @@ def program_file(program: Program, digest: str) -> bytes:
         threads=program.threads,
         kernarg_bytes=program.descriptor.kernarg_bytes,
         fixed_lds=program.descriptor.lds_bytes,
+        effect_bytes=ctypes.sizeof(native.Effects),
         kernel=program.listing.kernel.encode(),
         arch=program.chip.arch.encode(),
         digest=digest.encode(),
-        **dict(zip(("launch_at", "program_at", "rows_at", "parameters_at"), offsets, strict=True)),
+        **dict(
+            zip(("launch_at", "program_at", "effects_at", "rows_at", "parameters_at"), offsets, strict=True)
+        ),
         **_user_registers(program.descriptor),
     )
     return b"".join(_padded(part) for part in (bytes(head), *parts))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
+from typing import Literal
 
-from aotforge.compile.codeobject import CodeObjectError, metadata
-from aotforge.emulator import native
-from aotforge.emulator.faults import explain
-from aotforge.emulator.values import Line
-from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
+from aotforge.errors import CacheError, DecodeError, ExecutionError, UnsupportedError
 from aotforge.files import write_atomic
-from aotforge.virtual_hip.texts import find_text
+from aotforge.virtual_hip.texts import NoTextError, find_text
+
+Variant = Literal["plain", "checks"]
 
 _FOLDER = "virtual-hip-programs-1"
 _SOURCES = Path(__file__).parents[1]
@@ -35,56 +33,92 @@ class OtherChipError(UnsupportedError):
     """The image is for another chip than the device."""
 
 
-def prepare(hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path) -> Prepared:
-    """Find the image's text, prove and bind it, and keep the result in `cache`, by image, text and this code.
+def prepare(
+    hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
+) -> Prepared:
+    """Find the image's text, prove and bind it, and keep the result in `cache`, by image, text and this code. With `checks` the
+    interpreter is the one that looks for missing waits and barriers, races and uninitialised data, at about half the speed.
 
     Raises OtherChipError, NoTextError, DecodeError when the text is not the image, UnsupportedError, UnknownNameError, ToolchainError,
     CacheError, OutputError.
     """
-    chip = _chip_of(hsaco)
-    if chip != arch:
-        raise OtherChipError(f"the image is for {chip}, the device is {arch}")
     digest = hashlib.sha256(hsaco).hexdigest()
-    text = find_text(digest, places)
-    from aotforge.emulator.chips import chip_named  # noqa: PLC0415 - what a cached image does not need stays unloaded
-    from aotforge.emulator.library import build_library  # noqa: PLC0415
+    try:
+        text = find_text(digest, places)
+    except NoTextError:
+        _check_chip(hsaco, arch)
+        raise
+    variant: Variant = "checks" if checks else "plain"
+    parts = (digest, arch, variant, text, sources_digest(), _processor())
+    stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
+    found = _kept(program, lines)
+    if found is None:
+        _check_chip(hsaco, arch)
+        _make(hsaco, text, digest, arch, variant, program, lines, cache)
+        found = _kept(program, lines)
+    if found is None:
+        raise CacheError(f"{program} vanished while it was written", hint="load the image again")
+    return found
 
-    interpreter = build_library(chip_named(arch).lanes, cache)
-    key = hashlib.sha256("\0".join((digest, text, interpreter.name, sources_digest())).encode()).hexdigest()
-    folder = cache / _FOLDER
-    made = Prepared(program=folder / f"{key}.bin", interpreter=interpreter, lines=folder / f"{key}.json")
-    if not (made.program.exists() and made.lines.exists()):
-        _make(hsaco, text, digest, arch, made, cache)
-    return made
+
+def _kept(program: Path, lines: Path) -> Prepared | None:
+    """What an earlier run left; reading it needs neither numpy nor the emulator, which is most of a process' time."""
+    try:
+        interpreter = Path(json.loads(lines.read_text())["interpreter"])
+    except (OSError, ValueError, KeyError):
+        return None
+    whole = program.exists() and interpreter.exists()
+    return Prepared(program=program, interpreter=interpreter, lines=lines) if whole else None
 
 
-def _make(hsaco: bytes, text: str, digest: str, arch: str, made: Prepared, cache: Path) -> None:
+def _make(
+    hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, program: Path, lines: Path, cache: Path
+) -> None:
     from aotforge.emulator import Emulator  # noqa: PLC0415
+    from aotforge.emulator.library import build_library  # noqa: PLC0415
     from aotforge.virtual_hip.blob import program_file  # noqa: PLC0415
 
-    program = Emulator(arch, cache=cache).load(hsaco, text)
-    lines = [(line.number, line.text, line.address) for line in program._binding.lines]
-    made.program.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(made.lines, json.dumps({"kernel": program.listing.kernel, "lines": lines}).encode())
-    write_atomic(made.program, program_file(program, digest))
+    made = Emulator(arch, cache=cache).load(hsaco, text)
+    known = {
+        "interpreter": str(build_library(made.chip.lanes, cache, variant)),
+        "kernel": made.listing.kernel,
+        "lines": [(line.number, line.text, line.address) for line in made.lines],
+    }
+    write_atomic(program, program_file(made, digest))
+    write_atomic(lines, json.dumps(known).encode())
 
 
-@cache
 def sources_digest() -> str:
-    """SHA-256 over the emulator's and this package's Python: other code may bind an image differently."""
+    """SHA-256 over the emulator's and this package's sources: other code may bind an image differently."""
     total = hashlib.sha256()
     for package in ("emulator", "virtual_hip"):
-        for path in sorted((_SOURCES / package).rglob("*.py")):
-            total.update(path.relative_to(_SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted((_SOURCES / package).rglob("*")):
+            if path.suffix in {".py", ".h"}:
+                name = path.relative_to(_SOURCES).as_posix()
+                total.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
 
 
-def _chip_of(hsaco: bytes) -> str:
+def _processor() -> str:
+    """What the interpreter is compiled for: caches may be shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine
+    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+
+
+def _check_chip(hsaco: bytes, arch: str) -> None:
+    from aotforge.compile.codeobject import CodeObjectError, metadata  # noqa: PLC0415
+
     try:
         target = str(metadata(hsaco).get("amdhsa.target", ""))
     except CodeObjectError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error
-    return target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
+    chip = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
+    if chip != arch:
+        raise OtherChipError(f"the image is for {chip}, the device is {arch}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +133,23 @@ class _Spans:
 
 def fault_words(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
     """The emulator's error for a FaultReport's bytes. `allocations`: a line `name low high writable` each. Raises UnsupportedError."""
+    import ctypes  # noqa: PLC0415
+
+    from aotforge.emulator import native  # noqa: PLC0415
+    from aotforge.emulator.faults import explain  # noqa: PLC0415
+    from aotforge.emulator.values import Line  # noqa: PLC0415
+
     if len(fault) != ctypes.sizeof(native.FaultReport):
         raise UnsupportedError("a fault report of another interpreter")
     report = native.FaultReport.from_buffer_copy(fault)
     known = json.loads(lines.read_text())
-    number, text, address = known["lines"][min(int(report.instruction), len(known["lines"]) - 1)]
-    line = Line(number=number, text=text, name="", encoding="", operands=(), address=address)
+    program = [
+        Line(number=number, text=text, name="", encoding="", operands=(), address=address)
+        for number, text, address in known["lines"]
+    ]
     spans = []
     for entry in allocations.splitlines():
         name, low, high, writable = entry.rsplit(" ", 3)
         spans.append((name, int(low), int(high), writable == "1"))
     memory = _Spans(found=tuple(sorted(spans, key=lambda span: span[1])))
-    return explain(report, line, known["kernel"], memory, None)  # type: ignore[arg-type]
+    return explain(report, program, known["kernel"], memory, None)  # type: ignore[arg-type]

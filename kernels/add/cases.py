@@ -29,6 +29,16 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     ]
 
 
+SHAPE = {"n": 65536}
+"""What `shaped` takes."""
+
+
+def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
+    """A call of a given length on aligned tensors."""
+    n = {**SHAPE, **shape}["n"]
+    return Case(name=f"n={n}", make=lambda: _trial(_DTYPES[keys["dtype"]], n, 64))
+
+
 def _trial(dtype: DType, n: int, offset: int) -> Trial:
     rng, shape, layout = np.random.default_rng(n), (1, 1, 1, n), Layout(offset=offset)
     x, y = (decode(encode(rng.standard_normal(shape), dtype), dtype) for _ in range(2))

@@ -52,6 +52,7 @@ _FULL = {
     "strided": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=33, seqlen_k=70, layout=_STRIDED),
     "one row": replace(_BASE, heads_q=2, heads_k=1, seqlen_q=1, seqlen_k=77),
     "few rows": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=13, seqlen_k=129, layout=_STRIDED),
+    "few rows, many keys": replace(_BASE, seqlen_q=13, seqlen_k=300, layout=_SPARE),
     "one key": replace(_BASE, seqlen_q=20, seqlen_k=1, layout=_SPARE),
     "no keys": replace(_BASE, seqlen_q=20, seqlen_k=0),
     "no keys, few rows": replace(_BASE, seqlen_q=5, seqlen_k=0),
@@ -70,6 +71,7 @@ _CAUSAL = {
     ),
     "one row": replace(_BASE, heads_q=2, seqlen_q=1, seqlen_k=77, window_right=76),
     "few rows": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=13, seqlen_k=129, window_right=116),
+    "few rows, many keys": replace(_BASE, seqlen_q=13, seqlen_k=300, window_right=287, layout=_SPARE),
     "few rows, top-left": replace(_BASE, seqlen_q=13, seqlen_k=40, window_right=0, layout=_STRIDED),
     "no keys": replace(_BASE, seqlen_q=20, seqlen_k=0, window_right=0),
     "no keys, few rows": replace(_BASE, seqlen_q=5, seqlen_k=0, window_right=-5),
@@ -91,6 +93,25 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
                 without = f"{where}, no log-sum-exp"
                 found.append(Case(name=without, make=lambda p=posed: _trial(kernel, p, lse=False)))
     return found
+
+
+SHAPE = {"batch": 1, "heads_q": 2, "heads_k": 2, "seqlen_q": 512, "seqlen_k": 512}
+"""What `shaped` takes, and a call that is typical of a block's work without taking long; `window_right` beside them."""
+
+
+def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
+    """A call of a given shape on dense, aligned tensors; causal without `window_right` is bottom-right: the last query sees all keys."""
+    sizes = {**SHAPE, **shape}
+    window = sizes.pop("window_right", sizes["seqlen_k"] - sizes["seqlen_q"])
+    problem = Problem(
+        **sizes,
+        dtype=_DTYPES[keys["dtype"]],
+        head_dim=keys["head_dim"],
+        window_right=window if keys.get("causal") else None,
+        sm_scale=_BASE.sm_scale,
+    )
+    name = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    return Case(name=name, make=lambda: _trial(kernel, problem))
 
 
 def _trial(kernel: str, problem: Problem, *, lse: bool = True) -> Trial:

@@ -193,13 +193,13 @@ class Outcome:
     growth: float = 0.0
 
 
-def try_calls(program: Program, subject: Subject, calls: Sequence[Call]) -> Outcome:
-    """Execute an altered program on the calls until one shows the fault."""
+def try_calls(program: Program, subject: Subject, calls: Sequence[Call], *, checks: bool = False) -> Outcome:
+    """Execute an altered program on the calls until one shows the fault; `checks`: everything that the emulator can look for."""
     changed: list[str] = []
     ratio = growth = 0.0
     for number, call in enumerate(calls, 1):
         try:
-            execute(program, subject, call)
+            execute(program, subject, call, checks=checks)
         except ExecutionError as error:
             return Outcome(kind="fault", runs=number, detail=f"{call.name}: {error.what}")
         outputs = call.trial.outputs

@@ -13,11 +13,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aotforge.emulator.proof import assemble
 from aotforge.virtual_hip import VirtualHip
 
 Array = npt.NDArray[Any]
 TO_DEVICE, TO_HOST = 1, 2
 _copies = itertools.count()
+
+
+def linked(text: str, arch: str, folder: Path) -> bytes:
+    """The image of an assembly text, as Triton links one."""
+    from triton._C.libtriton import amd
+
+    made, image = folder / "made.o", folder / "made.hsaco"
+    made.write_bytes(assemble(text, arch))
+    amd.link_hsaco(str(made), str(image))
+    return image.read_bytes()
 
 
 class HipError(Exception):

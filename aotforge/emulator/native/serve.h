@@ -15,7 +15,8 @@ static int serve_fits(const ServeFile *file, u64 bytes)
     if (file->launch_at > bytes || sizeof(Launch) > bytes - file->launch_at)
         return 0;
     const Launch *plan = (const Launch *)((const u8 *)file + file->launch_at);
-    return file->program_at <= bytes && (u64)plan->length * sizeof(Instruction) <= bytes - file->program_at && file->rows_at <= bytes &&
+    return file->program_at <= bytes && (u64)plan->length * sizeof(Instruction) <= bytes - file->program_at && file->effects_at <= bytes &&
+           file->effect_bytes == sizeof(Effects) && (u64)plan->length * sizeof(Effects) <= bytes - file->effects_at && file->rows_at <= bytes &&
            (u64)file->row_count * 8 * LANES <= bytes - file->rows_at && file->parameters_at <= bytes &&
            (u64)file->parameter_count * sizeof(ServeParameter) <= bytes - file->parameters_at && plan->entry < plan->length;
 }
@@ -86,6 +87,8 @@ int serve_run(const void *program, ServeLaunch *call)
     job.ranges = ranges;
     job.range_count = (u32)call->range_count + 1;
     job.program = served->program;
+    job.effects = (const Effects *)((const u8 *)file + file->effects_at);
+    job.checks = call->checks;
     memcpy(job.grid, call->grid, sizeof job.grid);
     job.lds_bytes += call->lds_bytes;
     job.seed = call->schedule ? call->seed << 32 ^ call->schedule : call->seed;

@@ -21,10 +21,11 @@ typedef struct {
     uint64_t bytes;      /* of the whole file; the offsets below count from its start */
     uint64_t launch_at;  /* a Launch without pointers */
     uint64_t program_at; /* Launch.length instructions; Operand.row is the row's number from 1, 0: none */
+    uint64_t effects_at; /* as many Effects */
     uint64_t rows_at;    /* constant rows, 2 * LANES words each */
     uint64_t parameters_at;
     uint32_t row_count, parameter_count, threads, kernarg_bytes;
-    uint32_t fixed_lds, pad;                            /* LDS of a workgroup before the dynamic part */
+    uint32_t fixed_lds, effect_bytes;                   /* LDS of a workgroup before the dynamic part; size of an Effects */
     uint32_t kernarg_sgpr;                              /* the first of two user SGPRs that hold the segment's address, or SERVE_NONE */
     uint32_t preload_sgpr, preload_count, preload_first; /* dwords of the segment that user SGPRs hold, or SERVE_NONE */
     char kernel[256], arch[32], digest[72];             /* zero-terminated; SHA-256 of the image in hexadecimal */
@@ -40,6 +41,7 @@ typedef struct {
     uint32_t grid[3], lds_bytes; /* dynamic LDS, on top of the kernel's own */
     const ServeRange *ranges;
     uint64_t range_count, seed, schedule, limit; /* schedule 0: waves one after another between barriers */
+    uint64_t checks;                             /* which ones, for an interpreter that checks */
     uint64_t *next;                              /* the next workgroup, shared by the threads of a launch */
     uint32_t *stop;                              /* set when one has failed, shared as well */
     uint64_t executed;                           /* out: wave-instructions */

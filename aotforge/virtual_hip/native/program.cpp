@@ -18,6 +18,7 @@ namespace virtual_hip {
 namespace {
 
 constexpr uint64_t kDefaultLimit = 200'000'000;  // aotforge.emulator.DEFAULT_LIMIT
+constexpr uint64_t kAllChecks = ~uint64_t{0};
 constexpr size_t kLargestImage = size_t{1} << 28;
 constexpr unsigned kGlobalRead = 1, kGlobalWrite = 2, kWatchdog = 6;  // FaultReport.code of machine.h
 constexpr unsigned kGridMax = 65536;                                   // along y and z
@@ -75,7 +76,7 @@ std::shared_ptr<Program> Program::load(const void* image, const Device& device, 
     return nullptr;
   }
   std::string answer;
-  const bool ran = ask_python({"prepare", device.chip->arch}, image, size, &answer);
+  const bool ran = ask_python({"prepare", device.chip->arch, world().settings.checks ? "checks" : "plain"}, image, size, &answer);
   std::istringstream lines(answer);
   std::string status, program, interpreter, text;
   std::getline(lines, status);
@@ -194,6 +195,7 @@ void Program::run(Device& device, int number, const LaunchShape& shape, const st
   plan.seed = settings.seed;
   plan.schedule = settings.schedule;
   plan.limit = settings.limit != 0 ? settings.limit : kDefaultLimit;
+  plan.checks = settings.checks ? kAllChecks : 0;
   plan.next = &next;
   plan.stop = &stop;
   const uint64_t groups = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];

@@ -36,7 +36,7 @@ def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, dict[str,
     root = tmp_path_factory.mktemp("add") / "kernels"
     shutil.copytree(PROJECT / "kernels" / "add", root / "add")
     plan = plan_of(root)
-    load_library(64, CACHE)
+    load_library(64, CACHE, "checks")
     with Cache(CACHE) as cache:
         images = compile_plan(
             plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=Limits()

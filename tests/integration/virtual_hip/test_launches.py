@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import threading
 from ctypes import byref, c_float, c_int, c_int64, c_size_t, c_void_p
@@ -13,7 +14,7 @@ import pytest
 
 from aotforge.compile import KernelImage
 from tests.integration.virtual_hip.conftest import Play
-from tests.support.virtual_hip import Array, Hip, HipError
+from tests.support.virtual_hip import Array, Hip, HipError, linked
 
 pytestmark = pytest.mark.compiler
 
@@ -25,6 +26,7 @@ INVALID_VALUE, INVALID_CONFIGURATION, NOT_FOUND, INVALID_HANDLE, ILLEGAL_ADDRESS
     700,
     702,
 )
+LAUNCH_FAILURE = 719
 N, THREADS, BLOCK = 5000, 256, 2048
 GRID = (-(-N // BLOCK), 1, 1)
 
@@ -201,3 +203,19 @@ def test_asked_for_failures(play: Play, add: KernelImage, texts: Path) -> None:
     hip.library.aotforge_virtual_fail(b"")
     assert added(hip, function, 1)
     assert hip.library.hipGetDevice(byref(c_int())) == 0
+
+
+def test_checks_find_a_wait_that_allows_too_much(play: Play, add: KernelImage, tmp_path: Path) -> None:
+    """A new image, text and all: one load less is waited for, which plain execution cannot see."""
+    text = add.asm.replace("s_waitcnt vmcnt(0)", "s_waitcnt vmcnt(1)")
+    assert text != add.asm
+    image = linked(text, "gfx908", tmp_path)
+    (tmp_path / f"{hashlib.sha256(image).hexdigest()}.s").write_text(text)
+    plain = play(texts=str(tmp_path))
+    assert added(plain, plain.function(image, "add"), 1)
+    checking = play(texts=str(tmp_path), checks="1")
+    with pytest.raises(HipError) as error:
+        added(checking, checking.function(image, "add"), 1)
+    assert error.value.code == LAUNCH_FAILURE
+    assert "before the load into it has been waited for" in checking.report()
+    assert "buffer_load_dwordx4" in checking.report()
