@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "world.h"
+#include "queue.h"
 
 using namespace virtual_hip;
 
@@ -60,6 +60,7 @@ HIP_API int hipDeviceReset() {
     World& w = world();
     if (w.devices.empty()) return kNoDevice;
     const int number = current_device();
+    drain_device(number);
     const std::lock_guard<std::mutex> guard(w.lock);
     for (auto at = w.allocations.begin(); at != w.allocations.end();) {
       const bool ours = at->second.device == number;

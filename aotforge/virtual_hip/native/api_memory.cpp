@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "world.h"
+#include "queue.h"
 
 using namespace virtual_hip;
 
@@ -62,7 +62,13 @@ bool inside(const void* at, uint64_t size, bool must_be_known) {
   return size <= found->size - (address - found->base);
 }
 
-int copy(void* to, const void* from, uint64_t size, int kind, Stream* stream) {
+// Whether the host may not touch this memory before it waits: all but pageable memory, which HIP copies to and from before it returns.
+bool known(const void* at) {
+  const std::lock_guard<std::mutex> guard(world().lock);
+  return world().find(reinterpret_cast<uint64_t>(at)) != nullptr;
+}
+
+int copy(void* to, const void* from, uint64_t size, int kind, Stream* stream, bool wait) {
   if (size == 0) return kSuccess;
   if (to == nullptr || from == nullptr) return kInvalidValue;
   if (kind < 0 || kind >= kKinds) return kInvalidMemcpyDirection;
@@ -73,18 +79,33 @@ int copy(void* to, const void* from, uint64_t size, int kind, Stream* stream) {
   }
   Stream* order = resolve(stream);
   if (order == nullptr) return kInvalidHandle;
-  const std::lock_guard<std::mutex> guard(order->order);
-  std::memmove(to, from, size);
-  return kSuccess;
+  submit(order, [=] { std::memmove(to, from, size); });
+  if (wait || !known(to) || !known(from)) drain(order);
+  return world().devices[static_cast<size_t>(order->device)]->failed;
 }
 
-int fill(void* to, int value, uint64_t size, Stream* stream) {
+int fill(void* to, int value, uint64_t size, Stream* stream, bool wait) {
   if (size == 0) return kSuccess;
   if (to == nullptr || !inside(to, size, true)) return kInvalidValue;
   Stream* order = resolve(stream);
   if (order == nullptr) return kInvalidHandle;
-  const std::lock_guard<std::mutex> guard(order->order);
-  std::memset(to, value, size);
+  submit(order, [=] { std::memset(to, value, size); });
+  if (wait) drain(order);
+  return world().devices[static_cast<size_t>(order->device)]->failed;
+}
+
+// Frees once no work of any stream can touch it.
+int release_after_all(void* memory, bool host) {
+  for (size_t device = 0; device < world().devices.size(); ++device) drain_device(static_cast<int>(device));
+  return release(memory, host);
+}
+
+int release_in_order(void* memory, Stream* stream) {
+  if (memory == nullptr) return kSuccess;
+  Stream* order = resolve(stream);
+  if (order == nullptr) return kInvalidHandle;
+  if (!known(memory)) return kInvalidValue;
+  submit(order, [=] { (void)release(memory, false); });
   return kSuccess;
 }
 
@@ -131,13 +152,13 @@ HIP_API int hipHostMalloc(void** out, size_t size, unsigned flags) {
   return device_entry("hipHostMalloc", [&] { return allocate(out, size, Kind::host, flags); });
 }
 HIP_API int hipFree(void* memory) {
-  return entry("hipFree", [&] { return release(memory, false); });
+  return entry("hipFree", [&] { return release_after_all(memory, false); });
 }
-HIP_API int hipFreeAsync(void* memory, Stream*) {
-  return entry("hipFreeAsync", [&] { return release(memory, false); });
+HIP_API int hipFreeAsync(void* memory, Stream* stream) {
+  return entry("hipFreeAsync", [&] { return release_in_order(memory, stream); });
 }
 HIP_API int hipHostFree(void* memory) {
-  return entry("hipHostFree", [&] { return release(memory, true); });
+  return entry("hipHostFree", [&] { return release_after_all(memory, true); });
 }
 
 HIP_API int hipHostRegister(void* memory, size_t size, unsigned flags) {
@@ -154,6 +175,7 @@ HIP_API int hipHostRegister(void* memory, size_t size, unsigned flags) {
 HIP_API int hipHostUnregister(void* memory) {
   return entry("hipHostUnregister", [&] {
     World& w = world();
+    for (size_t device = 0; device < w.devices.size(); ++device) drain_device(static_cast<int>(device));
     const std::lock_guard<std::mutex> guard(w.lock);
     const auto found = w.allocations.find(reinterpret_cast<uint64_t>(memory));
     if (found == w.allocations.end() || found->second.kind != Kind::registered) return kNotRegistered;
@@ -170,28 +192,28 @@ HIP_API int hipHostGetDevicePointer(void** out, void* memory, unsigned) {
 }
 
 HIP_API int hipMemcpy(void* to, const void* from, size_t size, int kind) {
-  return device_entry("hipMemcpy", [&] { return copy(to, from, size, kind, nullptr); });
+  return device_entry("hipMemcpy", [&] { return copy(to, from, size, kind, nullptr, true); });
 }
 HIP_API int hipMemcpyAsync(void* to, const void* from, size_t size, int kind, Stream* stream) {
-  return device_entry("hipMemcpyAsync", [&] { return copy(to, from, size, kind, stream); });
+  return device_entry("hipMemcpyAsync", [&] { return copy(to, from, size, kind, stream, false); });
 }
 HIP_API int hipMemcpyWithStream(void* to, const void* from, size_t size, int kind, Stream* stream) {
-  return device_entry("hipMemcpyWithStream", [&] { return copy(to, from, size, kind, stream); });
+  return device_entry("hipMemcpyWithStream", [&] { return copy(to, from, size, kind, stream, true); });
 }
 HIP_API int hipMemcpyHtoD(void* to, void* from, size_t size) {
-  return device_entry("hipMemcpyHtoD", [&] { return copy(to, from, size, 1, nullptr); });
+  return device_entry("hipMemcpyHtoD", [&] { return copy(to, from, size, 1, nullptr, true); });
 }
 HIP_API int hipMemcpyDtoH(void* to, void* from, size_t size) {
-  return device_entry("hipMemcpyDtoH", [&] { return copy(to, from, size, 2, nullptr); });
+  return device_entry("hipMemcpyDtoH", [&] { return copy(to, from, size, 2, nullptr, true); });
 }
 HIP_API int hipMemcpyDtoD(void* to, void* from, size_t size) {
-  return device_entry("hipMemcpyDtoD", [&] { return copy(to, from, size, 3, nullptr); });
+  return device_entry("hipMemcpyDtoD", [&] { return copy(to, from, size, 3, nullptr, true); });
 }
 HIP_API int hipMemset(void* to, int value, size_t size) {
-  return device_entry("hipMemset", [&] { return fill(to, value, size, nullptr); });
+  return device_entry("hipMemset", [&] { return fill(to, value, size, nullptr, true); });
 }
 HIP_API int hipMemsetAsync(void* to, int value, size_t size, Stream* stream) {
-  return device_entry("hipMemsetAsync", [&] { return fill(to, value, size, stream); });
+  return device_entry("hipMemsetAsync", [&] { return fill(to, value, size, stream, false); });
 }
 
 HIP_API int hipMemGetInfo(size_t* available, size_t* total) {

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "program.h"
+#include "queue.h"
 
 using namespace virtual_hip;
 
@@ -69,8 +70,9 @@ int launch(Function* function, const LaunchShape& shape, Stream* stream, void** 
   if (const int error = program->check(device, shape)) return error;
   std::vector<uint64_t> segment;
   if (!program->arguments(parameters, extra, segment)) return kInvalidValue;
-  const std::lock_guard<std::mutex> guard(order->order);
-  if (device.failed == kSuccess) program->run(device, order->device, shape, segment);
+  submit(order, [&device, number = order->device, program, shape, segment = std::move(segment)] {
+    if (device.failed == kSuccess) program->run(device, number, shape, segment);
+  });
   return kSuccess;
 }
 

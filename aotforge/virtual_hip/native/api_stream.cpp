@@ -1,6 +1,5 @@
-// Streams and events. Work is executed when it is submitted, in the calling thread: one of the orders that HIP allows. So waiting finds nothing to wait for,
-// and a kernel's fault is reported where real hardware would report it at the earliest: by the call after the launch.
-#include "world.h"
+// Streams and events. A kernel's fault is reported where hardware would report it: by a call after the launch.
+#include "queue.h"
 
 using namespace virtual_hip;
 
@@ -22,13 +21,47 @@ int create(Stream** out, unsigned flags, int priority) {
 int finished(Stream* stream) {
   Stream* found = resolve(stream);
   if (found == nullptr) return world().devices.empty() ? kNoDevice : kInvalidHandle;
-  const std::lock_guard<std::mutex> guard(found->order);
+  drain(found);
   return world().devices[static_cast<size_t>(found->device)]->failed;
 }
 
 bool known(Event* event) {
   const std::lock_guard<std::mutex> guard(world().lock);
   return world().events.count(event) != 0;
+}
+
+int record(Event* event, Stream* stream) {
+  Stream* found = resolve(stream);
+  if (!known(event) || found == nullptr) return kInvalidHandle;
+  {
+    const std::lock_guard<std::mutex> guard(world().lock);
+    event->recorded = true;
+    event->done = false;
+    event->stream = found;
+  }
+  const uint64_t number = submit(found, [event] {
+    if (!known(event)) return;  // destroyed in the meantime
+    const std::lock_guard<std::mutex> guard(world().lock);
+    event->done = true;
+    event->when = std::chrono::steady_clock::now();
+  });
+  const std::lock_guard<std::mutex> guard(world().lock);
+  event->number = number;
+  return kSuccess;
+}
+
+// What is in front of an event in its stream, and the event itself, is executed.
+int reach(Event* event) {
+  if (!known(event)) return kInvalidHandle;
+  if (event->recorded && !event->done) drain_to(event->stream, event->number);
+  return kSuccess;
+}
+
+int wait_for(Stream* stream, Event* event) {
+  Stream* waiting = resolve(stream);
+  if (!known(event) || waiting == nullptr) return kInvalidHandle;
+  if (event->recorded && !event->done) submit(waiting, [of = event->stream, number = event->number] { drain_to(of, number); });
+  return kSuccess;
 }
 
 int make_event(Event** out) {
@@ -54,9 +87,13 @@ HIP_API int hipStreamCreateWithPriority(Stream** out, unsigned flags, int priori
 
 HIP_API int hipStreamDestroy(Stream* stream) {
   return entry("hipStreamDestroy", [&] {
+    {
+      const std::lock_guard<std::mutex> guard(world().lock);
+      if (world().streams.count(stream) == 0) return kInvalidHandle;
+    }
+    drain(stream);
     const std::lock_guard<std::mutex> guard(world().lock);
     if (world().streams.erase(stream) == 0) return kInvalidHandle;
-    { const std::lock_guard<std::mutex> last(stream->order); }
     delete stream;
     return kSuccess;
   });
@@ -66,13 +103,19 @@ HIP_API int hipStreamSynchronize(Stream* stream) {
   return entry("hipStreamSynchronize", [&] { return finished(stream); });
 }
 HIP_API int hipStreamQuery(Stream* stream) {
-  return entry("hipStreamQuery", [&] { return finished(stream); });
+  return entry("hipStreamQuery", [&]() -> int {
+    Stream* found = resolve(stream);
+    return found == nullptr || idle(found) ? finished(stream) : kNotReady;
+  });
 }
 HIP_API int hipDeviceSynchronize() {
-  return device_entry("hipDeviceSynchronize", [] { return kSuccess; });
+  return device_entry("hipDeviceSynchronize", []() -> int {
+    drain_device(current_device());
+    return world().devices[static_cast<size_t>(current_device())]->failed;
+  });
 }
 HIP_API int hipStreamWaitEvent(Stream* stream, Event* event, unsigned) {
-  return entry("hipStreamWaitEvent", [&] { return !known(event) || resolve(stream) == nullptr ? kInvalidHandle : kSuccess; });
+  return entry("hipStreamWaitEvent", [&] { return wait_for(stream, event); });
 }
 
 HIP_API int hipEventCreate(Event** out) {
@@ -90,21 +133,22 @@ HIP_API int hipEventDestroy(Event* event) {
   });
 }
 HIP_API int hipEventRecord(Event* event, Stream* stream) {
-  return device_entry("hipEventRecord", [&] {
-    Stream* found = resolve(stream);
-    if (!known(event) || found == nullptr) return kInvalidHandle;
-    const std::lock_guard<std::mutex> order(found->order);
-    const std::lock_guard<std::mutex> guard(world().lock);
-    event->recorded = true;
-    event->when = std::chrono::steady_clock::now();
-    return kSuccess;
-  });
+  return device_entry("hipEventRecord", [&] { return record(event, stream); });
 }
 HIP_API int hipEventSynchronize(Event* event) {
-  return device_entry("hipEventSynchronize", [&] { return known(event) ? kSuccess : kInvalidHandle; });
+  return device_entry("hipEventSynchronize", [&]() -> int {
+    const int error = reach(event);
+    if (error != kSuccess) return error;
+    return world().devices[static_cast<size_t>(current_device())]->failed;
+  });
 }
 HIP_API int hipEventQuery(Event* event) {
-  return device_entry("hipEventQuery", [&] { return known(event) ? kSuccess : kInvalidHandle; });
+  return device_entry("hipEventQuery", [&]() -> int {
+    if (!known(event)) return kInvalidHandle;
+    const bool pending = event->recorded && !event->done;
+    const int error = reach(event);
+    return error == kSuccess && pending ? kNotReady : error;
+  });
 }
 HIP_API int hipEventElapsedTime(float* milliseconds, Event* from, Event* to) {
   return entry("hipEventElapsedTime", [&] {
@@ -112,6 +156,7 @@ HIP_API int hipEventElapsedTime(float* milliseconds, Event* from, Event* to) {
     if (!known(from) || !known(to)) return kInvalidHandle;
     const std::lock_guard<std::mutex> guard(world().lock);
     if (!from->recorded || !to->recorded) return kInvalidHandle;
+    if (!from->done || !to->done) return kNotReady;
     *milliseconds = std::chrono::duration<float, std::milli>(to->when - from->when).count();
     return kSuccess;
   });

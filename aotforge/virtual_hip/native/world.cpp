@@ -63,6 +63,7 @@ World::World() {
   settings.seed = number("AOTFORGE_VIRTUAL_SEED", 1);
   settings.schedule = number("AOTFORGE_VIRTUAL_SCHEDULE", 0);
   settings.limit = number("AOTFORGE_VIRTUAL_LIMIT", 0);
+  settings.lazy = variable("AOTFORGE_VIRTUAL_ORDER", "eager") == "lazy";
   settings.checks = number("AOTFORGE_VIRTUAL_CHECKS", 0) != 0;
   settings.record = variable("AOTFORGE_VIRTUAL_RECORD", "");
   add_devices(variable("AOTFORGE_VIRTUAL_DEVICES", "gfx908"));
@@ -154,12 +155,12 @@ int& last_error() {
 Stream* resolve(Stream* stream) {
   World& w = world();
   const auto legacy = reinterpret_cast<Stream*>(uintptr_t{1}), per_thread = reinterpret_cast<Stream*>(uintptr_t{2});
-  if (stream == per_thread) {
+  if (stream == per_thread && !w.settings.lazy) {
     thread_local Stream own;
     own.device = current_device();
     return w.devices.empty() ? nullptr : &own;
   }
-  if (stream == nullptr || stream == legacy) {
+  if (stream == nullptr || stream == legacy || stream == per_thread) {
     const auto device = static_cast<size_t>(current_device());
     return device < w.null_streams.size() ? w.null_streams[device].get() : nullptr;
   }

@@ -4,11 +4,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "serve_abi.h"
@@ -54,11 +57,14 @@ struct Stream {
   int device = 0;
   unsigned flags = 0;
   int priority = 0;
-  std::mutex order;  // one operation at a time
+  std::mutex order;                                                // one operation at a time
+  std::deque<std::pair<uint64_t, std::function<void()>>> waiting;  // in lazy order: what has been submitted, with its number
 };
 
 struct Event {
-  bool recorded = false;
+  bool recorded = false, done = false;
+  Stream* stream = nullptr;
+  uint64_t number = 0;  // of its record in the stream
   std::chrono::steady_clock::time_point when;
 };
 
@@ -83,6 +89,7 @@ struct Settings {
   int log = 1;  // 0 off, 1 errors, 2 loads and launches
   unsigned threads = 1;
   uint64_t seed = 1, schedule = 0, limit = 0;  // limit 0: the emulator's default
+  bool lazy = false;                           // queue.h
   bool checks = false;                         // beside bounds: waits, races, barriers, uninitialised data
   std::string record;
 };

@@ -68,9 +68,9 @@ def test_forward_and_backward_on_two_chips_of_one_process(stack: Stack, device: 
     assert [kernel for kernel, *_ in result.served] == ["attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq"]
 
 
-def test_random_schedules_with_every_check_on_compute_the_same(stack: Stack, tmp_path: Path) -> None:
+def test_random_schedules_lazy_streams_and_every_check_change_nothing(stack: Stack, tmp_path: Path) -> None:
     settings = stack.settings("gfx908") | {
-        "AOTFORGE_VIRTUAL_SCHEDULE": "3", "AOTFORGE_VIRTUAL_SEED": "9", "AOTFORGE_VIRTUAL_CHECKS": "1",
+        "AOTFORGE_VIRTUAL_SCHEDULE": "3", "AOTFORGE_VIRTUAL_SEED": "9", "AOTFORGE_VIRTUAL_CHECKS": "1", "AOTFORGE_VIRTUAL_ORDER": "lazy",
     }  # fmt: skip
     result = run_problem(stack.client, PROBLEM, 0, "gfx908", settings, tmp_path)
     assert result.right, result.outputs
