@@ -394,6 +394,7 @@ def debug(
         "key": "which functional of a kernel: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
         "case": "one of the family's cases (see invoke debug --list)",
         "shape": "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)",
+        "top": "also list so many of the busiest instructions",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
         "json": _JSON,
     },
@@ -409,6 +410,7 @@ def cost(
     key: str = "",
     case: str | None = None,
     shape: str = "",
+    top: int = 0,
     cache: str | None = None,
     json: bool = False,
 ) -> None:
@@ -420,7 +422,7 @@ def cost(
     costs = run(
         CostRequest(
             root=ROOT, cache=_cache(cache), images=(image, *(compare or ())), arch=arch, profile=profile,
-            settings=tuple(_pairs(text) for text in setting or ()), keys=_pairs(key), case=case, shape=_pairs(shape),
+            settings=tuple(_pairs(text) for text in setting or ()), keys=_pairs(key), case=case, shape=_pairs(shape), top=top,
         )
     )  # fmt: skip
     _print(json_.dumps(report.fields(costs), indent=1) if json else "\n".join(report.lines(costs)))

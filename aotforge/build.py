@@ -185,7 +185,7 @@ def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
     """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
     # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
     from aotforge.emulator.chips import CHIPS  # noqa: PLC0415
-    from aotforge.emulator.library import load_library  # noqa: PLC0415
+    from aotforge.verify.run import load_interpreters  # noqa: PLC0415
 
     archs = [arch for plan in plans for arch in plan.archs]
     unknown = [arch for arch in archs if arch not in CHIPS]
@@ -195,8 +195,7 @@ def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
             cause=f"the emulator knows {', '.join(CHIPS)}",
             hint="leave the chip out, or make a development build: --no-verify",
         )
-    for arch in archs:
-        load_library(CHIPS[arch].lanes, request.cache, "checks")
+    load_interpreters(archs, request.cache)
 
 
 def _pack(

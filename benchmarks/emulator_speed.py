@@ -1,8 +1,8 @@
-"""How fast the emulator executes: wave-instructions a second on one thread, and what a second thread adds.
+"""How fast the emulator executes: wave-instructions a second on one thread, plain and with every check on, and what a second thread adds.
 
     python -m benchmarks.emulator_speed [ARCH]
 
-Three kernels of the project, bounds checks on: `add` on many elements (memory and addresses), attention's backward preprocessing (float
+Three kernels of the project, bounds checks always on: `add` on many elements (memory and addresses), attention's backward preprocessing (float
 arithmetic and reductions, no matrix instructions) and attention forward (matrix instructions, LDS, exponentials).
 """
 
@@ -53,17 +53,23 @@ class Kernels:
         return self._emulator.load(image.hsaco, image.asm), image
 
 
-def add(kernels: Kernels, arch: str) -> Callable[[int], LaunchReport]:
+Run = Callable[[int, bool], LaunchReport]
+"""A launch on a number of threads, with every check on or none."""
+
+
+def add(kernels: Kernels, arch: str) -> Run:
     program, image = kernels.program(f"add.add:{arch}:dtype=fp16:0u")
     count = 1 << 18
     x, y, out = (np.ones(count, dtype=np.float16) for _ in range(3))
     memory = Memory({"x": x, "y": y, "out": out})
     arguments = [x.ctypes.data, y.ctypes.data, out.ctypes.data, count]
     lds = image.resources.dynamic_lds_bytes
-    return lambda jobs: program.launch((count // 1024, 1, 1), arguments, memory, lds_bytes=lds, jobs=jobs)
+    return lambda jobs, checks: program.launch(
+        (count // 1024, 1, 1), arguments, memory, lds_bytes=lds, jobs=jobs, checks=checks
+    )
 
 
-def attention(kernels: Kernels, arch: str, name: str) -> Callable[[int], LaunchReport]:
+def attention(kernels: Kernels, arch: str, name: str) -> Run:
     tensors = {n: Guarded(CASE.shape(n), CASE.dtype, Layout(), v) for n, v in CASE.inputs().items()}
     for n in ("Out", "DQ", "DK", "DV"):
         tensors[n] = Guarded(CASE.shape(n), CASE.dtype, Layout(), np.ones(CASE.shape(n)))
@@ -83,12 +89,14 @@ def attention(kernels: Kernels, arch: str, name: str) -> Callable[[int], LaunchR
     memory = Memory({n: tensor.storage for n, tensor in tensors.items()})
     arguments = [float(v) if launch.types[n] == "fp32" else v for n, v in launch.arguments.items()]
     lds = image.resources.dynamic_lds_bytes
-    return lambda jobs: program.launch(launch.grid, arguments, memory, lds_bytes=lds, jobs=jobs)
+    return lambda jobs, checks: program.launch(
+        launch.grid, arguments, memory, lds_bytes=lds, jobs=jobs, checks=checks
+    )
 
 
-def rate(run: Callable[[int], LaunchReport], jobs: int) -> tuple[float, LaunchReport]:
+def rate(run: Run, jobs: int, checks: bool) -> tuple[float, LaunchReport]:
     """The best of a few rounds in million wave-instructions a second: others use this machine too."""
-    reports = [run(jobs) for _ in range(ROUNDS)]
+    reports = [run(jobs, checks) for _ in range(ROUNDS)]
     best = min(reports, key=lambda report: report.seconds)
     return best.instructions / best.seconds / 1e6, best
 
@@ -104,13 +112,15 @@ def main() -> None:
         ]
         print(f"{arch}, {len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}")
         for name, run, target in lines:
-            one, report = rate(run, 1)
-            two, _ = rate(run, 2)
-            matrix = sum(n for m, n in report.counts.items() if m.startswith(("v_mfma", "v_wmma")))
-            print(
-                f"{name:15} {one:6.2f} M/s on one thread (target at least {target:.0f}), {two / one:.2f} x on two; "
-                f"{report.instructions} instructions, {100 * matrix / report.instructions:.1f} % matrix"
-            )
+            for checks in (False, True):
+                one, report = rate(run, 1, checks)
+                two, _ = rate(run, 2, checks)
+                matrix = sum(n for m, n in report.counts.items() if m.startswith(("v_mfma", "v_wmma")))
+                print(
+                    f"{name:15} {'every check' if checks else 'plain':12} {one:6.2f} M/s on one thread (target at least "
+                    f"{target / 2 if checks else target:.1f}), {two / one:.2f} x on two; "
+                    f"{report.instructions} instructions, {100 * matrix / report.instructions:.1f} % matrix"
+                )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from aotforge.compile.codeobject import kernel_metadata
 from aotforge.compile.layout import read_figures
 from aotforge.compile.resources import resources
 from aotforge.cost.chips import model_of
+from aotforge.cost.hot import hot_lines
 from aotforge.cost.model import estimate
 from aotforge.cost.report import lines
 from aotforge.cost.run import Cost
@@ -17,6 +18,7 @@ from aotforge.emulator import Program
 from aotforge.emulator.measure import Meter
 from aotforge.manifests import load_architectures
 
+_TOP = 10
 _MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
 
@@ -54,5 +56,6 @@ class ProgramCost:
             estimate=estimate(
                 work, self._model, arch=arch, occupancy=found.occupancy, simds=chip.simds_per_cu
             ),
+            hot=hot_lines(self.meter.result, self._model, arch=arch, simds=chip.simds_per_cu, count=_TOP),
         )
         return lines([made])

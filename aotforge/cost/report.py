@@ -44,7 +44,29 @@ def lines(costs: Sequence[Cost]) -> list[str]:
     width = max(len(name) for name, _, _ in rows)
     body = [_row(name, values, unit, width) for name, values, unit in rows if any(values)]
     bound = f"{'decided by':{width}}  " + "  ".join(f"{one.estimate.bound:>12}" for one in costs)
-    return [*head, f"on {first.arch} ({first.chip})", "", *body, bound, "", NOTE]
+    hot = [
+        line
+        for number, one in enumerate(costs, 1)
+        if one.hot
+        for line in ("", *_hot(one, number, len(costs)))
+    ]
+    return [*head, f"on {first.arch} ({first.chip})", "", *body, bound, *hot, "", NOTE]
+
+
+def _hot(one: Cost, number: int, images: int) -> list[str]:
+    """The busiest instructions of one image."""
+    lines = [
+        f"busiest instructions{f' of [{number}]' if images > 1 else ''}, cycles of their pipe in the launch"
+    ]
+    for hot in one.hot:
+        notes = [f"{hot.conflicts:.3g} bank cycles for 1" if hot.conflicts > 1 else ""]
+        notes.append(f"{hot.used:.0%} of segments used" if 0 < hot.used < 0.99 else "")
+        said = "; ".join(note for note in notes if note)
+        lines.append(
+            f"  {hot.cycles:12,.0f} {hot.pipe:12} {hot.address:#07x} {hot.line:6}  {hot.text}  x {hot.count}"
+            + (f"  ({said})" if said else "")
+        )
+    return lines
 
 
 def _rows(costs: Sequence[Cost]) -> list[_Quantity]:

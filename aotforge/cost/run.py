@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotforge.compile.values import KernelImage, Resources
 from aotforge.cost.chips import IssueModel, model_of
+from aotforge.cost.hot import HotLine, hot_lines
 from aotforge.cost.images import Candidate, architecture, compiled, find_image, is_kernel, with_setting
 from aotforge.cost.model import Estimate, estimate
 from aotforge.cost.work import Work, add_up
@@ -23,7 +24,7 @@ from aotforge.verify.trial import Case, Trial
 @dataclass(frozen=True, kw_only=True)
 class CostRequest:
     """`images`: labels, digits of keys or digests, or kernels; `settings` of the kernel that stands first. `case` by name, or
-    `shape`; neither: a typical call. The first of all is what the others are compared with.
+    `shape`; neither: a typical call. The first of all is what the others are compared with. `top` busiest instructions are listed.
     """
 
     root: Path
@@ -35,11 +36,12 @@ class CostRequest:
     keys: Mapping[str, str]
     case: str | None = None
     shape: Mapping[str, str]
+    top: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One image's work on a case, and the estimate."""
+    """One image's work on a case, the estimate, and its busiest instructions."""
 
     name: str
     digest: str
@@ -50,6 +52,7 @@ class Cost:
     resources: Resources
     work: Work
     estimate: Estimate
+    hot: tuple[HotLine, ...] = ()
 
 
 def cost(request: CostRequest) -> tuple[Cost, ...]:
@@ -97,13 +100,8 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
     waves = -(-program.threads // program.chip.lanes)
     x, y, z = launch.grid
     work = add_up(meter.result, workgroups=x * y * z, waves=waves, wavefront=program.chip.lanes)
-    found = estimate(
-        work,
-        model,
-        arch=request.arch,
-        occupancy=image.resources.occupancy,
-        simds=architecture(request.root, request.arch).simds_per_cu,
-    )
+    simds = architecture(request.root, request.arch).simds_per_cu
+    found = estimate(work, model, arch=request.arch, occupancy=image.resources.occupancy, simds=simds)
     return Cost(
         name=one.name,
         digest=image.digest,
@@ -114,6 +112,7 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
         resources=image.resources,
         work=work,
         estimate=found,
+        hot=hot_lines(meter.result, model, arch=request.arch, simds=simds, count=request.top),
     )
 
 

@@ -10,12 +10,21 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import numpy as np
 
-from aotforge.emulator.command import Argument, parse_argument, parse_grid, read_bytes, read_text, trace_text
+from aotforge.emulator.command import (
+    Argument,
+    parse_argument,
+    parse_checks,
+    parse_grid,
+    read_bytes,
+    read_text,
+    trace_text,
+)
 from aotforge.emulator.debugger.places import Breakpoint, Map, parse_breakpoint, parse_group
 from aotforge.emulator.debugger.reports import Reporter
 from aotforge.emulator.debugger.session import Session
@@ -25,6 +34,7 @@ from aotforge.emulator.debugger.views import parse_views
 from aotforge.emulator.listing import parse_listing
 from aotforge.emulator.program import DEFAULT_LIMIT, Emulator, LaunchReport, Program, Step, Trace
 from aotforge.emulator.show import chips_text, listing_lines
+from aotforge.emulator.values import Checks
 from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.interpret.memory import Memory
 
@@ -87,6 +97,13 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write every executed instruction and its result ('-': standard output)",
     )
+    run.add_argument(
+        "--checks",
+        nargs="?",
+        const="all",
+        metavar="WHICH,...",
+        help="look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)",
+    )
     run.add_argument("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
     run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
     stops = run.add_argument_group("stopping")
@@ -119,6 +136,14 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     stops.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
 
 
+def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
+    """What `--checks` asks for; buffers that start as garbage have no value until the kernel stores one."""
+    if text is None:
+        return False
+    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
+    return replace(parse_checks(text), unwritten=garbage)
+
+
 def _list(flags: argparse.Namespace) -> None:
     sys.stdout.write(chips_text() + "\n")
 
@@ -145,6 +170,7 @@ def _run(flags: argparse.Namespace) -> None:
     values = [a.value for a in parsed]
     options: dict[str, Any] = {
         "meter": costs.meter if costs else None,
+        "checks": _checks(flags.checks, parsed, names),
         "lds_bytes": flags.lds,
         "schedule": flags.schedule,
         "seed": flags.seed,

@@ -244,6 +244,8 @@ class Binder:
         ):
             bound.offset += ctypes.c_int32(bound.s[1].value & 0xFFFFFFFF).value
             bound.s[1].space = native.SPACES["none"]
+        if line.name.startswith("s_barrier_") and line.operands[0].integer != -1:
+            raise DecodeError("only the workgroup's barrier, -1, is supported")
         if line.name.startswith("global_"):
             self._check_address(bound)
         if "atomic" in line.name or "_rtn_" in line.name:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aotforge.emulator.program import Step
-from aotforge.emulator.values import Operand
-from aotforge.errors import UnsupportedError
+from aotforge.emulator.values import Checks, Operand
+from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 
 _TYPES: Mapping[str, Any] = {
     "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
@@ -29,13 +29,14 @@ _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 @dataclass(frozen=True, kw_only=True)
 class Argument:
     """A kernel argument: a number, or the address of `buffer`, which is written to `output` after the launch. `name` may be
-    empty: code objects do not name arguments.
+    empty: code objects do not name arguments. `garbage`: the buffer has no value until the kernel stores one.
     """
 
     value: int | float
     name: str = ""
     buffer: npt.NDArray[Any] | None = None
     output: Path | None = None
+    garbage: bool = False
 
 
 def parse_argument(text: str) -> Argument:
@@ -45,21 +46,23 @@ def parse_argument(text: str) -> Argument:
     if named := _NAMED.fullmatch(text):
         return replace(parse_argument(named[2]), name=named[1])
     kind, _, rest = text.partition(":")
-    fields = rest.split(":")
+    parts = rest.split(":")
     try:
-        if kind == "in" and len(fields) == 1:
-            buffer = np.load(fields[0])
+        if kind == "in" and len(parts) == 1:
+            buffer = np.load(parts[0])
             buffer.flags.writeable = False
             return Argument(value=buffer.ctypes.data, buffer=buffer)
-        if kind == "inout" and len(fields) == 2:
-            buffer = np.load(fields[0])
-            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(fields[1]))
-        if kind in {"out", "zero"} and len(fields) == 3:
-            count = int(fields[1])
-            buffer = np.zeros(count, dtype=_TYPES[fields[0]])
+        if kind == "inout" and len(parts) == 2:
+            buffer = np.load(parts[0])
+            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(parts[1]))
+        if kind in {"out", "zero"} and len(parts) == 3:
+            count = int(parts[1])
+            buffer = np.zeros(count, dtype=_TYPES[parts[0]])
             if kind == "out":
                 buffer.view(np.uint8)[:] = 0xA5
-            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(fields[2]))
+            return Argument(
+                value=buffer.ctypes.data, buffer=buffer, output=Path(parts[2]), garbage=kind == "out"
+            )
         return Argument(value=int(text, 0) if _INTEGER.fullmatch(text) else float(text))
     except (OSError, ValueError, KeyError) as error:
         raise UnsupportedError(
@@ -76,6 +79,18 @@ def parse_grid(text: str) -> tuple[int, int, int]:
         raise UnsupportedError(f"{text!r} is no grid", hint="workgroups per axis: X, X,Y or X,Y,Z")
     x, y, z = [*map(int, parts), 1, 1][:3]
     return x, y, z
+
+
+def parse_checks(text: str) -> Checks:
+    """`all`, or names of `Checks` joined by commas. Raises UnknownNameError."""
+    known = ["waits", "races", "barriers", "uninitialised"]
+    wanted = known if text == "all" else [name.strip() for name in text.split(",")]
+    if unknown := sorted(set(wanted) - set(known)):
+        raise UnknownNameError(f"there is no check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
+    on = {name: name in wanted for name in known}
+    return Checks(
+        waits=on["waits"], races=on["races"], barriers=on["barriers"], uninitialised=on["uninitialised"]
+    )
 
 
 def read_text(path: Path) -> str:

@@ -41,7 +41,7 @@ def effects_of(bound: native.Instruction, line: Line, chip: EmulatedChip) -> nat
     )
     _memory(effects, bound, line)
     effects.role = _ROLES.get(line.name, 0)
-    _spans(effects, reads, writes)
+    _spans(effects, reads, writes, _halves(line, chip))
     return effects
 
 
@@ -89,7 +89,7 @@ def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> N
     if not name.startswith(("global_", "buffer_", "scratch_", "ds_")) or not effects.kind:
         return
     effects.memory = 1
-    effects.high = name.endswith(("d16_hi", "d16_hi_b16"))
+    effects.high = "d16_hi" in name
     effects.atomic = "atomic" in name or (
         name.startswith("ds_") and not re.match(r"ds_(read|write|load|store|b?permute)", name)
     )
@@ -97,9 +97,24 @@ def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> N
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
 
 
-def _spans(effects: native.Effects, reads: Spans, writes: Spans) -> None:
+def _halves(line: Line, chip: EmulatedChip) -> dict[int, int]:
+    """Registers of which the instruction means one half. gfx9 is left out: with ECC its 16-bit loads write whole registers."""
+    found: dict[int, int] = {}
+    if not chip.keeps_high_half:
+        return found
+    for operand in line.operands:
+        if operand.space == "vector" and operand.half is not None:
+            register = VECTOR0 + operand.index
+            found[register] = found.get(register, 0) | 1 << operand.half
+    if "_load_" in line.name and "d16" in line.name:
+        found[VECTOR0 + line.operands[0].index] = 2 if "d16_hi" in line.name else 1
+    return found
+
+
+def _spans(effects: native.Effects, reads: Spans, writes: Spans, halves: dict[int, int]) -> None:
     if len(reads) + len(writes) > len(effects.spans):
         raise DecodeError("an instruction with more operands than the checks have room for")
     effects.reads, effects.writes = len(reads), len(writes)
     for span, (first, count) in zip(effects.spans, [*reads, *writes], strict=False):
         span.first, span.count = first, count
+        span.halves = halves.get(first, 3) if count == 1 else 3

@@ -52,13 +52,19 @@ class Instruction(ctypes.Structure):
 class Range(ctypes.Structure):
     """A span of memory that a kernel may touch."""
 
-    _fields_ = [("low", c_uint64), ("high", c_uint64), ("writable", c_uint32), ("pad", c_uint32)]
+    _fields_ = [
+        ("low", c_uint64),
+        ("high", c_uint64),
+        ("writable", c_uint32),
+        ("pad", c_uint32),
+        ("unset", c_void_p),
+    ]
 
 
 class Span(ctypes.Structure):
-    """Neighbouring registers in the numbering of effects.py."""
+    """Neighbouring registers in the numbering of effects.py; `halves` that are meant: 1 low, 2 high, 3 both."""
 
-    _fields_ = [("first", c_uint16), ("count", c_uint16)]
+    _fields_ = [("first", c_uint16), ("count", c_uint8), ("halves", c_uint8)]
 
 
 class Effects(ctypes.Structure):

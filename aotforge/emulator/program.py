@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from aotforge.compile.codeobject import CodeObjectError, kernel_metadata
 from aotforge.emulator import native
@@ -233,10 +234,12 @@ class Program:
         count = (
             1 if trace or probes else min(jobs or len(os.sched_getaffinity(0)), grid[0] * grid[1] * grid[2])
         )
-        shared = _Shared(ranges=_ranges(memory, kernarg))
         wanted = Checks() if checks is True else checks or None
         if wanted and meter:
             raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
+        shared = _Shared(ranges=_ranges(memory, kernarg), unset=_unset(memory, wanted))
+        for place, state in shared.unset.items():
+            shared.ranges[place].unset = state.ctypes.data
         code = self._code("checks" if wanted else "measure" if meter else "plain")
         plan = self._plan(grid, kernarg, shared, lds_bytes, limit)
         plan.program, plan.checks = code.instructions, wanted.bits if wanted else 0
@@ -373,6 +376,7 @@ class _Shared:
     """What all threads of a launch share."""
 
     ranges: Any
+    unset: dict[int, npt.NDArray[np.uint8]]
     next: ctypes.c_uint64 = field(default_factory=ctypes.c_uint64)
     stop: ctypes.c_uint32 = field(default_factory=ctypes.c_uint32)
 
@@ -393,6 +397,19 @@ def _ranges(memory: Memory, kernarg: Any) -> Any:
     return (native.Range * len(spans))(
         *[native.Range(low, high, writable, 0) for low, high, writable in spans]
     )
+
+
+def _unset(memory: Memory, checks: Checks | None) -> dict[int, npt.NDArray[np.uint8]]:
+    """By the place of a range: that nobody has stored its bytes (state.h, GARBAGE). Raises ExecutionError for an unknown buffer."""
+    wanted = checks.unwritten if checks and checks.uninitialised else frozenset()
+    spans = memory.spans()
+    if unknown := sorted(wanted - {name for name, *_ in spans}):
+        raise ExecutionError(f"there is no buffer {unknown[0]} in the launch's memory")
+    return {
+        place: np.full(high - low, 2, dtype=np.uint8)
+        for place, (name, low, high, _) in enumerate(spans)
+        if name in wanted
+    }
 
 
 def _register_counts(descriptor: Descriptor, chip: EmulatedChip) -> tuple[int, int]:

@@ -79,13 +79,14 @@ class Checks:
 
     `waits`: registers touched before a load into them was waited for; `races`: LDS bytes that two waves touch between the same
     barriers; `barriers`: waves of a workgroup at different ones; `uninitialised`: garbage that reaches global memory, an address, a
-    branch or EXEC.
+    branch or EXEC. `unwritten` names buffers of the launch's memory whose bytes have no value until the kernel stores them.
     """
 
     waits: bool = True
     races: bool = True
     barriers: bool = True
     uninitialised: bool = True
+    unwritten: frozenset[str] = frozenset()
 
     @property
     def bits(self) -> int:

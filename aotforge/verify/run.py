@@ -6,13 +6,14 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 
 from aotforge.compile.values import KernelImage
 from aotforge.emulator.chips import chip_named
+from aotforge.emulator.generate import Variant
 from aotforge.emulator.library import load_library
 from aotforge.emulator.values import SourceMap
 from aotforge.errors import AotforgeError
@@ -57,6 +58,16 @@ def verify_images(
     )  # fmt: skip
 
 
+def load_interpreters(archs: Iterable[str], cache: Path) -> None:
+    """Compile what executes images of these chips unless the cache has it. Raises UnknownNameError, ToolchainError, CacheError."""
+    variants: tuple[Variant, ...] = ("plain", "checks")
+    wanted = [
+        (lanes, cache, v) for lanes in sorted({chip_named(arch).lanes for arch in archs}) for v in variants
+    ]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
+        list(threads.map(lambda one: load_library(*one), wanted))
+
+
 def verify_tasks(
     tasks: Sequence[ImageTask],
     pack: str,
@@ -72,8 +83,7 @@ def verify_tasks(
 ) -> VerifyReport:
     """A verdict for every task, as `verify_images`. Keys of tasks are different; `sources` makes an image's source map."""
     began = time.monotonic()
-    for arch in archs:  # once, before the workers race for it
-        load_library(chip_named(arch).lanes, cache, "checks")
+    load_interpreters(archs, cache)  # once, before the workers race for them
     keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
 
@@ -89,9 +99,8 @@ def verify_tasks(
             done(stored)
         else:
             missing.append(task)
-    for verdict in _judged(
-        missing, Pool(kernels_root=kernels_root, cache=cache, timeout=timeout), sources, jobs
-    ):
+    pool = Pool(kernels_root=kernels_root, cache=cache, timeout=timeout) if missing else None
+    for verdict in _judged(missing, pool, sources, jobs) if pool else ():
         if verdict.outcome == "passed":
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
@@ -108,8 +117,6 @@ def _judged(
     tasks: Sequence[ImageTask], pool: Pool, sources: Sources | None, jobs: int | None
 ) -> Iterator[Verdict]:
     """Verdicts as they come, from as many processes as the machine has CPUs."""
-    if not tasks:
-        return
     explained = threading.Semaphore(_EXPLAINED)
     threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(tasks)))
 

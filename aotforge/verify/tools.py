@@ -2,34 +2,81 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
+_PACKAGE = Path(__file__).resolve().parents[1]
+_ROOMS = ("emulator", "interpret", "verify")
+
 
 def tools_digest(family: Path) -> str:
-    """SHA-256 of the sources of all that judges a family's images: emulator, interpreter, this room, and the family's folder
-    (cases, bounds, peers, reference).
+    """SHA-256 of the sources of all that judges a family's images: emulator, interpreter, this room, and the family's cases with what
+    they import (bounds, peers, reference). Its kernels and rules have no part: they are in the image.
     """
-    package = Path(__file__).resolve().parents[1]
-    return source_digest(package / "emulator", package / "interpret", package / "verify", family)
+    return _with_family(_rooms(), family)
 
 
 def judges_digest(kernels_root: Path, folders: Iterable[str]) -> str:
     """SHA-256 of all that judges the images of several families, numpy's version included: its generators make the cases' numbers."""
-    parts = [tools_digest(kernels_root / folder) for folder in sorted(set(folders))]
+    rooms = _rooms()
+    parts = [_with_family(rooms, kernels_root / folder) for folder in sorted(set(folders))]
     return hashlib.sha256("\n".join([version("numpy"), *parts]).encode()).hexdigest()
 
 
-def source_digest(*folders: Path) -> str:
-    """SHA-256 over names and contents of all Python and C sources in and below some folders."""
+def judging_files(family: Path) -> tuple[str, ...]:
+    """Names of a family's files that its `cases.py` needs, itself included, sorted; empty when it has none.
+
+    By the text's relative imports. A file that is no Python is its own business: loading the cases says so.
+    """
+    found: set[str] = set()
+    wanted = ["cases.py"]
+    while wanted:
+        name = wanted.pop()
+        if name in found or not (family / name).is_file():
+            continue
+        found.add(name)
+        wanted += [f"{module}.py" for module in _imported((family / name).read_bytes())]
+    return tuple(sorted(found))
+
+
+def _imported(source: bytes) -> set[str]:
+    """Modules beside this one that it imports: `from .reference import x`, `from . import peer`."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            names |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
+    return names
+
+
+def _rooms() -> str:
+    return _digest({room: _sources(_PACKAGE / room) for room in _ROOMS})
+
+
+def _with_family(rooms: str, family: Path) -> str:
+    files = {name: (family / name).read_bytes() for name in judging_files(family)}
+    return _digest({rooms: files})
+
+
+def _sources(folder: Path) -> dict[str, bytes]:
+    """Python and C sources in and below a folder by name."""
+    return {
+        file.relative_to(folder).as_posix(): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.suffix in {".py", ".h", ".c"} and file.is_file()
+    }
+
+
+def _digest(groups: dict[str, dict[str, bytes]]) -> str:
     digest = hashlib.sha256()
-    for folder in folders:
-        for file in sorted(folder.rglob("*")):
-            if file.suffix in {".py", ".h", ".c"} and file.is_file():
-                data = file.read_bytes()
-                digest.update(f"{file.relative_to(folder).as_posix()}\0{len(data)}\0".encode())
-                digest.update(data)
-        digest.update(b"\1")
+    for group, files in groups.items():
+        digest.update(f"{group}\0{len(files)}\0".encode())
+        for name, data in sorted(files.items()):
+            digest.update(f"{group}\0{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()

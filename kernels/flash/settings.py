@@ -1,8 +1,8 @@
 """Tuned configurations of the attention kernels, per chip, as data; SETTINGS.md has the figures behind them.
 
 A table maps a kernel to its configurations: those that fit the functional are offered in order, up to the
-first without `max_seqlen_q`. Chips without a table of their own get the one of their wavefront's width: small
-tiles, meant to be replaced by tuned ones.
+first without `max_seqlen_q`; where none fits, the chip does not serve the functional. Chips without a table of
+their own get the one of their wavefront's width: small tiles, meant to be replaced by tuned ones.
 """
 
 from __future__ import annotations
@@ -85,21 +85,23 @@ _GFX908: Table = {
 }
 
 # RDNA3's WMMA takes A and B twice over, once per half of the wave: 8 registers for a 16x16 block of halves where
-# RDNA4 needs 4. So few rows per wave (16 warps) and narrow steps: nothing spills, nothing here has been timed.
+# RDNA4 needs 4. So few rows per wave (16 warps) and narrow steps; nothing here has been timed. Of head_dim 128 only the
+# forward fits: a wave of the backward would hold two operands of 64 registers each beside its sums, and every tile that
+# was tried spills 91 registers or more. It is not offered, so the library refuses that call.
 _GFX11: Table = {
     "attn_fwd": (
-        Tuned(block_m=16, block_n=32, num_warps=8, max_seqlen_q=16),
+        Tuned(block_m=16, block_n=32, num_warps=8, max_seqlen_q=16, head_dims=(32, 64)),
         Tuned(block_m=64, block_n=32, num_warps=8, head_dims=(32, 64)),
         Tuned(block_m=64, block_n=16, num_warps=16),
     ),
-    "bwd_preprocess": (Tuned(block_m=32, num_warps=8),),
+    "bwd_preprocess": (Tuned(block_m=32, num_warps=8, head_dims=(32, 64)),),
     "bwd_dk_dv": (
         Tuned(block_m=16, block_n=32, num_warps=8, head_dims=(32,)),
-        Tuned(block_m=16, block_n=64, num_warps=16),
+        Tuned(block_m=16, block_n=64, num_warps=16, head_dims=(64,)),
     ),
     "bwd_dq": (
         Tuned(block_m=32, block_n=16, num_warps=8, head_dims=(32,)),
-        Tuned(block_m=64, block_n=16, num_warps=16),
+        Tuned(block_m=64, block_n=16, num_warps=16, head_dims=(64,)),
     ),
 }
 

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from aotforge.emulator.elf import read_elf
 from aotforge.emulator.isa import INSTRUCTIONS
 from aotforge.emulator.values import Line, Listing, Operand
 from aotforge.errors import DecodeError, UnsupportedError
-from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects, try_calls
+from tests.campaigns.subjects import Call, Outcome, Subject, calls_of, execute, subjects, try_calls
 
 IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,head_dim=64,head_dim_v=64,bias=false,dropout=false,varlen=false,causal=true:1"
 SCHEDULES = (None, 0x5EED)
@@ -51,6 +51,7 @@ class Flip:
     refused_by_proof: bool
     ratio: float = 0.0
     growth: float = 0.0
+    checked: str = ""
 
 
 class Campaign:
@@ -75,10 +76,12 @@ class Campaign:
         hsaco = bytearray(self.subject.image.hsaco)
         hsaco[self._start + bit // 8] ^= 1 << bit % 8
         before = _line_at(self._original, bit // 8)
-        kind, detail, after, ratio, growth = self._outcome(bytes(hsaco), before)
+        found, after, checked = self._outcome(bytes(hsaco), before)
         return Flip(
-            bit=bit, address=before.address, before=before.text, after=after, kind=kind, detail=detail,
-            executed=before.address in self._executed, refused_by_proof=self._refused(bytes(hsaco)), ratio=ratio, growth=growth,
+            bit=bit, address=before.address, before=before.text, after=after, kind=found.kind,
+            detail=found.detail,
+            executed=before.address in self._executed, refused_by_proof=self._refused(bytes(hsaco)), ratio=found.ratio,
+            growth=found.growth, checked=checked,
         )  # fmt: skip
 
     def _same_results(self, altered: Program, address: int, lines: Sequence[Line]) -> bool:
@@ -105,7 +108,8 @@ class Campaign:
             return "is not the image" in error.what
         return False
 
-    def _outcome(self, hsaco: bytes, before: Line) -> tuple[str, str, str, float, float]:
+    def _outcome(self, hsaco: bytes, before: Line) -> tuple[Outcome, str, str]:
+        """What became of altered bytes, the instruction after the change, and what the checks make of it."""
         after = ""
         try:
             listing = disassemble(hsaco, self._kernel, self.subject.arch)
@@ -114,15 +118,17 @@ class Campaign:
             _refuse_real_addresses(listing)
             program = self.subject.altered(listing)
         except (DecodeError, UnsupportedError) as error:
-            return "refused", error.what, after, 0.0, 0.0
+            return Outcome(kind="refused", runs=0, detail=error.what), after, ""
         found = try_calls(program, self.subject, self._calls)
-        kind = found.kind
         assert disagreements(self._original, listing) != [], before
-        if kind == "identical" and before.address in self._executed:
+        if found.kind in {"fault", "wrong"} or before.address not in self._executed:
+            return found, after, ""
+        checked = try_calls(program, self.subject, self._calls, checks=True)
+        if found.kind == "identical":
             lines = (before, _line_at(listing, before.address))
             same = self._same_results(program, before.address, lines)
-            kind = "equal" if same else "unused"
-        return kind, found.detail, after, found.ratio, found.growth
+            found = replace(found, kind="equal" if same else "unused")
+        return found, after, checked.detail if checked.kind == "fault" else ""
 
 
 def _line_at(listing: Listing, byte: int) -> Line:
@@ -204,7 +210,8 @@ def report(done: Sequence[Flip]) -> str:
         if flip.kind in {"within", "equal", "unused"}:
             lines.append(
                 f"{flip.kind}: bit {flip.bit}, byte {flip.address:#x}: {flip.before} -> {flip.after}"
-                f" ({flip.detail or 'no difference'}; {flip.ratio:.3f} of the bound, {flip.growth:.3f} times the error)"
+                f" ({flip.detail or 'no difference'}; {flip.ratio:.3f} of the bound, {flip.growth:.3f} times the error;"
+                f" checks: {flip.checked or 'nothing'})"
             )
     return "\n".join(lines) + "\n"
 

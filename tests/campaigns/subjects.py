@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aotforge.compile import Cache, KernelImage, compile_plan
 from aotforge.compile.codeobject import kernel_metadata
-from aotforge.emulator import Emulator, LaunchReport, Program, Step
+from aotforge.emulator import Checks, Emulator, LaunchReport, Program, Step
 from aotforge.emulator.chips import chip_named
 from aotforge.emulator.descriptor import read_descriptor
 from aotforge.emulator.elf import read_elf
@@ -135,7 +135,14 @@ def calls_of(
     return found, executed
 
 
-def execute(program: Program, subject: Subject, call: Call, *, trace: Trace | None = None) -> LaunchReport:
+def execute(
+    program: Program,
+    subject: Subject,
+    call: Call,
+    *,
+    trace: Trace | None = None,
+    checks: bool | Checks = False,
+) -> LaunchReport:
     """Launch on fresh outputs. Raises ExecutionError."""
     for tensor in call.trial.inputs.values():
         tensor.storage.flags.writeable = False
@@ -152,6 +159,7 @@ def execute(program: Program, subject: Subject, call: Call, *, trace: Trace | No
         limit=call.limit,
         jobs=1,
         trace=trace,
+        checks=checks,
     )
 
 
@@ -185,13 +193,13 @@ class Outcome:
     growth: float = 0.0
 
 
-def try_calls(program: Program, subject: Subject, calls: Sequence[Call]) -> Outcome:
-    """Execute an altered program on the calls until one shows the fault."""
+def try_calls(program: Program, subject: Subject, calls: Sequence[Call], *, checks: bool = False) -> Outcome:
+    """Execute an altered program on the calls until one shows the fault; `checks`: everything that the emulator can look for."""
     changed: list[str] = []
     ratio = growth = 0.0
     for number, call in enumerate(calls, 1):
         try:
-            execute(program, subject, call)
+            execute(program, subject, call, checks=checks)
         except ExecutionError as error:
             return Outcome(kind="fault", runs=number, detail=f"{call.name}: {error.what}")
         outputs = call.trial.outputs

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,18 @@ def copy_checkout(target: Path) -> Path:
     return target
 
 
+def share_interpreter(cache: Path) -> None:
+    """Let a new cache use the project's compiled interpreters: they are content-addressed, and compiling them takes half a minute."""
+    ours = HOME / "cache" / "emulator-1"
+    ours.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    link = cache / ours.name
+    if link.is_symlink() and not link.exists():  # to another home that is gone
+        link.unlink(missing_ok=True)
+    with suppress(FileExistsError):
+        link.symlink_to(ours)
+
+
 def command(*arguments: str) -> list[str]:
     """`invoke` of the environment that runs the tests."""
     return [sys.executable, "-P", "-m", "invoke", *arguments]
@@ -40,6 +53,7 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
     """The caller's environment with everything that is kept between builds inside `folder`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AOTFORGE_", "AOTRITON_", "TRITON_"))}
     kept["AOTFORGE_HOME"] = str(folder / ".aotforge")
+    share_interpreter(folder / ".aotforge" / "cache")
     # the one download of a build; the project's copy, when there is one, saves it (the pin is checked either way)
     for archive in (HOME / "cache" / "sources").glob("*/zstandard-*.tar.gz"):
         kept["AOTFORGE_ZSTD_SOURCE"] = str(archive)

@@ -12,7 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.e2e.checkouts import build_json, command, copy_checkout, environment, tarballs
+from tests.e2e.checkouts import (
+    build_json,
+    command,
+    copy_checkout,
+    environment,
+    share_interpreter,
+    tarballs,
+)
 
 pytestmark = pytest.mark.compiler
 
@@ -21,10 +28,12 @@ KILLS = 10
 
 def test_a_build_killed_ten_times_ends_as_if_undisturbed(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
+    share_interpreter(tmp_path / "whole")
     undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(tmp_path / "whole"))
     cache = tmp_path / "cache"
     # library and interpreter are built already: the kills hit kernels, verdicts, packing and assembly
-    for part in ("runtime", "sources", "emulator-1"):
+    share_interpreter(cache)
+    for part in ("runtime", "sources"):
         shutil.copytree(tmp_path / "whole" / part, cache / part, symlinks=True)
     arguments = ("--profile", "smoke", "--cache", str(cache), "--output", str(tmp_path / "out"))
     dice = random.Random()  # the moments are random on purpose; what must hold, holds at every one

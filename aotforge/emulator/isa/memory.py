@@ -30,6 +30,8 @@ _LOADS: Mapping[str, Access] = {
     "sbyte i8": Access(bytes=1, extend="SIGN_EXTEND"),
     "short_d16 d16_b16": Access(bytes=2, extend="D16_LOW"),
     "short_d16_hi d16_hi_b16": Access(bytes=2, extend="D16_HIGH"),
+    "ubyte_d16 d16_u8": Access(bytes=1, extend="D16_LOW"),
+    "ubyte_d16_hi d16_hi_u8": Access(bytes=1, extend="D16_HIGH"),
 }
 _STORES: Mapping[str, Access] = {
     "dword b32": Access(bytes=4),
@@ -39,6 +41,7 @@ _STORES: Mapping[str, Access] = {
     "short b16": Access(bytes=2),
     "byte b8": Access(bytes=1),
     "short_d16_hi d16_hi_b16": Access(bytes=2, extend="D16_HIGH"),
+    "byte_d16_hi d16_hi_b8": Access(bytes=1, extend="D16_HIGH"),
 }
 _LDS: Mapping[str, Access] = {
     "b32": Access(bytes=4),
@@ -51,6 +54,8 @@ _LDS: Mapping[str, Access] = {
     "i8": Access(bytes=1, extend="SIGN_EXTEND"),
     "u16_d16": Access(bytes=2, extend="D16_LOW"),
     "u16_d16_hi": Access(bytes=2, extend="D16_HIGH"),
+    "u8_d16": Access(bytes=1, extend="D16_LOW"),
+    "u8_d16_hi": Access(bytes=1, extend="D16_HIGH"),
 }
 _LDS_STORES: Mapping[str, Access] = {
     "b32": Access(bytes=4),
@@ -60,6 +65,7 @@ _LDS_STORES: Mapping[str, Access] = {
     "b16": Access(bytes=2),
     "b8": Access(bytes=1),
     "b16_d16_hi": Access(bytes=2, extend="D16_HIGH"),
+    "b8_d16_hi": Access(bytes=1, extend="D16_HIGH"),
 }
 _WIDTHS = {
     "dword b32": 1,

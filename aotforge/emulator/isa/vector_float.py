@@ -4,7 +4,9 @@ are accepted ask for; the transcendental unit flushes them. Vector halves are co
 
 from __future__ import annotations
 
-from aotforge.emulator.isa.entry import merged, table
+from dataclasses import replace
+
+from aotforge.emulator.isa.entry import Entry, merged, table
 
 _SINGLE = table(
     "vector",
@@ -102,4 +104,29 @@ _DOUBLE = table(
     },
 )
 
-TABLE = merged(_SINGLE, _DIVISION, _TRANSCENDENTAL, _HALF, _MIXED, _CONVERSIONS, _DOUBLE)
+
+def _of_registers(entries: dict[str, Entry]) -> dict[str, Entry]:
+    """Sources in vector registers only and no modifiers: what a constant is to a pair of halves is not said the same everywhere."""
+    return {
+        name: replace(
+            entry,
+            modifiers=frozenset(),
+            slots=tuple(replace(slot, kind="any" if slot.place == "D" else "v") for slot in entry.slots),
+        )
+        for name, entry in entries.items()
+    }
+
+
+_LOW = "fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), D.f32)"
+_PRODUCTS_OF_PAIRS = _of_registers(
+    table(
+        "vector",
+        {
+            # the low product is added first, then the high one, each with one rounding: the order is not published
+            f"v_dot2c_f32_{kind}": f"D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), {_LOW.format(f=f)})"
+            for kind, f in (("f16", "f32_of_f16"), ("bf16", "f32_of_bf16"))
+        },
+    )
+)
+
+TABLE = merged(_PRODUCTS_OF_PAIRS, _SINGLE, _DIVISION, _TRANSCENDENTAL, _HALF, _MIXED, _CONVERSIONS, _DOUBLE)

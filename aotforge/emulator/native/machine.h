@@ -72,7 +72,8 @@ enum { REGISTER_SCC = SCALARS + VECTORS, REGISTERS };
 enum { NOT_COUNTED, LOADS, STORES, LOCAL, SCALAR_LOADS, COUNTERS, NO_WAIT = 255 }; /* kinds of operations that are waited for */
 enum { NO_ROLE, BARRIER, BARRIER_SIGNAL, BARRIER_WAIT };
 typedef struct {
-    u16 first, count;
+    u16 first;
+    u8 count, halves; /* halves: 1 low, 2 high, 3 both */
 } Span;
 typedef struct {
     Span spans[10];   /* `reads` spans, then `writes` spans */
@@ -86,6 +87,7 @@ typedef struct {
 typedef struct {
     u64 low, high;
     u32 writable, pad;
+    u8 *unset; /* for the checking variant: by byte, whether nobody has stored it yet; NULL when all of it has a value */
 } Range;
 
 typedef struct {

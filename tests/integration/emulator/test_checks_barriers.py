@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aotforge.emulator import Checks
+from aotforge.errors import DecodeError
 from tests.integration.emulator.handwritten import caught, run, without
 
 pytestmark = pytest.mark.compiler
@@ -53,6 +54,11 @@ def test_a_split_barrier_is_signalled_once_and_then_waited_for() -> None:
         threads=64,
     )
     assert "signals a barrier twice" in twice.what
+
+
+def test_other_barriers_than_the_workgroups_are_refused() -> None:
+    with pytest.raises(DecodeError, match="only the workgroup's barrier"):
+        run(GFX12.replace("wait -1", "wait -2"), "gfx1201", threads=64)
 
 
 def test_a_split_barrier_orders_only_what_comes_before_the_signal() -> None:

@@ -148,3 +148,51 @@ def test_matrix_products_of_garbage() -> None:
 def test_results_do_not_change_and_the_check_can_be_left_out() -> None:
     body = START + "v_and_b32_e32 v2, 0x400, v9\n" + STORE
     run(body, checks=Checks(uninitialised=False))
+
+
+READ_Y = (
+    START
+    + """global_store_dword v1, v0, s[6:7]
+s_waitcnt vmcnt(0)
+global_load_dword v2, v1, s[6:7]
+s_waitcnt vmcnt(0)
+global_store_dword v1, v2, s[6:7] offset:512
+"""
+)
+OUTPUT = Checks(unwritten=frozenset({"y"}))
+
+
+def test_an_output_has_no_value_until_it_is_stored() -> None:
+    assert np.array_equal(run(READ_Y, checks=OUTPUT)[128:], np.arange(128))
+    early = without(READ_Y, "global_store_dword v1, v0, s[6:7]")
+    run(early)
+    fault = caught(early, checks=OUTPUT)
+    assert "stores uninitialised data to global memory" in fault.what
+    assert _first_read(fault.cause) == "global_load_dword v2, v1, s[6:7]"
+
+
+def test_adding_to_an_output_that_was_never_stored_is_a_fault() -> None:
+    body = START + "global_atomic_add v1, v0, s[6:7]\n"
+    run(body)
+    assert "stores uninitialised data to global memory" in caught(body, checks=OUTPUT).what
+
+
+def test_bytes_of_an_output_count_one_by_one() -> None:
+    body = (
+        START
+        + """global_store_byte v1, v0, s[6:7] offset:1
+    s_waitcnt vmcnt(0)
+    global_load_ushort v2, v1, s[6:7]
+    s_waitcnt vmcnt(0)
+    v_lshrrev_b32_e32 v2, 8, v2
+    """
+    )
+    run(body + STORE, checks=OUTPUT)
+    assert (
+        "stores uninit"
+        in caught(without(body, "    v_lshrrev_b32_e32 v2, 8, v2") + STORE, checks=OUTPUT).what
+    )
+
+
+def test_an_unknown_output_is_refused() -> None:
+    assert "no buffer z" in caught(START + STORE, checks=Checks(unwritten=frozenset({"z"}))).what

@@ -192,3 +192,24 @@ def test_the_check_can_be_left_out() -> None:
 )
 def test_what_waits_wait_for(arch: str, text: str, expected: dict[int, int]) -> None:
     assert waited(parse_line(text), chip_named(arch)) == expected
+
+
+HALVES = """
+s_load_b128 s[4:7], s[0:1], 0x0
+v_lshlrev_b32_e32 v1, 2, v0
+s_wait_kmcnt 0x0
+v_mov_b32_e32 v2, 0
+global_load_d16_b16 v2, v1, s[4:5]
+global_load_d16_hi_b16 v2, v1, s[4:5] offset:4
+s_wait_loadcnt 0x1
+s_wait_loadcnt 0x0
+global_store_b32 v1, v2, s[6:7]
+"""
+
+
+def test_halves_of_a_register_are_loaded_apart_from_gfx11_on() -> None:
+    x = np.arange(129)
+    assert np.array_equal(run(HALVES, "gfx1201")[:128], x[:128] | x[1:] << 16)
+    assert "reads v2" in caught(without(HALVES, "s_wait_loadcnt 0x0"), "gfx1201").what
+    both = HALVES.replace("d16_hi_b16", "d16_b16")
+    assert "overwrites v2" in caught(both, "gfx1201").what

@@ -18,6 +18,8 @@ SIZES = {
     "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16, "ushort": 2, "u16": 2,
     "ubyte": 1, "u8": 1, "sshort": 2, "i16": 2, "sbyte": 1, "i8": 1, "short": 2, "b16": 2, "byte": 1, "b8": 1,
     "short_d16": 2, "d16_b16": 2, "short_d16_hi": 2, "d16_hi_b16": 2, "u16_d16": 2, "u16_d16_hi": 2, "b16_d16_hi": 2,
+    "ubyte_d16": 1, "d16_u8": 1, "ubyte_d16_hi": 1, "d16_hi_u8": 1, "u8_d16": 1, "u8_d16_hi": 1,
+    "byte_d16_hi": 1, "d16_hi_b8": 1, "b8_d16_hi": 1,
 }  # fmt: skip
 PLAIN = re.compile(r"(global|scratch|buffer|ds)_(load|store|read|write)_(\w+)$")
 TWICE = re.compile(r"ds_(read|write|load|store)(2|2st64|_2addr|_2addr_stride64)_b(32|64)$")

@@ -25,6 +25,7 @@ from aotforge.emulator.library import default_cache, load_library
 from aotforge.emulator.measure import Banks, Meter
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from aotforge.interpret.memory import Memory
+from tests.integration.emulator.handwritten import kernel
 from tests.support.compiled import Compiled, compile_text
 from tests.support.families import PROJECT
 
@@ -131,6 +132,28 @@ def test_bank_conflicts_against_a_second_model(
     assert cycles([a * size for a in addresses], size, kind, active=active, banks=banks) == (total, phases)
 
 
+@pytest.mark.parametrize(
+    ("shift", "instruction", "expected"),
+    [
+        (2, "ds_read_b32 v2, v1", (2, 2)),
+        (7, "ds_read_b32 v2, v1", (64, 2)),
+        (3, "ds_read_b64 v[2:3], v1", (4, 4)),
+        (7, "ds_write_b32 v1, v0", (64, 2)),
+        (2, "ds_read2_b32 v[2:3], v1 offset1:1", (4, 4)),
+        (4, "ds_read_b128 v[4:7], v1", (8, 8)),
+        (7, "ds_add_u32 v1, v0", (64, 2)),
+    ],
+)
+def test_conflicts_of_executed_instructions(shift: int, instruction: str, expected: tuple[int, int]) -> None:
+    body = f"v_lshlrev_b32_e32 v1, {shift}, v0\n{instruction}\ns_waitcnt lgkmcnt(0)"
+    program, meter = kernel(body, threads=64, lds=8192), Meter(Banks())
+    program.launch((3, 1, 1), [0, 0], Memory({}), meter=meter)
+    assert meter.result is not None
+    (line,) = [one for one in meter.result.lines if one.line.name.startswith("ds_")]
+    assert (line.lds_cycles, line.lds_phases) == (3 * expected[0], 3 * expected[1])
+    assert (line.count, line.lanes) == (3, 192)
+
+
 # ---- kernels ----
 
 ADD = """
@@ -231,7 +254,7 @@ SMALL = {"seqlen_q": "128", "seqlen_k": "256", "heads_q": "1", "heads_k": "1"}
 def compared() -> tuple[Cost, ...]:
     settings = ({"BLOCK_M": "64"}, {"BLOCK_M": "128"}, {"BLOCK_M": "128", "num_stages": "1"})
     keys = {"dtype": "fp16", "head_dim": "64"}
-    return cost(request("attn_fwd", settings=settings, keys=keys, shape=SMALL))
+    return cost(request("attn_fwd", settings=settings, keys=keys, shape=SMALL, top=5))
 
 
 def test_two_settings_of_the_forward_side_by_side(compared: tuple[Cost, ...]) -> None:
@@ -248,6 +271,18 @@ def test_two_settings_of_the_forward_side_by_side(compared: tuple[Cost, ...]) ->
     assert 1.3 < ratio <= 2
     assert len({one.digest for one in compared}) == 3
     assert unpipelined.resources.lds_bytes <= large.resources.lds_bytes
+
+
+def test_the_busiest_instructions_are_named(compared: tuple[Cost, ...]) -> None:
+    for one in compared:
+        assert len(one.hot) == 5
+        assert [hot.cycles for hot in one.hot] == sorted((hot.cycles for hot in one.hot), reverse=True)
+        assert one.hot[0].cycles <= one.work.workgroups * one.estimate.workgroup
+    # with two stages Triton lays K out in LDS without swizzling, with one stage it swizzles
+    _, pipelined, unpipelined = compared
+    assert any(hot.text.startswith("ds_read2_b64") and hot.conflicts == 16 for hot in pipelined.hot)
+    assert pipelined.work.traffic["LDS loads"].cycles > 4 * unpipelined.work.traffic["LDS loads"].cycles
+    assert "(16 bank cycles for 1)" in "\n".join(report.lines(compared))
 
 
 def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) -> None:
@@ -268,7 +303,7 @@ def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) ->
 
 
 def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
-    (kernel,) = cost(request("add", keys={"dtype": "bf16"}, shape={"n": "4096"}))
+    (found,) = cost(request("add", keys={"dtype": "bf16"}, shape={"n": "4096"}))
     with pytest.raises(UnknownNameError, match="no image nonsense"):
         cost(request("nonsense"))
     from aotforge.plan import plan_project
@@ -278,10 +313,10 @@ def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
         if j.family == "add" and dict(j.signature)["x"] == "*bf16" and j.hints
     )  # fmt: skip
     by_label, by_key = cost(request(job.label, job.key[:10], shape={"n": "4096"}))
-    (by_digest,) = cost(request(kernel.digest[:12], shape={"n": "4096"}))
-    assert {kernel.digest, by_label.digest, by_key.digest, by_digest.digest} == {kernel.digest}
-    assert by_label.work == kernel.work == by_digest.work
-    assert kernel.work.traffic["global loads"].bytes == 2 * 4096 * 2
+    (by_digest,) = cost(request(found.digest[:12], shape={"n": "4096"}))
+    assert {found.digest, by_label.digest, by_key.digest, by_digest.digest} == {found.digest}
+    assert by_label.work == found.work == by_digest.work
+    assert found.work.traffic["global loads"].bytes == 2 * 4096 * 2
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from aotforge.emulator.__main__ import main
+from aotforge.emulator.proof import assemble
+from tests.integration.emulator.handwritten import link
 from tests.support.compiled import Compiled, compile_text
 
 pytestmark = pytest.mark.compiler
@@ -207,6 +209,8 @@ def test_mistakes_at_the_prompt_are_told_and_the_prompt_stays(run: Run, tmp_path
         (["--debug", "--lanes", "70-80"], 11, "a wave has lanes"),
         (["--grid", "many"], 11, "no grid"),
         (["--arg", "x=3"], 11, "the same name"),
+        (["--checks", "rases"], 10, "perhaps you meant races"),
+        (["--checks", "--cost"], 11, "checked and measured at once"),
     ],
 )
 def test_mistakes_on_the_command_line(run: Run, flags: list[str], code: int, message: str) -> None:
@@ -251,3 +255,19 @@ def test_listing_and_chips(made: Compiled, tmp_path: Path, capsys: pytest.Captur
     assert re.search(r"gfx908 +64", capsys.readouterr().out)
     assert main(["show", str(tmp_path / "none.s")]) == 11
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_checks_find_a_missing_wait(run: Run, made: Compiled, tmp_path: Path) -> None:
+    code, out, err = run("--checks")
+    assert (code, right(tmp_path)) == (0, True), err
+    assert "wave-instructions in 2 workgroups" in out
+    waits = re.compile(r"\ts_waitcnt vmcnt\(\d\)[^\n]*\n")
+    assert waits.search(made.asm)
+    altered, arch = waits.sub("", made.asm), "gfx908" if "gfx908" in made.asm else "gfx1100"
+    (tmp_path / "kernel.s").write_text(altered)
+    (tmp_path / "kernel.hsaco").write_bytes(link(assemble(altered, arch)))
+    assert run()[0] == 0  # loads complete at once here, so nothing shows
+    assert run("--checks", "barriers")[0] == 0
+    code, _, err = run("--checks", "waits,races")
+    assert code == 26
+    assert re.search(r"waited for.*source\.py:9", err, re.DOTALL), err

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.build import BuildRequest, _packed, build
+from aotforge.build import BuildRequest, _packed, _require_virtual_gpus, build, make_plans
 from aotforge.compile import Cache, compile_plan
-from aotforge.errors import AotforgeError, InterfaceError, OutputError
+from aotforge.errors import AotforgeError, InterfaceError, OutputError, VerifyError
 from aotforge.release.records import resources_json
 from tests.integration.release.standin import MANIFEST, ROOT
 from tests.support.families import architectures, plan_of, write_many
@@ -74,3 +74,14 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
     for row in rows:
         assert {name: row[name] for name in wanted[row["digest"]]} == wanted[row["digest"]]
         assert row["vgpr"] > 0 and row["occupancy"] > 0
+
+
+def test_a_chip_without_a_virtual_gpu_is_said_before_anything_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aotforge.emulator.chips.CHIPS", {})
+    request = BuildRequest(root=ROOT, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path, jobs=1)
+    with pytest.raises(VerifyError, match="images for gfx908 cannot be verified") as caught:
+        _require_virtual_gpus(request, make_plans(request))
+    assert "--no-verify" in caught.value.hint
+    assert not list(tmp_path.iterdir())

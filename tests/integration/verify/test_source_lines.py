@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aotforge.compile import Cache, KernelImage, compile_plan
+from aotforge.compile import Cache, ImageSet, KernelImage, compile_plan
 from aotforge.compile.line_info import with_line_info
 from aotforge.emulator import Emulator
 from aotforge.emulator.lines import LineMap, read_lines
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.interpret.memory import Memory
-from aotforge.plan import CompileJob
+from aotforge.plan import CompileJob, load_families, make_plan
+from aotforge.plan.closure import SourceTree
 from aotforge.verify.sources import source_map
 from tests.integration.emulator.attention_images import Images
-from tests.support.families import HEADER, KERNEL, PROJECT, architectures, plan_of, write_family
+from tests.support.families import (
+    HEADER,
+    KERNEL,
+    PROJECT,
+    architectures,
+    plan_of,
+    profiles,
+    toolchain,
+    write_family,
+)
 
 pytestmark = pytest.mark.compiler
 _TEXT = HEADER + KERNEL
@@ -89,8 +100,36 @@ def test_functions_that_are_inlined_name_their_callers(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_every_quick_image_has_source_lines(tmp_path: Path, arch: str) -> None:
-    images = Images(arch, Path(os.environ.get("AOTFORGE_CACHE", tmp_path)), profile="quick")
-    images.compile(images.jobs)
-    for number, job in enumerate(images.jobs):
-        found = lines_of(job, images.image(job), PROJECT / "kernels", tmp_path / str(number))
-        assert found.at(0)
+    plan = make_plan(
+        load_families(PROJECT / "kernels"),
+        SourceTree(root=PROJECT / "kernels"),
+        archs=[arch],
+        architectures=architectures(),
+        profiles=profiles(),
+        profile="quick",
+        toolchain=toolchain(),
+    )
+    jobs = tuple(replace(job, spills="report") for job in plan.jobs)
+    again = {job.key: with_line_info(job) for job in jobs}
+    with (
+        Cache(Path(os.environ.get("AOTFORGE_CACHE", tmp_path / "a"))) as cache,
+        Cache(tmp_path / "b") as other,
+    ):
+
+        def made(jobs: tuple[CompileJob, ...], cache: Cache) -> ImageSet:
+            return compile_plan(
+                replace(plan, jobs=jobs),
+                kernels_root=PROJECT / "kernels",
+                architectures=architectures(),
+                cache=cache,
+            )
+
+        shipped, with_lines = made(jobs, cache), made(tuple(again.values()), other)
+        for job in jobs:
+            image = shipped[job.key]
+            found = read_lines(
+                with_lines[again[job.key].key].hsaco, image.hsaco, image.symbol, root=PROJECT / "kernels"
+            )
+            places = [found.at(address) for address in range(found.starts[0], found.starts[-1], 4)]
+            assert sum(place is not None for place in places) > len(places) / 2, job.label
+    print(f"{arch}: {len(jobs)} images have the same code with line info")  # noqa: T201 - shown with -s

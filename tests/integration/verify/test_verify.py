@@ -19,6 +19,7 @@ from aotforge.emulator.proof import assemble
 from aotforge.errors import RulesError, VerifyError
 from aotforge.plan import Plan
 from aotforge.verify import VerifyEvent, VerifyReport, require_passed, run, verify_images
+from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 
 pytestmark = pytest.mark.compiler
@@ -28,9 +29,11 @@ Images = Mapping[str, KernelImage]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that has the interpreter and nothing else."""
-    folder = tmp_path_factory.mktemp("built")
-    load_library(64, folder)
+    """A cache that has the interpreter, which the project's own may have already, and nothing else."""
+    folder = tmp_path_factory.mktemp("built") / "cache"
+    load_library(64, CACHE)
+    load_library(64, CACHE, "checks")
+    shutil.copytree(CACHE / "emulator-1", folder / "emulator-1")
     return folder
 
 
@@ -172,6 +175,40 @@ def test_an_attention_image(
     (verdict,) = report.verdicts
     assert verdict.outcome == ("failed" if change else "passed"), verdict.failure
     assert {"ragged", "grouped", "strided", "no keys", "one key"} <= set(verdict.cases)
+
+
+def without_waits(asm: str) -> str:
+    """No load from global memory is waited for."""
+    return re.sub(r"\ts_waitcnt .*vmcnt.*", "\ts_nop 0", asm)
+
+
+def test_what_right_results_hide_is_caught(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    """Loads complete at once on the virtual GPU, so results without waits are right; the checks are on."""
+    plan, images = add
+    bad = next(job for job in plan.jobs if job.label.endswith(":0"))
+    planted = (plan, {**images, bad.key: faulty(images[bad.key], without_waits)})
+    report, _ = verified(planted, root, cache, architectures=architectures())
+    assert outcomes(report) == {"0": "failed", "0u": "passed"}
+    failed = report.verdicts[0]
+    assert "before the load into it has been waited for" in failed.failure
+    assert failed.faults == failed.runs
+    # the sources give another image: a line that is only probably right is not shown
+    assert "(no source lines: " in failed.failure and "add.py" not in failed.failure
+
+
+def test_a_fault_names_its_source_line(root: Path, cache: Path) -> None:
+    kernel = root / "add" / "add.py"
+    kernel.write_text(kernel.read_text().replace("x + start + lane, mask=mask", "x + start + lane"))
+    line = next(n for n, text in enumerate(kernel.read_text().splitlines(), 1) if "x + start + lane" in text)
+    built = compiled(root, cache, lambda label: "fp32:0" in label)
+    report, _ = verified(built, root, cache, architectures=architectures())
+    assert {v.outcome for v in report.verdicts} == {"failed"}
+    for verdict in report.verdicts:
+        assert "bytes of global memory outside its buffers" in verdict.failure
+        assert f"add/add.py:{line}" in verdict.failure
+        assert len(verdict.failure.splitlines()) < 40 and "more failures" in verdict.failure
+    plain, _ = verified(built, root, cache)
+    assert all("add.py" not in v.failure and v.outcome == "failed" for v in plain.verdicts)
 
 
 def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root: Path, cache: Path) -> None:

@@ -15,7 +15,7 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
     x->bytes = (u32)bytes;
     x->space = (u32)space;
     x->access = (u32)kind;
-    if (space != IN_GLOBAL && x->checks & CHECK_UNSET)
+    if (x->checks & CHECK_UNSET)
         watch_bytes(w, x, space, kind, (u32)lane, address, bytes);
     if (space == IN_LDS && x->checks & CHECK_RACES)
         watch_local(w, x, kind, lane, address, bytes);

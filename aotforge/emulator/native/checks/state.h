@@ -39,8 +39,8 @@ typedef struct Watch {
     u64 checks;
     u32 pc, run_twin, touched_unset, loading;
     u32 issued[COUNTERS], done[COUNTERS]; /* by kind: how many operations, how many of the oldest are known to be complete */
-    u32 pending[REGISTERS];               /* the operation that writes a register: kind in 3 bits, number; 0: none */
-    u32 pending_pc[REGISTERS];
+    u32 pending[REGISTERS][2];            /* the operation that writes each half of a register: kind in 3 bits, number; 0: none */
+    u32 pending_pc[REGISTERS][2];
     u8 state[REGISTERS];                  /* SAME, DIFFERS, GARBAGE */
     u32 origin[REGISTERS];                /* 1 + the instruction that first read what the register's difference comes from */
     /* accesses of this instruction */

@@ -64,8 +64,12 @@ INLINE void prepare_twin(Wave *w, Watch *x, const Effects *e)
 
 /* ---- memory of the twin ---- */
 
+/* NULL for global memory that is all set; the range is the one that the access was found in. */
 INLINE u8 *state_of(Wave *w, Watch *x, int space, u64 address, u32 lane)
 {
+    const Range *r = &w->ranges[w->hint];
+    if (space == IN_GLOBAL)
+        return r->unset && address >= r->low && address < r->high ? r->unset + (address - r->low) : NULL;
     return space == IN_LDS ? x->checker->lds_state + address : x->scratch_state + (u64)lane * w->scratch_bytes + address;
 }
 INLINE u8 *bytes_of(Wave *w, int space, u64 address, u32 lane)
@@ -76,6 +80,8 @@ INLINE u8 *bytes_of(Wave *w, int space, u64 address, u32 lane)
 INLINE void watch_bytes(Wave *w, Watch *x, int space, int kind, u32 lane, u64 address, u64 bytes)
 {
     u8 *state = state_of(w, x, space, address, lane);
+    if (!state)
+        return;
     if (kind == STORE)
         memset(state, SAME, bytes);
     else
@@ -150,6 +156,27 @@ static void compare_stores(Wave *w, Watch *x, const Effects *e)
     }
 }
 
+/* A load of global bytes that nobody has stored: the twin has their complement. */
+static void complement_unset(Wave *w, Watch *x, const Effects *e)
+{
+    u32 words = x->bytes < 4 ? 1 : x->bytes / 4, part = 0, first = e->spans[e->reads].first;
+    for (u32 k = 0; k < x->logged && e->writes; k++) {
+        const Range *found = NULL;
+        for (u32 i = 0; i < w->range_count && !found; i++)
+            if (w->ranges[i].unset && x->address[k] >= w->ranges[i].low && x->address[k] < w->ranges[i].high)
+                found = &w->ranges[i];
+        part = k && x->lane[k - 1] == x->lane[k] ? part + 1 : 0;
+        for (u32 b = 0; found && b < x->bytes; b++)
+            if (found->unset[x->address[k] - found->low + b]) {
+                u32 r = first + part * words + b / 4, flip = 0xffu << 8 * (b % 4) << (e->high ? 16 : 0);
+                if (r < SCALARS)
+                    x->twin->s[r] ^= flip;
+                else
+                    x->twin->v[r - SCALARS][x->lane[k]] ^= flip;
+            }
+    }
+}
+
 static void compare_register(Wave *w, Watch *x, u32 r, u64 lanes, u32 origin)
 {
     Wave *t = x->twin;
@@ -189,12 +216,16 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
         return unset(w, x, FAULT_UNSET_EXEC, (u32)__builtin_ctzll(other ^ EXEC), 0, 0);
     if (e->memory && e->data_words)
         compare_stores(w, x, e);
-    for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
-        for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++) {
-            if (e->memory && x->space == IN_GLOBAL && !e->partial && r >= SCALARS)
+    int loaded = e->memory && x->space == IN_GLOBAL;
+    for (u32 i = e->reads; loaded && !e->partial && i < (u32)e->reads + e->writes; i++)
+        for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
+            if (r >= SCALARS)
                 blend(t->v[r - SCALARS], w->v[r - SCALARS], lanes);
+    if (loaded && x->touched_unset)
+        complement_unset(w, x, e);
+    for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
+        for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
             compare_register(w, x, r, lanes, origin);
-        }
 }
 
 INLINE void compare_twin(Wave *w, Watch *x, const Instruction *I, const Effects *e)

@@ -176,7 +176,19 @@ def _twice(*names: str) -> Callable[[Model], dict[str, Model]]:
     return lambda model: dict.fromkeys(names, model)
 
 
+def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
+    """Low halves, then high ones, multiplied and added with one rounding each; `single`: 16 bits as float32."""
+
+    def model(a: Array, b: Array, c: Array) -> Array:
+        halves = [(single(x.view(np.uint16)[0::2]), single(x.view(np.uint16)[1::2])) for x in (a, b)]
+        return fused(halves[0][1], halves[1][1], fused(halves[0][0], halves[1][0], c))
+
+    return model
+
+
 MODELS: dict[str, Model] = {
+    "v_dot2c_f32_f16": dot_of_pairs(lambda h: h.view(F16).astype(F32)),
+    "v_dot2c_f32_bf16": dot_of_pairs(lambda h: (h.astype(U32) << U32(16)).view(F32)),
     **_twice("v_add_u32", "v_add_nc_u32", "v_add_nc_i32", "v_add_i32")(lambda a, b: carry_sum(a, b)[0]),
     **_twice("v_sub_u32", "v_sub_nc_u32", "v_sub_nc_i32", "v_sub_i32")(lambda a, b: borrow(a, b)[0]),
     **_twice("v_subrev_u32", "v_subrev_nc_u32")(lambda a, b: borrow(b, a)[0]),

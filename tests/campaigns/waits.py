@@ -1,0 +1,148 @@
+"""Every wait of the attention kernels removed, and every counter in it weakened by one: `python -m tests.campaigns.waits`.
+
+An altered kernel is executed on the image's verification calls with the emulator's checks on, until they stop it. One that they do not
+stop is replayed on the same calls by a second model (replay.py): it has to agree that no instruction touches what is outstanding, and that no
+wave reaches a barrier with LDS operations outstanding. Then the alteration is redundant on these calls; otherwise it was missed.
+gfx9 only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from aotforge.emulator import Checks, Program
+from aotforge.emulator.values import Line, Listing
+from aotforge.errors import ExecutionError
+from tests.campaigns.replay import Replay
+from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects
+
+KERNELS = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
+CHECKS = Checks(uninitialised=False, barriers=False)
+"""What a missing wait has to be found by: pending registers, and LDS accesses that go on after a barrier."""
+_COUNTER = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alteration:
+    """One wait altered. `text` is what stands there instead. `kind`: caught, redundant (on every call, by the second model), unreached (no
+    call executes it) or missed.
+    """
+
+    label: str
+    address: int
+    before: str
+    text: str
+    kind: str
+    detail: str
+
+
+def alterations(line: Line) -> Iterator[Line]:
+    """A wait that does nothing; then with one more operation allowed to be outstanding, for each of its counters."""
+    yield replace(line, name="s_nop", text="s_nop 0")
+    for found in _COUNTER.finditer(line.text):
+        weaker = f"{found[1]}({int(found[2]) + 1})"
+        yield replace(line, text=line.text[: found.start()] + weaker + line.text[found.end() :])
+
+
+def altered_listings(listing: Listing) -> Iterator[tuple[int, Line, Listing]]:
+    """Every alteration of every wait: its place, the new line, the whole listing."""
+    for index, line in enumerate(listing.lines):
+        if line.name == "s_waitcnt":
+            for other in alterations(line):
+                lines = (*listing.lines[:index], other, *listing.lines[index + 1 :])
+                yield index, other, replace(listing, lines=lines)
+
+
+def try_alteration(program: Program, subject: Subject, calls: Sequence[Call]) -> tuple[str, str]:
+    """Kind and detail."""
+    for call in calls:
+        try:
+            execute(program, subject, call, checks=CHECKS)
+        except ExecutionError as error:
+            return "caught", error.what
+    for call in calls:
+        replay = Replay()
+        execute(program, subject, call, trace=replay.step)
+        if replay.violations:
+            return "missed", replay.violations[0]
+    return "redundant", ""
+
+
+def alter_each(subject: Subject, *, every: int = 1) -> list[Alteration]:
+    """Every alteration of an image, or every n-th."""
+    program = subject.load(subject.image.hsaco)
+    calls, executed = calls_of(subject, program, (None,))
+    calls.sort(key=lambda call: call.limit)  # short ones first
+    found = []
+    for number, (index, line, listing) in enumerate(altered_listings(program.listing)):
+        if number % every:
+            continue
+        before = program.listing.lines[index]
+        if line.address in executed:
+            kind, detail = try_alteration(subject.altered(listing), subject, calls)
+        else:
+            kind, detail = "unreached", ""
+        found.append(
+            Alteration(
+                label=subject.label, address=line.address, before=before.text, text=line.text, kind=kind, detail=detail
+            )
+        )  # fmt: skip
+    return found
+
+
+def _one(arguments: tuple[str, str, str]) -> list[Alteration]:
+    arch, label, folder = arguments
+    (subject,) = subjects(arch, label.__eq__, Path(folder))
+    return alter_each(subject)
+
+
+def main() -> int:
+    """Run the campaign and report it."""
+    parser = argparse.ArgumentParser(
+        description="Every wait of the attention kernels removed and weakened in turn"
+    )
+    parser.add_argument("--arch", default="gfx908", choices=("gfx908", "gfx90a", "gfx942", "gfx950"))
+    parser.add_argument("--kernels", nargs="+", default=KERNELS, choices=KERNELS)
+    parser.add_argument("--label", default="", help="only images whose label contains this")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--json", type=Path, help="write every alteration here")
+    flags = parser.parse_args()
+    folder = Path(os.environ.get("AOTFORGE_CACHE", ".aotforge/cache"))
+    wanted = subjects(
+        flags.arch,
+        lambda label: label.split(":")[0].split(".")[1] in flags.kernels and flags.label in label,
+        folder,
+    )
+    with ProcessPoolExecutor(flags.jobs) as pool:
+        arguments = [(flags.arch, subject.label, str(folder)) for subject in wanted]
+        done = [one for found in pool.map(_one, arguments) for one in found]
+    if flags.json:
+        flags.json.write_text(json.dumps([asdict(one) for one in done], indent=1) + "\n")
+    sys.stdout.write(report(done))
+    return int(any(one.kind == "missed" for one in done))
+
+
+def report(done: Sequence[Alteration]) -> str:
+    """What became of the waits, as text."""
+    lines = [f"{len(done)} alterations, {sum(one.kind == 'caught' for one in done)} caught"]
+    kinds = Counter((one.label.split(":")[0], one.kind) for one in done)
+    lines += [f"{count:6} {kernel} {kind}" for (kernel, kind), count in sorted(kinds.items())]
+    lines += [
+        f"missed: {one.label} byte {one.address:#x}, {one.before} -> {one.text}: {one.detail}"
+        for one in done
+        if one.kind == "missed"
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

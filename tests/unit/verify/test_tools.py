@@ -1,0 +1,64 @@
+"""Whatever judges a family is in the digest; what is judged is not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aotforge.verify import tools
+from aotforge.verify.tools import judges_digest, judging_files, tools_digest
+from tests.support.families import PROJECT
+
+
+def test_the_files_that_judge_are_those_that_cases_import() -> None:
+    attention = judging_files(PROJECT / "kernels" / "flash")
+    assert set(attention) == {"cases.py", "bounds.py", "call.py", "peer.py", "reference.py"}
+    assert set(judging_files(PROJECT / "kernels" / "add")) == {"cases.py", "peer.py", "reference.py"}
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "flash")
+    return tmp_path / "flash"
+
+
+@pytest.mark.parametrize("name", ["cases.py", "bounds.py", "call.py", "peer.py", "reference.py"])
+def test_a_change_in_a_judge_is_seen(family: Path, name: str) -> None:
+    before = (tools_digest(family), judges_digest(family.parent, ["flash"]))
+    (family / name).write_text((family / name).read_text() + "\n# changed\n")
+    after = (tools_digest(family), judges_digest(family.parent, ["flash"]))
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+@pytest.mark.parametrize("name", ["forward.py", "backward.py", "common.py", "rules.py", "settings.py"])
+def test_what_is_judged_has_no_part(family: Path, name: str) -> None:
+    before = tools_digest(family)
+    (family / name).write_text((family / name).read_text() + "\n# changed\n")
+    assert tools_digest(family) == before
+
+
+def test_rooms_and_numpy_have_a_part(family: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = {tools_digest(family)}
+    package = tmp_path / "aotforge"
+    for room in ("emulator", "interpret", "verify"):
+        shutil.copytree(PROJECT / "aotforge" / room, package / room)
+    monkeypatch.setattr(tools, "_PACKAGE", package)
+    assert tools_digest(family) in seen
+    for file in ("emulator/native/run.h", "interpret/memory.py", "verify/compare.py"):
+        (package / file).write_text((package / file).read_text() + "\n")
+        digest = tools_digest(family)
+        assert digest not in seen
+        seen.add(digest)
+    before = judges_digest(family.parent, ["flash"])
+    monkeypatch.setattr(tools, "version", lambda _: "another")
+    assert judges_digest(family.parent, ["flash"]) != before
+
+
+def test_cases_that_are_missing_or_broken_have_a_digest(tmp_path: Path) -> None:
+    assert judging_files(tmp_path) == ()
+    before = tools_digest(tmp_path)
+    (tmp_path / "cases.py").write_text("from . import (")
+    assert judging_files(tmp_path) == ("cases.py",)
+    assert tools_digest(tmp_path) != before
