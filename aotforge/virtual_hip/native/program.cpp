@@ -199,7 +199,7 @@ void Program::run(Device& device, int number, const LaunchShape& shape, const st
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Allocation> allocations = world().visible(number);
   std::vector<ServeRange> ranges;
-  for (const Allocation& one : allocations) ranges.push_back({one.base, one.base + one.size, 1, 0});
+  for (const Allocation& one : allocations) ranges.push_back({one.base, one.base + one.size, 1, 0, one.unset ? one.unset->data() : nullptr});
   uint64_t next = 0;
   uint32_t stop = 0;
   ServeLaunch plan = plan_of(shape);
