@@ -89,7 +89,7 @@ class Emulator:
         """Decode a kernel's text, prove that it is the image, bind it.
 
         Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
-        ToolchainError without Triton or a C compiler.
+        ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
         """
         listing = self._listing(asm)
         return self._program(listing, prove(asm, listing.kernel, self.chip.arch, hsaco), hsaco)
@@ -194,7 +194,6 @@ class Program:
         self._binding = bind_lines(listing.lines, dict(listing.labels), chip, self.registers)
         self._entry = self._entry_index()
         self._codes: dict[Variant, _Code] = {}
-        self._code("plain")
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -225,7 +224,7 @@ class Program:
         registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 when
         tracing or with `probes`); `checks` what to look for beside bounds (True: everything); `source` lets reports name source
         lines; `meter` measures traffic, without `checks`. Raises ExecutionError for whatever the kernel must not do; results are
-        then undefined.
+        then undefined; ToolchainError without a C compiler.
         """
         began = time.perf_counter()
         if min(grid) < 1 or max(grid) > 0xFFFFFFFF:
