@@ -63,12 +63,13 @@ def prepare(
 
 
 def _kept(program: Path, lines: Path) -> Prepared | None:
-    """What an earlier run left; reading it needs neither numpy nor the emulator, which is most of a process' time."""
+    """What an earlier run left, if it is whole. Needs neither numpy nor the emulator, which are most of a process' time."""
     try:
-        interpreter = Path(json.loads(lines.read_text())["interpreter"])
-    except (OSError, ValueError, KeyError):
+        known = json.loads(lines.read_text())
+        interpreter = Path(known["interpreter"])
+        whole = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest() and interpreter.exists()
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    whole = program.exists() and interpreter.exists()
     return Prepared(program=program, interpreter=interpreter, lines=lines) if whole else None
 
 
@@ -80,12 +81,14 @@ def _make(
     from aotforge.virtual_hip.blob import program_file  # noqa: PLC0415
 
     made = Emulator(arch, cache=cache).load(hsaco, text)
+    file = program_file(made, digest)
     known = {
+        "program": hashlib.sha256(file).hexdigest(),
         "interpreter": str(build_library(made.chip.lanes, cache, variant)),
         "kernel": made.listing.kernel,
         "lines": [(line.number, line.text, line.address) for line in made.lines],
     }
-    write_atomic(program, program_file(made, digest))
+    write_atomic(program, file)
     write_atomic(lines, json.dumps(known).encode())
 
 

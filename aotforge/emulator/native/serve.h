@@ -81,7 +81,8 @@ int serve_run(const void *program, ServeLaunch *call)
         return -1;
     }
     for (u64 i = 0; i < call->range_count; i++)
-        ranges[i] = (Range){.low = call->ranges[i].low, .high = call->ranges[i].high, .writable = call->ranges[i].writable};
+        ranges[i] = (Range){.low = call->ranges[i].low, .high = call->ranges[i].high, .writable = call->ranges[i].writable,
+                            .unset = call->ranges[i].unset};
     u64 kernarg = (u64)(uintptr_t)call->kernarg;
     ranges[call->range_count] = (Range){.low = kernarg, .high = kernarg + file->kernarg_bytes, .writable = 0};
     job.ranges = ranges;

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 #define SERVE_MAGIC "AOTSERV1"
-enum { SERVE_NONE = 0xffffffff, SERVE_FAULT_ROOM = 512 };
+enum { SERVE_NONE = 0xffffffff, SERVE_FAULT_ROOM = 512, SERVE_UNSET = 2 };
 
 typedef struct {
     uint32_t offset, size; /* in the kernarg segment */
@@ -34,6 +34,7 @@ typedef struct {
 typedef struct {
     uint64_t low, high;
     uint32_t writable, pad;
+    uint8_t *unset; /* by byte, whether nobody has stored it yet (SERVE_UNSET), for an interpreter that checks; or NULL */
 } ServeRange;
 
 typedef struct {

@@ -86,6 +86,6 @@ HIP_API size_t aotforge_virtual_report(char* out, size_t room) {
 // Failures to come, as AOTFORGE_VIRTUAL_FAIL; an empty text forgets those that have not happened.
 HIP_API void aotforge_virtual_fail(const char* specification) {
   const std::lock_guard<std::mutex> guard(world().lock);
-  if (*specification == 0) world().failures.clear();
+  if (specification == nullptr || *specification == 0) return world().failures.clear();
   world().fail_from(specification);
 }

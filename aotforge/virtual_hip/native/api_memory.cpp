@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "queue.h"
+#include "serve_abi.h"
 
 using namespace virtual_hip;
 
@@ -34,7 +35,9 @@ int allocate(void** out, uint64_t size, Kind kind, unsigned flags) {
   if (size <= kFilled) std::memset(memory, 0xff, size);
   if (kind == Kind::device) device.used += size;
   const auto base = reinterpret_cast<uint64_t>(memory);
-  w.allocations[base] = {base, size, number, kind, flags, w.allocated++};
+  std::shared_ptr<std::vector<uint8_t>> unset;  // the host writes into its own memory unseen: only the device's is watched
+  if (w.settings.checks && kind == Kind::device) unset = std::make_shared<std::vector<uint8_t>>(size, SERVE_UNSET);
+  w.allocations[base] = {base, size, number, kind, flags, w.allocated++, std::move(unset)};
   *out = memory;
   return kSuccess;
 }
@@ -68,6 +71,27 @@ bool known(const void* at) {
   return world().find(reinterpret_cast<uint64_t>(at)) != nullptr;
 }
 
+// The state of `size` bytes at an address that checks know, or null.
+uint8_t* state_of(const void* at) {
+  const auto address = reinterpret_cast<uint64_t>(at);
+  const Allocation* found = world().find(address);
+  return found != nullptr && found->unset ? found->unset->data() + (address - found->base) : nullptr;
+}
+
+// What a copy (`from`) or a fill (no `from`) stores has the state of where it comes from.
+void mark(void* to, const void* from, uint64_t size) {
+  if (!world().settings.checks) return;
+  const std::lock_guard<std::mutex> guard(world().lock);
+  uint8_t* target = state_of(to);
+  if (target == nullptr) return;
+  const uint8_t* source = from != nullptr ? state_of(from) : nullptr;
+  if (source != nullptr) {
+    std::memmove(target, source, size);
+  } else {
+    std::memset(target, 0, size);
+  }
+}
+
 int copy(void* to, const void* from, uint64_t size, int kind, Stream* stream, bool wait) {
   if (size == 0) return kSuccess;
   if (to == nullptr || from == nullptr) return kInvalidValue;
@@ -79,7 +103,10 @@ int copy(void* to, const void* from, uint64_t size, int kind, Stream* stream, bo
   }
   Stream* order = resolve(stream);
   if (order == nullptr) return kInvalidHandle;
-  submit(order, [=] { std::memmove(to, from, size); });
+  submit(order, [=] {
+    std::memmove(to, from, size);
+    mark(to, from, size);
+  });
   if (wait || !known(to) || !known(from)) drain(order);
   return world().devices[static_cast<size_t>(order->device)]->failed;
 }
@@ -89,7 +116,10 @@ int fill(void* to, int value, uint64_t size, Stream* stream, bool wait) {
   if (to == nullptr || !inside(to, size, true)) return kInvalidValue;
   Stream* order = resolve(stream);
   if (order == nullptr) return kInvalidHandle;
-  submit(order, [=] { std::memset(to, value, size); });
+  submit(order, [=] {
+    std::memset(to, value, size);
+    mark(to, nullptr, size);
+  });
   if (wait) drain(order);
   return world().devices[static_cast<size_t>(order->device)]->failed;
 }
@@ -168,7 +198,7 @@ HIP_API int hipHostRegister(void* memory, size_t size, unsigned flags) {
     const std::lock_guard<std::mutex> guard(w.lock);
     const auto base = reinterpret_cast<uint64_t>(memory);
     if (w.find(base) != nullptr || w.find(base + size - 1) != nullptr) return kAlreadyRegistered;
-    w.allocations[base] = {base, size, current_device(), Kind::registered, flags, w.allocated++};
+    w.allocations[base] = {base, size, current_device(), Kind::registered, flags, w.allocated++, nullptr};
     return kSuccess;
   });
 }

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "program.h"
 #include "queue.h"
@@ -12,11 +13,11 @@ using namespace virtual_hip;
 
 namespace {
 
-int load(Module** out, const void* image) {
+int load(Module** out, const void* image, size_t available = std::numeric_limits<size_t>::max()) {
   if (out == nullptr || image == nullptr) return kInvalidValue;
   const int number = current_device();
   int error = kSuccess;
-  auto program = Program::load(image, *world().devices[static_cast<size_t>(number)], &error);
+  auto program = Program::load(image, available, *world().devices[static_cast<size_t>(number)], &error);
   if (program == nullptr) return error;
   auto made = std::make_unique<Module>(Module{number, std::move(program)});
   const std::lock_guard<std::mutex> guard(world().lock);
@@ -30,8 +31,7 @@ int load_file(Module** out, const char* path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return kFileNotFound;
   std::vector<char> image((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  image.resize(image.size() + 64);  // headers of a truncated file stay inside
-  return load(out, image.data());
+  return image.empty() ? kInvalidImage : load(out, image.data(), image.size());
 }
 
 int unload(Module* module) {

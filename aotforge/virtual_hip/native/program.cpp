@@ -23,18 +23,22 @@ constexpr size_t kLargestImage = size_t{1} << 28;
 constexpr unsigned kGlobalRead = 1, kGlobalWrite = 2, kWatchdog = 6;  // FaultReport.code of machine.h
 constexpr unsigned kGridMax = 65536;                                   // along y and z
 
-// Bytes that the headers of an ELF file span; 0: no code object. HIP gets no length either.
-size_t image_size(const void* image) {
+// Bytes that the headers of an ELF file span, none of them at or behind `available`; 0: no code object. HIP gets no length either.
+size_t image_size(const void* image, size_t available) {
   Elf64_Ehdr elf;
+  if (available < sizeof elf) return 0;
   std::memcpy(&elf, image, sizeof elf);
   if (std::memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0 || elf.e_ident[EI_CLASS] != ELFCLASS64) return 0;
+  const uint64_t table = uint64_t{elf.e_phnum} * sizeof(Elf64_Phdr), limit = std::min<uint64_t>(available, kLargestImage);
+  if (elf.e_phentsize != sizeof(Elf64_Phdr) || elf.e_phoff > limit || table > limit - elf.e_phoff || elf.e_shoff > limit) return 0;
   uint64_t size = std::max<uint64_t>(sizeof elf, elf.e_shoff + uint64_t{elf.e_shnum} * elf.e_shentsize);
-  for (unsigned i = 0; i < elf.e_phnum && elf.e_phentsize == sizeof(Elf64_Phdr); ++i) {
+  for (unsigned i = 0; i < elf.e_phnum; ++i) {
     Elf64_Phdr segment;
-    std::memcpy(&segment, static_cast<const char*>(image) + elf.e_phoff + uint64_t{i} * sizeof segment, sizeof segment);
+    std::memcpy(&segment, static_cast<const char*>(image) + elf.e_phoff + i * sizeof segment, sizeof segment);
+    if (segment.p_offset > limit || segment.p_filesz > limit - segment.p_offset) return 0;
     size = std::max<uint64_t>(size, segment.p_offset + segment.p_filesz);
   }
-  return size > kLargestImage ? 0 : size;
+  return size > limit ? 0 : size;
 }
 
 template <typename Function>
@@ -58,6 +62,19 @@ std::string numbers(const unsigned* values) {
   return std::to_string(values[0]) + "," + std::to_string(values[1]) + "," + std::to_string(values[2]);
 }
 
+// What settings and shape say of a launch.
+ServeLaunch plan_of(const LaunchShape& shape) {
+  const Settings& settings = world().settings;
+  ServeLaunch plan{};
+  std::copy(shape.grid, shape.grid + 3, plan.grid);
+  plan.lds_bytes = shape.lds;
+  plan.seed = settings.seed;
+  plan.schedule = settings.schedule;
+  plan.limit = settings.limit != 0 ? settings.limit : kDefaultLimit;
+  plan.checks = settings.checks ? kAllChecks : 0;
+  return plan;
+}
+
 std::string seconds_since(std::chrono::steady_clock::time_point start) {
   char text[32];
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -67,9 +84,9 @@ std::string seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-std::shared_ptr<Program> Program::load(const void* image, const Device& device, int* error) {
+std::shared_ptr<Program> Program::load(const void* image, size_t available, const Device& device, int* error) {
   const auto start = std::chrono::steady_clock::now();
-  const size_t size = image_size(image);
+  const size_t size = image_size(image, available);
   *error = kInvalidImage;
   if (size == 0) {
     report("an image is no ELF code object (compressed and bundled ones are not supported)");
@@ -180,26 +197,32 @@ bool Program::arguments(void** parameters, void** extra, std::vector<uint64_t>& 
 
 void Program::run(Device& device, int number, const LaunchShape& shape, const std::vector<uint64_t>& segment) {
   const auto start = std::chrono::steady_clock::now();
-  const Settings& settings = world().settings;
   const std::vector<Allocation> allocations = world().visible(number);
   std::vector<ServeRange> ranges;
-  for (const Allocation& one : allocations) ranges.push_back({one.base, one.base + one.size, 1, 0});
+  for (const Allocation& one : allocations) ranges.push_back({one.base, one.base + one.size, 1, 0, one.unset ? one.unset->data() : nullptr});
   uint64_t next = 0;
   uint32_t stop = 0;
-  ServeLaunch plan{};
+  ServeLaunch plan = plan_of(shape);
   plan.kernarg = segment.data();
-  std::copy(shape.grid, shape.grid + 3, plan.grid);
-  plan.lds_bytes = shape.lds;
   plan.ranges = ranges.data();
   plan.range_count = ranges.size();
-  plan.seed = settings.seed;
-  plan.schedule = settings.schedule;
-  plan.limit = settings.limit != 0 ? settings.limit : kDefaultLimit;
-  plan.checks = settings.checks ? kAllChecks : 0;
   plan.next = &next;
   plan.stop = &stop;
   const uint64_t groups = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
-  std::vector<ServeLaunch> shares(std::min<uint64_t>(settings.threads, groups), plan);
+  std::vector<ServeLaunch> shares(std::min<uint64_t>(world().settings.threads, groups), plan);
+  const std::vector<int> results = spread(shares);
+  uint64_t executed = 0;
+  for (const ServeLaunch& share : shares) executed += share.executed;
+  const auto failed = std::find_if(results.begin(), results.end(), [](int result) { return result != 0; });
+  tell(device, number, shape, executed, seconds_since(start), failed == results.end());
+  if (failed == results.end()) return;
+  if (*failed > 0) return faulted(device, shares[static_cast<size_t>(failed - results.begin())], allocations);
+  report(std::string(kernel()) + ": no memory for the waves of a workgroup");
+  device.failed = kLaunchFailure;
+}
+
+// Every share in a thread of its own, the first in this one; they take workgroups until none is left.
+std::vector<int> Program::spread(std::vector<ServeLaunch>& shares) const {
   std::vector<int> results(shares.size(), 0);
   std::vector<std::thread> helpers;
   for (size_t i = 1; i < shares.size(); ++i) {
@@ -211,23 +234,15 @@ void Program::run(Device& device, int number, const LaunchShape& shape, const st
   }
   results[0] = run_(opened_, &shares[0]);
   for (std::thread& helper : helpers) helper.join();
-  uint64_t executed = 0;
-  for (const ServeLaunch& share : shares) executed += share.executed;
-  const auto failed = std::find_if(results.begin(), results.end(), [](int result) { return result != 0; });
-  const std::string took = seconds_since(start);
+  return results;
+}
+
+void Program::tell(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const {
   say(2, std::string(device.chip->arch) + ": " + kernel() + " grid " + numbers(shape.grid) + ": " + std::to_string(executed) +
              " wave-instructions, " + took + " s");
   note("{\"event\":\"launch\",\"device\":" + std::to_string(number) + ",\"arch\":\"" + device.chip->arch + "\",\"kernel\":\"" + kernel() +
        "\",\"image\":\"" + file_->digest + "\",\"grid\":[" + numbers(shape.grid) + "],\"instructions\":" + std::to_string(executed) +
-       ",\"seconds\":" + took + ",\"ok\":" + (failed == results.end() ? "true" : "false") + "}");
-  if (failed != results.end()) {
-    if (*failed < 0) {
-      report(std::string(kernel()) + ": no memory for the waves of a workgroup");
-      device.failed = kLaunchFailure;
-    } else {
-      faulted(device, shares[static_cast<size_t>(failed - results.begin())], allocations);
-    }
-  }
+       ",\"seconds\":" + took + ",\"ok\":" + (ok ? "true" : "false") + "}");
 }
 
 void Program::faulted(Device& device, const ServeLaunch& share, const std::vector<Allocation>& allocations) const {

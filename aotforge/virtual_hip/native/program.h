@@ -16,8 +16,9 @@ struct LaunchShape {
 
 class Program {
  public:
-  // Prepares and opens an image for a device. `error` says what a refusal means to HIP; the words are reported.
-  static std::shared_ptr<Program> load(const void* image, const Device& device, int* error);
+  // Prepares and opens an image of at most `available` bytes for a device. `error` says what a refusal means to HIP; the words are
+  // reported.
+  static std::shared_ptr<Program> load(const void* image, size_t available, const Device& device, int* error);
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -33,6 +34,8 @@ class Program {
  private:
   Program() = default;
   bool open(const std::string& interpreter, const std::string& program);
+  std::vector<int> spread(std::vector<ServeLaunch>& shares) const;
+  void tell(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const;
   void faulted(Device& device, const ServeLaunch& share, const std::vector<Allocation>& allocations) const;
 
   const ServeFile* file_ = nullptr;

@@ -51,6 +51,7 @@ struct Allocation {
   Kind kind;
   unsigned flags;
   uint64_t number;  // the how manyth allocation, for messages
+  std::shared_ptr<std::vector<uint8_t>> unset;  // with checks on: by byte, SERVE_UNSET until something has been stored there
 };
 
 struct Stream {

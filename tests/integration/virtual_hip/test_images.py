@@ -11,7 +11,9 @@ import pytest
 
 from aotforge.compile import KernelImage
 from aotforge.errors import DecodeError
+from aotforge.virtual_hip.prepare import prepare
 from aotforge.virtual_hip.texts import NoTextError, find_text
+from tests.integration.release.real import CACHE
 from tests.integration.virtual_hip.conftest import Play
 from tests.support.virtual_hip import Hip
 
@@ -76,6 +78,33 @@ def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) 
     assert load(hip, bytes(flipped)) == FILE_NOT_FOUND  # another digest: no text
     assert load(hip, b"\x7fELF" + bytes(200)) == INVALID_IMAGE
     assert load(hip, b"__CLANG_OFFLOAD_BUNDLE__" + bytes(200)) == INVALID_IMAGE
+
+
+def test_files_cut_short_are_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
+    hip = play(texts=str(texts))
+    file = tmp_path / "cut.hsaco"
+    for size in (0, 5, 63, 64, 200, len(add.hsaco) // 2, len(add.hsaco) - 1):
+        file.write_bytes(add.hsaco[:size])
+        assert hip.library.hipModuleLoad(byref(c_void_p()), str(file).encode()) == INVALID_IMAGE, size
+    file.write_bytes(add.hsaco + b"behind")
+    assert hip.library.hipModuleLoad(byref(c_void_p()), str(file).encode()) == 0
+    assert hip.library.hipModuleLoad(byref(c_void_p()), b"/nothing/here") == FILE_NOT_FOUND
+
+
+def test_damaged_program_files_are_made_again(add: KernelImage, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "emulator-1").symlink_to(
+        CACHE / "emulator-1"
+    )  # the interpreter need not be compiled for this
+    made = prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path)
+    whole = made.program.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    for spoiled in (bytes(damaged), whole[:-1], b""):
+        made.program.write_bytes(spoiled)
+        assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
+        assert made.program.read_bytes() == whole
+    made.lines.write_text("[1]")
+    assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
 
 
 def test_an_image_for_another_chip(play: Play, add: KernelImage, texts: Path) -> None:

@@ -219,3 +219,24 @@ def test_checks_find_a_wait_that_allows_too_much(play: Play, add: KernelImage, t
     assert error.value.code == LAUNCH_FAILURE
     assert "before the load into it has been waited for" in checking.report()
     assert "buffer_load_dwordx4" in checking.report()
+
+
+def test_checks_find_device_memory_that_nobody_has_written(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play(texts=str(texts), checks="1")
+    function = hip.function(add.hsaco, "add")
+    x, y = numbers()
+    half = 2 * N // 2  # bytes
+    source, copied, out = hip.upload(y), c_void_p(), c_void_p()
+    for buffer in (copied, out):
+        hip.hipMalloc(byref(buffer), c_size_t(2 * N))
+    arguments = [hip.upload(x), copied, out, c_int64(N), c_void_p(), c_void_p()]
+    hip.hipMemcpy(copied, source, c_size_t(half), 3)
+    hip.hipMemset(c_void_p((copied.value or 0) + half), 0, c_size_t(half))
+    hip.launch(function, GRID, THREADS, arguments)
+    hip.hipDeviceSynchronize()
+    assert (hip.download(out, x)[: N // 2] == (x + y)[: N // 2]).all()
+    hip.hipMalloc(byref(source), c_size_t(2 * N))
+    hip.hipMemcpy(copied, source, c_size_t(2), 3)  # one element, copied from where nobody has written
+    hip.launch(function, GRID, THREADS, arguments)
+    assert hip.library.hipDeviceSynchronize() == LAUNCH_FAILURE
+    assert "stores uninitialised data to global memory" in hip.report()
