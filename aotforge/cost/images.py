@@ -8,7 +8,6 @@ from pathlib import Path
 
 from aotforge.compile import Cache, compile_plan
 from aotforge.compile.values import KernelImage
-from aotforge.debug import choose, find_kernel, key_numbers
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.manifests import load_architectures
 from aotforge.manifests.models import Architecture, Profile, Profiles
@@ -18,6 +17,7 @@ from aotforge.plan.families import load_families
 from aotforge.plan.toolchain import pinned_triton, read_toolchain
 from aotforge.plan.values import CompileJob, Plan
 from aotforge.rules import Scalar, Setting
+from aotforge.verify.selection import choose, find_kernel
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
 
@@ -143,8 +143,3 @@ def is_kernel(root: Path, name: str) -> bool:
 
 def _folder(root: Path, job: CompileJob) -> str:
     return next(item.folder for item in load_families(root / "kernels") if item.family.name == job.family)
-
-
-__all__ = [
-    "Candidate", "architecture", "changed", "compiled", "find_image", "is_kernel", "key_numbers", "with_setting",
-]  # fmt: skip

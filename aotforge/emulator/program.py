@@ -89,7 +89,7 @@ class Emulator:
         """Decode a kernel's text, prove that it is the image, bind it.
 
         Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
-        ToolchainError without Triton or a C compiler.
+        ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
         """
         listing = self._listing(asm)
         return self._program(listing, prove(asm, listing.kernel, self.chip.arch, hsaco), hsaco)
@@ -194,7 +194,6 @@ class Program:
         self._binding = bind_lines(listing.lines, dict(listing.labels), chip, self.registers)
         self._entry = self._entry_index()
         self._codes: dict[Variant, _Code] = {}
-        self._code("plain")
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -225,7 +224,7 @@ class Program:
         registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 when
         tracing or with `probes`); `checks` what to look for beside bounds (True: everything); `source` lets reports name source
         lines; `meter` measures traffic, without `checks`. Raises ExecutionError for whatever the kernel must not do; results are
-        then undefined.
+        then undefined; ToolchainError without a C compiler.
         """
         began = time.perf_counter()
         if min(grid) < 1 or max(grid) > 0xFFFFFFFF:
@@ -257,26 +256,27 @@ class Program:
         if meter:
             for worker in workers:
                 worker.launch.observer = meter.observer(len(self._binding.lines))
-        with ThreadPoolExecutor(count) as pool:
-            results = list(pool.map(lambda worker: code.library.run(ctypes.byref(worker.launch)), workers))
+        results = _execute(code, workers)
         if probes and probes.error:
             raise probes.error
         self._raise(results, workers, memory, source)
-        totals = sum(
-            (worker.counts for worker in workers), np.zeros(len(self._binding.lines), dtype=np.uint64)
-        )
+        return self._report(workers, began, meter)
+
+    def _report(self, workers: Sequence[_Worker], began: float, meter: Meter | None) -> LaunchReport:
+        totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
         if meter:
             meter.finish(self._binding.lines, totals)
         counts: Counter[str] = Counter()
         for line, total in zip(self._binding.lines, totals.tolist(), strict=True):
             if total:
                 counts[line.name] += total
+        x, y, z = workers[0].launch.grid
         return LaunchReport(
             instructions=int(totals.sum()),
             counts=counts,
-            workgroups=grid[0] * grid[1] * grid[2],
+            workgroups=x * y * z,
             seconds=time.perf_counter() - began,
-            threads=count,
+            threads=len(workers),
         )
 
     def _code(self, variant: Variant) -> _Code:
@@ -369,6 +369,18 @@ class Program:
         if failed:
             fault = failed[0]
             raise explain(fault, self._binding.lines, self.listing.kernel, memory, source)
+
+
+def _execute(code: _Code, workers: Sequence[_Worker]) -> list[int]:
+    """What `run` returned for each worker. A single one runs in the caller's thread: a debugger's prompt belongs there."""
+
+    def run(worker: _Worker) -> int:
+        return int(code.library.run(ctypes.byref(worker.launch)))
+
+    if len(workers) == 1:
+        return [run(workers[0])]
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return list(pool.map(run, workers))
 
 
 @dataclass(kw_only=True)

@@ -12,6 +12,10 @@ from aotforge.interpret.numbers import STORAGE, DType, decode, encode
 
 Float = npt.NDArray[np.float64]
 _CANARY = {2: 0x7FD5, 4: 0x7FD5AA55}  # NaN in every type, with a payload that no kernel produces
+_OUTPUT_CANARY = {
+    2: 0x7FE6,
+    4: 0x7FE6AA55,
+}  # another one: NaN computed from inputs' canaries has their payload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +52,8 @@ class Guarded:
         extent = sum((n - 1) * s for n, s in zip(shape, self.strides, strict=True)) + 1 if min(shape) else 0
         itemsize = STORAGE[dtype].itemsize
         bits = np.dtype(f"u{itemsize}")
-        raw = np.full(layout.offset + extent + 64 + 32, _CANARY[itemsize], dtype=bits)
+        canary = (_OUTPUT_CANARY if values is None else _CANARY)[itemsize]
+        raw = np.full(layout.offset + extent + 64 + 32, canary, dtype=bits)
         skew = (
             -raw.ctypes.data % 64
         ) // itemsize  # offsets of 64 elements are then aligned, odd ones are not

@@ -122,7 +122,10 @@ _NARROW: Table = {
         Tuned(block_m=64, block_n=32, num_warps=8),
     ),
     "bwd_preprocess": (Tuned(block_m=32, num_warps=8),),
-    "bwd_dk_dv": (Tuned(block_m=16, block_n=32, num_warps=8),),
+    "bwd_dk_dv": (
+        Tuned(block_m=16, block_n=32, num_warps=8, head_dims=(32, 64)),
+        Tuned(block_m=16, block_n=64, num_warps=16),
+    ),
     "bwd_dq": (Tuned(block_m=32, block_n=16, num_warps=8),),
 }
 """Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""

@@ -39,10 +39,12 @@ def test_what_is_altered(forward: tuple[Subject, Program]) -> None:
 
 
 def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program]) -> None:
-    """Every eighth alteration on one call: the checks stop it exactly when the second model finds something."""
+    """Every eighth alteration on one call: what the checks stop, the second model objects to, and every register that it objects to
+    stops the checks. An LDS access outstanding at a barrier is only a fault when another wave touches the same bytes.
+    """
     subject, program = forward
     calls, _ = calls_of(subject, program, (None,))
-    call = min(calls, key=lambda one: one.limit)
+    call = sorted(calls, key=lambda one: one.limit)[len(calls) // 2]
     caught = 0
     for number, (_, line, listing) in enumerate(altered_listings(program.listing)):
         if number % 8:
@@ -51,7 +53,7 @@ def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program
         execute(altered, subject, call, trace=replay.step)
         try:
             execute(altered, subject, call, checks=CHECKS)
-            assert replay.violations == [], line.place
+            assert [found for found in replay.violations if " after " in found] == [], line.place
         except ExecutionError as error:
             caught += 1
             assert replay.violations, f"{line.place}: {error}"

@@ -55,6 +55,48 @@ HALVES = """
     h = v.to(tl.float16)
     tl.store(x + i, (h * h + h).to(tl.float32) + v.to(tl.bfloat16).to(tl.float32))
 """
+MORE_ATOMICS = """
+    f = i.to(tl.float32) - 20.5
+    tl.atomic_max(x + 100 + i % 3, f)
+    tl.atomic_min(x + 110 + i % 3, f)
+    p = tl.cast(x, tl.pointer_type(tl.int32))
+    tl.atomic_and(p + 120 + 0 * i, ~(1 << (i % 30)))
+    tl.atomic_or(p + 121 + 0 * i, 1 << (i % 30))
+    tl.atomic_xor(p + 122 + 0 * i, i * 77)
+    tl.atomic_min(p + 123 + 0 * i, -i)
+    u = tl.cast(x, tl.pointer_type(tl.uint32))
+    tl.atomic_max(u + 124 + 0 * i, 0x80000000 + i.to(tl.uint32))
+    tl.atomic_min(u + 125 + 0 * i, 0x80000000 + i.to(tl.uint32))
+    w = tl.cast(x, tl.pointer_type(tl.int64))
+    tl.atomic_add(w + 70 + i % 2, i.to(tl.int64) << 33)
+    h = tl.cast(x, tl.pointer_type(tl.float16))
+    tl.atomic_add(h + 400 + i % 6, (i % 4).to(tl.float16))
+    b = tl.cast(x, tl.pointer_type(tl.bfloat16))
+    tl.atomic_add(b + 440 + i % 6, (i % 4).to(tl.bfloat16))
+"""
+HISTOGRAM = """
+    p = tl.cast(x, tl.pointer_type(tl.int32))
+    v = tl.load(x + i)
+    tl.store(p + tl.arange(0, 32), tl.histogram(tl.minimum(tl.abs(v) * 8, 31).to(tl.int32), 32))
+"""
+SCANS = """
+    v = tl.load(x + i)
+    order = tl.sort(v)
+    where = tl.argmax(v, 0)
+    tl.store(x + i, tl.cumsum(i, 0).to(tl.float32) + tl.gather(order, (i * 5) % BLOCK, 0) * 4096 + where)
+"""
+TILES = 10
+SPILLS = (
+    """
+    o = i[:, None] * BLOCK + i[None, :]
+"""
+    + "".join(f"    t{k} = tl.load(x + o + {k} * BLOCK * BLOCK)\n" for k in range(TILES))
+    + "".join(
+        # a sum of all elements of all tiles is needed before the first is stored, so all are alive at once
+        [f"    s = {' + '.join(f'tl.max(tl.max(t{k}, 1), 0)' for k in range(TILES))}\n"]
+        + [f"    tl.store(x + o + {k} * BLOCK * BLOCK, t{k} * s)\n" for k in range(TILES)]
+    )
+)
 
 
 def softmax(x: Array) -> Array:
@@ -110,6 +152,24 @@ def halves(x: Array) -> Array:
     return np.asarray((h * h + h).astype(np.float16).astype(np.float32) + rounded.view(np.float32))
 
 
+def scans(x: Array) -> Array:
+    v, i = x[:256].astype(np.float64), np.arange(256)
+    return np.asarray(i.cumsum() + np.sort(v)[i * 5 % 256] * 4096 + v.argmax())
+
+
+def histogram(x: Array) -> Array:
+    bins = np.minimum(np.abs(x[:256]) * np.float32(8), np.float32(31)).astype(np.int64)
+    return np.bincount(bins, minlength=32).astype(np.int32).view(np.float32)
+
+
+def spilt(x: Array) -> Array:
+    tiles = x[: TILES * 1024].reshape(TILES, 1024)
+    total = np.float32(0)
+    for k in range(TILES):
+        total = tiles[k].max() if k == 0 else np.float32(total + tiles[k].max())
+    return np.asarray((tiles * total).ravel())
+
+
 Check = tuple[str, int, Callable[[Array], Array] | None, float]
 KERNELS: Mapping[str, Check] = {
     "softmax": (SOFTMAX, 512, softmax, 1e-6),
@@ -117,17 +177,27 @@ KERNELS: Mapping[str, Check] = {
     "integers": (INTEGERS, 256, integers, 0.0),
     "random": (RANDOM, 256, philox, 0.0),
     "halves": (HALVES, 256, halves, 0.0),
+    "histogram": (HISTOGRAM, 256, histogram, 0.0),
+    "scans": (SCANS, 256, scans, 2.0**-23),
+    "spills": (SPILLS, 32, spilt, 0.0),
     "atomics": (ATOMICS, 64, None, 0.0),
+    "more_atomics": (MORE_ATOMICS, 64, None, 0.0),
 }
 
 
-@pytest.fixture(scope="module", params=["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+SAMPLE = ("gfx908", "gfx1100")
+OTHERS = [pytest.param(arch, marks=pytest.mark.slow) for arch in ("gfx90a", "gfx942", "gfx950", "gfx1201")]
+
+
+@pytest.fixture(scope="module", params=[*SAMPLE, *OTHERS])
 def made(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, dict[str, KernelImage]]:
     root, arch = tmp_path_factory.mktemp("kernels"), request.param
     for name, (text, block, _, _) in KERNELS.items():
-        write_family(root, name, HEAD + text, blocks=(block,), warps=4, spills="report")
+        # eight waves a SIMD leave few registers to each
+        warps, waves = (1, 8) if name == "spills" else (4, 0)
+        write_family(root, name, HEAD + text, blocks=(block,), warps=warps, waves=waves, spills="report")
     plan = make_plan(
         load_families(root),
         SourceTree(root=root),
@@ -154,14 +224,38 @@ def _launch(made: tuple[str, dict[str, KernelImage]], name: str, x: Array, **opt
 def test_kernel_agrees_with_its_reference(made: tuple[str, dict[str, KernelImage]], name: str) -> None:
     _, _, reference, tolerance = KERNELS[name]
     assert reference is not None
-    x = (np.random.default_rng(11).standard_normal(2048) * 2).astype(np.float32)
+    x = (np.random.default_rng(11).standard_normal(TILES * 1024 + 512) * 2).astype(np.float32)
     expected = reference(x)
     for schedule in (None, 2):
         out = x.copy()
         _launch(made, name, out, schedule=schedule)
         error = np.abs(out[: len(expected)] - expected)
         assert error.max() <= tolerance * max(1.0, np.abs(expected).max())
-        assert np.array_equal(out[512:], x[512:])
+        rest = max(512, len(expected))
+        assert np.array_equal(out[rest:], x[rest:])
+
+
+def test_the_kernel_with_too_many_values_spills_to_scratch(made: tuple[str, dict[str, KernelImage]]) -> None:
+    assert made[1]["spills"].resources.scratch_bytes > 0
+
+
+def test_every_kind_of_atomic(made: tuple[str, dict[str, KernelImage]]) -> None:
+    x = np.zeros(1024, dtype=np.float32)
+    words, unsigned, wide = x.view(np.int32), x.view(np.uint32), x.view(np.int64)
+    words[120], unsigned[125] = -1, 2**32 - 1
+    _launch(made, "more_atomics", x, schedule=3)
+    i = np.arange(64)
+    assert x[100:103].tolist() == [42.5, 40.5, 41.5]
+    assert x[110:113].tolist() == [-20.5, -19.5, -18.5]
+    assert unsigned[120:122].tolist() == [0xC0000000, 0x3FFFFFFF]
+    assert words[122] == np.bitwise_xor.reduce(i * 77)
+    assert words[123] == -63
+    assert unsigned[124:126].tolist() == [0x8000003F, 0x80000000]
+    assert wide[70:72].tolist() == [int(i[i % 2 == r].sum()) << 33 for r in range(2)]
+    sums = [float((i % 4)[i % 6 == r].sum()) for r in range(6)]
+    assert x.view(np.float16)[400:406].tolist() == sums
+    bits = x.view(np.uint16)[440:446].astype(np.uint32) << np.uint32(16)
+    assert bits.view(np.float32).tolist() == sums
 
 
 def test_atomics(made: tuple[str, dict[str, KernelImage]]) -> None:

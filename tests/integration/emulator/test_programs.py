@@ -215,8 +215,10 @@ def test_without_a_compiler_the_emulator_says_so(
     made: dict[str, KernelImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
+    program = Emulator("gfx908", cache=tmp_path).load(made["count"].hsaco, made["count"].asm)
+    x = np.zeros(7, dtype=np.int32)
     with pytest.raises(ToolchainError, match="no C compiler: no-such-compiler"):
-        Emulator("gfx908", cache=tmp_path).load(made["count"].hsaco, made["count"].asm)
+        program.launch((1, 1, 1), [x.ctypes.data, 7], Memory({"x": x}))
 
 
 # ---- the command line ----

@@ -12,7 +12,13 @@ import pytest
 from aotforge.compile import Cache, compile_plan
 from aotforge.compile.values import KernelImage
 from aotforge.emulator import Emulator, Program
-from aotforge.emulator.disassembly import OBJDUMP, disagreements, disassemble, find_objdump
+from aotforge.emulator.disassembly import (
+    OBJDUMP,
+    disagreements,
+    disassemble,
+    find_objdump,
+    require_round_trip,
+)
 from aotforge.emulator.elf import read_elf
 from aotforge.emulator.values import Listing
 from aotforge.errors import DecodeError
@@ -51,6 +57,7 @@ def test_a_sample_of_images_is_decoded_alike(images_of: Maker, arch: str) -> Non
         first, second = both(images.program(job), images.image(job))
         assert len(first.lines) > 20
         assert disagreements(first, second) == []
+        require_round_trip(images.image(job).hsaco, second)
 
 
 def test_every_kind_of_difference_is_reported(images_of: Maker) -> None:
@@ -99,6 +106,20 @@ def test_bytes_that_are_no_instruction_are_refused(images_of: Maker) -> None:
         broken[start + offset : start + offset + len(words)] = words
         with pytest.raises(DecodeError, match=message):
             disassemble(bytes(broken), program.listing.kernel, "gfx908")
+
+
+def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
+    program, image = forward(images_of("gfx908"), CASES["ragged"])
+    second = disassemble(image.hsaco, program.listing.kernel, "gfx908")
+    line = next(line for line in second.lines if line.name == "v_accvgpr_read_b32")
+    altered = bytearray(image.hsaco)
+    altered[read_elf(image.hsaco).section(".text").offset + line.address + 7] ^= (
+        0x80  # a source that it does not have
+    )
+    decoded = disassemble(bytes(altered), program.listing.kernel, "gfx908")
+    assert disagreements(second, decoded) == []
+    with pytest.raises(DecodeError, match="bits that mean nothing"):
+        require_round_trip(bytes(altered), decoded)
 
 
 @pytest.mark.slow

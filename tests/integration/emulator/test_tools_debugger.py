@@ -257,6 +257,14 @@ def test_listing_and_chips(made: Compiled, tmp_path: Path, capsys: pytest.Captur
     assert "cannot be read" in capsys.readouterr().err
 
 
+def test_the_prompt_works_with_checks_and_costs(run: Run, tmp_path: Path) -> None:
+    for flag in ("--checks", "--cost"):
+        code, out, err = run("--debug", flag, typed=f"step 3\nbreak {STORE} wave 1 count 1\nc\nc\n")
+        assert (code, right(tmp_path)) == (0, True), err
+        assert "breakpoint 1, hit 1: workgroup (0, 0, 0), wave 1" in out
+    assert "decided by" in out
+
+
 def test_checks_find_a_missing_wait(run: Run, made: Compiled, tmp_path: Path) -> None:
     code, out, err = run("--checks")
     assert (code, right(tmp_path)) == (0, True), err

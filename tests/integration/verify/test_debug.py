@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.debug import DebugRequest, debug, find_case, list_cases, report_lines, require_right
+from aotforge.debug import DebugRequest, debug, list_cases, report_lines, require_right
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
+from aotforge.verify.selection import find_case
 from aotforge.verify.trial import Case
 from tests.support.families import PROJECT
 

@@ -1,0 +1,84 @@
+"""A sample of each campaign by default, all of it among the slow tests: nothing that the reference can tell apart passes."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from aotforge.emulator.disassembly import OBJDUMP, find_objdump
+from tests.campaigns.barriers import removals, remove_each
+from tests.campaigns.bit_flips import IMAGE, Flip, flips
+from tests.campaigns.subjects import calls_of, execute, subjects, try_calls, wrong
+
+pytestmark = pytest.mark.compiler
+needs_objdump = pytest.mark.skipif(
+    find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)"
+)
+SMALL = (
+    "flash.bwd_preprocess:gfx908:dtype=fp16,head_dim=32,head_dim_v=32,bias=false,dropout=false,varlen=false:0"
+)
+UNSEEN = {"refused", "fault", "wrong", "within", "equal", "unused", "identical"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return Path(os.environ.get("AOTFORGE_CACHE", tmp_path))
+
+
+def assert_classified(done: list[Flip], count: int) -> None:
+    assert len({flip.bit for flip in done}) == count
+    assert all(flip.refused_by_proof for flip in done)
+    assert {flip.kind for flip in done} <= UNSEEN
+    # an instruction that no call reaches cannot change anything, one that changed numbers is reached
+    assert all(flip.executed for flip in done if flip.kind in {"wrong", "within", "equal", "unused"})
+    assert all(flip.growth <= 2 for flip in done if flip.kind == "within")
+
+
+@needs_objdump
+def test_flipped_bits_are_refused_by_the_proof_and_classified_without_it(cache: Path) -> None:
+    done = list(flips(IMAGE, cache, seed=1, count=16, jobs=2))
+    assert_classified(done, 16)
+    assert {"refused", "wrong"} <= {flip.kind for flip in done}
+
+
+def test_removed_barriers_are_caught(cache: Path) -> None:
+    (subject,) = subjects("gfx908", lambda label: label == SMALL, cache)
+    done = remove_each(subject)
+    assert done and all(removal.executed and removal.caught for removal in done)
+
+
+def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None:
+    (subject,) = subjects("gfx908", lambda label: label == SMALL, cache)
+    program = subject.load(subject.image.hsaco)
+    calls, executed = calls_of(subject, program, (None, 1))
+    same = subject.altered(program.listing)
+    for checks in (False, True):
+        assert try_calls(same, subject, calls, checks=checks).kind == "identical"
+    assert executed == {line.address for line in program.listing.lines}
+    # and the campaign's own eyes are open: one output of the last call is changed by hand
+    execute(same, subject, calls[-1])
+    output = next(iter(calls[-1].trial.outputs.values()))
+    assert wrong(calls[-1]) == []
+    output.bits()[..., :1] ^= 1 << 22
+    assert wrong(calls[-1]) != []
+
+
+@pytest.mark.slow
+@needs_objdump
+def test_five_hundred_flipped_bits(cache: Path) -> None:
+    done = list(flips(IMAGE, cache, seed=908, count=500, jobs=2))
+    assert_classified(done, 500)
+    print(Counter(flip.kind for flip in done))  # noqa: T201 - shown with -s
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1201"])
+def test_every_barrier_removed(cache: Path, arch: str) -> None:
+    kernels = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
+    done = [removal for removal in removals(arch, kernels, cache, jobs=2) if removal.executed]
+    caught = sum(removal.caught for removal in done)
+    print(f"{arch}: {caught} of {len(done)} barriers caught")  # noqa: T201 - shown with -s
+    assert caught >= 0.97 * len(done)
