@@ -14,10 +14,12 @@ def _attend(
     K, V,
     stride_kn, stride_vn,
     begin, end, limits, seqlen_k, scale,
-    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
+    MASKED: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax over the keys begin .. end-1. MASKED: a query sees only those below its limit."""
-    for start in range(begin, end, BLOCK_N):
+    """Online softmax over the keys begin .. end-1. MASKED: a query sees only those below its limit. STAGES: of the loop's
+    pipeline, None for the setting's.
+    """
+    for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
         k = load_tile(K, stride_kn, start, seqlen_k, BLOCK_N, HEAD_DIM, MASKED)
         scores = tl.dot(q, tl.trans(k)) * scale
         if MASKED:
@@ -74,11 +76,13 @@ def attn_fwd(
     whole, end = key_range(start_q, seqlen_q, seqlen_k, window_right, CAUSAL, BLOCK_M, BLOCK_N)
     acc, row_max, row_sum = _attend(
         acc, row_max, row_sum, q, K, V, stride_kn, stride_vn, 0, whole,
-        limits, seqlen_k, scale, False, HEAD_DIM, BLOCK_N,
+        limits, seqlen_k, scale, False, HEAD_DIM, BLOCK_N, None,
     )  # fmt: skip
+    # one block, or two with a causal bound and few queries: a pipeline would be code that never runs
+    stages: tl.constexpr = 1 if not CAUSAL or BLOCK_M <= BLOCK_N else None
     acc, row_max, row_sum = _attend(
         acc, row_max, row_sum, q, K, V, stride_kn, stride_vn, whole, end,
-        limits, seqlen_k, scale, True, HEAD_DIM, BLOCK_N,
+        limits, seqlen_k, scale, True, HEAD_DIM, BLOCK_N, stages,
     )  # fmt: skip
 
     empty = row_sum == 0.0
