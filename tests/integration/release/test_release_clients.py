@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 from aotforge.pack import open_files, verify_pack, write_pack
 from aotforge.release import PackInput, Release, assemble_release
 from aotforge.virtual_hip import build_virtual_hip, environment
-from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention
+from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import LICENCE, MANIFEST, records
 
 CLIENTS = Path(__file__).parents[2] / "fixtures" / "clients"
@@ -177,8 +176,7 @@ def test_client_that_fetches_like_pytorch(made: Made, tmp_path: Path) -> None:
 
 def test_client_that_uses_find_package(made: Made, tmp_path: Path) -> None:
     for file in (made.runtime_file(), made.images_file()):
-        with tarfile.open(made.release.folder / file) as tar:
-            tar.extractall(tmp_path / "prefix", filter="data")
+        unpack(made.release.folder / file, tmp_path / "prefix")
     prefix = tmp_path / "prefix" / "aotriton"
     build = tmp_path / "build"
     cmake(
