@@ -165,10 +165,15 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+_SHOWN = 20
+"""Known names that a message lists: every chip and every profile, but not every image."""
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
-    """A 'Perhaps you meant' clause with the nearest known names, or the whole list when nothing is near."""
+    """A 'Perhaps you meant' clause with the nearest known names, or the list, its beginning if it is long, when nothing is near."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return f"perhaps you meant {' or '.join(near)}"
-    return f"known names: {', '.join(names)}"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"known names: {', '.join(names[:_SHOWN])}{more}"

@@ -37,3 +37,5 @@ def test_errors_survive_the_way_between_processes() -> None:
 def test_suggestions_are_near_or_everything() -> None:
     assert suggest("quik", ["quick", "core"]) == "perhaps you meant quick"
     assert suggest("zzz", ["quick", "core"]) == "known names: core, quick"
+    many = [f"image{n:03}" for n in range(100)]
+    assert suggest("zzz", many) == f"known names: {', '.join(many[:20])} and 80 more"
