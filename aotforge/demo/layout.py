@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tarfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from aotforge.errors import ReleaseError
 
@@ -33,13 +34,40 @@ def lay_out(release: Path, packs: Sequence[str], folder: Path) -> Laid:
     images = [_one(release, f"aotriton-*-images-{pack}.tar.gz") for pack in packs]
     texts = tuple(_one(release, f"aotriton-*-asm-{pack}.tar.gz") for pack in packs)
     for tarball in (runtimes[-1], *images):
-        try:
-            with tarfile.open(tarball) as tar:
-                tar.extractall(folder, filter="data")
-        except (OSError, tarfile.TarError, EOFError) as error:
-            raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
+        unpack(tarball, folder)
     names = tuple(path.name for path in (runtimes[-1], *images, *texts))
     return Laid(prefix=folder / _TOP, texts=texts, names=names)
+
+
+def unpack(tarball: Path, folder: Path) -> None:
+    """What a release's tarballs hold: folders, files, and links to a neighbour. Anything else raises ReleaseError.
+
+    By hand: the first releases of Python 3.11 have no extraction filters.
+    """
+    try:
+        with tarfile.open(tarball) as tar:
+            for member in tar:
+                path = PurePosixPath(member.name)
+                if path.is_absolute() or ".." in path.parts:
+                    raise ReleaseError(f"{tarball} has a member that leaves its folder: {member.name}")
+                _place(tar, member, folder / path)
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
+
+
+def _place(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    if member.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = tar.extractfile(member) if member.isfile() else None
+    if content is not None:
+        target.write_bytes(content.read())
+        target.chmod(member.mode & 0o777)
+    elif member.issym() and "/" not in member.linkname:
+        target.symlink_to(member.linkname)
+    else:
+        raise ReleaseError(f"{tar.name!s} has a member that no release has: {member.name}")
 
 
 def _one(release: Path, pattern: str) -> Path:

@@ -7,6 +7,7 @@ allow, instructions that a chip does not share.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from aotforge.emulator.isa.entry import DPP, SDWA, WORDS, Slot
 from aotforge.emulator.isa.idle import IDLE
 from aotforge.emulator.modifiers import bits, number
 from aotforge.emulator.operands import operand
-from aotforge.emulator.values import Line, Operand
+from aotforge.emulator.values import Line, ModifierValue, Operand
 from aotforge.errors import DecodeError
 
 _KEEPS_HIGH = {"v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_fma_f16"}
@@ -208,7 +209,7 @@ class Binder:
         bound.op_sel = bits(values, "op_sel", 0)
         bound.op_sel_hi = bits(values, "op_sel_hi", 7 if entry.form == "packed" else 0)
         bound.neg_lo, bound.neg_hi = bits(values, "neg_lo", 0), bits(values, "neg_hi", 0)
-        bound.immediate = number(values, "bitop3")
+        bound.immediate = number(values, "bitop3") | _broadcast(values, entry)
         bound.dst_sel, bound.dst_unused = number(values, "dst_sel"), number(values, "dst_unused")
         if line.encoding in {"dpp", "e64_dpp"}:
             bound.dpp = 1
@@ -291,3 +292,12 @@ def _entry(line: Line, chip: EmulatedChip) -> Entry:
     if entry.archs and not any(chip.arch.startswith(prefix) for prefix in entry.archs):
         raise DecodeError(f"{line.name} is not known on {chip.arch}")
     return entry
+
+
+def _broadcast(values: Mapping[str, ModifierValue], entry: Entry) -> int:
+    """cbsz and abid of a matrix instruction of several blocks, as matrix.h reads them."""
+    size, block = number(values, "cbsz"), number(values, "abid")
+    found = re.match(r"mfma\(w, I, \d+, \d+, (\d+),", entry.code)
+    if (size or block) and (not found or 1 << size > int(found[1]) or block >> size):
+        raise DecodeError(f"cbsz:{size} abid:{block} is beyond the instruction's blocks")
+    return size | block << 4

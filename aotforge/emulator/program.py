@@ -340,7 +340,8 @@ class Program:
             id_x=ids[0],
             id_y=ids[1],
             id_z=ids[2],
-            wave_offset=descriptor.scratch_enabled and chip.arch == "gfx908",
+            wave_offset=descriptor.scratch_enabled
+            and chip.arch in {"gfx908", "gfx90a"},  # later: architected
             limit=limit,
             code_base=1 << 44,
             scratch_base=SCRATCH_TAG,

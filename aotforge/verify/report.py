@@ -75,7 +75,7 @@ def require_passed(report: VerifyReport) -> None:
         cause="an image computes something else than its reference, or does what it must not"
         if failed
         else "the family has no cases.py, or none of its cases is dispatched to the image",
-        hint="run the kernel's source through the interpreter tests on the same case; docs/verification.md says how to trace an image"
+        hint="run the kernel's source on the same case (`./dev debug`), then step through the image: docs/virtual-gpu-tools.md"
         if failed
         else "add cases to kernels/<family>/cases.py",
     )

@@ -34,7 +34,7 @@ def test_a_wrong_kernel_stops_the_release(tmp_path: Path) -> None:
     done = invoke(checkout, "build", "--arch", "gfx908", *wanted, check=False)
     assert done.returncode == 27, done.stderr
     assert "add.add:gfx908:dtype=fp16:0:" in done.stderr
-    assert "1000 elements, aligned: out is wrong in" in done.stderr
+    assert " elements, aligned: out is wrong in " in done.stderr
     assert "flash" not in done.stderr
     assert "Next step: " in done.stderr and "Traceback" not in done.stderr
     assert manifest(tmp_path / "out") == released

@@ -1,4 +1,5 @@
-"""Matrix multiplication. cbsz, abid and blgp (broadcast and permutation of blocks) are refused by name: no entry allows them.
+"""Matrix multiplication. cbsz and abid (broadcast of blocks of A) are for instructions of several blocks; blgp (permutation of B) is
+refused by name: no entry allows it.
 
 Shapes are in LLVM's spelling, rows x columns x k; several blocks are as many independent products.
 """
@@ -23,7 +24,7 @@ def _one(name: str, m: int, k: int, blocks: int, kind: str) -> dict[str, Entry]:
     inputs = per_lane if kind == "f32" else max(1, per_lane // 2)
     code = f"mfma(w, I, {m}, {k}, {blocks}, IN_{kind.upper()});"
     slots = f"D:v:{registers} S0:v:{inputs} S1:v:{inputs} S2:vi:{registers}"
-    return wave(name, code, slots, archs=("gfx9",))
+    return wave(name, code, slots, modifiers=("cbsz", "abid") if blocks > 1 else (), archs=("gfx9",))
 
 
 def _mfma() -> dict[str, Entry]:

@@ -18,10 +18,12 @@ INLINE void input_row(const Wave *w, u32 index, int e, int type, float *row)
 /* D[b] = C[b] + A[b] B[b] for `blocks` products of an m x k by a k x m matrix (LLVM: mfma MxMxK, blocks B).
  * A: lane l holds row l % m; B: column l % m; of block (l / m) % blocks, elements k = each * (l / m / blocks) + e.
  * C, D: a lane's column is l % m; m = 32: register r is row 8 (r % 16 / 4) + 4 (l / 32) + r % 4 of block r / 16;
- * m = 16: row 4 (l / 16) + r % 4 of block r / 4; m = 4: row r of block l / 4. EXEC is ignored. */
+ * m = 16: row 4 (l / 16) + r % 4 of block r / 4; m = 4: row r of block l / 4. EXEC is ignored.
+ * cbsz (immediate, low 4 bits): of every 2^cbsz neighbouring blocks of A the one numbered abid (the bits above) is taken for all. */
 INLINE void mfma(Wave *w, const Instruction *I, int m, int k, int blocks, int type)
 {
     float a[16][64], b[16][64], c[64][64];
+    int cbsz = I->immediate & 15, abid = I->immediate >> 4;
     int registers = m * m * blocks / 64, groups = 64 / m / blocks, each = k / groups;
     for (int e = 0; e < each; e++) {
         input_row(w, I->s[0].index, e, type, a[e]);
@@ -40,8 +42,9 @@ INLINE void mfma(Wave *w, const Instruction *I, int m, int k, int blocks, int ty
             int block = m == 32 ? r / 16 : m == 16 ? r / 4 : g;
             for (int group = 0; group < groups; group++) {
                 int lane = (group * blocks + block) * m; /* of the block's first row or column */
+                int source = (group * blocks + ((block >> cbsz << cbsz) | abid)) * m;
                 for (int e = 0; e < each; e++) {
-                    float x = a[e][lane + row];
+                    float x = a[e][source + row];
                     for (int j = 0; j < m; j++)
                         c[r][first + j] = fmaf(x, b[e][lane + j], c[r][first + j]);
                 }

@@ -201,6 +201,15 @@ def test_matrix_products_are_exact_on_small_integers(bench: Bench, name: str) ->
     found = bench.v[64 : 64 + registers].copy().view(np.float32)
     for register, lane, block, i, j in _outputs(m, blocks):
         assert found[register, lane] == (a @ b)[block, i, j] + 1
+    for size in range(1, blocks.bit_length()):  # one of every 2^size blocks of A for all of them
+        chosen = int(rng.integers(0, 2**size))
+        bench.run(
+            f"{name} {_span('v', 64, registers)}, {inputs[0]}, {inputs[1]}, 0 cbsz:{size} abid:{chosen}"
+        )
+        found = bench.v[64 : 64 + registers].copy().view(np.float32)
+        for register, lane, block, i, j in _outputs(m, blocks):
+            source = block // 2**size * 2**size + chosen
+            assert found[register, lane] == (a[source] @ b[block])[i, j]
 
 
 def _span(file: str, index: int, words: int) -> str:

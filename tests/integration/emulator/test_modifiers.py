@@ -236,6 +236,12 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("v_mov_b32 v0, v1 row_shr:1", "not supported here"),
         ("v_mov_b32_dpp v0, v1 row_shr:1 dpp8:[0,1,2,3,4,5,6,7]", "unknown"),
         ("v_mfma_f32_32x32x8f16 a[0:15], v[0:1], v[2:3], a[0:15] cbsz:1", "cbsz is not supported"),
+        ("v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] cbsz:5", "beyond the instruction's blocks"),
+        (
+            "v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] cbsz:1 abid:2",
+            "beyond the instruction's blocks",
+        ),
+        ("v_mfma_f32_4x4x4f16 a[0:3], v[0:1], v[2:3], a[0:3] blgp:1", "blgp is not supported"),
         ("v_mfma_f32_32x32x8f16 a[0:7], v[0:1], v[2:3], a[0:15]", "8 registers"),
         ("buffer_load_dword v0, v1, s[0:3], 0 offen lds", "lds is not supported"),
         ("s_cbranch_scc0 .nowhere", "unknown label"),

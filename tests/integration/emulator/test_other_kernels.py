@@ -64,6 +64,7 @@ MORE_ATOMICS = """
     tl.atomic_or(p + 121 + 0 * i, 1 << (i % 30))
     tl.atomic_xor(p + 122 + 0 * i, i * 77)
     tl.atomic_min(p + 123 + 0 * i, -i)
+    tl.atomic_max(p + 128 + 0 * i, i - 20)
     u = tl.cast(x, tl.pointer_type(tl.uint32))
     tl.atomic_max(u + 124 + 0 * i, 0x80000000 + i.to(tl.uint32))
     tl.atomic_min(u + 125 + 0 * i, 0x80000000 + i.to(tl.uint32))
@@ -249,7 +250,9 @@ def test_every_kind_of_atomic(made: tuple[str, dict[str, KernelImage]]) -> None:
     assert x[110:113].tolist() == [-20.5, -19.5, -18.5]
     assert unsigned[120:122].tolist() == [0xC0000000, 0x3FFFFFFF]
     assert words[122] == np.bitwise_xor.reduce(i * 77)
-    assert words[123] == -63
+    # Triton 3.9.0 combines lanes of one address first on these chips, with v_min_u32 and v_max_u32 though global_atomic_smin and
+    # smax follow: -63 and 43 are what the source says, and the machine would do what the image says
+    assert (words[123], words[128]) == ((0, 0) if made[0] in {"gfx942", "gfx950"} else (-63, 43))
     assert unsigned[124:126].tolist() == [0x8000003F, 0x80000000]
     assert wide[70:72].tolist() == [int(i[i % 2 == r].sum()) << 33 for r in range(2)]
     sums = [float((i % 4)[i % 6 == r].sum()) for r in range(6)]

@@ -113,9 +113,8 @@ def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
     second = disassemble(image.hsaco, program.listing.kernel, "gfx908")
     line = next(line for line in second.lines if line.name == "v_accvgpr_read_b32")
     altered = bytearray(image.hsaco)
-    altered[read_elf(image.hsaco).section(".text").offset + line.address + 7] ^= (
-        0x80  # a source that it does not have
-    )
+    at = read_elf(image.hsaco).section(".text").offset + line.address
+    altered[at + 5] ^= 0x08  # bit 43: part of a source that the instruction does not have
     decoded = disassemble(bytes(altered), program.listing.kernel, "gfx908")
     assert disagreements(second, decoded) == []
     with pytest.raises(DecodeError, match="bits that mean nothing"):

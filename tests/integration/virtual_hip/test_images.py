@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.compile import KernelImage
+from aotforge.demo.layout import unpack
 from aotforge.errors import DecodeError
 from aotforge.virtual_hip.prepare import prepare
 from aotforge.virtual_hip.texts import NoTextError, find_text
@@ -39,8 +40,7 @@ def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_
     name = f"aotriton/share/aotriton/asm/amd-gfx908/{add.digest}.s"
     packed = archive(tmp_path / "asm.tar.gz", {"aotriton/other.s": b"", name: add.asm.encode()})
     assert load(play(texts=str(packed)), add.hsaco) == 0
-    with tarfile.open(packed) as tar:
-        tar.extractall(tmp_path / "folder", filter="data")
+    unpack(packed, tmp_path / "folder")
     empty = tmp_path / "empty"
     empty.mkdir()
     assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.hsaco) == 0
