@@ -26,7 +26,7 @@ body { font: 14px/1.4 system-ui, sans-serif; margin: 2em; color: #222; backgroun
 h1 { font-size: 1.4em } p { max-width: 60em }
 table { border-collapse: collapse } th, td { padding: .25em .6em; text-align: left; vertical-align: top; border-bottom: 1px solid #ddd }
 th { position: sticky; top: 0; background: #fff } td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.label { font-family: ui-monospace, monospace; font-size: .9em; word-break: break-all; max-width: 30em }
+td.label { font-family: ui-monospace, monospace; font-size: .9em; overflow-wrap: anywhere; min-width: 22em }
 .passed { color: #1a7a36 } .failed { color: #b2182b; font-weight: bold } .unverified { color: #b35806; font-weight: bold }
 .mix { display: flex; width: 14em; height: 1.1em } .mix i { display: block }
 .key { display: inline-block; width: 1em; height: 1em; vertical-align: -.15em; margin: 0 .3em 0 1em }
