@@ -84,14 +84,14 @@ def _operand(operand: native.Operand) -> Spans:
 
 
 def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
-    """Where a store or atomic has its data, and how the bytes of an element lie in a register."""
+    """Where a store or atomic has its data, and how the bytes of an element lie in a register. Permutes are counted as LDS is, and touch none."""
     name = line.name
-    if not name.startswith(("global_", "buffer_", "scratch_", "ds_")) or not effects.kind:
+    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
         return
     effects.memory = 1
     effects.high = "d16_hi" in name
     effects.atomic = "atomic" in name or (
-        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store|b?permute)", name)
+        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store)", name)
     )
     if effects.atomic or re.search(r"_(store|write)", name):
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
