@@ -160,6 +160,18 @@ def test_stores_count_with_loads_before_gfx10_and_apart_from_there_on() -> None:
     assert "reads v2" in caught(newer, "gfx1100").what
 
 
+def test_invalidating_caches_counts_as_a_load_on_gfx12() -> None:
+    at = "global_load_b32 v3, v1, s[4:5] offset:4\ns_wait_loadcnt 0x1\n"
+    assert at in GFX12
+    run(
+        GFX12.replace(at, at.replace("s_wait_loadcnt 0x1", "global_inv scope:SCOPE_DEV\ns_wait_loadcnt 0x2")),
+        "gfx1201",
+        lds=1024,
+    )
+    weak = at.replace("s_wait_loadcnt 0x1", "global_inv scope:SCOPE_DEV\ns_wait_loadcnt 0x3")
+    assert "reads v2" in caught(GFX12.replace(at, weak), "gfx1201", lds=1024).what
+
+
 def test_a_branch_waits_for_its_vcc() -> None:
     body = """
     s_load_dwordx2 vcc, s[0:1], 0x0
