@@ -52,7 +52,7 @@ def test_a_program_with_functions_of_the_same_names(file: bytes, interpreter: Pa
     )
     other = tmp_path / "other.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", other, tmp_path / "other.c"], check=True)
-    command = [sys.executable, "-c", OPEN, interpreter, tmp_path / "file"]
+    command = [sys.executable, "-c", OPEN, str(interpreter), str(tmp_path / "file")]
     done = subprocess.run(command, env=os.environ | {"LD_PRELOAD": str(other)}, check=False)
     assert done.returncode == 0
 
