@@ -64,7 +64,7 @@ def _place(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
     if content is not None:
         target.write_bytes(content.read())
         target.chmod(member.mode & 0o777)
-    elif member.issym() and "/" not in member.linkname:
+    elif member.issym() and "/" not in member.linkname and member.linkname not in {"", ".", ".."}:
         target.symlink_to(member.linkname)
     else:
         raise ReleaseError(f"{tar.name!s} has a member that no release has: {member.name}")

@@ -95,14 +95,20 @@ def run_problem(
         int(problem.window_right is not None),
         problem.sm_scale,
     )
-    done = subprocess.run(
-        [str(client), str(given), str(made), *map(str, numbers)],
-        env=_clean(os.environ) | dict(settings) | {"AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_SECONDS,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [str(client), str(given), str(made), *map(str, numbers)],
+            env=_clean(os.environ) | dict(settings) | {"AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ExecutionError(
+            f"attention on the virtual {arch} has not ended within {_SECONDS} s",
+            cause="a machine with too much other work, or the client waits for something",
+        ) from error
     if done.returncode:
         raise ExecutionError(
             f"attention on the virtual {arch} failed ({done.returncode}):\n{done.stderr.strip()[-4000:]}",

@@ -6,11 +6,12 @@ Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from aotforge.emulator import native, waits
 from aotforge.emulator.chips import EmulatedChip
 from aotforge.emulator.isa import INSTRUCTIONS, Entry
-from aotforge.emulator.values import Line
+from aotforge.emulator.values import Line, Operand
 from aotforge.errors import DecodeError
 
 VECTOR0 = native.SCALARS
@@ -41,7 +42,12 @@ def effects_of(bound: native.Instruction, line: Line, chip: EmulatedChip) -> nat
     )
     _memory(effects, bound, line)
     effects.role = _ROLES.get(line.name, 0)
-    _spans(effects, reads, writes, _halves(line, chip))
+    own = line.operands[:1] if bound.d.words else ()
+    read = _halves([*line.operands[len(own) :], *(own if entry.reads_d else ())], chip)
+    written = _halves(own, chip)
+    if written and "_load_" in line.name and "d16" in line.name:
+        written = dict.fromkeys(written, 2 if "d16_hi" in line.name else 1)
+    _spans(effects, reads, read, writes, written)
     return effects
 
 
@@ -84,37 +90,36 @@ def _operand(operand: native.Operand) -> Spans:
 
 
 def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
-    """Where a store or atomic has its data, and how the bytes of an element lie in a register."""
+    """Where a store or atomic has its data, and how the bytes of an element lie in a register. Permutes are counted as LDS is, and touch none."""
     name = line.name
-    if not name.startswith(("global_", "buffer_", "scratch_", "ds_")) or not effects.kind:
+    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
         return
     effects.memory = 1
     effects.high = "d16_hi" in name
     effects.atomic = "atomic" in name or (
-        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store|b?permute)", name)
+        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store)", name)
     )
     if effects.atomic or re.search(r"_(store|write)", name):
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
 
 
-def _halves(line: Line, chip: EmulatedChip) -> dict[int, int]:
-    """Registers of which the instruction means one half. gfx9 is left out: with ECC its 16-bit loads write whole registers."""
+def _halves(operands: Iterable[Operand], chip: EmulatedChip) -> dict[int, int]:
+    """Which halves of registers these operands mean. gfx9 is left out: with ECC its 16-bit loads write whole registers."""
     found: dict[int, int] = {}
-    if not chip.keeps_high_half:
-        return found
-    for operand in line.operands:
-        if operand.space == "vector" and operand.half is not None:
+    for operand in operands if chip.keeps_high_half else ():
+        if operand.space == "vector":
             register = VECTOR0 + operand.index
-            found[register] = found.get(register, 0) | 1 << operand.half
-    if "_load_" in line.name and "d16" in line.name:
-        found[VECTOR0 + line.operands[0].index] = 2 if "d16_hi" in line.name else 1
+            found[register] = found.get(register, 0) | (3 if operand.half is None else 1 << operand.half)
     return found
 
 
-def _spans(effects: native.Effects, reads: Spans, writes: Spans, halves: dict[int, int]) -> None:
+def _spans(
+    effects: native.Effects, reads: Spans, read: dict[int, int], writes: Spans, written: dict[int, int]
+) -> None:
     if len(reads) + len(writes) > len(effects.spans):
         raise DecodeError("an instruction with more operands than the checks have room for")
     effects.reads, effects.writes = len(reads), len(writes)
-    for span, (first, count) in zip(effects.spans, [*reads, *writes], strict=False):
+    parts = [(span, read) for span in reads] + [(span, written) for span in writes]
+    for span, ((first, count), halves) in zip(effects.spans, parts, strict=False):
         span.first, span.count = first, count
         span.halves = halves.get(first, 3) if count == 1 else 3

@@ -21,8 +21,9 @@ from aotforge.errors import CacheError, ToolchainError
 
 _FLAGS = (
     "-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno",
-    "-fno-trapping-math", "-fPIC", "-shared", "-w",
+    "-fno-trapping-math", "-fPIC", "-shared", "-w", "-Wl,-Bsymbolic",
 )  # fmt: skip
+"""-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
 
 
 def default_cache() -> Path:

@@ -27,7 +27,8 @@ _WAITS_GFX12 = {
     "s_wait_loadcnt_dscnt": (LOADS, LOCAL),
     "s_wait_storecnt_dscnt": (STORES, LOCAL),
 }
-_WRITE_BACKS = {"buffer_wbl2", "global_wb", "global_wbinv"}
+_CACHES = {"buffer_wbl2", "global_wb", "global_wbinv", "global_inv"}
+"""Counted as stores, gfx12's `global_inv` as a load that writes no register (LLVM's SIInsertWaitcnts)."""
 
 
 def stores_apart(chip: EmulatedChip) -> bool:
@@ -42,8 +43,8 @@ def counted(name: str, chip: EmulatedChip, *, returns: bool) -> int:
         return LOCAL
     if name.startswith(("s_load_", "s_buffer_load_")):
         return SCALAR
-    if name in _WRITE_BACKS:
-        return stores
+    if name in _CACHES:
+        return LOADS if name == "global_inv" else stores
     if not name.startswith(("global_", "buffer_", "scratch_")):
         return 0
     if "_load_" in name or ("_atomic_" in name and returns):

@@ -57,10 +57,10 @@ def _prepare(arch: str, *, checks: bool) -> str:
 
 def _cache() -> Path:
     if named := os.environ.get("AOTFORGE_CACHE"):
-        return Path(named)
+        return Path(named).absolute()  # the program may change its folder later
     from aotforge.emulator.library import default_cache  # noqa: PLC0415 - loads the whole emulator
 
-    return default_cache()
+    return default_cache().absolute()
 
 
 if __name__ == "__main__":

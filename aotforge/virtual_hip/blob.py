@@ -53,7 +53,8 @@ def program_file(program: Program, digest: str) -> bytes:
     if hidden := sorted({p.kind for p in program.parameters} - {"by_value", "global_buffer"}):
         raise UnsupportedError(f"hidden kernel arguments are not supported: {', '.join(hidden)}")
     instructions, rows = _relocatable(program)
-    launch = _template(program)
+    registers = _user_registers(program.descriptor)
+    launch = _template(program, registers["kernarg_sgpr"])
     parameters = np.array([(p.offset, p.size) for p in program.parameters], dtype="<u4").tobytes()
     effects = program._effects()
     _check_pointers(native.Effects, set())
@@ -80,7 +81,7 @@ def program_file(program: Program, digest: str) -> bytes:
         **dict(
             zip(("launch_at", "program_at", "effects_at", "rows_at", "parameters_at"), offsets, strict=True)
         ),
-        **_user_registers(program.descriptor),
+        **registers,
     )
     return b"".join(_padded(part) for part in (bytes(head), *parts))
 
@@ -103,8 +104,8 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
     return bytes(copied), b"".join(rows)
 
 
-def _template(program: Program) -> native.Launch:
-    """The program's launch of one workgroup, without pointers and arguments."""
+def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
+    """The program's launch of one workgroup, without pointers and arguments: processes that make it at once make the same bytes."""
     _check_pointers(native.Launch, _LAUNCH_POINTERS)
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
     shared: Any = SimpleNamespace(ranges=(native.Range * 1)(), next=ctypes.c_uint64(), stop=ctypes.c_uint32())
@@ -112,6 +113,8 @@ def _template(program: Program) -> native.Launch:
     launch = native.Launch.from_buffer_copy(plan)
     for name in _LAUNCH_POINTERS:
         setattr(launch, name, None)
+    if kernarg_sgpr != _NONE:
+        launch.user[kernarg_sgpr] = launch.user[kernarg_sgpr + 1] = 0
     return launch
 
 

@@ -24,12 +24,15 @@ _FLAGS = (
 )  # fmt: skip
 _PREPARE = """#!/bin/sh
 # Run by libamdhip64.so in this folder: text, proof and binding of an image. Made together with it.
-if [ ! -x {python} ] || [ ! -d {root}/aotforge ]; then
-    echo "the Python environment or checkout that this virtual HIP was made from is gone: {python}, {root}" >&2
+python={python}
+root={root}
+if [ ! -x "$python" ] || [ ! -d "$root/aotforge" ]; then
+    printf '%s\\n' "the Python environment or checkout that this virtual HIP was made from is gone: $python, $root" >&2
     echo "Next step: invoke virtual-hip, in a checkout that is there" >&2
     exit 14
 fi
-cd / && PYTHONPATH={root} exec {python} -P -m aotforge.virtual_hip "$@"
+unset PYTHONHOME
+PYTHONPATH="$root" exec "$python" -P -m aotforge.virtual_hip "$@"
 """
 
 
@@ -59,9 +62,7 @@ def build_virtual_hip(
     compiler = find_compiler(env)
     soname = f"libamdhip64.so.{major}"
     command = [*compiler, *_FLAGS, f"-DVIRTUAL_HIP_MAJOR={major}", f"-Wl,-soname,{soname}", f"-I{_EMULATOR}"]
-    prepare = _PREPARE.format(
-        python=shlex.quote(sys.executable), root=shlex.quote(str(_HERE.parents[1].absolute()))
-    )
+    prepare = script(sys.executable, _HERE.parents[1].absolute())
     below = cache.absolute() / "virtual-hip-1"
     compiled = below / _key(command)
     _once(compiled, lambda made: _compile(command, made / soname))
@@ -69,6 +70,11 @@ def build_virtual_hip(
     folder = below / hashlib.sha256(f"{compiled.name}\0{prepare}".encode()).hexdigest()[:32]
     _once(folder, lambda made: _furnish(made, compiled / soname, prepare))
     return VirtualHip(folder=folder, major=major)
+
+
+def script(python: str, root: Path) -> str:
+    """The shell script that runs this package of the checkout `root` with an interpreter, whatever their names have in them."""
+    return _PREPARE.format(python=shlex.quote(python), root=shlex.quote(str(root)))
 
 
 def environment(

@@ -12,9 +12,10 @@ import pytest
 
 from aotforge.demo.layout import unpack
 from aotforge.demo.request import problems_of
+from aotforge.demo.run import run_problem
 from aotforge.demo.show import report_text, require_right
 from aotforge.demo.values import DemoReport, Judged, Result
-from aotforge.errors import ReleaseError, UnsupportedError, VerifyError
+from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
 from aotforge.plan import Plan, plan_project
 from kernels.flash.call import Case
 
@@ -48,13 +49,20 @@ def test_release_trees_are_unpacked(tmp_path: Path) -> None:
     "bad",
     [
         member("../x"), member("/x"), member("a/../../x"), member("x", tarfile.SYMTYPE, "../y"), member("x", tarfile.LNKTYPE, "y"),
-        member("x", tarfile.FIFOTYPE),
+        member("x", tarfile.FIFOTYPE), member("x", tarfile.SYMTYPE, ".."), member("x", tarfile.SYMTYPE, "."),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(tmp_path: Path, bad: Callable[[tarfile.TarFile], None]) -> None:
     with pytest.raises(ReleaseError):
         unpack(archive(tmp_path / "t.tar.gz", member("a"), bad), tmp_path / "out")
     assert not (tmp_path / "x").exists()
+
+
+def test_no_file_goes_through_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    members = member("a", tarfile.SYMTYPE, ".."), member("a/escaped")
+    with pytest.raises(ReleaseError):
+        unpack(archive(tmp_path / "t.tar.gz", *members), tmp_path / "out")
+    assert not (tmp_path / "escaped").exists()
 
 
 def test_truncated_archives_are_refused(tmp_path: Path) -> None:
@@ -79,6 +87,15 @@ def test_calls_are_those_that_the_profile_serves() -> None:
 
 def without_kernels(plan: Plan) -> Plan:
     return replace(plan, kernels=())
+
+
+def test_a_client_that_hangs_is_an_error_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "client"
+    client.write_text("#!/bin/sh\nexec sleep 60\n")
+    client.chmod(0o755)
+    monkeypatch.setattr("aotforge.demo.run._SECONDS", 0.2)
+    with pytest.raises(ExecutionError, match="has not ended"):
+        run_problem(client, Case(), 0, "gfx908", {}, tmp_path)
 
 
 def test_one_element_beyond_its_bound_fails_the_demo() -> None:

@@ -135,7 +135,7 @@ int run(Launch *job)
         u64 number = __atomic_fetch_add(job->next, 1, __ATOMIC_RELAXED), random = job->seed + number * 0x632be59bd9b4e019ull;
         if (number >= total || __atomic_load_n(job->stop, __ATOMIC_RELAXED))
             break;
-        u32 plane = job->grid[0] * job->grid[1];
+        u64 plane = (u64)job->grid[0] * job->grid[1];
         u32 group[3] = {(u32)(number % job->grid[0]), (u32)(number % plane / job->grid[0]), (u32)(number / plane)};
         fill(lds, job->lds_bytes, &random);
         fill(scratch, (size_t)job->scratch_bytes * 64 * job->waves, &random);

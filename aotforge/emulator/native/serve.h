@@ -5,6 +5,18 @@ typedef struct {
     Instruction *program;
 } Served;
 
+/* Whatever a launch copies or fills by these numbers has room for them. */
+static int serve_sane(const ServeFile *file, const Launch *plan)
+{
+    u32 kernarg = file->kernarg_sgpr, preload = file->preload_sgpr, users = sizeof plan->user / sizeof *plan->user;
+    u64 preloaded = 4 * ((u64)file->preload_first + file->preload_count);
+    return plan->entry < plan->length && plan->waves >= 1 && plan->waves <= 32 && plan->vgprs <= AGPR0 && plan->item_ids <= 3 &&
+           plan->user_sgprs <= users && (kernarg == SERVE_NONE || kernarg < users - 1) &&
+           (preload == SERVE_NONE || (preload < users && file->preload_count <= users - preload && preloaded <= file->kernarg_bytes + 8ull)) &&
+           memchr(file->kernel, 0, sizeof file->kernel) && memchr(file->arch, 0, sizeof file->arch) &&
+           memchr(file->digest, 0, sizeof file->digest);
+}
+
 static int serve_fits(const ServeFile *file, u64 bytes)
 {
     if (bytes < sizeof *file || memcmp(file->magic, SERVE_MAGIC, 8) || file->bytes != bytes)
@@ -18,7 +30,7 @@ static int serve_fits(const ServeFile *file, u64 bytes)
     return file->program_at <= bytes && (u64)plan->length * sizeof(Instruction) <= bytes - file->program_at && file->effects_at <= bytes &&
            file->effect_bytes == sizeof(Effects) && (u64)plan->length * sizeof(Effects) <= bytes - file->effects_at && file->rows_at <= bytes &&
            (u64)file->row_count * 8 * LANES <= bytes - file->rows_at && file->parameters_at <= bytes &&
-           (u64)file->parameter_count * sizeof(ServeParameter) <= bytes - file->parameters_at && plan->entry < plan->length;
+           (u64)file->parameter_count * sizeof(ServeParameter) <= bytes - file->parameters_at && serve_sane(file, plan);
 }
 
 static int serve_row(const ServeFile *file, Operand *operand)

@@ -86,17 +86,7 @@ HIP_API int hipStreamCreateWithPriority(Stream** out, unsigned flags, int priori
 }
 
 HIP_API int hipStreamDestroy(Stream* stream) {
-  return entry("hipStreamDestroy", [&] {
-    {
-      const std::lock_guard<std::mutex> guard(world().lock);
-      if (world().streams.count(stream) == 0) return kInvalidHandle;
-    }
-    drain(stream);
-    const std::lock_guard<std::mutex> guard(world().lock);
-    if (world().streams.erase(stream) == 0) return kInvalidHandle;
-    delete stream;
-    return kSuccess;
-  });
+  return entry("hipStreamDestroy", [&] { return retire(stream) ? kSuccess : kInvalidHandle; });
 }
 
 HIP_API int hipStreamSynchronize(Stream* stream) {

@@ -82,6 +82,20 @@ void drain_device(int device) {
   for (Stream* one : streams_of(device)) run_before(one, kEverything);
 }
 
+bool retire(Stream* stream) {
+  std::unique_lock<std::recursive_mutex> others(lazy_lock, std::defer_lock);
+  if (world().settings.lazy) others.lock();
+  {
+    const std::lock_guard<std::mutex> guard(world().lock);
+    if (world().streams.count(stream) == 0) return false;
+  }
+  drain(stream);
+  const std::lock_guard<std::mutex> guard(world().lock);
+  if (world().streams.erase(stream) == 0) return false;
+  delete stream;
+  return true;
+}
+
 bool idle(Stream* stream) {
   if (!world().settings.lazy) return true;
   const std::lock_guard<std::recursive_mutex> guard(lazy_lock);

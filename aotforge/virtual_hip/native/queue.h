@@ -14,6 +14,8 @@ void drain(Stream* stream);
 // Everything of a stream up to and with one piece of work. A stream that is gone has nothing left.
 void drain_to(Stream* stream, uint64_t number);
 void drain_device(int device);
+// Drains a stream and deletes it, while no other thread can be on its way through it. False: there is none.
+bool retire(Stream* stream);
 // Whether nothing is left; if something was, it is executed now, so that programs that poll come to an end.
 bool idle(Stream* stream);
 

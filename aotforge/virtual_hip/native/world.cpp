@@ -133,7 +133,8 @@ const Allocation* World::find(uint64_t address) const {
 }
 
 World& world() {
-  // never destroyed: calls may come while the process ends. A fork waits for calls in other threads, so that the child's copy is whole.
+  // never destroyed: calls may come while the process ends. A fork waits until no thread changes the tables, so that the child's are whole; a
+  // stream at work in another thread stays locked in the child.
   static World* const instance = [] {
     auto* made = new World;
     pthread_atfork([] { world().lock.lock(); }, [] { world().lock.unlock(); }, [] { world().lock.unlock(); });

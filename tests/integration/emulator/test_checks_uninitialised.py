@@ -89,6 +89,17 @@ def test_garbage_is_followed_through_lds() -> None:
     assert _first_read(caught(body + STORE, lds=512).cause) == "v_add_u32_e32 v3, 7, v9"
 
 
+@pytest.mark.parametrize(
+    "permute", ["ds_bpermute_b32 v2, v1, {0}", "ds_permute_b32 v2, v1, {0}", "ds_bpermute_b32 v2, {0}, v1"]
+)
+def test_garbage_is_followed_through_permutes(permute: str) -> None:
+    body = START + permute + "\ns_waitcnt lgkmcnt(0)\n" + STORE
+    assert run(body.format("v0")).any()
+    fault = caught(body.format("v9"))
+    assert "stores uninitialised data to global memory" in fault.what
+    assert _first_read(fault.cause) == permute.format("v9")
+
+
 def test_scratch_that_nobody_stored() -> None:
     body = (
         START
@@ -169,6 +180,22 @@ def test_an_output_has_no_value_until_it_is_stored() -> None:
     fault = caught(early, checks=OUTPUT)
     assert "stores uninitialised data to global memory" in fault.what
     assert _first_read(fault.cause) == "global_load_dword v2, v1, s[6:7]"
+
+
+def test_scalar_loads_of_an_output() -> None:
+    load = "s_load_dwordx2 s[8:9], s[6:7], 0x4\n"
+    body = START + "global_store_dword v1, v0, s[6:7] offset:4\ns_waitcnt vmcnt(0)\n" + load
+    used = body + "s_waitcnt lgkmcnt(0)\nv_mov_b32_e32 v2, s9\n" + STORE
+    assert list(run(used, threads=64, checks=OUTPUT)[:2]) == [1, 1]
+    early = without(used, "global_store_dword v1, v0, s[6:7] offset:4")
+    run(
+        without(early, "v_mov_b32_e32 v2, s9").replace("v1, v2,", "v1, v0,"), checks=OUTPUT
+    )  # loaded, not used
+    fault = caught(early, checks=OUTPUT)
+    assert "stores uninitialised data to global memory" in fault.what
+    assert _first_read(fault.cause) == load.strip()
+    branch = START + load + "s_waitcnt lgkmcnt(0)\ns_cmp_eq_u32 s8, 0\ns_cbranch_scc1 end\ns_nop 0\nend:\n"
+    assert "branches on uninitialised data" in caught(branch, checks=OUTPUT).what
 
 
 def test_adding_to_an_output_that_was_never_stored_is_a_fault() -> None:

@@ -160,6 +160,18 @@ def test_stores_count_with_loads_before_gfx10_and_apart_from_there_on() -> None:
     assert "reads v2" in caught(newer, "gfx1100").what
 
 
+def test_invalidating_caches_counts_as_a_load_on_gfx12() -> None:
+    at = "global_load_b32 v3, v1, s[4:5] offset:4\ns_wait_loadcnt 0x1\n"
+    assert at in GFX12
+    run(
+        GFX12.replace(at, at.replace("s_wait_loadcnt 0x1", "global_inv scope:SCOPE_DEV\ns_wait_loadcnt 0x2")),
+        "gfx1201",
+        lds=1024,
+    )
+    weak = at.replace("s_wait_loadcnt 0x1", "global_inv scope:SCOPE_DEV\ns_wait_loadcnt 0x3")
+    assert "reads v2" in caught(GFX12.replace(at, weak), "gfx1201", lds=1024).what
+
+
 def test_a_branch_waits_for_its_vcc() -> None:
     body = """
     s_load_dwordx2 vcc, s[0:1], 0x0
@@ -213,3 +225,36 @@ def test_halves_of_a_register_are_loaded_apart_from_gfx11_on() -> None:
     assert "reads v2" in caught(without(HALVES, "s_wait_loadcnt 0x0"), "gfx1201").what
     both = HALVES.replace("d16_hi_b16", "d16_b16")
     assert "overwrites v2" in caught(both, "gfx1201").what
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("v_cvt_f32_f16_e32 v3, v2.l", None),
+        ("v_cvt_f32_f16_e32 v2, v2.l", "overwrites v2"),
+        ("v_cvt_f32_f16_e32 v3, v2.h", "reads v2"),
+        ("v_add_nc_u16 v2.l, v2.l, v2.l", None),
+        ("v_add_nc_u16 v2.h, v2.l, v2.l", "overwrites v2"),
+        ("global_load_d16_b16 v2, v1, s[4:5]", None),
+        ("global_load_d16_b16 v2, v2, s[4:5]", "reads v2"),
+    ],
+)
+def test_an_operand_means_the_halves_that_it_names(text: str, what: str | None) -> None:
+    """The high half of v2 is still loaded."""
+    body = (
+        HALVES[: HALVES.index("global_load_d16_b16")]
+        + "global_load_d16_hi_b16 v2, v1, s[4:5]\n"
+        + text
+        + "\n"
+    )
+    if what is None:
+        run(body, "gfx1201")
+    else:
+        assert what in caught(body, "gfx1201").what
+
+
+def test_a_load_of_half_a_register_may_take_its_address_from_it() -> None:
+    body = HALVES.replace("v_mov_b32_e32 v2, 0", "v_mov_b32_e32 v2, v1").replace(
+        "d16_b16 v2, v1", "d16_b16 v2, v2"
+    )
+    run(body, "gfx1201")

@@ -7,11 +7,14 @@ import tarfile
 from ctypes import byref, c_void_p
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from aotforge.compile import KernelImage
 from aotforge.demo.layout import unpack
+from aotforge.emulator import Emulator
 from aotforge.errors import DecodeError
+from aotforge.virtual_hip.blob import program_file
 from aotforge.virtual_hip.prepare import prepare
 from aotforge.virtual_hip.texts import NoTextError, find_text
 from tests.integration.release.real import CACHE
@@ -105,6 +108,17 @@ def test_damaged_program_files_are_made_again(add: KernelImage, texts: Path, tmp
         assert made.program.read_bytes() == whole
     made.lines.write_text("[1]")
     assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
+
+
+def test_every_process_makes_the_same_program_file(add: KernelImage) -> None:
+    program = Emulator("gfx908", cache=CACHE).load(add.hsaco, add.asm)
+    segments = [np.zeros(program.descriptor.kernarg_bytes, dtype=np.uint8) for _ in range(2)]
+    files = []
+    for segment in segments:  # each process has its arguments elsewhere
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("aotforge.virtual_hip.blob.np.zeros", lambda *_, kept=segment, **__: kept)
+            files.append(program_file(program, add.digest))
+    assert files[0] == files[1]
 
 
 def test_an_image_for_another_chip(play: Play, add: KernelImage, texts: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.support.virtual_hip import TO_HOST, Array, Hip, HipError
 
 pytestmark = pytest.mark.compiler
 
-NOT_READY, ILLEGAL_ADDRESS, NON_BLOCKING = 600, 700, 1
+NOT_READY, ILLEGAL_ADDRESS, INVALID_HANDLE, NON_BLOCKING = 600, 700, 400, 1
 N = 2048
 
 
@@ -130,3 +131,21 @@ def test_freeing_waits_and_faults_come_with_the_wait(hip: Hip, sum_: Sum) -> Non
     with pytest.raises(HipError) as error:
         hip.hipStreamSynchronize(stream)
     assert error.value.code == ILLEGAL_ADDRESS
+
+
+def test_streams_come_and_go_while_another_thread_waits_for_the_device(hip: Hip, sum_: Sum) -> None:
+    def churn() -> None:
+        for _ in range(200):
+            hip.hipStreamDestroy(stream_of(hip))
+
+    with ThreadPoolExecutor(2) as pool:
+        threads = [pool.submit(churn) for _ in range(2)]
+        while not all(thread.done() for thread in threads):
+            hip.hipDeviceSynchronize()
+    for thread in threads:
+        thread.result()
+    last = stream_of(hip)
+    sum_.launch(last)
+    hip.hipStreamDestroy(last)  # finishes what is queued
+    assert sum_.right(hip.download(sum_.buffers[2], sum_.x))
+    assert hip.library.hipStreamDestroy(last) == INVALID_HANDLE
