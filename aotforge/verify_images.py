@@ -88,13 +88,18 @@ def verify_release(
 ) -> VerifyReport:
     """Verdicts on every image pack of the release in `folder`, only for `archs` when some are named. Every image once, by its digest.
 
-    Raises ReleaseError for an archive that is missing, altered or damaged, PackError, RulesError for a kernel family that this
-    checkout does not have, and what `verify_images` raises.
+    Raises ReleaseError for an archive that is missing, altered or damaged and for a chip that no pack serves, PackError, RulesError
+    for a kernel family that this checkout does not have, and what `verify_images` raises.
     """
     wanted = frozenset(archs)
+    packs = [(released, open_files(released.pack)) for released in read_release(folder)]
+    if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
+        raise ReleaseError(
+            f"{folder} holds no images for {', '.join(sorted(lacking))}",
+            hint="leave the chip, or --arch, out",
+        )
     reports = []
-    for released in read_release(folder):
-        opened = open_files(released.pack)
+    for released, opened in packs:
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if not chosen:
             continue
@@ -105,10 +110,6 @@ def verify_release(
                 kernels_root=kernels_root, cache=cache, jobs=jobs, on_event=on_event,
             )
         )  # fmt: skip
-    if not reports:
-        raise ReleaseError(
-            f"{folder} holds no images for {', '.join(sorted(wanted))}", hint="leave --arch out"
-        )
     return joined_report(reports)
 
 

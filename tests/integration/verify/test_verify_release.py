@@ -163,6 +163,9 @@ def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
 def test_another_checkout_and_another_chip_are_said(release: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="no images for gfx942"):
         verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx942"])
+    # nor is it left out in silence beside one that is there
+    with pytest.raises(ReleaseError, match="no images for gfx942"):
+        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx908", "gfx942"])
     (tmp_path / "kernels").mkdir()
     shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "kernels" / "flash")
     with pytest.raises(RulesError, match=r"add\.add"):
