@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from aotforge.build import by_pack, compiled_images
 from aotforge.compile import CompileEvent
+from aotforge.compile.codeobject import CodeObjectError, kernel_metadata
+from aotforge.compile.layout import read_arguments
+from aotforge.compile.values import KernelImage
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
 from aotforge.manifests import load_architectures
 from aotforge.pack import OpenPack, open_files
+from aotforge.pack.contract import check_arguments
 from aotforge.pack.values import DispatchKernel
 from aotforge.plan import load_families
 from aotforge.plan.values import PlannedChoice, PlannedKernel, PlannedParameter
@@ -147,7 +151,7 @@ def release_tasks(
         for digest, data in opened.images(container).items()
     }
     tools = {family: tools_digest(kernels_root / folders[family]) for _, family in family_of.values()}
-    return [
+    tasks = [
         ImageTask(
             key=digest,
             label=_label(released, digest),
@@ -162,6 +166,55 @@ def release_tasks(
         )
         for digest, found in uses.items()
     ]
+    _check_launches(opened, tasks)
+    return tasks
+
+
+def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
+    """How the library would launch each image, by the pack, is how it was compiled and how it will be judged.
+
+    The virtual GPU takes these figures from image and texts, so no execution could tell. Raises ReleaseError, PackError.
+    """
+    made = {task.digest: image for task in tasks if (image := _image(task))}
+    for kernel in opened.dispatch.kernels:
+        planned = _planned(kernel)
+        entries = opened.indexes[kernel.container].images
+        for choice in (choice for functional in kernel.functionals for choice in functional.choices):
+            image = made.get(entries[choice.image].digest.hex())
+            if image is None:
+                continue
+            passed = {
+                "symbol": choice.symbol, "threads": choice.threads, "dynamic LDS bytes": choice.dynamic_lds_bytes,
+                "scratch pointers": kernel.null_pointers,
+            }  # fmt: skip
+            wanted = {
+                "symbol": image.symbol, "threads": image.resources.threads, "dynamic LDS bytes": image.resources.dynamic_lds_bytes,
+                "scratch pointers": check_arguments(planned, image),
+            }  # fmt: skip
+            for name in (name for name in passed if passed[name] != wanted[name]):
+                raise ReleaseError(
+                    f"{opened.name} launches {kernel.name}'s image {image.digest[:16]} with {name} = {passed[name]}, "
+                    f"it was compiled for {wanted[name]}",
+                    cause="dispatch data, images and texts are of different builds, or one was altered",
+                    hint="fetch the release again, or build it again",
+                )
+
+
+def _image(task: ImageTask) -> KernelImage | None:
+    """The image with what its own metadata says of it; None when that cannot be read, which the judge will say."""
+    try:
+        kernel = kernel_metadata(task.hsaco)
+        return KernelImage(
+            key=task.key,
+            digest=task.digest,
+            symbol=str(kernel[".name"]),
+            hsaco=task.hsaco,
+            asm=task.asm,
+            resources=replace(task.resources, threads=int(kernel[".max_flat_workgroup_size"])),
+            arguments=read_arguments(kernel),
+        )
+    except (CodeObjectError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _planned(kernel: DispatchKernel) -> PlannedKernel:

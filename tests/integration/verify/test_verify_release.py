@@ -13,7 +13,7 @@ import pytest
 
 from aotforge.compile import Cache, KernelImage, Limits, compile_plan
 from aotforge.emulator.library import load_library
-from aotforge.errors import ReleaseError, RulesError, UnsupportedError, VerifyError
+from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.files import write_atomic
 from aotforge.pack import write_pack
 from aotforge.plan import Plan
@@ -180,3 +180,44 @@ def test_contradicting_requests_are_refused(tmp_path: Path, profile: str | None,
     with pytest.raises(UnsupportedError) as caught:
         verify(request, on_event=lambda _: None, on_verdict=lambda _: None)
     assert "--release" in str(caught.value)
+
+
+# what judges takes these figures from the image: no execution tells
+def other_threads(image: KernelImage) -> KernelImage:
+    return replace(image, resources=replace(image.resources, threads=128))
+
+
+def other_symbol(image: KernelImage) -> KernelImage:
+    return replace(image, symbol="another")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
+)
+def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[KernelImage], KernelImage], said: str
+) -> None:  # fmt: skip
+    root, plan, images = add
+    folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
+    with pytest.raises(ReleaseError, match=said):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+
+
+def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
+) -> None:
+    """The virtual GPU packs arguments as the image wants them, the library by the types in the dispatch data."""
+    root, plan, images = add
+    (kernel,) = plan.kernels
+    shorter = tuple(replace(p, type="i32") if p.type == "i64" else p for p in kernel.parameters)
+    assert shorter != kernel.parameters
+    altered = replace(plan, kernels=(replace(kernel, parameters=shorter),))
+    lying = {
+        key: replace(
+            image, arguments=tuple(replace(a, size=4) if a.kind == "by_value" else a for a in image.arguments)
+        )
+        for key, image in images.items()
+    }
+    folder = released(tmp_path, altered, lying)
+    with pytest.raises(PackError, match="the plan passes 4 bytes"):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
