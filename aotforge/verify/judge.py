@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -92,7 +93,10 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
         for schedule in SCHEDULES:
             trial = case.make()
             launch = launch_of(use, trial.values)
-            if launch is None or 0 in launch.grid:
+            if launch is None:
+                break
+            if 0 in launch.grid:
+                tally.failures += _unwritten(case.name, launch, trial)
                 break
             if case.name not in tally.cases:
                 tally.cases.append(case.name)
@@ -111,6 +115,12 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
                 continue
             tally.counts += report.counts
             _compare(trial, name, tally)
+
+
+def _unwritten(case: str, launch: Launch, trial: Trial) -> list[str]:
+    """The library launches nothing on an empty grid: right only when there is nothing to write."""
+    left = [name for name, tensor in trial.outputs.items() if math.prod(tensor.shape)]
+    return [f"{case} ({_shape(launch)}): nothing is launched, so nothing writes {name}" for name in left]
 
 
 def _memory(trial: Trial) -> Memory:

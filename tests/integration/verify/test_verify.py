@@ -260,6 +260,19 @@ def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
     assert {v.outcome for v in report.verdicts if "bf16" not in v.label} == {"passed"}
 
 
+def test_an_empty_grid_writes_nothing(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    """As where a grid follows another length than the output's: the library returns without a launch."""
+    file = root / "add" / "cases.py"
+    file.write_text(file.read_text().replace('"n": n,', '"n": 0 if n == 37 else n,'))
+    report, _ = verified(add, root, cache)
+    assert set(outcomes(report).values()) == {"failed"}
+    for verdict in report.verdicts:
+        assert re.fullmatch(
+            r"37 elements, (un)?aligned \(grid 0x1x1\): nothing is launched, so nothing writes out",
+            verdict.failure,
+        )
+
+
 def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
     (root / "add" / "cases.py").unlink()
     report, _ = verified(add, root, cache)
