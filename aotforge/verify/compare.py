@@ -82,6 +82,12 @@ class Expected:
             tiles=np.where(self._told_apart, self._scales(actual) / TILE_SCALE, 0.0),
         )
 
+    @property
+    def telling(self) -> bool:
+        """There is a number other than zero to be right about: zeros are what an image that computes nothing may leave too."""
+        value = self.bounded.value
+        return bool((np.isfinite(value) & (value != 0)).any())
+
     @cached_property
     def _allowed(self) -> float:
         worst = max(self._error(peer) for peer in self.peers)

@@ -33,6 +33,7 @@ class _Tally:
     cases: list[str] = field(default_factory=list)
     runs: int = 0
     outputs: dict[str, OutputFigures] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     faults: int = 0
@@ -65,6 +66,11 @@ def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 _try_all(task, use, program, cases(use.kernel.name, keys), tally)
+            tally.failures += [
+                f"{name} is zero or infinite in every case that leads to this image: none tells whether it is right"
+                for name in tally.outputs
+                if name not in tally.told
+            ]
     return Verdict(
         key=task.key,
         label=task.label,
@@ -136,6 +142,8 @@ def _compare(trial: Trial, name: str, tally: _Tally) -> None:
         actual = tensor.values()
         found = expected[output].compare(actual)
         tally.note(output, found, name)
+        if expected[output].telling:
+            tally.told.add(output)
         if not tensor.intact():
             tally.failures.append(f"{name}: elements outside of {output} were written")
         tally.failures += [f"{name}: {said}" for said in _complaints(output, expected[output], actual, found)]

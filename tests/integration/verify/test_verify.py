@@ -273,6 +273,15 @@ def test_an_empty_grid_writes_nothing(add: tuple[Plan, Images], root: Path, cach
         )
 
 
+def test_zeros_alone_tell_nothing(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    file = root / "add" / "cases.py"
+    file.write_text(file.read_text().replace("encode(rng.standard_normal(shape),", "encode(np.zeros(shape),"))
+    report, _ = verified(add, root, cache)
+    assert set(outcomes(report).values()) == {"failed"}
+    for verdict in report.verdicts:
+        assert verdict.failure.startswith("out is zero or infinite in every case")
+
+
 def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
     (root / "add" / "cases.py").unlink()
     report, _ = verified(add, root, cache)
