@@ -107,6 +107,7 @@ def verify_release(
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if not chosen:
             continue
+        _check_listed(released, opened)
         tasks = release_tasks(released, opened, chosen, kernels_root)
         reports.append(
             verify_tasks(
@@ -115,6 +116,17 @@ def verify_release(
             )
         )  # fmt: skip
     return joined_report(reports)
+
+
+def _check_listed(released: ReleasedPack, opened: OpenPack) -> None:
+    """What MANIFEST.json says of a pack is about the images that it holds. Raises ReleaseError."""
+    held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
+    if released.listed is not None and (odd := sorted(held ^ released.listed)):
+        raise ReleaseError(
+            f"MANIFEST.json and {opened.name} hold different images: {odd[0]} is in one of them only",
+            cause="they are of different builds",
+            hint="fetch both again",
+        )
 
 
 def release_tasks(

@@ -149,6 +149,42 @@ def test_archives_of_different_builds_are_not_mixed(release: Path) -> None:
         verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE)
 
 
+def rewritten(release: Path, change: Callable[[str], str], *, sums: bool) -> None:
+    """Another MANIFEST.json, with or without the sum of it."""
+    path = release / "MANIFEST.json"
+    before = path.read_bytes()
+    path.write_text(change(before.decode()))
+    assert path.read_bytes() != before
+    if sums:
+        listed = release / "SHA256SUMS"
+        old, new = (hashlib.sha256(data).hexdigest() for data in (before, path.read_bytes()))
+        listed.write_text(listed.read_text().replace(old, new))
+
+
+def test_a_manifest_that_is_not_the_releases_own_is_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
+) -> None:
+    root, _, images = add
+    one = next(iter(images.values())).digest
+    text = (release / "MANIFEST.json").read_text()
+    for change, sums, said in (
+        (lambda text: text + "\n", False, "is not the file that SHA256SUMS names"),
+        (lambda text: text[:-20], True, "not of this format"),
+        (lambda text: text.replace(one, "0" * 64), True, "hold different images"),
+    ):
+        (release / "MANIFEST.json").write_text(text)
+        with_sums = Path(shutil.copytree(release, tmp_path / said.replace(" ", "-")))
+        rewritten(with_sums, change, sums=sums)
+        with pytest.raises(ReleaseError, match=said):
+            verify_release(with_sums, kernels_root=root, cache=CACHE, jobs=1)
+    (release / "MANIFEST.json").unlink()
+    with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
+        read_release(release)
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    (release / "SHA256SUMS").write_text("\n".join(line for line in lines if "MANIFEST" not in line) + "\n")
+    assert [one.listed for one in read_release(release)] == [None]
+
+
 def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
         read_release(tmp_path)
