@@ -74,7 +74,13 @@ class Expected:
     dtype: DType
 
     def compare(self, actual: Float) -> Comparison:
-        """Judge a result. Raises RulesError for peers that are of no use."""
+        """Judge a result. Raises RulesError for peers and bounds that are of no use."""
+        if not (np.isfinite(self.bounded.error).all() and (self.bounded.error >= 0).all()):
+            # every result would be within them
+            raise RulesError(
+                "a bound is infinite, negative or not a number",
+                hint="correct the bounds in cases.py of the family",
+            )
         return Comparison(
             elements=self.bounded.misses(actual),
             error=self._error(actual),
