@@ -57,6 +57,17 @@ def _pack(path: str) -> Path:
     return Path(path).absolute()
 
 
+def _jobs(count: int) -> int | None:
+    """Raises UnsupportedError for fewer than none."""
+    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+
+    if count < 0:
+        raise UnsupportedError(
+            f"--jobs {count} is no number of processes", hint="leave it out, or at least 1"
+        )
+    return count or None
+
+
 _ARCH = "chip, e.g. gfx908; several are joined by commas"
 _PROFILE = "what to build: see manifests/profiles.yaml"
 _JSON = "print JSON for programs"
@@ -96,7 +107,7 @@ def build(
         profile=profile,
         output=Path(output).absolute() if output else None,
         cache=_cache(cache),
-        jobs=jobs or None,
+        jobs=_jobs(jobs),
         verify=verify,
         environment=dict(os.environ),
     )
@@ -178,7 +189,7 @@ def verify(
 
     request = VerifyRequest(
         root=ROOT, archs=tuple(arch.split(",")) if arch else (), profile=profile,
-        release=Path(release).absolute() if release else None, cache=_cache(cache), jobs=jobs or None,
+        release=Path(release).absolute() if release else None, cache=_cache(cache), jobs=_jobs(jobs),
     )  # fmt: skip
     with build_display(quiet=quiet or json) as display:
         report = verify(request, on_event=display.event, on_verdict=display.verdict)
@@ -289,7 +300,7 @@ def demo(
     from aotforge.ui import build_display  # noqa: PLC0415
 
     request = BuildRequest(
-        root=ROOT, archs=tuple(arch.split(",")), profile=profile, output=None, cache=_cache(cache), jobs=jobs or None,
+        root=ROOT, archs=tuple(arch.split(",")), profile=profile, output=None, cache=_cache(cache), jobs=_jobs(jobs),
         environment=dict(os.environ),
     )  # fmt: skip
     with build_display(quiet=quiet or json) as display:

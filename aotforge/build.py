@@ -14,7 +14,7 @@ from aotforge.manifests import load_architectures
 from aotforge.manifests.models import Architecture
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
-from aotforge.plan import Plan, plan_project, select_archs
+from aotforge.plan import Plan, load_families, plan_project, select_archs
 from aotforge.plan.values import JobKey
 from aotforge.release import (
     ImageRecord,
@@ -178,7 +178,10 @@ def compiled_images(
 
 
 def _judges(request: BuildRequest, plans: Sequence[Plan]) -> str:
-    return judges_digest(request.root / "kernels", {job.family for plan in plans for job in plan.jobs})
+    kernels, wanted = request.root / "kernels", {job.family for plan in plans for job in plan.jobs}
+    # a family's name need not be its folder's
+    folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
+    return judges_digest(kernels, folders)
 
 
 def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:

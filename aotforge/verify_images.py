@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from aotforge.build import by_pack, compiled_images
 from aotforge.compile import CompileEvent
+from aotforge.compile.codeobject import CodeObjectError, kernel_metadata
+from aotforge.compile.layout import read_arguments
+from aotforge.compile.values import KernelImage
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
 from aotforge.manifests import load_architectures
 from aotforge.pack import OpenPack, open_files
+from aotforge.pack.contract import check_arguments
 from aotforge.pack.values import DispatchKernel
 from aotforge.plan import load_families
 from aotforge.plan.values import PlannedChoice, PlannedKernel, PlannedParameter
@@ -88,16 +92,22 @@ def verify_release(
 ) -> VerifyReport:
     """Verdicts on every image pack of the release in `folder`, only for `archs` when some are named. Every image once, by its digest.
 
-    Raises ReleaseError for an archive that is missing, altered or damaged, PackError, RulesError for a kernel family that this
-    checkout does not have, and what `verify_images` raises.
+    Raises ReleaseError for an archive that is missing, altered or damaged and for a chip that no pack serves, PackError, RulesError
+    for a kernel family that this checkout does not have, and what `verify_images` raises.
     """
     wanted = frozenset(archs)
+    packs = [(released, open_files(released.pack)) for released in read_release(folder)]
+    if lacking := wanted - {arch for _, opened in packs for arch in opened.signature.archs}:
+        raise ReleaseError(
+            f"{folder} holds no images for {', '.join(sorted(lacking))}",
+            hint="leave the chip, or --arch, out",
+        )
     reports = []
-    for released in read_release(folder):
-        opened = open_files(released.pack)
+    for released, opened in packs:
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if not chosen:
             continue
+        _check_listed(released, opened)
         tasks = release_tasks(released, opened, chosen, kernels_root)
         reports.append(
             verify_tasks(
@@ -105,11 +115,18 @@ def verify_release(
                 kernels_root=kernels_root, cache=cache, jobs=jobs, on_event=on_event,
             )
         )  # fmt: skip
-    if not reports:
-        raise ReleaseError(
-            f"{folder} holds no images for {', '.join(sorted(wanted))}", hint="leave --arch out"
-        )
     return joined_report(reports)
+
+
+def _check_listed(released: ReleasedPack, opened: OpenPack) -> None:
+    """What MANIFEST.json says of a pack is about the images that it holds. Raises ReleaseError."""
+    held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
+    if released.listed is not None and (odd := sorted(held ^ released.listed)):
+        raise ReleaseError(
+            f"MANIFEST.json and {opened.name} hold different images: {odd[0]} is in one of them only",
+            cause="they are of different builds",
+            hint="fetch both again",
+        )
 
 
 def release_tasks(
@@ -146,7 +163,7 @@ def release_tasks(
         for digest, data in opened.images(container).items()
     }
     tools = {family: tools_digest(kernels_root / folders[family]) for _, family in family_of.values()}
-    return [
+    tasks = [
         ImageTask(
             key=digest,
             label=_label(released, digest),
@@ -161,6 +178,55 @@ def release_tasks(
         )
         for digest, found in uses.items()
     ]
+    _check_launches(opened, tasks)
+    return tasks
+
+
+def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
+    """How the library would launch each image, by the pack, is how it was compiled and how it will be judged.
+
+    The virtual GPU takes these figures from image and texts, so no execution could tell. Raises ReleaseError, PackError.
+    """
+    made = {task.digest: image for task in tasks if (image := _image(task))}
+    for kernel in opened.dispatch.kernels:
+        planned = _planned(kernel)
+        entries = opened.indexes[kernel.container].images
+        for choice in (choice for functional in kernel.functionals for choice in functional.choices):
+            image = made.get(entries[choice.image].digest.hex())
+            if image is None:
+                continue
+            passed = {
+                "symbol": choice.symbol, "threads": choice.threads, "dynamic LDS bytes": choice.dynamic_lds_bytes,
+                "scratch pointers": kernel.null_pointers,
+            }  # fmt: skip
+            wanted = {
+                "symbol": image.symbol, "threads": image.resources.threads, "dynamic LDS bytes": image.resources.dynamic_lds_bytes,
+                "scratch pointers": check_arguments(planned, image),
+            }  # fmt: skip
+            for name in (name for name in passed if passed[name] != wanted[name]):
+                raise ReleaseError(
+                    f"{opened.name} launches {kernel.name}'s image {image.digest[:16]} with {name} = {passed[name]}, "
+                    f"it was compiled for {wanted[name]}",
+                    cause="dispatch data, images and texts are of different builds, or one was altered",
+                    hint="fetch the release again, or build it again",
+                )
+
+
+def _image(task: ImageTask) -> KernelImage | None:
+    """The image with what its own metadata says of it; None when that cannot be read, which the judge will say."""
+    try:
+        kernel = kernel_metadata(task.hsaco)
+        return KernelImage(
+            key=task.key,
+            digest=task.digest,
+            symbol=str(kernel[".name"]),
+            hsaco=task.hsaco,
+            asm=task.asm,
+            resources=replace(task.resources, threads=int(kernel[".max_flat_workgroup_size"])),
+            arguments=read_arguments(kernel),
+        )
+    except (CodeObjectError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _planned(kernel: DispatchKernel) -> PlannedKernel:

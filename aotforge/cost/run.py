@@ -124,7 +124,7 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Trial, Launch]:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         for case in _cases(request, one, use.kernel.name, keys):
             tried.append(case.name)
-            trial = case.make()
+            trial = _made(case, request.shape)
             launch = launch_of(use, trial.values)
             if launch is not None and 0 not in launch.grid:
                 return case.name, trial, launch
@@ -134,6 +134,18 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Trial, Launch]:
         cause="other lengths or alignments are served by other images, or nothing is launched",
         hint="choose another --case or --shape",
     )
+
+
+def _made(case: Case, shape: Mapping[str, str]) -> Trial:
+    """A shape of the user's may be none: negative, or two query heads for three key heads."""
+    try:
+        return case.make()
+    except (ArithmeticError, IndexError, ValueError) as error:
+        if not shape:
+            raise
+        raise UnsupportedError(
+            f"there is no call with {case.name}", cause=str(error), hint="choose another --shape"
+        ) from error
 
 
 def _cases(request: CostRequest, one: Candidate, kernel: str, keys: Mapping[str, int]) -> Sequence[Case]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 import tarfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from aotforge.compile.values import Resources
 from aotforge.errors import ReleaseError
 from aotforge.pack.values import ImagePack
 from aotforge.release.archive import sha256_file
+from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import SUMS
 from aotforge.release.tree import TOP
 
@@ -24,17 +26,20 @@ _HINT = "fetch the release again, or build it again"
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedPack:
-    """What a release holds of one image pack. Texts and figures by image digest; `labels` are the compile jobs' names."""
+    """What a release holds of one image pack. Texts and figures by image digest; `labels` are the compile jobs' names; `listed` the
+    images that MANIFEST.json says something of, None for a release without one.
+    """
 
     release: str
     pack: ImagePack
     assembly: Mapping[str, str]
     labels: Mapping[str, tuple[str, ...]]
     resources: Mapping[str, Resources]
+    listed: frozenset[str] | None = None
 
 
 def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
-    """Every image pack of a release folder, in the packs' order. Each archive is compared with SHA256SUMS first.
+    """Every image pack of a release folder, in the packs' order. Each archive, and MANIFEST.json, is compared with SHA256SUMS first.
 
     Raises ReleaseError for a folder that is no release, and for an archive that is missing, altered or damaged.
     """
@@ -46,9 +51,33 @@ def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
             found.setdefault((parts["pack"], parts["release"]), {})[parts["kind"]] = name
     if not found:
         raise ReleaseError(f"{folder} has no image packs", cause=f"{SUMS} names none", hint=_HINT)
-    return tuple(
-        _pack(folder, sums, pack, release, names) for (pack, release), names in sorted(found.items())
-    )
+    listed = _listed(folder, sums)
+    packs = [_pack(folder, sums, pack, release, names) for (pack, release), names in sorted(found.items())]
+    if listed is None:
+        return tuple(packs)
+    return tuple(replace(one, listed=listed.get(one.pack.name, frozenset())) for one in packs)
+
+
+def _listed(folder: Path, sums: Mapping[str, str]) -> dict[str, frozenset[str]] | None:
+    """Digests of the images in MANIFEST.json by pack; None for releases from before there was one."""
+    path = folder / MANIFEST
+    if MANIFEST not in sums and not path.exists():
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ReleaseError(
+            f"{path}: {error.strerror}", cause="the release is not complete", hint=_HINT
+        ) from error
+    if hashlib.sha256(data).hexdigest() != sums.get(MANIFEST):
+        raise ReleaseError(
+            f"{path} is not the file that {SUMS} names", cause="it was altered or replaced", hint=_HINT
+        )
+    try:
+        packs = json.loads(data)["packs"]
+        return {str(pack["name"]): frozenset(str(row["digest"]) for row in pack["images"]) for pack in packs}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(f"{path} is not of this format", hint=_HINT) from error
 
 
 def _sums(folder: Path) -> dict[str, str]:

@@ -74,13 +74,25 @@ class Expected:
     dtype: DType
 
     def compare(self, actual: Float) -> Comparison:
-        """Judge a result. Raises RulesError for peers that are of no use."""
+        """Judge a result. Raises RulesError for peers and bounds that are of no use."""
+        if not (np.isfinite(self.bounded.error).all() and (self.bounded.error >= 0).all()):
+            # every result would be within them
+            raise RulesError(
+                "a bound is infinite, negative or not a number",
+                hint="correct the bounds in cases.py of the family",
+            )
         return Comparison(
             elements=self.bounded.misses(actual),
             error=self._error(actual),
             allowed=self._allowed,
             tiles=np.where(self._told_apart, self._scales(actual) / TILE_SCALE, 0.0),
         )
+
+    @property
+    def telling(self) -> bool:
+        """There is a number other than zero to be right about: zeros are what an image that computes nothing may leave too."""
+        value = self.bounded.value
+        return bool((np.isfinite(value) & (value != 0)).any())
 
     @cached_property
     def _allowed(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ class _Tally:
     cases: list[str] = field(default_factory=list)
     runs: int = 0
     outputs: dict[str, OutputFigures] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     faults: int = 0
@@ -64,6 +66,11 @@ def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 _try_all(task, use, program, cases(use.kernel.name, keys), tally)
+            tally.failures += [
+                f"{name} is zero or infinite in every case that leads to this image: none tells whether it is right"
+                for name in tally.outputs
+                if name not in tally.told
+            ]
     return Verdict(
         key=task.key,
         label=task.label,
@@ -92,7 +99,10 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
         for schedule in SCHEDULES:
             trial = case.make()
             launch = launch_of(use, trial.values)
-            if launch is None or 0 in launch.grid:
+            if launch is None:
+                break
+            if 0 in launch.grid:
+                tally.failures += _unwritten(case.name, launch, trial)
                 break
             if case.name not in tally.cases:
                 tally.cases.append(case.name)
@@ -113,6 +123,12 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
             _compare(trial, name, tally)
 
 
+def _unwritten(case: str, launch: Launch, trial: Trial) -> list[str]:
+    """The library launches nothing on an empty grid: right only when there is nothing to write."""
+    left = [name for name, tensor in trial.outputs.items() if math.prod(tensor.shape)]
+    return [f"{case} ({_shape(launch)}): nothing is launched, so nothing writes {name}" for name in left]
+
+
 def _memory(trial: Trial) -> Memory:
     for tensor in trial.inputs.values():
         tensor.storage.flags.writeable = False  # a store to an input is a fault at once
@@ -126,6 +142,8 @@ def _compare(trial: Trial, name: str, tally: _Tally) -> None:
         actual = tensor.values()
         found = expected[output].compare(actual)
         tally.note(output, found, name)
+        if expected[output].telling:
+            tally.told.add(output)
         if not tensor.intact():
             tally.failures.append(f"{name}: elements outside of {output} were written")
         tally.failures += [f"{name}: {said}" for said in _complaints(output, expected[output], actual, found)]

@@ -134,11 +134,19 @@ def _judged(
 
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:
-    """The verdict once more, with the source lines of what was stopped; as it is, and why, when they cannot be known."""
+    """The verdict once more, with the source lines of what was stopped; as it is, and why, when they cannot be known.
+
+    An image that was stopped has failed, whatever becomes of it the second time.
+    """
     try:
-        return pool.judge(replace(task, source=sources(task)))
+        again = pool.judge(replace(task, source=sources(task)))
     except AotforgeError as error:
         return replace(verdict, failure=f"{verdict.failure}\n(no source lines: {error.what})")
+    if again.faults == verdict.faults:
+        return again
+    return replace(
+        verdict, failure=f"{verdict.failure}\n(no source lines: a second execution went otherwise)"
+    )
 
 
 def _sources(plan: Plan, kernels_root: Path, architectures: Architectures | None) -> Sources | None:

@@ -29,7 +29,8 @@ def verdict_key(task: ImageTask) -> str:
             use.kernel.keys,
             [(p.type, p.value) for p in use.kernel.parameters],
             use.key,
-            [(choice.predicates, [axis for axis in choice.grid if axis]) for choice in use.choices],
+            # a plan leaves out axes that a pack has without factors; one between others counts
+            [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in use.choices],
             use.index,
         )
         for use in task.uses
@@ -37,6 +38,8 @@ def verdict_key(task: ImageTask) -> str:
     hashed = [
         VERSION,
         task.digest,
+        # it is what is executed: a text that has not been proven to be the image has no verdict
+        hashlib.sha256(task.asm.encode()).hexdigest(),
         task.arch,
         task.resources.dynamic_lds_bytes,
         task.tools,

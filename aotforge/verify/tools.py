@@ -6,10 +6,11 @@ import ast
 import hashlib
 from collections.abc import Iterable
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOMS = ("emulator", "interpret", "verify")
+_METADATA = "compile/codeobject.py"  # the emulator launches as it reads an image's metadata
 
 
 def tools_digest(family: Path) -> str:
@@ -38,25 +39,38 @@ def judging_files(family: Path) -> tuple[str, ...]:
         if name in found or not (family / name).is_file():
             continue
         found.add(name)
-        wanted += [f"{module}.py" for module in _imported((family / name).read_bytes())]
+        wanted += sorted(_imported(PurePosixPath(name).parent, (family / name).read_bytes()))
     return tuple(sorted(found))
 
 
-def _imported(source: bytes) -> set[str]:
-    """Modules beside this one that it imports: `from .reference import x`, `from . import peer`."""
+def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
+    """Files that a file in `folder` may import: `from .reference import x`, `from . import peer`, `from ..parts.sums import y`.
+
+    Whether `x` is a module or something in one is not looked up: names of files that are not there are harmless.
+    """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return set()
-    names: set[str] = set()
+    files: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level == 1:
-            names |= {node.module.split(".")[0]} if node.module else {alias.name for alias in node.names}
-    return names
+        if not (isinstance(node, ast.ImportFrom) and node.level):
+            continue
+        base = folder
+        for _ in range(node.level - 1):
+            base = base.parent
+        places = [base]
+        for part in node.module.split(".") if node.module else ():
+            places.append(places[-1] / part)
+        places += [places[-1] / alias.name for alias in node.names]
+        files |= {str(place.with_suffix(".py")) for place in places if place.name}
+        files |= {str(place / "__init__.py") for place in places}
+    return files
 
 
 def _rooms() -> str:
-    return _digest({room: _sources(_PACKAGE / room) for room in _ROOMS})
+    metadata = {_METADATA: (_PACKAGE / _METADATA).read_bytes()}
+    return _digest({"metadata": metadata, **{room: _sources(_PACKAGE / room) for room in _ROOMS}})
 
 
 def _with_family(rooms: str, family: Path) -> str:

@@ -25,9 +25,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("plan", "--arch", "gfx908", "--profile", "quik"), 10, ("quik", "quick")),
         (("compile.job", "flash.attn_fw", "--arch", "gfx908"), 10, ("flash.attn_fw",)),
         (("images.ls", "no/such/pack"), 19, ("no/such/pack",)),
+        (("verify", "--arch", "gfx908", "--jobs", "-1"), 11, ("--jobs -1",)),
+        (("build", "--arch", "gfx908", "--jobs", "-2"), 11, ("--jobs -2",)),
     ],
 )
-def test_names_that_do_not_exist(
+def test_what_does_not_exist(
     checkout: Path, arguments: tuple[str, ...], code: int, words: tuple[str, ...]
 ) -> None:
     done = invoke(checkout, *arguments, check=False)

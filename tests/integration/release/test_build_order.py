@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.build import BuildRequest, _packed, _require_virtual_gpus, build, make_plans
+from aotforge.build import BuildRequest, _judges, _packed, _require_virtual_gpus, build, make_plans
 from aotforge.compile import Cache, compile_plan
 from aotforge.errors import AotforgeError, InterfaceError, OutputError, VerifyError
 from aotforge.release.records import resources_json
@@ -85,3 +85,19 @@ def test_a_chip_without_a_virtual_gpu_is_said_before_anything_compiles(
         _require_virtual_gpus(request, make_plans(request))
     assert "--no-verify" in caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+def test_a_family_in_a_folder_of_another_name_is_judged_by_that_folder(tmp_path: Path) -> None:
+    root = tmp_path / "checkout"
+    for part in ("manifests", "requirements"):
+        shutil.copytree(ROOT / part, root / part)
+    shutil.copytree(ROOT / "kernels" / "add", root / "kernels" / "sums")
+    request = BuildRequest(
+        root=root, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path / "cache", jobs=1
+    )
+    plans = make_plans(request)
+    before = _judges(request, plans)
+    assert _judges(request, plans) == before
+    cases = root / "kernels" / "sums" / "cases.py"
+    cases.write_text(cases.read_text() + "\n# changed\n")
+    assert _judges(request, plans) != before

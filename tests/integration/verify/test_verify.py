@@ -211,6 +211,25 @@ def test_a_fault_names_its_source_line(root: Path, cache: Path) -> None:
     assert all("add.py" not in v.failure and v.outcome == "failed" for v in plain.verdicts)
 
 
+def test_a_fault_is_not_forgiven_when_it_does_not_come_again(root: Path, cache: Path) -> None:
+    """The second execution is for source lines only. Here memory is too short in the first one, by the family's own doing."""
+    built = compiled(root, cache, lambda label: label.endswith("fp32:0"))
+    file = root / "add" / "cases.py"
+    once = cache.parent / "once"
+    short = (
+        "    from pathlib import Path\n"
+        f"    once = Path({str(once)!r})\n"
+        "    if n == 2048 and offset == 64 and not once.exists():\n        once.touch()\n        tensors['x'].storage = tensors['x'].storage[:64]\n"
+        "    values: dict"
+    )
+    file.write_text(file.read_text().replace("    values: dict", short, 1))
+    report, _ = verified(built, root, cache, architectures=architectures())
+    (failed,) = report.verdicts
+    assert failed.outcome == "failed" and failed.faults == 1
+    assert "bytes of global memory outside its buffers" in failed.failure
+    assert "a second execution went otherwise" in failed.failure
+
+
 def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
     plan, images = add
     one, other = (images[job.key] for job in plan.jobs)
@@ -258,6 +277,28 @@ def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
     assert {v.outcome for v in report.verdicts if "bf16" in v.label} == {"failed"}
     assert all("SIGABRT" in v.failure for v in report.verdicts if "bf16" in v.label)
     assert {v.outcome for v in report.verdicts if "bf16" not in v.label} == {"passed"}
+
+
+def test_an_empty_grid_writes_nothing(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    """As where a grid follows another length than the output's: the library returns without a launch."""
+    file = root / "add" / "cases.py"
+    file.write_text(file.read_text().replace('"n": n,', '"n": 0 if n == 37 else n,'))
+    report, _ = verified(add, root, cache)
+    assert set(outcomes(report).values()) == {"failed"}
+    for verdict in report.verdicts:
+        assert re.fullmatch(
+            r"37 elements, (un)?aligned \(grid 0x1x1\): nothing is launched, so nothing writes out",
+            verdict.failure,
+        )
+
+
+def test_zeros_alone_tell_nothing(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+    file = root / "add" / "cases.py"
+    file.write_text(file.read_text().replace("encode(rng.standard_normal(shape),", "encode(np.zeros(shape),"))
+    report, _ = verified(add, root, cache)
+    assert set(outcomes(report).values()) == {"failed"}
+    for verdict in report.verdicts:
+        assert verdict.failure.startswith("out is zero or infinite in every case")
 
 
 def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Path, cache: Path) -> None:

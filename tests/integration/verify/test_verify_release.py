@@ -13,7 +13,7 @@ import pytest
 
 from aotforge.compile import Cache, KernelImage, Limits, compile_plan
 from aotforge.emulator.library import load_library
-from aotforge.errors import ReleaseError, RulesError, UnsupportedError, VerifyError
+from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.files import write_atomic
 from aotforge.pack import write_pack
 from aotforge.plan import Plan
@@ -149,6 +149,42 @@ def test_archives_of_different_builds_are_not_mixed(release: Path) -> None:
         verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE)
 
 
+def rewritten(release: Path, change: Callable[[str], str], *, sums: bool) -> None:
+    """Another MANIFEST.json, with or without the sum of it."""
+    path = release / "MANIFEST.json"
+    before = path.read_bytes()
+    path.write_text(change(before.decode()))
+    assert path.read_bytes() != before
+    if sums:
+        listed = release / "SHA256SUMS"
+        old, new = (hashlib.sha256(data).hexdigest() for data in (before, path.read_bytes()))
+        listed.write_text(listed.read_text().replace(old, new))
+
+
+def test_a_manifest_that_is_not_the_releases_own_is_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
+) -> None:
+    root, _, images = add
+    one = next(iter(images.values())).digest
+    text = (release / "MANIFEST.json").read_text()
+    for change, sums, said in (
+        (lambda text: text + "\n", False, "is not the file that SHA256SUMS names"),
+        (lambda text: text[:-20], True, "not of this format"),
+        (lambda text: text.replace(one, "0" * 64), True, "hold different images"),
+    ):
+        (release / "MANIFEST.json").write_text(text)
+        with_sums = Path(shutil.copytree(release, tmp_path / said.replace(" ", "-")))
+        rewritten(with_sums, change, sums=sums)
+        with pytest.raises(ReleaseError, match=said):
+            verify_release(with_sums, kernels_root=root, cache=CACHE, jobs=1)
+    (release / "MANIFEST.json").unlink()
+    with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
+        read_release(release)
+    lines = (release / "SHA256SUMS").read_text().splitlines()
+    (release / "SHA256SUMS").write_text("\n".join(line for line in lines if "MANIFEST" not in line) + "\n")
+    assert [one.listed for one in read_release(release)] == [None]
+
+
 def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
         read_release(tmp_path)
@@ -163,6 +199,9 @@ def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
 def test_another_checkout_and_another_chip_are_said(release: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="no images for gfx942"):
         verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx942"])
+    # nor is it left out in silence beside one that is there
+    with pytest.raises(ReleaseError, match="no images for gfx942"):
+        verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx908", "gfx942"])
     (tmp_path / "kernels").mkdir()
     shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "kernels" / "flash")
     with pytest.raises(RulesError, match=r"add\.add"):
@@ -177,3 +216,44 @@ def test_contradicting_requests_are_refused(tmp_path: Path, profile: str | None,
     with pytest.raises(UnsupportedError) as caught:
         verify(request, on_event=lambda _: None, on_verdict=lambda _: None)
     assert "--release" in str(caught.value)
+
+
+# what judges takes these figures from the image: no execution tells
+def other_threads(image: KernelImage) -> KernelImage:
+    return replace(image, resources=replace(image.resources, threads=128))
+
+
+def other_symbol(image: KernelImage) -> KernelImage:
+    return replace(image, symbol="another")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
+)
+def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[KernelImage], KernelImage], said: str
+) -> None:  # fmt: skip
+    root, plan, images = add
+    folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
+    with pytest.raises(ReleaseError, match=said):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
+
+
+def test_arguments_that_the_pack_lays_out_otherwise_are_refused(
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path
+) -> None:
+    """The virtual GPU packs arguments as the image wants them, the library by the types in the dispatch data."""
+    root, plan, images = add
+    (kernel,) = plan.kernels
+    shorter = tuple(replace(p, type="i32") if p.type == "i64" else p for p in kernel.parameters)
+    assert shorter != kernel.parameters
+    altered = replace(plan, kernels=(replace(kernel, parameters=shorter),))
+    lying = {
+        key: replace(
+            image, arguments=tuple(replace(a, size=4) if a.kind == "by_value" else a for a in image.arguments)
+        )
+        for key, image in images.items()
+    }
+    folder = released(tmp_path, altered, lying)
+    with pytest.raises(PackError, match="the plan passes 4 bytes"):
+        verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)

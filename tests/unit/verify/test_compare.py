@@ -129,6 +129,16 @@ def test_infinite_references_and_empty_tensors_are_compared() -> None:
 @pytest.mark.parametrize("peer", [np.full((1, 1, 4, 4), np.nan), np.zeros((1, 1, 4, 5))])
 def test_a_peer_that_is_of_no_use_allows_nothing(peer: Float) -> None:
     value = numbers((1, 1, 4, 4))
-    want = Expected(bounded=Bounded(value=value, error=value), peers=[value, peer], dtype="fp16")
+    want = Expected(bounded=Bounded(value=value, error=np.abs(value)), peers=[value, peer], dtype="fp16")
     with pytest.raises(RulesError, match="peer"):
+        want.compare(value)
+
+
+@pytest.mark.parametrize("error", [math.inf, -1.0, math.nan])
+def test_a_bound_that_allows_everything_allows_nothing(error: float) -> None:
+    value = numbers((1, 1, 4, 4))
+    errors = np.ones(value.shape)
+    errors[0, 0, 1, 2] = error
+    want = Expected(bounded=Bounded(value=value, error=errors), peers=[value], dtype="fp16")
+    with pytest.raises(RulesError, match="bound"):
         want.compare(value)

@@ -44,9 +44,16 @@ def test_rooms_and_numpy_have_a_part(family: Path, tmp_path: Path, monkeypatch: 
     package = tmp_path / "aotforge"
     for room in ("emulator", "interpret", "verify"):
         shutil.copytree(PROJECT / "aotforge" / room, package / room)
+    (package / "compile").mkdir()
+    shutil.copy(PROJECT / "aotforge" / "compile" / "codeobject.py", package / "compile")
     monkeypatch.setattr(tools, "_PACKAGE", package)
     assert tools_digest(family) in seen
-    for file in ("emulator/native/run.h", "interpret/memory.py", "verify/compare.py"):
+    for file in (
+        "emulator/native/run.h",
+        "interpret/memory.py",
+        "verify/compare.py",
+        "compile/codeobject.py",
+    ):
         (package / file).write_text((package / file).read_text() + "\n")
         digest = tools_digest(family)
         assert digest not in seen
@@ -62,3 +69,20 @@ def test_cases_that_are_missing_or_broken_have_a_digest(tmp_path: Path) -> None:
     (tmp_path / "cases.py").write_text("from . import (")
     assert judging_files(tmp_path) == ("cases.py",)
     assert tools_digest(tmp_path) != before
+
+
+def test_files_in_folders_judge_too(tmp_path: Path) -> None:
+    texts = {
+        "cases.py": "def cases(kernel, keys):\n    from .parts.sums import total\n    return total",
+        "parts/__init__.py": "",
+        "parts/sums.py": "from ..reference import one\nfrom . import more\nfrom .deep import x",
+        "parts/more.py": "import numpy",
+        "parts/deep/__init__.py": "from ...upper import y",
+        "parts/unused.py": "",
+        "reference.py": "one = 1",
+        "upper.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert set(judging_files(tmp_path)) == set(texts) - {"parts/unused.py"}

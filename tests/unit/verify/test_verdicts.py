@@ -10,9 +10,10 @@ import pytest
 
 from aotforge.compile.values import Resources
 from aotforge.errors import CacheError, VerifyError
+from aotforge.plan.values import GridTerm, PlannedChoice, PlannedKernel
 from aotforge.verify import Verdict, VerifyReport, joined_report, report_json, report_text, require_passed
 from aotforge.verify.store import load_verdict, store_verdict, verdict_key
-from aotforge.verify.values import ImageTask, OutputFigures
+from aotforge.verify.values import ImageTask, OutputFigures, Use
 
 FIGURES = Resources(
     vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,
@@ -64,9 +65,24 @@ def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
         assert load_verdict(tmp_path, key, TASK) is None
 
 
-@pytest.mark.parametrize("other", [{"digest": "x"}, {"arch": "gfx90a"}, {"tools": "x"}])
+@pytest.mark.parametrize("other", [{"digest": "x"}, {"asm": "x"}, {"arch": "gfx90a"}, {"tools": "x"}])
 def test_whatever_can_change_a_verdict_changes_its_key(other: dict[str, str]) -> None:
     assert verdict_key(replace(TASK, **other)) != verdict_key(TASK)  # type: ignore[arg-type]
+
+
+def with_grid(*axes: tuple[GridTerm, ...]) -> ImageTask:
+    kernel = PlannedKernel(
+        family="fam", name="kernel", operator="op", step=0, keys=(), parameters=(), functionals=()
+    )
+    choice = PlannedChoice(job="job", predicates=(), grid=axes)
+    return replace(TASK, uses=(Use(kernel=kernel, key=(), choices=(choice,), index=0),))
+
+
+def test_another_grid_has_another_key_and_the_same_in_a_pack_has_not() -> None:
+    term = (GridTerm(value="n", divisor=2),)
+    assert verdict_key(with_grid(term, (), ())) == verdict_key(with_grid(term))
+    keys = {verdict_key(with_grid(*axes)) for axes in [(term,), ((), term), (term, term), (term, (), term)]}
+    assert len(keys) == 4
 
 
 def test_other_launch_figures_have_another_key() -> None:
