@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import CacheError, ToolchainError
+from aotforge.errors import CacheError, ToolchainError, UnknownNameError, UnsupportedError, suggest
 
 _HERE = Path(__file__).parent
 _NATIVE = _HERE / "native"
@@ -80,7 +81,22 @@ def script(python: str, root: Path) -> str:
 def environment(
     virtual: VirtualHip, *, devices: Sequence[str], texts: Sequence[Path], cache: Path
 ) -> dict[str, str]:
-    """Variables under which a program finds the library, its devices and the assembly texts of their images."""
+    """Variables under which a program finds the library, its devices and the assembly texts of their images.
+
+    Raises UnknownNameError for a device that cannot be played, UnsupportedError for texts that are not there.
+    """
+    known = re.findall(r'^CHIP\("(\w+)"', (_NATIVE / "chips.def").read_text(), re.MULTILINE)
+    for device in devices:
+        name = re.split("[@:]", device)[0]
+        if name not in (*known, "none"):
+            raise UnknownNameError(
+                f"there is no virtual {name or 'device without a name'}", hint=suggest(name, known)
+            )
+    if missing := [place for place in texts if not place.exists()]:
+        raise UnsupportedError(
+            f"no assembly texts in {missing[0]}: it does not exist",
+            hint="name the asm archive of a release, or a folder of texts",
+        )
     return {
         "LD_LIBRARY_PATH": str(virtual.folder),
         "AOTFORGE_VIRTUAL_DEVICES": ",".join(devices) or "none",
