@@ -58,6 +58,7 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
 def test_any_program_runs_on_virtual_devices(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
     given = tmp_path / "it's a text.tar.gz"
+    given.touch()
     lines = invoke(checkout, "virtual-hip", "--arch", "gfx1100,gfx942", "--asm", str(given), env=CACHE).stdout
     program = (
         "import ctypes, os; n = ctypes.c_int(); h = ctypes.CDLL('libamdhip64.so.7');"

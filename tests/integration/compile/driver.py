@@ -6,6 +6,7 @@ Writes one JSON line per event, then one with the digest of every image.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +21,8 @@ def tell(event: CompileEvent) -> None:
 
 
 def main() -> None:
+    # a shell starts background jobs with SIGINT ignored, and they hand that down: the tests may run in one
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     root, folder = Path(sys.argv[1]), Path(sys.argv[2])
     jobs = int(sys.argv[3]) if len(sys.argv) > 3 else None
     plan = plan_of(root)
