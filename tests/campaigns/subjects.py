@@ -19,8 +19,7 @@ from aotforge.emulator.program import Trace
 from aotforge.emulator.values import Listing
 from aotforge.errors import ExecutionError
 from aotforge.interpret.memory import Memory
-from aotforge.plan import load_families, make_plan
-from aotforge.plan.closure import SourceTree
+from aotforge.plan import plan_project
 from aotforge.plan.values import CompileJob
 from aotforge.verify.compare import Expected
 from aotforge.verify.dispatch import Launch, launch_of, uses_of
@@ -28,7 +27,7 @@ from aotforge.verify.families import load_cases
 from aotforge.verify.tensors import Float
 from aotforge.verify.trial import Trial
 from aotforge.verify.values import Use
-from tests.support.families import PROJECT, architectures, profiles, toolchain
+from tests.support.families import PROJECT, architectures
 
 KERNELS = PROJECT / "kernels"
 _ENDLESS = 10
@@ -71,10 +70,7 @@ class Subject:
 
 def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:
     """Attention images of a chip's `quick` profile whose labels are wanted, in the plan's order."""
-    plan = make_plan(
-        load_families(KERNELS), SourceTree(root=KERNELS), archs=[arch], architectures=architectures(),
-        profiles=profiles(), profile="quick", toolchain=toolchain(),
-    )  # fmt: skip
+    plan = plan_project(PROJECT, archs=[arch], profile="quick")
     jobs = tuple(
         replace(job, spills="report") for job in plan.jobs if job.family == "flash" and wanted(job.label)
     )

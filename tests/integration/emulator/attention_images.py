@@ -10,13 +10,12 @@ from aotforge.compile import Cache, KernelImage, Limits, compile_plan
 from aotforge.emulator import Emulator, LaunchReport, Program
 from aotforge.interpret.dispatch import Launch, select
 from aotforge.interpret.memory import Memory
-from aotforge.plan import CompileJob, Plan, load_families, make_plan
-from aotforge.plan.closure import SourceTree
+from aotforge.plan import CompileJob, Plan, plan_project
 from aotforge.rules import Chip
 from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, Outcome, values_of
-from tests.support.families import PROJECT, architectures, profiles, toolchain
+from tests.support.families import PROJECT, architectures
 
 OPERATORS = ("attn_fwd", "attn_bwd")
 ALL = ("out", "lse", "delta", "dq", "dk", "dv")
@@ -26,15 +25,7 @@ class Images:
     """Images of one chip, compiled when first asked for, and their programs."""
 
     def __init__(self, arch: str, cache: Path, *, profile: str = "core") -> None:
-        self._plan: Plan = make_plan(
-            load_families(PROJECT / "kernels"),
-            SourceTree(root=PROJECT / "kernels"),
-            archs=[arch],
-            architectures=architectures(),
-            profiles=profiles(),
-            profile=profile,
-            toolchain=toolchain(),
-        )
+        self._plan: Plan = plan_project(PROJECT, archs=[arch], profile=profile)
         self.chip: Chip = self._plan.jobs[0].chip
         self._folder = cache
         self._emulator = Emulator(arch, cache=cache)

@@ -22,12 +22,11 @@ from aotforge.emulator.disassembly import (
 from aotforge.emulator.elf import read_elf
 from aotforge.emulator.values import Listing
 from aotforge.errors import DecodeError
-from aotforge.plan import load_families, make_plan
-from aotforge.plan.closure import SourceTree
+from aotforge.plan import plan_project
 from tests.integration.emulator.attention_images import Images, launches, tensors_of
 from tests.integration.emulator.test_attention_images import CASES, OTHERS
 from tests.integration.kernels.attention_call import Case
-from tests.support.families import PROJECT, architectures, profiles, toolchain
+from tests.support.families import PROJECT, architectures
 
 pytestmark = [
     pytest.mark.compiler,
@@ -124,15 +123,7 @@ def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", SAMPLE)
 def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
-    plan = make_plan(
-        load_families(PROJECT / "kernels"),
-        SourceTree(root=PROJECT / "kernels"),
-        archs=[arch],
-        architectures=architectures(),
-        profiles=profiles(),
-        profile="quick",
-        toolchain=toolchain(),
-    )
+    plan = plan_project(PROJECT, archs=[arch], profile="quick")
     jobs = tuple(replace(job, spills="report") for job in plan.jobs)
     folder, instructions = Path(os.environ.get("AOTFORGE_CACHE", tmp_path)), 0
     with Cache(folder) as cache:

@@ -15,8 +15,7 @@ from aotforge.emulator import Emulator
 from aotforge.emulator.lines import LineMap, read_lines
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.interpret.memory import Memory
-from aotforge.plan import CompileJob, load_families, make_plan
-from aotforge.plan.closure import SourceTree
+from aotforge.plan import CompileJob, plan_project
 from aotforge.verify.sources import source_map
 from tests.integration.emulator.attention_images import Images
 from tests.support.families import (
@@ -25,8 +24,6 @@ from tests.support.families import (
     PROJECT,
     architectures,
     plan_of,
-    profiles,
-    toolchain,
     write_family,
 )
 
@@ -100,15 +97,7 @@ def test_functions_that_are_inlined_name_their_callers(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_every_quick_image_has_source_lines(tmp_path: Path, arch: str) -> None:
-    plan = make_plan(
-        load_families(PROJECT / "kernels"),
-        SourceTree(root=PROJECT / "kernels"),
-        archs=[arch],
-        architectures=architectures(),
-        profiles=profiles(),
-        profile="quick",
-        toolchain=toolchain(),
-    )
+    plan = plan_project(PROJECT, archs=[arch], profile="quick")
     jobs = tuple(replace(job, spills="report") for job in plan.jobs)
     again = {job.key: with_line_info(job) for job in jobs}
     with (
