@@ -2,8 +2,9 @@
 
     python -m benchmarks.rebuild_many [IMAGES] [FOLDER]
 
-A checkout of its own gets one cheap family with so many functionals (`rebuild_noop`'s), which are really compiled the first
-time, and not verified: some minutes for 5,000. Cache and output are its own; FOLDER keeps them for another run. The floor is the same interpreter importing the task runner.
+A checkout of its own gets one cheap family with so many functionals (`rebuild_noop`'s), which are really compiled
+the first time, and not verified: some minutes for 5,000. Cache and output are its own; FOLDER keeps them for another
+run. The floor is the same interpreter importing the task runner.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def main() -> None:
     )
     print(f"floor, task runner alone   {floor:.2f} s: {middle / floor:.1f} x")
     print(
-        f"output gone, images cached {again:.2f} s: every image verified, packed and put into tarballs again"
+        f"output gone, images cached {again:.2f} s: every image read, hashed, packed and put into tarballs again"
     )
 
 
