@@ -1,6 +1,6 @@
 """Errors as a product: what happened, the likely cause, the next step, and an exit code per kind.
 
-Rooms raise; only the front door (`tasks.py`) prints and exits.
+Rooms raise; only the front door (`tasks/`) prints and exits.
 """
 
 from __future__ import annotations

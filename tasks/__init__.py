@@ -1,0 +1,23 @@
+"""The front door: each task reads its flags, calls one function and prints. No logic lives here.
+
+A module's `TASKS` lists (group or "", name, task).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from invoke.collection import Collection
+
+if (_root := str(Path(__file__).resolve().parents[1])) not in sys.path:
+    sys.path.insert(0, _root)
+
+from tasks import building, checks, images, tools
+
+namespace = Collection()
+for _module in (building, images, tools, checks):
+    for _group, _name, _task in _module.TASKS:
+        if _group and _group not in namespace.collections:
+            namespace.add_collection(Collection(_group))
+        (namespace.collections[_group] if _group else namespace).add_task(_task, name=_name)
