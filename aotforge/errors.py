@@ -165,6 +165,13 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class DropInError(AotforgeError):
+    """A release that must not be dropped into a PyTorch, a torch/lib that is none, or a drop-in whose record is damaged."""
+
+    exit_code = 36
+    kind = "drop-in"
+
+
 _SHOWN = 20
 """Known names that a message lists: every chip and every profile, but not every image."""
 
