@@ -165,6 +165,20 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class SignatureError(AotforgeError):
+    """A signing key that cannot be used, or a signature that does not hold."""
+
+    exit_code = 37
+    kind = "signature"
+
+
+class ReproduceError(AotforgeError):
+    """A release that was built again and came out with other bytes."""
+
+    exit_code = 38
+    kind = "reproduce"
+
+
 class DropInError(AotforgeError):
     """A release that must not be dropped into a PyTorch, a torch/lib that is none, or a drop-in whose record is damaged."""
 
