@@ -40,9 +40,11 @@ INLINE float log2_f32(float a)
     p = p * q + 0x1.2776c50ef9bfep-1;
     p = p * q + 0x1.ec709dc3a03fdp-1;
     p = p * q + 0x1.71547652b82fep+1;
-    u32 x = bits_f32(a), number = bits_f32((float)((double)e + p * s)), top = x & 0x7fffffff;
-    u32 special = top == 0 ? 0xff800000 : top > 0x7f800000 ? x | 0x400000 : x == 0x7f800000 ? x : 0xffc00000;
-    return as_f32(x - 1 < 0x7f7fffff ? number : special);
+    float number = (float)((double)e + p * s);
+    u32 x = bits_f32(a), top = x & 0x7fffffff, usual = -(u32)(x - 1 < 0x7f7fffff); /* positive and finite: all bits */
+    u32 special = top == 0 ? 0xff800000 : x == 0x7f800000 ? x : 0xffc00000;
+    special = top > 0x7f800000 ? x | 0x400000 : special;
+    return as_f32((bits_f32(number) & usual) | (special & ~usual));
 }
 
 /* sin(2 pi r) for |r| <= 1/4. */
