@@ -130,4 +130,3 @@ def _wineserver(wine: Wine, option: str) -> None:
         timeout=_BOOT_SECONDS,
         check=False,
     )
-
