@@ -68,6 +68,10 @@ static const wchar_t *plain_spelling(wchar_t *path) {
     path[6] = L'\\';
     return path + 6;
   }
+  if (wcsncmp(path, L"UNC\\", 4) == 0) { /* so Wine names modules on a share */
+    path[2] = L'\\';
+    return path + 2;
+  }
   if (wcsncmp(path, L"\\\\?\\", 4) == 0 && has_drive(path + 4) && wcslen(path + 4) < MAX_PATH) return path + 4;
   return path;
 }

@@ -20,6 +20,7 @@ ORIGINAL_VARIABLE = "AOTFORGE_TEST_DLFCN_ARCHIVE"
 """Environment variable: dlfcn-win32-1.4.2.tar.gz, for running the original through the same programs."""
 
 _SECONDS = 300
+_PROGRAMS = {"interface": "-mconsole", "threads": "-mconsole", "paths": "-municode"}
 _PLUGS = {"plug_a": ("a_only", 1), "plug_b": ("b_only", 2)}
 
 
@@ -58,8 +59,10 @@ def compile_c(*words: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def dl_programs(archive: Path | None = None) -> DlPrograms:
-    """Built against aotforge's dl, or against the original in `archive`."""
+def dl_programs(
+    archive: Path | None = None, *, folder: Path | None = None, programs: tuple[str, ...] = tuple(_PROGRAMS)
+) -> DlPrograms:
+    """Built against aotforge's dl, or against the original in `archive`; in the cache unless `folder` is given."""
     manifest = manifest_for(archive) if archive else DlManifest(schema=1)
     facts = (
         tree_digest(ROOT / "runtime" / "dl")
@@ -67,18 +70,24 @@ def dl_programs(archive: Path | None = None) -> DlPrograms:
         + Path(__file__).read_text()
         + repr(manifest)
     )
-    folder = CACHE / "dl-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
+    folder = folder or CACHE / "dl-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "done").exists():
-            dl = build_dl(ROOT, output=folder / "dl", cache=CACHE, manifest=manifest, environment=os.environ)
-            _build(dl.folder, folder / "programs")
+            dl = build_dl(
+                ROOT,
+                output=folder / "dl",
+                cache=folder if archive else CACHE,
+                manifest=manifest,
+                environment=os.environ,
+            )
+            _build(dl.folder, folder / "programs", programs)
             (folder / "done").touch()
     return DlPrograms(folder / "programs", folder / "dl")
 
 
-def _build(dl: Path, folder: Path) -> None:
+def _build(dl: Path, folder: Path, programs: tuple[str, ...]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     shared = ["-DDLFCN_WIN32_SHARED", "-I", dl / "include"]
@@ -90,7 +99,8 @@ def _build(dl: Path, folder: Path) -> None:
             "-o", folder / f"{name}.dll",
         )  # fmt: skip
     compile_c(*shared, "-shared", PROGRAMS / "plug_init.c", library, "-o", folder / "plug_init.dll")
-    for name, option in (("interface", "-mconsole"), ("threads", "-mconsole"), ("paths", "-municode")):
+    for name in programs:
+        option = _PROGRAMS[name]
         compile_c(*shared, option, PROGRAMS / f"{name}.c", library, "-o", folder / f"{name}.exe")
         static = ["-I", dl / "include", option, PROGRAMS / f"{name}.c", dl / "lib" / "libdl.a"]
         compile_c(*static, "-o", folder / f"{name}_static.exe")

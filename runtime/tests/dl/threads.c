@@ -91,5 +91,6 @@ int main(void) {
   snprintf(seen, sizeof seen, "%zu instead of %zu bytes", heap_after, heap_before);
   check_that("memory_of_ended_threads", heap_after < heap_before + 400000, seen);
   check_that("rounds_alone", wrong == 0, first_wrong);
+  puts("finished");
   return 0;
 }
