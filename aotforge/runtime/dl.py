@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.errors import ToolchainError
 from aotforge.files import output_lock, staged_folder
 from aotforge.runtime.build import configure_and_build
 from aotforge.runtime.dl_source import DlManifest, dl_source
@@ -52,6 +54,12 @@ def build_dl(
     `manifest` instead of the repository's dl.yaml. Raises ToolchainError, RuntimeBuildError, ManifestError, OutputError.
     """
     env = cross_environment(os.environ if environment is None else environment)
+    for variable in ("CC", "CXX"):
+        if not shutil.which(env[variable], path=env.get("PATH", "")):
+            raise ToolchainError(
+                f"the compiler for Windows, {env[variable]}, is not there",
+                hint="apt-get install g++-mingw-w64-x86-64-posix, or name others in AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX",
+            )
     tools = find_tools(env)
     with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work:
         source = dl_source(
