@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import OutputError, RuntimeBuildError, ToolchainError, UnsupportedError
+from aotforge.errors import RuntimeBuildError, ToolchainError, UnsupportedError
 from aotforge.files import write_atomic
 from aotforge.runtime.dl import TARGET
 from aotforge.runtime.pe import Export, exports, imports
@@ -85,7 +85,7 @@ def build_forwarder(
     try:
         symbols = exports(library.read_bytes())
     except OSError as error:
-        raise OutputError(
+        raise RuntimeBuildError(
             f"{library} cannot be read: {error.strerror}", hint="build the library first"
         ) from error
     if not symbols:

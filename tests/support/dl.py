@@ -39,6 +39,7 @@ def missing_mingw() -> str:
     """Why nothing can be built for Windows here; empty when it can."""
     for tool, package in (
         (GCC, "g++-mingw-w64-x86-64-posix"),
+        ("clang-19", "clang-19"),
         ("lld-link-19", "lld-19"),
         ("llvm-dlltool-19", "llvm-19"),
     ):
@@ -90,10 +91,10 @@ def dl_programs(
 def _build(dl: Path, folder: Path, programs: tuple[str, ...]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    shared = ["-DDLFCN_WIN32_SHARED", "-I", dl / "include"]
+    shared: list[str | Path] = ["-DDLFCN_WIN32_SHARED", "-I", dl / "include"]
     library = dl / "lib" / "libdl.dll.a"
     for name, (only, number) in _PLUGS.items():
-        definition = [PROGRAMS / "plug_a.def"] if name == "plug_a" else []
+        definition: list[str | Path] = [PROGRAMS / "plug_a.def"] if name == "plug_a" else []
         compile_c(
             *shared, f"-DNAME_ONLY={only}", f"-DID={number}", "-shared", PROGRAMS / "plug.c", *definition, library,
             "-o", folder / f"{name}.dll",
@@ -102,7 +103,13 @@ def _build(dl: Path, folder: Path, programs: tuple[str, ...]) -> None:
     for name in programs:
         option = _PROGRAMS[name]
         compile_c(*shared, option, PROGRAMS / f"{name}.c", library, "-o", folder / f"{name}.exe")
-        static = ["-I", dl / "include", option, PROGRAMS / f"{name}.c", dl / "lib" / "libdl.a"]
+        static: list[str | Path] = [
+            "-I",
+            dl / "include",
+            option,
+            PROGRAMS / f"{name}.c",
+            dl / "lib" / "libdl.a",
+        ]
         compile_c(*static, "-o", folder / f"{name}_static.exe")
     shutil.copy(dl / "lib" / "dl.dll", folder)
     (folder / "bad.dll").write_text("no module, but a text\n")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from aotforge.runtime.forwarder import Forwarder, build_forwarder
 from aotforge.runtime.pe import exports, imports
 from tests.support.dl import compile_c, missing_mingw
+from tests.support.runtime import ROOT
 from tests.support.wine import Wine
 
 pytestmark = pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())
@@ -82,3 +86,35 @@ def test_a_forwarder_has_names_and_nothing_else(folder: Path) -> None:
     again = build_forwarder(folder / "aotriton_v2.dll", name="older.dll", output=folder / "two")
     for name in ("module", "msvc", "gnu"):
         assert getattr(made, name).read_bytes() == getattr(again, name).read_bytes(), name
+
+
+def test_the_task_makes_one_or_says_why_not(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "invoke",
+        "dl.forward",
+        "--library",
+        str(folder / "aotriton_v2.dll"),
+        "--json",
+        "--name",
+    ]
+
+    def run(name: str) -> tuple[int, dict[str, object]]:
+        done = subprocess.run(
+            [*command, name], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        )
+        return done.returncode, json.loads(done.stdout)
+
+    code, answer = run("libaotriton_v2.dll")
+    assert code == 0 and answer == {
+        "files": [
+            str(folder / name)
+            for name in ("libaotriton_v2.dll", "libaotriton_v2.lib", "liblibaotriton_v2.dll.a")
+        ],
+        "names": 3,
+    }
+    code, answer = run("aotriton_v2.0.11.dll")
+    assert code == 11 and "cannot take part" in str(answer)
+    (folder / "aotriton_v2.dll").write_text("no module")
+    assert run("older.dll")[0] == 22
