@@ -12,18 +12,15 @@ endif()
 # aotriton_v2.dll and libaotriton_v2.dll.a
 set_target_properties(aotriton_v2 PROPERTIES PREFIX "" LINK_DEPENDS "${AOTFORGE_EXPORTS}")
 
-# aotriton_v2.lib, the import library that Microsoft's linker and lld-link read
-function(aotforge_import_library target definition out)
-  add_custom_command(OUTPUT "${out}"
-    COMMAND "${AOTFORGE_LLVM_LIB}" /nologo /machine:x64 "/def:${definition}" "/out:${out}"
-    DEPENDS "${definition}" VERBATIM)
-  add_custom_target(${target}_import_library ALL DEPENDS "${out}")
-endfunction()
-
-# LLVM 14's (Debian 12's without a number) does not know /def
-find_program(AOTFORGE_LLVM_LIB NAMES llvm-lib-19 llvm-lib-22 llvm-lib-21 llvm-lib-20 llvm-lib-18 llvm-lib-17 llvm-lib-16 llvm-lib
-  DOC "makes import libraries for MSVC-targeting linkers")
-if(NOT AOTFORGE_LLVM_LIB)
-  message(FATAL_ERROR "llvm-lib is needed for aotriton_v2.lib (Debian: apt-get install llvm-19)")
-endif()
-aotforge_import_library(aotriton_v2 "${AOTFORGE_EXPORTS}" "${CMAKE_CURRENT_BINARY_DIR}/aotriton_v2.lib")
+# aotriton_v2.lib, the import library that Microsoft's linker and lld-link read: of the exported names alone
+file(STRINGS "${AOTFORGE_EXPORTS}" lines REGEX "^[^;]")
+list(TRANSFORM lines REPLACE " = .*" "")
+list(JOIN lines "\n" lines)
+file(GENERATE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/names.def" CONTENT "${lines}\n")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${AOTFORGE_EXPORTS}")
+find_program(AOTFORGE_LLVM_DLLTOOL NAMES llvm-dlltool llvm-dlltool-22 llvm-dlltool-19 llvm-dlltool-18 llvm-dlltool-16 llvm-dlltool-14
+  REQUIRED DOC "writes import libraries for MSVC-targeting linkers")
+add_custom_command(OUTPUT aotriton_v2.lib
+  COMMAND "${AOTFORGE_LLVM_DLLTOOL}" -m i386:x86-64 -d "${CMAKE_CURRENT_BINARY_DIR}/names.def" -l aotriton_v2.lib
+  DEPENDS "${CMAKE_CURRENT_BINARY_DIR}/names.def" VERBATIM)
+add_custom_target(aotriton_v2_lib ALL DEPENDS aotriton_v2.lib)
