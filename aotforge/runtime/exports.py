@@ -74,18 +74,31 @@ def _functions(facts: Mapping[str, Any]) -> list[str]:
 
 def _classes(facts: Mapping[str, Any]) -> list[str]:
     """Qualified names of the structs whose constructor the library has: those with a version."""
-    return [f"aotriton::{name}" for name, entry in facts["levels"][_LEVEL]["structs"].items() if "version" in entry]
+    return [
+        f"aotriton::{name}"
+        for name, entry in facts["levels"][_LEVEL]["structs"].items()
+        if "version" in entry
+    ]
 
 
 def _unit(functions: Sequence[str], classes: Sequence[str]) -> str:
-    lines = ["#include <aotriton/flash.h>", "inline void* operator new(size_t, void* at) { return at; }", 'extern "C" {']
-    lines += [f"extern decltype(&{name}) const ref_{i}; decltype(&{name}) const ref_{i} = &{name};" for i, name in enumerate(functions)]
+    lines = [
+        "#include <aotriton/flash.h>",
+        "inline void* operator new(size_t, void* at) { return at; }",
+        'extern "C" {',
+    ]
+    lines += [
+        f"extern decltype(&{name}) const ref_{i}; decltype(&{name}) const ref_{i} = &{name};"
+        for i, name in enumerate(functions)
+    ]
     lines += [f"void make_{i}(void* at) {{ new (at) {name}; }}" for i, name in enumerate(classes)]
     return "\n".join([*lines, "}", ""])
 
 
 def _instances(facts: Mapping[str, Any]) -> str:
-    return "".join(f"template class aotriton::TensorView<{rank}>;\n" for rank in facts["tensor_view"]["instantiated"])
+    return "".join(
+        f"template class aotriton::TensorView<{rank}>;\n" for rank in facts["tensor_view"]["instantiated"]
+    )
 
 
 def _entries(ir: str) -> list[tuple[str, str]]:
@@ -108,7 +121,15 @@ def _compiled(root: Path, unit: str, target: str) -> str:
         (folder / "aotriton").mkdir()
         (folder / "aotriton" / "config.h").write_text(re.sub(r"@\w+@", "0", template), encoding="utf-8")
         # as the library itself sees the headers: an imported function's address is no constant
-        command = [clang, f"--target={target}", "-std=c++17", "-O0", "-nostdinc++", "-fno-exceptions", "-Daotriton_v2_EXPORTS"]
+        command = [
+            clang,
+            f"--target={target}",
+            "-std=c++17",
+            "-O0",
+            "-nostdinc++",
+            "-fno-exceptions",
+            "-Daotriton_v2_EXPORTS",
+        ]
         command += [f"-I{path}" for path in (folder, *(root / part for part in _INCLUDES))]
         command += ["-S", "-emit-llvm", "-x", "c++", "-", "-o", "-"]
         done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
