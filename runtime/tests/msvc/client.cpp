@@ -32,6 +32,11 @@ const T4 DQ_ACC = rows(0x1a0000, kHeadsQ, kRowsQ, kFloat32);
 const T0 seed(0x1b0000, kUInt64), offset(0x1c0000, kUInt64);
 constexpr float kScale = 0.125f, kDropout = 0.25f;
 
+// three sequences, 48 tokens together
+const T1 lengths(0x1d0000, std::array<uint64_t, 1>{4}, std::array<uint64_t, 1>{1}, kInt32);
+const T2 packed_lse(0x140000, A2{kHeadsQ, 48}, A2{48, 1}, kFloat32), packed_delta(0x190000, A2{kHeadsQ, 48}, A2{48, 1}, kFloat32);
+T4 packed(intptr_t base, uint64_t heads) { return {base, A4{1, heads, 48, kWidth}, A4{heads * 48 * kWidth, 48 * kWidth, kWidth, 1}, kFloat16}; }
+
 template <class Tensor>
 struct Cookie {
   Tensor view;
@@ -93,15 +98,17 @@ void version3(Stream stream) {
 void version2(Stream stream) {
   const T4 none;
   const T0 null;
-  const T1 no_lengths;
   print("v2 fwd ", v2::flash::attn_fwd(Q, K, V, none, kScale, L, Out, kDropout, seed, offset, 77, null, null, none, true, null, stream));
   print("v2 bwd ", v2::flash::attn_bwd(Q, K, V, none, kScale, Out, DO, DQ, DK, DV, none, L, D, kDropout, seed, offset, 77, true, stream));
   print("v2 fused ",
         v2::flash::attn_bwd_fused(Q, K, V, none, kScale, Out, DO, DQ, DK, DV, none, L, kDropout, seed, offset, 77, true, stream));
-  print("v2 var fwd ", v2::flash::attn_fwd_compact_varlen(Q, K, V, none, no_lengths, no_lengths, 48, 64, kScale, L, Out, 0, null, null, 0,
-                                                          null, null, none, false, null, stream));
-  print("v2 var bwd ", v2::flash::attn_bwd_compact_varlen(Q, K, V, no_lengths, no_lengths, 48, 64, none, kScale, Out, DO, DQ, DK, DV, none,
-                                                          L, D, 0, null, null, 0, false, stream));
+  print("v2 var fwd ", v2::flash::attn_fwd_compact_varlen(packed(0x100000, kHeadsQ), packed(0x110000, kHeadsK), packed(0x120000, kHeadsK),
+                                                          none, lengths, lengths, 20, 30, kScale, packed_lse, packed(0x130000, kHeadsQ), 0,
+                                                          null, null, 77, null, null, none, false, null, stream));
+  print("v2 var bwd ", v2::flash::attn_bwd_compact_varlen(
+                           packed(0x100000, kHeadsQ), packed(0x110000, kHeadsK), packed(0x120000, kHeadsK), lengths, lengths, 20, 30, none,
+                           kScale, packed(0x130000, kHeadsQ), packed(0x150000, kHeadsQ), packed(0x160000, kHeadsQ),
+                           packed(0x170000, kHeadsK), packed(0x180000, kHeadsK), none, packed_lse, packed_delta, 0, null, null, 77, false, stream));
   print("softmax ", v2::flash::debug_simulate_encoded_softmax(Q, kDropout, seed, offset, 77, stream));
 }
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "system.h"
+#include "../system.h"
 
 #include <psapi.h>
 
