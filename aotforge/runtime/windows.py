@@ -22,20 +22,28 @@ from aotforge.runtime.build import (
 from aotforge.runtime.dl_source import dl_source
 from aotforge.runtime.exports import EXPORTS
 from aotforge.runtime.manifest import load_runtime_manifest
-from aotforge.runtime.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, read_portable
+from aotforge.runtime.pe import (
+    DYNAMIC_BASE,
+    HIGH_ENTROPY,
+    NX_COMPATIBLE,
+    characteristics,
+    imports,
+    link_time,
+)
+from aotforge.runtime.pe import exports as read_exports
 from aotforge.runtime.tools import find_tools
 from aotforge.runtime.values import Tools
 from aotforge.runtime.zstd import Download, unpack_zstd
 
-PACKAGES = "g++-mingw-w64-x86-64-posix llvm cmake ninja-build"
+PACKAGES = "g++-mingw-w64-x86-64-posix llvm-19 cmake ninja-build"
 """Debian's packages that a Windows build needs."""
 
 LIBRARY = "lib/aotriton_v2.dll"
-ALLOWED_IMPORTS = frozenset({"KERNEL32.dll", "msvcrt.dll"})
+ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
 """Libraries that every Windows has. HIP is none of them: it is looked up at run time."""
 
 _TARGET = "x86_64-w64-mingw32"
-_DLLTOOLS = ("llvm-dlltool", *(f"llvm-dlltool-{version}" for version in (22, 19, 18, 16, 14)))
+_DLLTOOLS = ("llvm-dlltool-19", "llvm-dlltool", *(f"llvm-dlltool-{version}" for version in (22, 18, 16, 14)))
 _STATIC = (
     "libstdc++.a",
     "libgcc.a",
@@ -170,15 +178,26 @@ def exported_names(root: Path) -> frozenset[str]:
 
 def check_dll(path: Path, exports: frozenset[str]) -> None:
     """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, or missing hardening."""
-    found = read_portable(path)
+    try:
+        data = path.read_bytes()
+        needed, names = (
+            imports(data),
+            {entry.name or f"number {entry.ordinal}" for entry in read_exports(data)},
+        )
+    except OSError as error:
+        raise RuntimeBuildError(f"{path} cannot be read: {error.strerror}") from error
+    except RuntimeBuildError as error:
+        raise RuntimeBuildError(f"{path}: {error.what}") from error
     complaints = []
-    if strangers := set(found.imports) - ALLOWED_IMPORTS:
+    if strangers := set(needed) - ALLOWED_IMPORTS:
         complaints.append(f"it imports {', '.join(sorted(strangers))}")
-    if odd := set(found.exports) ^ exports:
-        complaints.append(f"it exports {min(odd)}" if min(odd) not in exports else f"it lacks {min(odd)}")
-    if found.time != 0:
+    if odd := names - exports:
+        complaints.append(f"it exports {min(odd)}")
+    if lacking := exports - names:
+        complaints.append(f"it lacks {min(lacking)}")
+    if link_time(data) != 0:
         complaints.append("it holds the time of its linking")
-    if ~found.characteristics & (HIGH_ENTROPY | DYNAMIC_BASE | NX_COMPATIBLE):
+    if ~characteristics(data) & (HIGH_ENTROPY | DYNAMIC_BASE | NX_COMPATIBLE):
         complaints.append("its addresses are fixed or its data can be executed")
     if complaints:
         raise RuntimeBuildError(

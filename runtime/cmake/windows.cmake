@@ -18,7 +18,7 @@ list(TRANSFORM lines REPLACE " = .*" "")
 list(JOIN lines "\n" lines)
 file(GENERATE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/names.def" CONTENT "${lines}\n")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${AOTFORGE_EXPORTS}")
-find_program(AOTFORGE_LLVM_DLLTOOL NAMES llvm-dlltool llvm-dlltool-22 llvm-dlltool-19 llvm-dlltool-18 llvm-dlltool-16 llvm-dlltool-14
+find_program(AOTFORGE_LLVM_DLLTOOL NAMES llvm-dlltool-19 llvm-dlltool llvm-dlltool-22 llvm-dlltool-18 llvm-dlltool-16 llvm-dlltool-14
   REQUIRED DOC "writes import libraries for MSVC-targeting linkers")
 add_custom_command(OUTPUT aotriton_v2.lib
   COMMAND "${AOTFORGE_LLVM_DLLTOOL}" -m i386:x86-64 -d "${CMAKE_CURRENT_BINARY_DIR}/names.def" -l aotriton_v2.lib

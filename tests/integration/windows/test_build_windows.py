@@ -150,5 +150,5 @@ def test_a_library_that_breaks_its_contract_is_refused(windows: WindowsObjects) 
         check_dll(windows.library, names - {"aotforge_launch"})
     with pytest.raises(RuntimeBuildError, match="it exports"):
         check_dll(windows.runtime.prefix / "lib" / "dl.dll", names)
-    with pytest.raises(RuntimeBuildError, match="not a library for Windows"):
+    with pytest.raises(RuntimeBuildError, match="not a Windows module"):
         check_dll(ROOT / "LICENSE", names)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aotforge.runtime.exports import EXPORTS, exports_def
-from aotforge.runtime.pe import read_portable
+from aotforge.runtime.pe import exports, imports
 from aotforge.runtime.windows import ALLOWED_IMPORTS, exported_names
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
 from tests.support import abi
@@ -42,12 +42,14 @@ def test_the_export_table_is_what_the_compiler_says() -> None:
 
 
 def test_exports_and_imports(windows: WindowsObjects) -> None:
-    found = read_portable(windows.library)
-    assert set(found.imports) <= ALLOWED_IMPORTS
-    assert set(found.exports) == exported_names(ROOT) and len(found.exports) == len(set(found.exports))
-    plain = {name for name in found.exports if not name.startswith("?")}
+    data = windows.library.read_bytes()
+    found = [entry.name or "" for entry in exports(data)]
+    assert set(imports(data)) <= ALLOWED_IMPORTS
+    assert set(found) == exported_names(ROOT) and len(found) == len(set(found))
+    assert not any(entry.data or entry.forward for entry in exports(data))
+    plain = {name for name in found if not name.startswith("?")}
     assert demangled(plain) == demangled(abi.defined_symbols(build_objects().library))
-    aliases = set(found.exports) - plain
+    aliases = set(found) - plain
     functions = [name for space in abi.facts()["levels"][LEVEL]["functions"].values() for name in space]
     assert len(aliases) == len(functions) + 2
     assert not any(
