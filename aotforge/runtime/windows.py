@@ -19,7 +19,7 @@ from aotforge.runtime.build import (
     configure_and_build,
     source_digest,
 )
-from aotforge.runtime.dl_source import dl_source
+from aotforge.runtime.dl_source import DlSource, dl_source
 from aotforge.runtime.exports import EXPORTS
 from aotforge.runtime.manifest import load_runtime_manifest
 from aotforge.runtime.pe import (
@@ -135,7 +135,11 @@ def build_windows_runtime(
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted((root / "manifests").glob("dl.yaml"))
     }
-    facts = {"platform": "win_amd64", "manifest": manifest.model_dump(mode="json"), "pins": pins}
+    facts: dict[str, object] = {
+        "platform": "win_amd64",
+        "manifest": manifest.model_dump(mode="json"),
+        "pins": pins,
+    }
     facts |= {"sources": sources, "tools": found_tools.identity}
     inputs = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "runtime" / inputs
@@ -157,6 +161,7 @@ def build_windows_runtime(
                 jobs=jobs, environment=env, install=staged / "prefix",
             )  # fmt: skip
             check_dll(staged / "prefix" / LIBRARY, exported_names(root))
+            _keep_licence(dl, staged / "prefix")
             shutil.rmtree(work)
             noted = {
                 "files": _digests(staged / "prefix"),
@@ -168,6 +173,15 @@ def build_windows_runtime(
     if done is None:
         raise CacheError(f"{folder} changed while it was written", hint="build again")
     return done
+
+
+def _keep_licence(dl: DlSource, prefix: Path) -> None:
+    """That of dlfcn-win32, when dl is its."""
+    text = dl.original / "COPYING" if dl.original is not None else None
+    if text is not None and text.exists():
+        target = prefix / "share" / "licenses" / "aotriton" / "LICENSE.dlfcn-win32"
+        target.parent.mkdir(parents=True)
+        target.write_bytes(text.read_bytes())
 
 
 def exported_names(root: Path) -> frozenset[str]:
