@@ -1,11 +1,13 @@
-"""A compiler launcher for tests: `python compile_once.py CACHE COMPILER ARGUMENTS...` compiles a source of runtime/ once for all build folders.
+"""A compiler launcher for tests: `python compile_once.py CACHE COMPILER ARGUMENTS...` compiles a source of runtime/ once for all build
+folders.
 
-Objects of a release build hold no path (the build's own -ffile-prefix-map), so that an object depends on the compiler, on flags without paths, and on the
-sources. Dependency files are kept with the folders taken out. Everything that is no such compilation is simply run.
+Objects of a release build hold no path (the build's own -ffile-prefix-map), so that an object depends on the compiler, on flags without
+paths, and on the sources. Dependency files are kept with the folders taken out. Everything that is no such compilation is simply run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -43,10 +45,8 @@ def main(arguments: Sequence[str]) -> int:
             (staged / "depends").write_text(text)
             shutil.copyfile(target, staged / "object")
             kept.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with contextlib.suppress(OSError):  # another test was faster
                 staged.rename(kept)
-            except OSError:
-                pass  # another test was faster
         return 0
     text = (kept / "depends").read_text()
     for name, folder in folders.items():
@@ -59,7 +59,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _folders(command: Sequence[str]) -> dict[str, str]:
     """Placeholder and folder of every -ffile-prefix-map, the longest folder first."""
-    maps = [flag.split("=", 1)[1].rpartition("=") for flag in command if flag.startswith("-ffile-prefix-map=")]
+    maps = [
+        flag.split("=", 1)[1].rpartition("=") for flag in command if flag.startswith("-ffile-prefix-map=")
+    ]
     return {f"@{name}@": folder for folder, _, name in sorted(maps, key=lambda each: -len(each[0]))}
 
 

@@ -32,11 +32,22 @@ class Route:
     prefix: Path
     environment: Mapping[str, str]
 
-    def configure(self, *options: str, check: bool = True, generator: str = "Ninja", share: bool = True) -> Finished:
+    def configure(
+        self, *options: str, check: bool = True, generator: str = "Ninja", share: bool = True
+    ) -> Finished:
         shared = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={LAUNCHER}", f"-DCMAKE_C_COMPILER_LAUNCHER={LAUNCHER}"]
         prefix = f"-DCMAKE_INSTALL_PREFIX={self.prefix}"
         self.build.mkdir(parents=True, exist_ok=True)
-        return self.run("cmake", str(self.source), "-G", generator, *options, prefix, *(shared if share else []), check=check)
+        return self.run(
+            "cmake",
+            str(self.source),
+            "-G",
+            generator,
+            *options,
+            prefix,
+            *(shared if share else []),
+            check=check,
+        )
 
     def ninja(self, *targets: str, check: bool = True, **environment: str) -> Finished:
         return self.run("ninja", *targets, check=check, **environment)
@@ -72,7 +83,7 @@ def zstd_archive() -> Path:
 def files(prefix: Path) -> dict[str, bytes | str]:
     """Every file below a prefix by its relative path: bytes, or a link's target."""
     return {
-        path.relative_to(prefix).as_posix(): os.readlink(path) if path.is_symlink() else path.read_bytes()
+        path.relative_to(prefix).as_posix(): str(path.readlink()) if path.is_symlink() else path.read_bytes()
         for path in sorted(prefix.rglob("*"))
         if path.is_symlink() or path.is_file()
     }

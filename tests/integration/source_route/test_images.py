@@ -38,7 +38,9 @@ def release(folder: Path, packs: dict[str, str]) -> Path:
         with tarfile.open(folder / f"aotriton-0.11.2b-r1-images-{name}.tar.gz", "w:gz") as tar:
             tar.add(source, f"aotriton/{IMAGES}/{name}")
     shutil.rmtree(folder / "work")
-    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())]
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())
+    ]
     (folder / "SHA256SUMS").write_text("".join(lines))
     return folder
 
@@ -132,7 +134,9 @@ def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_pat
     (target / "stale.aoti").write_bytes(b"of an older release")
     made.run(*install)
     assert files(target) == files(made.build / "images" / "amd-gfx908")
-    assert sorted(path.name for path in (made.prefix / "lib").iterdir()) == ["aotriton.images"], "nothing is left beside it"
+    assert sorted(path.name for path in (made.prefix / "lib").iterdir()) == ["aotriton.images"], (
+        "nothing is left beside it"
+    )
     for path in given.iterdir():
         path.unlink()
     shutil.copytree(release(tmp_path / "newer", {"amd-gfx90a": "gfx90a"}), given, dirs_exist_ok=True)
@@ -147,7 +151,9 @@ def test_the_pipeline_builds_what_is_asked_for_and_only_what_changed(route: Make
     share_interpreter(cache)
     made = route(source=source, AOTFORGE_HOME=str(HOME), AOTFORGE_CACHE=str(cache))
     built = [option for option in PYTORCH if "NOIMAGE" not in option and "TARGET" not in option]
-    said = made.said(made.configure(*built, "-DAOTRITON_TARGET_ARCH=gfx908:sramecc+;gfx1030", "-DAOTFORGE_PROFILE=smoke"))
+    said = made.said(
+        made.configure(*built, "-DAOTRITON_TARGET_ARCH=gfx908:sramecc+;gfx1030", "-DAOTFORGE_PROFILE=smoke")
+    )
     assert "there are no kernels for gfx1030; images are built for the others" in said
     made.ninja("aotforge_images")
     images = made.build / "images" / "amd-gfx908"

@@ -38,7 +38,9 @@ def test_as_pytorch_calls_it_the_files_are_those_of_the_release_route(route: Mak
     made.ninja("install")
     assert (times(made.prefix), times(made.build / "runtime")) == before
     made.ninja("install/strip")
-    assert without_licences(made.prefix) == files(build_runtime(ROOT, cache=CACHE).prefix), "strip finds nothing"
+    assert without_licences(made.prefix) == files(build_runtime(ROOT, cache=CACHE).prefix), (
+        "strip finds nothing"
+    )
     moved = made.prefix.with_name("root")
     made.ninja("install", DESTDIR=str(moved))
     assert files(moved / made.prefix.relative_to("/")) == files(made.prefix)
@@ -78,7 +80,11 @@ def test_makefiles_and_a_locale_without_unicode(route: Make) -> None:
 
 def test_pytorchs_external_project_from_a_git_repository(tmp_path: Path) -> None:
     clone = copy_checkout(tmp_path / "repository")
-    for command in (("init", "-q"), ("add", "-A"), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")):
+    for command in (
+        ("init", "-q"),
+        ("add", "-A"),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"),
+    ):
         subprocess.run(["git", *command], cwd=clone, check=True)
     subprocess.run(["git", "tag", "0.11.2b"], cwd=clone, check=True)
     outer = tmp_path / "torch"

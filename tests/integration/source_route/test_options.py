@@ -17,8 +17,17 @@ Make = Callable[..., Route]
 
 def test_unknown_options_are_named_and_aotritons_are_explained(route: Make) -> None:
     made = route()
-    given = ["-DAOTRITON_FROBNICATE=1", "-DAOTRITON_TARGETARCH:STRING=gfx908", "-DAOTFORGE_PROFIL=core", "-DTARGET_GPUS=MI200;MI300X"]
-    given += ["-DAOTRITON_COMPRESS_KERNEL=OFF", "-DAOTRITON_NO_PYTHON=OFF", "-DAOTRITON_USE_LOCAL_TRITON_WHEEL=/a.whl"]
+    given = [
+        "-DAOTRITON_FROBNICATE=1",
+        "-DAOTRITON_TARGETARCH:STRING=gfx908",
+        "-DAOTFORGE_PROFIL=core",
+        "-DTARGET_GPUS=MI200;MI300X",
+    ]
+    given += [
+        "-DAOTRITON_COMPRESS_KERNEL=OFF",
+        "-DAOTRITON_NO_PYTHON=OFF",
+        "-DAOTRITON_USE_LOCAL_TRITON_WHEEL=/a.whl",
+    ]
     done = made.configure(*PYTORCH, *given)
     said = made.said(done)
     assert "not known and without effect: AOTFORGE_PROFIL, AOTRITON_FROBNICATE, AOTRITON_TARGETARCH." in said
@@ -26,14 +35,18 @@ def test_unknown_options_are_named_and_aotritons_are_explained(route: Make) -> N
     assert "AOTRITON_COMPRESS_KERNEL=OFF has no effect: images are always compressed" in said
     assert "AOTRITON_NO_PYTHON=OFF has no effect: there are no Python bindings" in said
     assert "AOTRITON_USE_LOCAL_TRITON_WHEEL=/a.whl has no effect: Triton and its LLVM are pinned" in said
-    assert "not known and without effect: AOTFORGE_PROFIL" in made.said(made.run("cmake", ".")), "it is said each time"
+    assert "not known and without effect: AOTFORGE_PROFIL" in made.said(made.run("cmake", ".")), (
+        "it is said each time"
+    )
 
 
 def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
     made = route()
     made.configure(*PYTORCH)
     cache = (made.build / "CMakeCache.txt").read_text()
-    ours = {line.partition(":")[0] for line in cache.splitlines() if line.startswith(("AOTRITON_", "AOTFORGE_"))}
+    ours = {
+        line.partition(":")[0] for line in cache.splitlines() if line.startswith(("AOTRITON_", "AOTFORGE_"))
+    }
     assert "AOTRITON_NOIMAGE_MODE" in ours
     page = (ROOT / "docs" / "source-route.md").read_text()
     assert [name for name in sorted(ours) if f"`{name}`" not in page] == []
@@ -71,7 +84,10 @@ def test_without_an_archive_and_a_network_the_message_says_what_to_get(route: Ma
     done = made.configure(*PYTORCH, *COMPILERS, *offline, check=False)
     assert done.returncode != 0
     said = made.said(done)
-    assert "zstandard-0.25.0.tar.gz, whose C sources the library needs, cannot be fetched (file:///nowhere" in said
+    assert (
+        "zstandard-0.25.0.tar.gz, whose C sources the library needs, cannot be fetched (file:///nowhere"
+        in said
+    )
     assert "-DAOTFORGE_ZSTD_SOURCE=/path/to/zstandard-0.25.0.tar.gz" in said
     assert "7713e1179d162cf5c7906da876ec2ccb9c3a9dcbdffef0cc7f70c3667a205f0b" in said
 
@@ -81,7 +97,9 @@ def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make
     good = route().environment["AOTFORGE_ZSTD_SOURCE"]
     made = route(AOTFORGE_ZSTD_SOURCE="")
     python = "-DAOTFORGE_PYTHON=/nowhere/python3"
-    done = made.configure(*PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={(tmp_path / 'bad.tar.gz').as_uri()}", check=False)
+    done = made.configure(
+        *PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={(tmp_path / 'bad.tar.gz').as_uri()}", check=False
+    )
     assert "other bytes than the pinned ones" in made.said(done)
     made.configure(*PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={Path(good).as_uri()}")
 

@@ -28,7 +28,9 @@ def test_a_program_with_the_static_library_finds_images_beside_itself(
     made.ninja("install/strip")
     archive = made.prefix / "lib" / "libaotriton_v2.a"
     assert sorted(p.name for p in (made.prefix / "lib").iterdir()) == ["cmake", archive.name]
-    symbols = subprocess.run(["nm", "-gP", archive], capture_output=True, text=True, check=True).stdout.splitlines()
+    symbols = subprocess.run(
+        ["nm", "-gP", archive], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     defined = {line.split()[0] for line in symbols if len(line.split()) > 2 and line.split()[1] in "TDBRWV"}
     assert not [name for name in defined if not name.startswith(("_Z", "DW.ref", "aotforge_launch"))]
     assert "_ZN8aotriton2v25flash9check_gpuENS_14StreamTemplateIP12ihipStream_tEE" in defined
