@@ -165,6 +165,20 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class ExecutorError(AotforgeError):
+    """No container engine, no permission to use it, or one that failed or went away while a step ran."""
+
+    exit_code = 29
+    kind = "executor"
+
+
+class LimitError(AotforgeError):
+    """A step, or a job of it, needs more memory, time or processes than it may use."""
+
+    exit_code = 30
+    kind = "limit"
+
+
 _SHOWN = 20
 """Known names that a message lists: every chip and every profile, but not every image."""
 
