@@ -165,6 +165,7 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+<<<<<<< HEAD
 class ExecutorError(AotforgeError):
     """No container engine, no permission to use it, or one that failed or went away while a step ran."""
 
@@ -177,6 +178,27 @@ class LimitError(AotforgeError):
 
     exit_code = 30
     kind = "limit"
+=======
+class SignatureError(AotforgeError):
+    """A signing key that cannot be used, or a signature that does not hold."""
+
+    exit_code = 37
+    kind = "signature"
+
+
+class ReproduceError(AotforgeError):
+    """A release that was built again and came out with other bytes."""
+
+    exit_code = 38
+    kind = "reproduce"
+
+
+class DropInError(AotforgeError):
+    """A release that must not be dropped into a PyTorch, a torch/lib that is none, or a drop-in whose record is damaged."""
+
+    exit_code = 36
+    kind = "drop-in"
+>>>>>>> main
 
 
 _SHOWN = 20

@@ -118,7 +118,7 @@ def _put_in_place(staged: Path, path: Path) -> None:
     """
     if not path.exists() and not path.is_symlink():
         staged.rename(path)
-    elif not _exchange(staged, path):
+    elif not exchange(staged, path):
         aside = Path(f"{staged}-old")
         path.rename(aside)
         try:
@@ -134,7 +134,7 @@ def _put_in_place(staged: Path, path: Path) -> None:
         os.close(handle)
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def exchange(one: Path, other: Path) -> bool:
     """Swaps two paths atomically (Linux renameat2); False when kernel or file system cannot."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if renameat2 is None:

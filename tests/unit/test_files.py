@@ -68,7 +68,7 @@ def test_replacement_without_an_atomic_exchange(
     target = tmp_path / "out"
     write_atomic(target / "old", b"0")
     if not exchange:
-        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
     with staged_folder(target) as staged:
         (staged / "new").write_bytes(b"1")
     assert tree(tmp_path) == {"out/new": b"1"}
@@ -77,7 +77,7 @@ def test_replacement_without_an_atomic_exchange(
 def test_failed_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "out"
     write_atomic(target / "old", b"0")
-    monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
     rename = Path.rename
 
     def fail_second(self: Path, to: Path) -> Path:
