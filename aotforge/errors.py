@@ -165,7 +165,6 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
-<<<<<<< HEAD
 class ExecutorError(AotforgeError):
     """No container engine, no permission to use it, or one that failed or went away while a step ran."""
 
@@ -178,7 +177,8 @@ class LimitError(AotforgeError):
 
     exit_code = 30
     kind = "limit"
-=======
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 
@@ -198,7 +198,6 @@ class DropInError(AotforgeError):
 
     exit_code = 36
     kind = "drop-in"
->>>>>>> main
 
 
 _SHOWN = 20

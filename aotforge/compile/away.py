@@ -242,7 +242,9 @@ def _step(
     files: dict[str, bytes] | None = None,
 ) -> Step:
     assert site.place is not None
-    members = {f"aotforge/{path.relative_to(_PACKAGE)}": path for glob in _OWN for path in _PACKAGE.glob(glob)}
+    members = {
+        f"aotforge/{path.relative_to(_PACKAGE)}": path for glob in _OWN for path in _PACKAGE.glob(glob)
+    }
     if kernels is not None:
         members |= {f"kernels/{path.relative_to(kernels)}": path for path in kernels.rglob("*.py")}
     environment = {

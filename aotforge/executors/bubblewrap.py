@@ -76,9 +76,7 @@ class BubblewrapExecutor(Executor):
         root = place.unpacked()
         with work_folder(self._folder) as folder:
             words = self._words(root, step, folder.path if self._keep else None)
-            groups = ControlGroups(
-                memory_bytes=step.limits.memory_bytes, processes=step.limits.processes + 8
-            )
+            groups = ControlGroups(memory_bytes=step.limits.memory_bytes, processes=step.limits.processes + 8)
             try:
                 channel = GroupedChannel(
                     [*words, *agent_command(place.python)],

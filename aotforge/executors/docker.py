@@ -79,7 +79,9 @@ class DockerChannel:
         text = bytes(self._errors[-2000:]).decode("utf-8", "replace").strip()
         if state.get("Running"):
             return Ended(text="the connection to the daemon was lost")
-        return Ended(text=f"its container ended with {state.get('ExitCode')} {state.get('Error')} {text}".strip())
+        return Ended(
+            text=f"its container ended with {state.get('ExitCode')} {state.get('Error')} {text}".strip()
+        )
 
     def counters(self) -> Mapping[str, int]:
         """None: the agent sees its own control group."""

@@ -128,7 +128,12 @@ class PodmanExecutor(Executor):
         )
         if found.returncode != 0:
             self._command(
-                f"loading {place.image}", "load", "--quiet", "--input", str(place.archive()), seconds=_LOAD_SECONDS
+                f"loading {place.image}",
+                "load",
+                "--quiet",
+                "--input",
+                str(place.archive()),
+                seconds=_LOAD_SECONDS,
             )
 
     def state(self, name: str) -> dict[str, Any]:
@@ -143,7 +148,9 @@ class PodmanExecutor(Executor):
     def _remove(self, name: str) -> None:
         # what cannot be removed now, the next command's reaper finds by its labels
         with suppress(ExecutorError):
-            self._command("removing a container", "rm", "--force", "--ignore", "--volumes", "--time", "0", name)
+            self._command(
+                "removing a container", "rm", "--force", "--ignore", "--volumes", "--time", "0", name
+            )
 
     def _command(self, doing: str, *words: str, seconds: float = _COMMAND_SECONDS) -> str:
         try:
@@ -176,7 +183,13 @@ class PodmanExecutor(Executor):
     def reap(self, *, kept: bool = False) -> list[str]:
         """Containers of processes that are gone."""
         text = self._command(
-            "looking for abandoned containers", "ps", "--all", "--filter", f"label={owner.LABEL}", "--format", "json"
+            "looking for abandoned containers",
+            "ps",
+            "--all",
+            "--filter",
+            f"label={owner.LABEL}",
+            "--format",
+            "json",
         )
         removed = []
         for container in json.loads(text or "[]") or []:
