@@ -200,6 +200,13 @@ class DropInError(AotforgeError):
     kind = "drop-in"
 
 
+class ContainerError(AotforgeError):
+    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+
+    exit_code = 28
+    kind = "container"
+
+
 _SHOWN = 20
 """Known names that a message lists: every chip and every profile, but not every image."""
 
