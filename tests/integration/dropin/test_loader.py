@@ -37,7 +37,9 @@ def prefix(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "lib" / name).symlink_to(objects.library.name)
     pack = folder / "lib" / "aotriton.images" / "amd-gfx908"
     write(spy_pack(), pack)
-    if not (pack / "__signature__").exists():  # the library does not read it, PyTorch's CMake and the drop-in ask for it
+    if not (
+        pack / "__signature__"
+    ).exists():  # the library does not read it, PyTorch's CMake and the drop-in ask for it
         (pack / "__signature__").write_text("spy kernels\n")
     return folder
 

@@ -11,13 +11,16 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from aotforge.pack import open_files, verify_pack, write_pack
+from aotforge.pytorch import list_release, pins_text, serve
 from aotforge.release import PackInput, Release, assemble_release
 from aotforge.virtual_hip import build_virtual_hip, environment
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
@@ -97,20 +100,40 @@ def cmake(source: str, build: Path, *definitions: str) -> None:
             raise BuildFailedError(done.stdout)
 
 
-def fetch(made: Made, build: Path, base: Path, *, archs: str = "gfx908") -> None:
+def fetch(
+    made: Made, build: Path, base: str, *, archs: str = "gfx908", rocm: str = ROCM, pins: str | None = None
+) -> None:
+    """As a PyTorch build whose pins name the release at `base`."""
+    file = build.parent / "pins.cmake"
+    file.write_text(pins or pins_for(made, base))
     cmake(
         "pytorch_like",
         build,
-        f"AOTRITON_BASE_URL=file://{base}/",
-        f"AOTRITON_VERSION={MANIFEST.name}",
-        f"AOTRITON_MANYLINUX={made.manylinux()}",
-        f"AOTRITON_RUNTIME_SHA256={made.sha256(made.runtime_file())}",
-        f"AOTRITON_PACKS=amd-gfx908={made.sha256(made.images_file())};amd-gfx90a={'0' * 64}",
-        f"ROCM_VERSION={ROCM}",
+        f"AOTRITON_PINS={file}",
+        f"ROCM_VERSION={rocm}",
         f"ROCM_ARCHS={archs}",
         f"HIP_INCLUDE_DIR={made.runtime.hip_headers}",
         f"HIP_LIBRARY={made.runtime.hip_double / 'libamdhip64.so.7'}",
     )
+
+
+def pins_for(made: Made, base: str) -> str:
+    return pins_text(list_release(made.release.folder), base_url=base, commit="a" * 40, environment_url=False)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server, and the lines that it logs."""
+    log: list[str] = []
+    server = serve(folder, host="127.0.0.1", port=0, log=log.append)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.url, log
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 def run(
@@ -154,13 +177,19 @@ def run_numbers(made: Made, client: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def file_url(folder: Path) -> str:
+    return f"file://{folder}/"
+
+
 def launched(seen: Sequence[dict[str, object]]) -> list[object]:
     return [line.get("kernel") for line in seen if "kernel" in line and "grid" in line]
 
 
 def test_client_that_fetches_like_pytorch(made: Made, tmp_path: Path) -> None:
     build = tmp_path / "build"
-    fetch(made, build, made.release.folder.parent)
+    with served(made.release.folder.parent) as (url, log):
+        fetch(made, build, url)
+    assert sum("200" in line for line in log) == 2  # one runtime, one pack
     torch = build / "torch"
     for name in ("libaotriton_v2.so", MANIFEST.soname, *MANIFEST.older_names):
         assert (torch / "lib" / name).is_file()
@@ -199,7 +228,7 @@ def test_client_that_uses_find_package(made: Made, tmp_path: Path) -> None:
 def test_older_library_names_serve_programs_linked_against_them(made: Made, tmp_path: Path) -> None:
     """An installed program that needs libaotriton_v2.so.0.11.0 starts with this library dropped in."""
     build = tmp_path / "build"
-    fetch(made, build, made.release.folder.parent)
+    fetch(made, build, file_url(made.release.folder.parent))
     client = (build / "client").read_bytes()
     assert MANIFEST.soname.encode() in client
     for older in MANIFEST.older_names:
@@ -211,12 +240,50 @@ def test_older_library_names_serve_programs_linked_against_them(made: Made, tmp_
 
 def test_architecture_without_a_pack_fetches_none_and_fails_at_run_time(made: Made, tmp_path: Path) -> None:
     build = tmp_path / "build"
-    fetch(made, build, made.release.folder.parent, archs="gfx906")
+    fetch(made, build, file_url(made.release.folder.parent), archs="gfx906")
     assert not (build / "torch" / "lib" / "aotriton.images").exists()
     status, output, seen = run(made, build / "client", tmp_path)
     assert status != 0
     assert "check_gpu" in output
     assert launched(seen) == []
+
+
+def test_rocm_that_the_release_lacks_is_named(made: Made, tmp_path: Path) -> None:
+    with pytest.raises(BuildFailedError, match=r"no runtime for rocm5\.7"):
+        fetch(made, tmp_path / "build", file_url(made.release.folder.parent), rocm="5.7")
+
+
+def test_prefix_that_is_installed_already(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in (made.runtime_file(), made.images_file()):
+        unpack(made.release.folder / file, tmp_path / "prefix")
+    monkeypatch.setenv("AOTRITON_INSTALLED_PREFIX", str(tmp_path / "prefix" / "aotriton"))
+    fetch(made, tmp_path / "build", "http://127.0.0.1:1/")  # nothing listens there
+    status, output, seen = run(made, tmp_path / "build" / "client", tmp_path)
+    assert (status, output, launched(seen)) == (0, "client: as expected\n", ["attn_fwd"])
+
+
+def test_interrupted_download_goes_on_where_it_was(made: Made, tmp_path: Path) -> None:
+    file = made.release.folder / made.images_file()
+    whole = file.read_bytes()
+    (tmp_path / "part").write_bytes(whole[:1000])
+    with served(made.release.folder.parent) as (url, log):
+        address = f"{url}{MANIFEST.name}/{file.name}"
+        subprocess.run(["curl", "-fsS", "-C", "-", "-o", "part", address], cwd=tmp_path, check=True)
+        outside = f"{url}{MANIFEST.name}/../../etc/passwd"
+        strange = subprocess.run(["curl", "-fsS", "--path-as-is", outside], check=False, capture_output=True)
+    assert (tmp_path / "part").read_bytes() == whole
+    assert any("206" in line for line in log)
+    assert strange.returncode == 22
+
+
+def test_missing_image_archive_makes_the_fetch_fail(made: Made, tmp_path: Path) -> None:
+    shutil.copytree(made.release.folder, tmp_path / "dist" / MANIFEST.name)
+    (tmp_path / "dist" / MANIFEST.name / made.images_file()).unlink()
+    with served(tmp_path / "dist") as (url, _), pytest.raises(BuildFailedError, match="404"):
+        fetch(made, tmp_path / "build", url)
+    assert not (tmp_path / "build" / "client").exists()
 
 
 @pytest.mark.parametrize("which", ["runtime", "images"])
@@ -233,5 +300,5 @@ def test_changed_byte_makes_the_fetch_fail(made: Made, tmp_path: Path, which: st
     file.write_bytes(data)
     reason = rf"(?s)SHA256 hash of\s+\S+{re.escape(file.name)}\s+does not match expected value"
     with pytest.raises(BuildFailedError, match=reason):
-        fetch(made, tmp_path / "build", tmp_path / "dist")
+        fetch(made, tmp_path / "build", file_url(tmp_path / "dist"))
     assert not (tmp_path / "build" / "client").exists()

@@ -1,0 +1,7 @@
+"""The PyTorch side of a release: the lines that make PyTorch's own build download it, and a server that offers it."""
+
+from aotforge.pytorch.listing import Listing, list_release
+from aotforge.pytorch.pins import pins_text, prefix_text
+from aotforge.pytorch.serve import ReleaseServer, serve
+
+__all__ = ["Listing", "ReleaseServer", "list_release", "pins_text", "prefix_text", "serve"]

@@ -1,0 +1,61 @@
+"""The archives of a release that PyTorch's client asks for, with their digests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.errors import ReleaseError
+from aotforge.release.stamp import SUMS
+
+_RUNTIME = re.compile(
+    r"aotriton-(?P<release>.+)-(?P<tag>[a-z]+_\d+_\d+)_(?P<machine>\w+?)-rocm(?P<rocm>\d+\.\d+)-shared\.tar\.gz"
+)
+_IMAGES = re.compile(r"aotriton-(?P<release>.+)-images-(?P<pack>[a-z0-9-]+)\.tar\.gz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A runtime archive: its platform tag without the machine, the ROCm it is named for, its SHA-256."""
+
+    tag: str
+    rocm: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A release as its file names tell it: runtimes by ROCm, oldest first, and image packs with their SHA-256, by name."""
+
+    release: str
+    runtimes: tuple[Runtime, ...]
+    images: tuple[tuple[str, str], ...]
+
+
+def list_release(folder: Path) -> Listing:
+    """The release in `folder`, from its SHA256SUMS. Raises ReleaseError when that is missing or names no runtime or no images."""
+    try:
+        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
+        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except (OSError, ValueError) as error:
+        raise ReleaseError(
+            f"{folder / SUMS} is missing or no list of SHA-256 sums",
+            cause="the folder is no release",
+            hint="name a folder that `./dev build` or `./dev release` made",
+        ) from error
+    runtimes = [(found, digest) for name, digest in sums.items() if (found := _RUNTIME.fullmatch(name))]
+    images = [(found, digest) for name, digest in sums.items() if (found := _IMAGES.fullmatch(name))]
+    releases = {found["release"] for found, _ in (*runtimes, *images)}
+    if not runtimes or not images or len(releases) != 1:
+        raise ReleaseError(
+            f"{folder} is no release for PyTorch",
+            cause=f"{SUMS} names no runtime, no images, or archives of several releases",
+            hint="./dev build --arch gfx908 makes one",
+        )
+    ordered = sorted(runtimes, key=lambda one: [int(part) for part in one[0]["rocm"].split(".")])
+    return Listing(
+        release=releases.pop(),
+        runtimes=tuple(Runtime(tag=one["tag"], rocm=one["rocm"], sha256=digest) for one, digest in ordered),
+        images=tuple(sorted((one["pack"], digest) for one, digest in images)),
+    )

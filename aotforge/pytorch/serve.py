@@ -1,0 +1,139 @@
+"""A release offered over HTTP at the addresses that PyTorch's client asks for, with ranges so that a broken download goes on.
+
+For tests and for a machine room of one's own; it speaks plain HTTP and serves nothing but the files of the releases in one folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import BinaryIO
+
+from aotforge.errors import ReleaseError, ToolchainError
+from aotforge.release.stamp import SUMS
+
+_CHUNK = 1 << 20
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+
+
+class ReleaseServer(ThreadingHTTPServer):
+    """Serves `<folder>/<release>/<file>` at `/<release>/<file>` for every release in `folder`; `url` ends in a slash."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> None:
+        self.folder = folder.resolve()
+        self.log = log
+        super().__init__((host, port), _Handler)
+
+    @property
+    def url(self) -> str:
+        """The base address, for PYTORCH_AOTRITON_BASE_URL."""
+        return f"http://{self.server_address[0]!s}:{self.server_address[1]}/"
+
+
+def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> ReleaseServer:
+    """A server for the releases in `folder`, listening; `serve_forever` runs it. Port 0 takes a free one.
+
+    Raises ReleaseError when no release is there, ToolchainError when the address cannot be listened on.
+    """
+    if not any(folder.glob(f"*/{SUMS}")):
+        raise ReleaseError(
+            f"{folder} holds no release",
+            cause=f"none of its folders has a {SUMS}",
+            hint="./dev build makes releases/dist",
+        )
+    try:
+        return ReleaseServer(folder, host=host, port=port, log=log)
+    except OSError as error:
+        raise ToolchainError(
+            f"{host}:{port} cannot be listened on: {error.strerror}",
+            cause="another program has the port, or the address is not this machine's",
+            hint="choose another --port; 0 takes a free one",
+        ) from error
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ReleaseServer
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        """A file or a part of it."""
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        """What GET would send, without the bytes."""
+        self._answer(body=False)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """One line per request."""
+        self.server.log(f"{self.address_string()} {format % args}")
+
+    def _answer(self, *, body: bool) -> None:
+        path = self._path()
+        try:
+            file = path.open("rb") if path else None
+        except OSError:
+            file = None
+        if file is None:
+            self.send_error(HTTPStatus.NOT_FOUND, "no file of a release")
+            return
+        with file:
+            self._send(file, os.fstat(file.fileno()).st_size, body=body)
+
+    def _path(self) -> Path | None:
+        """The file that the request names: `/<release>/<file>`, a release being a folder with SHA256SUMS."""
+        parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
+        if len(parts) != 2 or any(part in {"", ".", ".."} or "\\" in part or "\0" in part for part in parts):
+            return None
+        path = self.server.folder / parts[0] / parts[1]
+        inside = path.is_file() and path.resolve().is_relative_to(self.server.folder)
+        return path if inside and (path.parent / SUMS).is_file() else None
+
+    def _send(self, file: BinaryIO, size: int, *, body: bool) -> None:
+        wanted = self.headers.get("Range")
+        part = _part(wanted, size) if wanted else None
+        if wanted and part == (0, -1):
+            self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
+            self.send_header("Content-Range", f"bytes */{size}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        first, last = part or (0, size - 1)
+        self.send_response(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK)
+        self.send_header("Content-Type", "application/octet-stream")
+        self.send_header("Content-Length", str(last - first + 1))
+        self.send_header("Accept-Ranges", "bytes")
+        if part:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+        self.end_headers()
+        if body:
+            file.seek(first)
+            self._copy(file, last - first + 1)
+
+    def _copy(self, file: BinaryIO, left: int) -> None:
+        while left and (chunk := file.read(min(left, _CHUNK))):
+            self.wfile.write(chunk)
+            left -= len(chunk)
+        if left:  # the file shrank while it was sent: better a broken connection than bytes of something else
+            self.close_connection = True
+
+
+def _part(header: str, size: int) -> tuple[int, int] | None:
+    """First and last byte of a single range (RFC 9110, section 14); None for what must be ignored, (0, -1) for what cannot be met."""
+    found = _RANGE.fullmatch(header.strip())
+    if not found or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        count = min(int(found[2]), size)
+        return (size - count, size - 1) if count else (0, -1)
+    first, last = int(found[1]), min(int(found[2]) if found[2] else size - 1, size - 1)
+    if found[2] and int(found[2]) < first:
+        return None
+    return (first, last) if first < size else (0, -1)

@@ -1,0 +1,77 @@
+"""The lines for PyTorch, and byte ranges."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotforge.errors import ReleaseError
+from aotforge.pytorch import list_release, pins_text
+from aotforge.pytorch.serve import _part
+
+NAMES = [
+    "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz",
+    "aotriton-0.11.2b-r1-images-amd-gfx11xx.tar.gz",
+    "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz",
+    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm10.0-shared.tar.gz",
+    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm6.4-shared.tar.gz",
+    "MANIFEST.json",
+]
+
+
+def release(folder: Path, names: list[str]) -> Path:
+    (folder / "SHA256SUMS").write_text("".join(f"{at:064x}  {name}\n" for at, name in enumerate(names)))
+    return folder
+
+
+def values(text: str, name: str) -> list[str]:
+    """A variable's list, read as CMake would."""
+    (body,) = re.findall(rf"set\({name}\b([^)]*)\)", re.sub(r"#.*", "", text))
+    return re.findall(r'"([^"]*)"', body)
+
+
+def test_lists_run_in_step(tmp_path: Path) -> None:
+    listing = list_release(release(tmp_path, NAMES))
+    text = pins_text(listing, base_url="https://example.org/a", commit="c" * 40, environment_url=False)
+    assert values(text, "__AOTRITON_VER") == ["0.11.2b-r1"]
+    assert values(text, "__AOTRITON_ROCM_LIST") == ["rocm6.4", "rocm10.0"]
+    assert values(text, "__AOTRITON_MANYLINUX_LIST") == ["manylinux_2_28"] * 2
+    assert values(text, "__AOTRITON_SHA256_LIST") == [f"{at:064x}" for at in (4, 3)]
+    assert values(text, "__AOTRITON_IMAGE_LIST") == ["amd-gfx11xx", "amd-gfx908"]
+    assert values(text, "__AOTRITON_IMAGE_SHA256_LIST") == [f"{at:064x}" for at in (1, 0)]
+    assert values(text, "__AOTRITON_CI_COMMIT") == ["c" * 40]
+    assert values(text, "__AOTRITON_BASE_URL") == ["https://example.org/a/"]
+    later = pins_text(listing, base_url="https://example.org/a/", commit="", environment_url=True)
+    assert "__AOTRITON_BASE_URL" not in later and "__AOTRITON_CI_COMMIT" not in later
+    assert "PYTORCH_AOTRITON_BASE_URL=https://example.org/a/" in later
+
+
+@pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
+def test_what_is_no_release(names: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="no release for PyTorch"):
+        list_release(release(tmp_path, names))
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
+def test_ranges_are_those_of_a_slice(size: int, first: int, last: int) -> None:
+    data = bytes(range(size))
+
+    def taken(part: tuple[int, int] | None) -> bytes:
+        assert part is not None
+        return data[part[0] : part[1] + 1]
+
+    assert taken(_part(f"bytes={first}-", size)) == data[first:]
+    assert taken(_part(f"bytes=-{last}", size)) == (data[-last:] if last else b"")
+    if first <= last:
+        assert taken(_part(f"bytes={first}-{last}", size)) == data[first : last + 1]
+    else:
+        assert _part(f"bytes={first}-{last}", size) is None
+
+
+@pytest.mark.parametrize("header", ["bytes=-", "bytes=a-b", "items=0-1", "bytes=0-1,4-5", ""])
+def test_ranges_that_are_ignored(header: str) -> None:
+    assert _part(header, 10) is None
