@@ -17,7 +17,8 @@ from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.values import KernelImage
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.manifests.models import Architectures
-from aotforge.plan.values import CompileJob, JobKey, Plan
+from aotforge.plan.toolchain import read_toolchain
+from aotforge.plan.values import CompileJob, JobKey, Plan, Toolchain
 
 if TYPE_CHECKING:
     from aotforge.compile.away import Away
@@ -74,6 +75,15 @@ def compile_plan(
             raise _compile_error(plan, scheduler.failures)
     build.check_resources()
     return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
+
+
+def toolchain_of(site: Site | None, *, cache: Path) -> Callable[[str], Toolchain]:
+    """For `plan_project`: reads the compiler of this machine, or of the site's root."""
+    if site is None or site.place is None:
+        return read_toolchain
+    from aotforge.compile.away import site_toolchain  # noqa: PLC0415 - as above
+
+    return lambda pinned: site_toolchain(site, pinned, cache=cache)
 
 
 def compile_one(

@@ -83,7 +83,12 @@ class _Tree:
 
 
 def assemble(
-    definition: Definition, lock: Lock, *, files: Callable[[str], Path], tar: Path, on_file: Callable[[int, int], None]
+    definition: Definition,
+    lock: Lock,
+    *,
+    files: Callable[[str], Path],
+    tar: Path,
+    on_file: Callable[[int, int], None],
 ) -> Assembled:
     """Write the root of `lock` to `tar`. `files` gives the path of a stored file by its SHA-256. Raises ContainerError, OSError."""
     total = len(lock.packages) + len(lock.parts) + len(lock.wheels)
@@ -112,7 +117,9 @@ def assemble(
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[str]:
     """One expression for all: a pattern also covers what lies below. `*` stops at no slash."""
-    return re.compile("|".join(fnmatch.translate(f"{p}{tail}") for p in patterns for tail in ("", "/*")) or r"(?!)")
+    return re.compile(
+        "|".join(fnmatch.translate(f"{p}{tail}") for p in patterns for tail in ("", "/*")) or r"(?!)"
+    )
 
 
 def _base(tree: _Tree, definition: Definition) -> None:
@@ -148,7 +155,9 @@ def _unpack_part(tree: _Tree, path: Path, part: Part) -> None:
                 tree.add(place, _member(tree.spool, info, content, path), part.package)
                 taken += 1
     if not taken:
-        raise ContainerError(f"{part.package} has nothing below {', '.join(part.take)}", hint="correct `take`")
+        raise ContainerError(
+            f"{part.package} has nothing below {', '.join(part.take)}", hint="correct `take`"
+        )
 
 
 def _member(spool: Spool, info: tarfile.TarInfo, content: BinaryIO | None, path: Path) -> Member:
@@ -219,7 +228,8 @@ def _with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
         content = members.get(target)
         if content is None or content.kind != "file":
             raise ContainerError(
-                f"/{names[0]} is a hard link to /{target}, which is left out", hint="leave it out too, or keep both"
+                f"/{names[0]} is a hard link to /{target}, which is left out",
+                hint="leave it out too, or keep both",
             )
         first, *others = sorted({target, *names}, key=lambda name: name.encode())
         whole[first] = content

@@ -44,7 +44,9 @@ def fetch(
     on_file(done, total)
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        waiting = [pool.submit(_fetch, entry, store, sources, settings, wheel_python) for entry in lacking.values()]
+        waiting = [
+            pool.submit(_fetch, entry, store, sources, settings, wheel_python) for entry in lacking.values()
+        ]
         for future in as_completed(waiting):
             future.result()
             on_file(done := done + 1, total)
@@ -84,7 +86,9 @@ def _fetch(
     )
 
 
-def _places(entry: LockedPackage | LockedWheel, sources: Iterable[str], settings: AptSettings) -> Iterator[str]:
+def _places(
+    entry: LockedPackage | LockedWheel, sources: Iterable[str], settings: AptSettings
+) -> Iterator[str]:
     base = posixpath.basename(entry.file)
     for source in sources:
         place = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()

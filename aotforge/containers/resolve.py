@@ -51,7 +51,9 @@ def resolve(definition: Definition, settings: AptSettings) -> tuple[list[LockedP
     """Packages of the definition with what they depend on, without SHA-1, and its parts. Raises ContainerError."""
     if shutil.which("apt-get") is None:
         raise ContainerError(
-            "apt-get is not on this machine", cause="a lock is resolved by apt", hint="make the lock on Debian or Ubuntu"
+            "apt-get is not on this machine",
+            cause="a lock is resolved by apt",
+            hint="make the lock on Debian or Ubuntu",
         )
     with private_apt(definition.suite, settings) as apt:
         names = _dependencies(apt, definition)
@@ -71,7 +73,8 @@ def _dependencies(apt: _Apt, definition: Definition) -> dict[str, str]:
     for name in definition.without:
         if found.pop(name, None) is None:
             raise ContainerError(
-                f"{name} is left out by the definition, and nothing depends on it", hint="remove it from `without`"
+                f"{name} is left out by the definition, and nothing depends on it",
+                hint="remove it from `without`",
             )
     return found
 

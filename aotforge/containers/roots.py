@@ -14,7 +14,6 @@ from pathlib import Path
 
 from aotforge.containers.members import file_digest, first_difference
 from aotforge.containers.models import Containers, Definition, Lock, Source, read_lock
-from aotforge.containers.store import Store
 from aotforge.containers.values import Places, Root
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 from aotforge.manifests import load
@@ -94,7 +93,9 @@ def root_value(named: Named, lock: Lock, places: Places) -> Root:
     )
 
 
-def _make(named: Named, lock: Lock, places: Places, environment: Mapping[str, str], on_stage: OnStage) -> None:
+def _make(
+    named: Named, lock: Lock, places: Places, environment: Mapping[str, str], on_stage: OnStage
+) -> None:
     from aotforge.containers.making import make_root  # noqa: PLC0415 - most calls find the root in the cache
 
     tar = places.tar(lock.digest)

@@ -8,8 +8,8 @@ from aotforge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aotforge.executors.base import Executor
-    from aotforge.executors.choose import choose_executor, make_executor, reap_all, root_place, site_of
-    from aotforge.executors.values import EXECUTORS, Capacity, Finished, Place, Site, Step, StepLimits
+    from aotforge.executors.choose import choose_executor, choose_sites, make_executor, reap_all, root_place
+    from aotforge.executors.values import EXECUTORS, Capacity, Finished, Place, Site, Sites, Step, StepLimits
 
 __all__ = [
     "EXECUTORS",
@@ -18,17 +18,18 @@ __all__ = [
     "Finished",
     "Place",
     "Site",
+    "Sites",
     "Step",
     "StepLimits",
     "choose_executor",
+    "choose_sites",
     "make_executor",
     "reap_all",
     "root_place",
-    "site_of",
 ]
 
-_VALUES = ("EXECUTORS", "Capacity", "Finished", "Place", "Site", "Step", "StepLimits")
-_CHOICES = ("choose_executor", "make_executor", "reap_all", "root_place", "site_of")
+_VALUES = ("EXECUTORS", "Capacity", "Finished", "Place", "Site", "Sites", "Step", "StepLimits")
+_CHOICES = ("choose_executor", "make_executor", "reap_all", "root_place", "choose_sites")
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(

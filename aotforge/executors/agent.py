@@ -2,15 +2,15 @@
 
 It talks over its three standard streams, so neither mounts nor volumes are needed, and a remote engine works as a local one:
 
-- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then nothing more: an open stdin is the life line. When it ends (the
-  client is gone, however it went), everything that was started here is killed, and so is the agent.
+- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then nothing more: an open stdin is the life line. When it ends (the client is gone, however it went), everything that was started here is killed, and so is the agent.
 - stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: what the step wrote to its stdout and stderr, as it comes; `R`: JSON,
   the step runs; `O`: a piece of the tar of outputs; `X`: JSON, how the step ended. `X` is the last one.
 - stderr: only what goes wrong with the agent itself.
 
 Header: `command`, `environment`, `outputs` (paths that are sent back when the step ends with 0), `seconds`, `folder` (where `in/` and `out/` are made;
 `{work}` stands for it in the other fields), `uid` (to become when started as root, or null), `memory_bytes` and `processes` (to be watched here
-because nothing else bounds them, or null), `linger` (seconds to stay after a failure, so that people can look).
+because nothing else bounds them, or null), `contained` (whether there are walls), `linger` (seconds to stay after a failure, for people
+to look).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def resident(pids: list[int]) -> int:
     total = shared = 0
     for pid in pids:
         try:
-            with open("/proc/%d/statm" % pid, encoding="ascii") as file:
+            with open(f"/proc/{pid}/statm", encoding="ascii") as file:
                 fields = file.read().split()
         except OSError:
             continue
@@ -350,7 +350,7 @@ def main() -> None:
     try:
         serve()
     except BaseException as error:  # noqa: BLE001 - whatever it is, nothing may be left running
-        sys.stderr.write("agent: %s: %s\n" % (type(error).__name__, error))
+        sys.stderr.write(f"agent: {type(error).__name__}: {error}\n")
         sys.stderr.flush()
         leave(1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
 from aotforge.executors.base import Executor
-from aotforge.executors.values import EXECUTORS, Place, Site
+from aotforge.executors.values import EXECUTORS, Place, Site, Sites
 
 ORDER = ("docker", "podman", "bubblewrap")
 """What `auto` tries before it falls back to this machine as it is."""
@@ -48,10 +48,8 @@ def choose_executor(
 ) -> Executor:
     """An executor that works here and has swept up after earlier ones. `auto` takes the first of docker, podman and bubblewrap that
     works, else local, and says why not another. Raises UnknownNameError, ExecutorError."""
-    if name != "auto":
-        executor = make_executor(name, cache=cache, keep=keep)
-    else:
-        executor = _first(cache, keep, on_note)
+    automatic = name == "auto"
+    executor = _first(cache, keep, on_note) if automatic else make_executor(name, cache=cache, keep=keep)
     for left in executor.reap():
         on_note(f"{executor.name}: removed what a dead process had left: {left}")
     return executor
@@ -95,20 +93,28 @@ def root_place(
     )
 
 
-def site_of(
-    executor: Executor,
-    checkout: Path,
+def choose_sites(
     name: str,
+    checkout: Path,
     *,
     cache: Path,
+    keep: bool = False,
     environment: Mapping[str, str],
     on_stage: Callable[[str], None],
-) -> Site:
-    """The executor with the root that it needs; local needs none."""
+    on_note: Callable[[str], None],
+) -> Sites:
+    """Executor and roots of a build of the checkout. Raises what `choose_executor` and `root_place` raise."""
+    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
     if executor.name == "local":
-        return Site(executor=executor, place=None)
-    place = root_place(checkout, name, cache=cache, environment=environment, on_stage=on_stage)
-    return Site(executor=executor, place=place)
+        return Sites(executor="local", kernels=None, runtime=Site(executor=executor, place=None))
+    kernels, runtime = (
+        Site(
+            executor=executor,
+            place=root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage),
+        )
+        for root in (KERNELS, RUNTIME)
+    )
+    return Sites(executor=executor.name, kernels=kernels, runtime=runtime)
 
 
 def reap_all(*, cache: Path, kept: bool = False) -> dict[str, list[str]]:

@@ -219,9 +219,10 @@ class DockerExecutor(Executor):
 
 def _connect() -> Any:
     """A client whose daemon answers. Raises ExecutorError."""
-    import docker  # noqa: PLC0415
     from docker.errors import DockerException  # noqa: PLC0415
     from requests.exceptions import RequestException  # noqa: PLC0415
+
+    import docker  # noqa: PLC0415
 
     try:
         client = docker.from_env(timeout=600)

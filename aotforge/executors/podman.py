@@ -118,8 +118,8 @@ class PodmanExecutor(Executor):
         words += ["--tmpfs", f"/tmp:{scratch}", "--env", "PATH=/usr/bin:/bin", "--entrypoint", "[]"]
         for limit, number, most in _RLIMITS:
             bound = resource.getrlimit(number)[1]
-            value = most if bound == resource.RLIM_INFINITY else min(most, bound)
-            words += ["--ulimit", f"{limit}={value}:{value}"]
+            least = most if bound == resource.RLIM_INFINITY else min(most, bound)
+            words += ["--ulimit", f"{limit}={least}:{least}"]
         return [*words, place.image_id, *agent_command(place.python)]
 
     def _require_image(self, place: Place) -> None:

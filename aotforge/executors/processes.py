@@ -38,7 +38,7 @@ class ProcessChannel:
                 # Ctrl-C reaches the builder only, which then ends what it started
                 start_new_session=True,
                 bufsize=0,
-                preexec_fn=before,
+                preexec_fn=before,  # noqa: PLW1509 - no thread of ours runs before the agent is started
             )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(self._log)

@@ -84,6 +84,20 @@ class Site:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sites:
+    """Where a build's parts are made, and the executor's name. None is this machine as it is."""
+
+    executor: str
+    kernels: Site | None
+    runtime: Site | None
+
+    def roots(self) -> tuple[tuple[str, str], ...]:
+        """Names and digests of the roots."""
+        places = [site.place for site in (self.kernels, self.runtime) if site is not None]
+        return tuple((place.name, place.identity) for place in places if place is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Capacity:
     """What the machine that steps run on has: CPUs and bytes of memory that may be used."""
 

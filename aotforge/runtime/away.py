@@ -1,4 +1,4 @@
-"""Building a source tree in a root's own tools, through an executor: files go in, what cmake installs comes out."""
+"""Building a source tree through an executor, with a root's own tools or this machine's: files go in, what cmake installs comes out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from aotforge.errors import RuntimeBuildError
 from aotforge.files import output_errors
-from aotforge.runtime.cmake import cmake_commands, shell_script
+from aotforge.runtime.cmake import WORK, cmake_commands, shell_script
+from aotforge.runtime.tools import tool_environment, tool_settings
+from aotforge.runtime.values import Tools
 
 if TYPE_CHECKING:
     from aotforge.executors.values import Place, Site
@@ -40,8 +42,11 @@ def build_at(
     jobs: int | None = None,
     install: Path,
     variables: Mapping[str, str] | None = None,
+    tools: Tools | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Configure, build and install `source` (files by name) in the site's root; `install` gets the prefix.
+    """Configure, build and install `source` (files by name) in the site's root; `install` gets the prefix. Without a root it is
+    built by this machine's `tools`, in the caller's `environment` as far as tools may see it.
 
     `beside` are folders that travel along, by the setting that names them inside. A toolchain file is one of `source`:
     `CMAKE_TOOLCHAIN_FILE: {work}/in/source/...`. `variables` are added to the root's environment; `CXX` is asked what it is. Returns
@@ -51,9 +56,8 @@ def build_at(
     from aotforge.executors.trees import input_tree, unpack_outputs  # noqa: PLC0415
     from aotforge.executors.values import Step, StepLimits  # noqa: PLC0415
 
-    assert site.place is not None
     members = {f"source/{path}": file for path, file in source.items()}
-    inside = dict(settings)
+    inside = dict(settings) | (tool_settings(tools) if tools else {})
     for setting, folder in beside.items():
         inside[setting] = f"{{work}}/in/{setting}"
         members |= {
@@ -62,7 +66,7 @@ def build_at(
     capacity = site.executor.capacity()
     parallel = jobs or capacity.cpus
     commands = cmake_commands(
-        cmake="cmake",
+        cmake=str(tools.cmake) if tools else "cmake",
         source="{work}/in/source",
         objects="{work}/objects",
         settings=inside,
@@ -72,18 +76,10 @@ def build_at(
     output = bytearray()
     step = Step(
         name=f"{name} ({site.executor.name})",
-        command=("/bin/sh", "-c", _NOTE + shell_script(commands)),
-        environment={
-            "PATH": "/usr/bin:/bin",
-            **dict(site.place.environment),
-            **dict(variables or {}),
-            "LC_ALL": "C",
-            "HOME": "/tmp",
-            "TMPDIR": "/tmp",
-            "WORK": "{work}",
-        },
+        command=("/bin/sh", "-c", ("" if tools else _NOTE) + shell_script(commands)),
+        environment=_environment(site.place, tools, environment or {}) | dict(variables or {}),
         inputs=input_tree(members),
-        outputs=("prefix", _NOTED),
+        outputs=("prefix",) if tools else ("prefix", _NOTED),
         limits=StepLimits(
             memory_bytes=2 * _GIB + parallel * _PER_JOB_BYTES,
             processes=64 + 16 * parallel,
@@ -94,21 +90,40 @@ def build_at(
     finished = site.executor.run(step, site.place, on_output=lambda _, data: output.extend(data))
     if finished.status:
         raise build_error(
-            f"the {name} in {site.place.name}",
+            step.name,
             finished.status,
             output.decode("utf-8", "replace"),
             kept=finished.kept,
         )
     if not finished.outputs:
-        raise build_error(f"the {name} in {site.place.name}", 0, "it installed nothing")
+        raise build_error(step.name, 0, "it installed nothing")
     with output_errors(install):
         folder = install.parent / f"{install.name}.outputs"
         unpack_outputs(finished.outputs, folder)
         (folder / "prefix").rename(install)
-        compiler = " for ".join((folder / _NOTED).read_text(encoding="utf-8").split("\n")[:2])
-        (folder / _NOTED).unlink()
+        if tools is None:
+            compiler = " for ".join((folder / _NOTED).read_text(encoding="utf-8").split("\n")[:2])
+            (folder / _NOTED).unlink()
+        else:
+            compiler = tools.compiler
         folder.rmdir()
     return compiler
+
+
+def local_site(cache: Path) -> Site:
+    """This machine as it is, swept of what earlier builds left there."""
+    from aotforge.executors.choose import choose_executor  # noqa: PLC0415
+    from aotforge.executors.values import Site  # noqa: PLC0415
+
+    return Site(executor=choose_executor("local", cache=cache, on_note=lambda _: None), place=None)
+
+
+def _environment(place: Place | None, tools: Tools | None, environment: Mapping[str, str]) -> dict[str, str]:
+    own = {"LC_ALL": "C", "WORK": WORK}
+    if tools is not None:
+        return tool_environment(environment) | own
+    assert place is not None
+    return {"PATH": "/usr/bin:/bin", **dict(place.environment), "HOME": "/tmp", "TMPDIR": "/tmp"} | own
 
 
 def build_error(what: str, status: int, output: str, *, kept: str = "") -> RuntimeBuildError:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from aotforge.errors import CacheError, OutputError, RuntimeBuildError, ToolchainError
 from aotforge.files import staged_folder
-from aotforge.runtime.away import build_at, build_error, root_identity
+from aotforge.runtime.away import build_at, build_error, local_site, root_identity
 from aotforge.runtime.cmake import cmake_commands
 from aotforge.runtime.inspect import check_library
 from aotforge.runtime.manifest import RuntimeManifest, load_runtime_manifest
-from aotforge.runtime.tools import BROKEN, find_tools, tool_environment
+from aotforge.runtime.tools import BROKEN, find_tools, tool_environment, tool_settings
 from aotforge.runtime.values import RuntimeBuild, Tools
 from aotforge.runtime.zstd import Download, unpack_zstd
 
@@ -66,28 +66,17 @@ def build_runtime(
                 manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
             )
             settings = {"AOTRITON_GIT_SHA1": sources[:40]}
-            if tools is None:
-                assert site is not None
-                compiler = build_at(
-                    site,
-                    name="runtime library",
-                    source=shipped_files(root / "runtime"),
-                    beside={"AOTFORGE_ZSTD_DIR": zstd},
-                    settings=settings,
-                    jobs=jobs,
-                    install=staged / "prefix",
-                )
-            else:
-                compiler = tools.compiler
-                configure_and_build(
-                    root / "runtime",
-                    work / "objects",
-                    tools,
-                    settings | {"AOTFORGE_ZSTD_DIR": str(zstd)},
-                    jobs=jobs,
-                    environment=env,
-                    install=staged / "prefix",
-                )
+            compiler = build_at(
+                site or local_site(cache),
+                name="runtime library",
+                source=shipped_files(root / "runtime"),
+                beside={"AOTFORGE_ZSTD_DIR": zstd},
+                settings=settings,
+                jobs=jobs,
+                install=staged / "prefix",
+                tools=tools,
+                environment=env,
+            )
             check_library(staged / "prefix" / "lib" / manifest.soname, manifest.soname)
             shutil.rmtree(work)
             (staged / _COMPILER).write_text(compiler + "\n", encoding="utf-8")
@@ -130,17 +119,13 @@ def configure_and_build(
     environment: Mapping[str, str],
     install: Path | None = None,
 ) -> None:
-    """cmake, ninja and, with `install`, cmake --install. Raises RuntimeBuildError with the end of the failed step's output."""
-    own = {
-        "CMAKE_MAKE_PROGRAM": str(tools.ninja),
-        "CMAKE_C_COMPILER": str(tools.cc),
-        "CMAKE_CXX_COMPILER": str(tools.cxx),
-    }
+    """cmake, ninja and, with `install`, cmake --install in folders that stay, for those who build again and again. Raises
+    RuntimeBuildError with the end of the failed step's output."""
     commands = cmake_commands(
         cmake=str(tools.cmake),
         source=str(source),
         objects=str(objects),
-        settings=own | dict(settings),
+        settings=tool_settings(tools) | dict(settings),
         jobs=jobs,
         install=str(install) if install is not None else None,
     )
