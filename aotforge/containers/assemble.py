@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import functools
 import posixpath
 import re
 import tarfile
@@ -91,6 +92,7 @@ def assemble(
     on_file: Callable[[int, int], None],
 ) -> Assembled:
     """Write the root of `lock` to `tar`. `files` gives the path of a stored file by its SHA-256. Raises ContainerError, OSError."""
+    files = functools.cache(files)  # a file is checked once, however often it is opened
     total = len(lock.packages) + len(lock.parts) + len(lock.wheels)
     with tempfile.TemporaryFile(dir=tar.parent) as spooled, tar.open("wb") as out:
         spool = Spool(spooled)
@@ -110,7 +112,7 @@ def assemble(
                     tree.add(path, spool.add(content, mode), wheel.name)
             on_file(done := done + 1, total)
         _finish(tree, definition, _status(lock.packages, files))
-        members = _with_hard_links(_with_parents(tree.members))
+        members = with_hard_links(_with_parents(tree.members))
         digest, size = write_tar(members, spool, out, epoch=definition.epoch)
     return Assembled(digest=digest, size=size, members=member_list(members))
 
@@ -217,7 +219,7 @@ def _with_parents(members: dict[str, Member]) -> dict[str, Member]:
     return whole
 
 
-def _with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
+def with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
     """In the tar's order the first name of a file has its content and the others refer to it."""
     groups: dict[str, list[str]] = {}
     for path, member in members.items():

@@ -120,8 +120,8 @@ def _changes(before: Lock | None, after: Lock) -> tuple[str, ...]:
     """Packages and wheels that came, went or changed version."""
     if before is None:
         return ("new",)
-    old = {entry.name: entry.version for entry in (*before.packages, *before.parts, *before.wheels)}
-    new = {entry.name: entry.version for entry in (*after.packages, *after.parts, *after.wheels)}
+    old = {entry.name: entry.version for entry in before.files}
+    new = {entry.name: entry.version for entry in after.files}
     lines = [
         f"{name}: {old.get(name, 'none')} -> {new.get(name, 'none')}"
         for name in sorted({*old, *new})
