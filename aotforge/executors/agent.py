@@ -186,6 +186,9 @@ def unpack(folder: str, size: int) -> None:
     os.makedirs(folder + "/in")
     os.makedirs(folder + "/out")
 
+    if not size:
+        return
+
     class Source:
         left = size
 
@@ -277,10 +280,10 @@ def forward(process: subprocess.Popen[bytes]) -> None:
 
 
 def give(header: dict[str, Any]) -> None:
-    """The outputs, with names relative to `out/`."""
+    """The outputs, with names relative to `out/`; all of them must be there."""
     for name in header["outputs"]:
         if not os.path.lexists(os.path.join(header["folder"], "out", name)):
-            return
+            raise FileNotFoundError("it ended well without making " + name)
     with tarfile.open(fileobj=Pieces(), mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
         for name in header["outputs"]:
             tar.add(os.path.join(header["folder"], "out", name), name)
@@ -323,7 +326,7 @@ def serve() -> None:
         code = process.wait()
         ended["status"], ended["signal"] = (code, 0) if code >= 0 else (128 - code, -code)
         ended["reason"] = guard.reason
-        if code == 0 and not guard.reason:
+        if code == 0 and not guard.reason and header["outputs"]:
             try:
                 give(header)
             except OSError as error:
