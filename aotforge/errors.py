@@ -179,6 +179,13 @@ class LimitError(AotforgeError):
     kind = "limit"
 
 
+class ContainerError(AotforgeError):
+    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+
+    exit_code = 28
+    kind = "container"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 
@@ -198,13 +205,6 @@ class DropInError(AotforgeError):
 
     exit_code = 36
     kind = "drop-in"
-
-
-class ContainerError(AotforgeError):
-    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
-
-    exit_code = 28
-    kind = "container"
 
 
 _SHOWN = 20
