@@ -2,15 +2,16 @@
 
 It talks over its three standard streams, so neither mounts nor volumes are needed, and a remote engine works as a local one:
 
-- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then nothing more: an open stdin is the life line. When it ends (the client is gone, however it went), everything that was started here is killed, and so is the agent.
-- stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: what the step wrote to its stdout and stderr, as it comes; `R`: JSON,
-  the step runs; `O`: a piece of the tar of outputs; `X`: JSON, how the step ended. `X` is the last one.
+- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then nothing more: an open stdin is the life line. When it ends
+  (the client is gone, however it went), everything that was started here is killed, and so is the agent.
+- stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: what the step wrote to its stdout and stderr, as it comes;
+  `R`: JSON, the step runs; `O`: a piece of the tar of outputs; `X`: JSON, how the step ended. `X` is the last one.
 - stderr: only what goes wrong with the agent itself.
 
-Header: `command`, `environment`, `outputs` (paths that are sent back when the step ends with 0), `seconds`, `folder` (where `in/` and `out/` are made;
-`{work}` stands for it in the other fields), `uid` (to become when started as root, or null), `memory_bytes` and `processes` (to be watched here
-because nothing else bounds them, or null), `contained` (whether there are walls), `linger` (seconds to stay after a failure, for people
-to look).
+Header: `command`, `environment`, `outputs` (paths that are sent back when the step ends with 0), `seconds`, `folder` (where `in/` and
+`out/` are made; `{work}` stands for it in the other fields), `uid` (to become when started as root, or null), `memory_bytes` and
+`processes` (to be watched here because nothing else bounds them, or null), `contained` (whether there are walls), `linger` (seconds to
+stay after a failure, for people to look).
 """
 
 from __future__ import annotations
