@@ -13,8 +13,7 @@ from aotforge.errors import CompileError, RuntimeBuildError
 from aotforge.executors import Site, Step, StepLimits
 from aotforge.executors.trees import input_tree, unpack_outputs
 from aotforge.manifests import load_architectures
-from aotforge.plan.build import pinned_triton
-from aotforge.plan.toolchain import read_toolchain
+from aotforge.plan.toolchain import pinned_triton, read_toolchain
 from aotforge.release.platform import measure_platform_tag
 from aotforge.runtime import build_runtime
 from tests.integration.compile.builds import build, entries
