@@ -165,6 +165,13 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class CompatError(AotforgeError):
+    """A release breaks what the compatibility matrix, or its own manifest, says of it."""
+
+    exit_code = 32
+    kind = "compat"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 

@@ -103,7 +103,59 @@ def explain(c: Context, pytorch: str, aotriton: str = "", fork: bool = False, js
         say(explain_row(compat, row, release))
 
 
+@task(
+    help={
+        "release": "a release folder (default: the newest in releases/dist)",
+        "development": "accept a library below the promised platform, and say so",
+        "jobs": "parts at the same time",
+        "cache": "cache folder",
+        "json": JSON,
+    },
+)
+@door
+def check(
+    c: Context,
+    release: str = "",
+    development: bool = False,
+    jobs: int = 0,
+    cache: str | None = None,
+    json: bool = False,
+) -> None:
+    """Prove the matrix on a candidate release: every violation, then exit code 32."""
+    from aotforge.compat.check import check_release, newest_release  # noqa: PLC0415
+    from aotforge.compat.findings import report_fields, report_lines, require_ok  # noqa: PLC0415
+    from aotforge.ui.progress import progress  # noqa: PLC0415
+
+    chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
+    with progress("checking", quiet=json) as line:
+        report = check_release(
+            chosen,
+            checkout=ROOT,
+            cache=cache_folder(cache),
+            jobs=job_count(jobs),
+            development=development,
+            on_part=line.update,
+        )
+    if json:
+        _json(report_fields(report))
+    else:
+        say("\n".join(report_lines(report, colour=_colour())))
+    require_ok(report)
+
+
+@task(positional=["folder"], help={"folder": "a release folder"})
+@door
+def baseline(c: Context, folder: str) -> None:
+    """Write compat/abi of a release that was published: what later point releases are compared with."""
+    from aotforge.compat.check import write_baselines  # noqa: PLC0415
+
+    for path in write_baselines(Path(folder).absolute(), checkout=ROOT):
+        say(f"{path}")
+
+
 TASKS = (
+    ("", "check", check),
+    ("compat", "baseline", baseline),
     ("compat", "show", show),
     ("compat", "which", which),
     ("compat", "explain", explain),
