@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from invoke.context import Context
+from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from tasks.door import JSON, ROOT, cache_folder, door, job_count, say
@@ -124,6 +125,7 @@ def check(
     """Prove the matrix on a candidate release: every violation, then exit code 32."""
     from aotforge.compat.check import check_release, newest_release  # noqa: PLC0415
     from aotforge.compat.findings import report_fields, report_lines, require_ok  # noqa: PLC0415
+    from aotforge.errors import CompatError  # noqa: PLC0415
     from aotforge.ui.progress import progress  # noqa: PLC0415
 
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
@@ -138,8 +140,10 @@ def check(
         )
     if json:
         _json(report_fields(report))
-    else:
-        say("\n".join(report_lines(report, colour=_colour())))
+        if not report.ok:  # the one JSON text has the error already
+            raise Exit(code=CompatError.exit_code)
+        return
+    say("\n".join(report_lines(report, colour=_colour())))
     require_ok(report)
 
 

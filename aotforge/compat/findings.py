@@ -75,21 +75,32 @@ class CheckReport:
         return not self.of("failed")
 
 
+def violation(report: CheckReport) -> CompatError | None:
+    """One error that names every violation; None when there is none."""
+    violations = report.of("failed")
+    if not violations:
+        return None
+    lines = "\n".join(f"{f.subject}: {f.what}: {f.evidence}" for f in violations)
+    return CompatError(
+        f"{report.release}: {len(violations)} of {len(report.findings)} checks found a violation\n{lines}",
+        cause="the release does not hold what the compatibility matrix or its own manifest says",
+        hint="`./dev check --release FOLDER --json` has everything that was tried; docs/compatibility.md explains each check",
+    )
+
+
 def require_ok(report: CheckReport) -> None:
     """Raises CompatError naming every violation."""
-    violations = report.of("failed")
-    if violations:
-        lines = "\n".join(f"{f.subject}: {f.what}: {f.evidence}" for f in violations)
-        raise CompatError(
-            f"{report.release}: {len(violations)} of {len(report.findings)} checks found a violation\n{lines}",
-            cause="the release does not hold what the compatibility matrix or its own manifest says",
-            hint="`./dev check --release FOLDER --json` has everything that was tried; docs/compatibility.md explains each check",
-        )
+    if error := violation(report):
+        raise error
 
 
 def report_fields(report: CheckReport) -> dict[str, object]:
-    """The report for `--json`."""
-    return {
+    """The report for `--json`, with `error` as other tasks have it when something failed."""
+    error = violation(report)
+    fields = (
+        {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint} if error else None
+    )
+    return ({"error": fields} if fields else {}) | {
         "release": report.release,
         "folder": report.folder,
         "ok": report.ok,

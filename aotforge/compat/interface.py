@@ -40,7 +40,7 @@ class Struct(Manifest):
 
     size: int
     version: int | None = None
-    offsets: dict[str, int] = {}
+    offsets: dict[str, int] = Field(default_factory=dict)
     fields: tuple[str, ...]
 
 

@@ -198,24 +198,28 @@ def explain_fields(compat: Compatibility, row: Row, release: str | None) -> dict
     }
 
 
+_WORDS = {
+    "pins": "is what this PyTorch pins",
+    "drop-in-only": "only as a drop-in for an installed PyTorch, not to build with",
+    "compiles": "compiles and links; it is not what this PyTorch pins",
+}
+
+
 def verdict(compat: Compatibility, row: Row, release: str) -> str:
     """One sentence on a pair; the strongest statement wins: a prohibition, then the pin, then the rest."""
-    said = {s.says: s for s in reversed(compat.about(row, release)) if not s.as_of}
     if row.status != "supported":
         return row.remarks[0]
+    said = {s.says: s for s in reversed(compat.about(row, release)) if not s.as_of}
     if "must-not" in said:
         return f"must not be given: {said['must-not'].reason}"
-    if "pins" in said:
-        return "is what this PyTorch pins"
-    if "drop-in-only" in said:
-        return "only as a drop-in for an installed PyTorch, not to build with"
-    if "compiles" in said:
-        return "compiles and links; it is not what this PyTorch pins"
+    for says, words in _WORDS.items():
+        if says in said:
+            return words
     if _point_release_of_pin(row, release):
-        return f"a point release of what is pinned: a drop-in replacement, by a link named {library_name(row.releases('pins')[0])}"
-    if "documented" in said:
-        return "the README lists the two together"
-    return "no statement: nothing says that the two fit"
+        pin = library_name(row.releases("pins")[0])
+        return f"a point release of what is pinned: a drop-in replacement, by a link named {pin}"
+    known = "documented" in said
+    return "the README lists the two together" if known else "no statement: nothing says that the two fit"
 
 
 def _point_release_of_pin(row: Row, release: str) -> bool:

@@ -70,13 +70,12 @@ def advise(
     warnings = _platform_warnings(manifest, platform)
     official, official_reason = _official(compat.matrix.official_archs, row, chip, rocm, platform)
     service = compat.service(row)
-    reason, ways = service.reason, ()
+    reason = service.reason
+    ways: tuple[Way, ...] = ()
     if chip not in ours:
         reason = f"this project has no settings for {chip}"
     elif service.build or service.links:
-        found = _ways(manifest, row, chip, windows=platform == "windows", links=service.links)
-        ways = found
-        reason = service.reason if service.partly else ""
+        ways = _ways(manifest, row, chip, windows=platform == "windows", links=service.links)
         warnings += _rocm_warnings(manifest, row, rocm)
     return Advice(
         row=row.name, arch=chip, rocm=rocm, platform=platform, official=official, official_reason=official_reason,
@@ -92,31 +91,34 @@ def pack_serves(pack: str, arch: str) -> bool:
 def _official(
     first: Mapping[str, str], row: Row, arch: str, rocm: str, platform: str
 ) -> tuple[str | None, str]:
+    """The pinned release where its packs serve the chip, and what is to be said of it."""
     pins = sorted(row.releases("pins"), key=version_key)
-    if not pins:
-        return None, row.remarks[0]
-    if platform == "windows":
-        return (
-            None,
-            "official releases have no library for Windows; PyTorch builds one from source, without images",
+    obstacle = _obstacle(first, row, arch, platform, pins)
+    if obstacle:
+        return None, obstacle
+    delivery = row.delivery
+    if delivery and rocm and delivery.rocm_choice == "exact" and rocm not in delivery.rocm:
+        listed = " ".join(delivery.rocm)
+        return pins[-1], (
+            f"its pin lists ROCm {listed}, not {rocm}: PyTorch's build would clone and build the library itself"
         )
+    return pins[-1], ""
+
+
+def _obstacle(first: Mapping[str, str], row: Row, arch: str, platform: str, pins: list[str]) -> str:
+    if not pins:
+        return row.remarks[0]
+    if platform == "windows":
+        return "official releases have no library for Windows; PyTorch builds one from source, without images"
     begin = first.get(arch, "never")
     if begin == "never":
-        return None, f"no official release has an image pack for {arch}"
-    pin, delivery = pins[-1], row.delivery
-    if version_key(begin) > version_key(pin):
-        return None, f"{arch} comes with {begin}, this PyTorch pins {pin}"
-    if (
-        delivery
-        and delivery.images is not None
-        and not any(pack_serves(pack, arch) for pack in delivery.images)
-    ):
-        return None, f"no image pack that this PyTorch downloads serves {arch}"
-    if delivery and rocm and delivery.rocm_choice == "exact" and rocm not in delivery.rocm:
-        return pin, (
-            f"its pin lists ROCm {' '.join(delivery.rocm)}, not {rocm}: PyTorch's build would clone and build the library itself"
-        )
-    return pin, ""
+        return f"no official release has an image pack for {arch}"
+    if version_key(begin) > version_key(pins[-1]):
+        return f"{arch} comes with {begin}, this PyTorch pins {pins[-1]}"
+    packs = row.delivery.images if row.delivery else None
+    if packs is not None and not any(pack_serves(pack, arch) for pack in packs):
+        return f"no image pack that this PyTorch downloads serves {arch}"
+    return ""
 
 
 def _platform_warnings(manifest: ReleaseManifest, platform: str) -> tuple[str, ...]:

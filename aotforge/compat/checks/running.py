@@ -17,10 +17,10 @@ from aotforge.compat.compilers import Compiler, tree_digest
 from aotforge.compat.findings import Finding, failed, judged, not_run
 from aotforge.compat.models import Row
 from aotforge.compat.programs import make_program
-from aotforge.errors import ToolchainError
-from aotforge.pack import open_pack
+from aotforge.errors import ReleaseError, ToolchainError
+from aotforge.pack import OpenPack, open_pack
 from aotforge.pack.dispatch import encode_dispatch
-from aotforge.pack.values import DispatchTable
+from aotforge.pack.values import FORMAT, DispatchTable
 from aotforge.rules import Operator, Value
 
 _SECONDS = 60
@@ -152,12 +152,15 @@ def _dropin(setting: Setting, row: Row, name: str) -> list[Finding]:
 ASK = """#include <aotriton/flash.h>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 using namespace aotriton;
-int main() {
+int main(int, char** words) {
+  const DType dtype = static_cast<DType>(std::atoi(words[1]));
+  const uint64_t dim = static_cast<uint64_t>(std::atoi(words[2]));
   const Stream stream(nullptr);
   std::printf("check_gpu %d\\n", static_cast<int>(v2::flash::check_gpu(stream)));
-  const std::array<uint64_t, 4> sizes{1, 2, 64, 64}, strides{8192, 4096, 64, 1};
-  const TensorView<4> t(static_cast<intptr_t>(65536), sizes, strides, DType::kFloat16);
+  const std::array<uint64_t, 4> sizes{1, 2, 64, dim}, strides{128 * dim, 64 * dim, dim, 1};
+  const TensorView<4> t(static_cast<intptr_t>(65536), sizes, strides, dtype);
   v3::flash::attn_fwd_params p;
   p.Q = p.K = p.V = p.Out = t;
   p.L = TensorView<2>(static_cast<intptr_t>(65536), {2, 64}, {64, 1}, DType::kFloat32);
@@ -166,7 +169,7 @@ int main() {
   std::printf("version %d\\n", static_cast<int>(v3::flash::attn_fwd(p, p.kVersion + 1, stream)));
 }
 """
-"""Asks for a GPU, for attention (fp16, head_dim 64), and with params of another version."""
+"""Asks for a GPU, for attention without a mask (words: DType, head_dim), and with params of another version."""
 
 
 def refusal_group(setting: Setting) -> Group:
@@ -185,9 +188,49 @@ def refusal_group(setting: Setting) -> Group:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A pack, and the program that asks the library for attention with it."""
+
+    setting: Setting
+    program: Path
+    pack: str
+    folder: Path
+    opened: OpenPack
+
+    def ask(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> Ran:
+        """With the pack as it is, or with other dispatch data."""
+        images = Path(tempfile.mkdtemp(prefix="images-", dir=self.setting.work))
+        shutil.copytree(self.folder, images / self.pack)
+        if alter:
+            path = images / self.pack / "dispatch.aotd"
+            path.write_bytes(alter(path.read_bytes()))
+        call = _plain_call(self.opened.dispatch, arch)
+        library = self.setting.prefix / "lib"
+        return run(self.setting, self.program, library, images, arch=arch, words=call)
+
+
+def _plain_call(table: DispatchTable, arch: str) -> tuple[str, str]:
+    """DType and head_dim of a forward pass without mask that the pack serves."""
+    for kernel in table.kernels:
+        if (kernel.operator, kernel.step) == ("attn_fwd", 0):
+            calls = [
+                dict(zip(kernel.keys, found.key, strict=True))
+                for found in kernel.functionals
+                if found.arch == arch
+            ]
+            plain = [call for call in calls if not any(call.get(key) for key in _EXTRAS)]
+            if plain:
+                return str(plain[0].get("dtype", 2)), str(plain[0].get("head_dim", 64))
+    raise ReleaseError(f"the pack serves no forward pass without a mask on {arch}")
+
+
+_EXTRAS = ("causal", "bias_type", "dropout", "varlen_type")
+
+
 def _refusals(setting: Setting, pack: str, folder: Path) -> list[Finding]:
     standin = [setting.standin.include] if setting.standin.include else []
-    asked = setting.workshop.compile(
+    built = setting.workshop.compile(
         setting.compilers[-1],
         ASK,
         includes=[setting.prefix / "include", *standin],
@@ -195,58 +238,47 @@ def _refusals(setting: Setting, pack: str, folder: Path) -> list[Finding]:
         flags=["-std=c++17"],
         objects=[setting.library],
     )
-    if asked.program is None:
-        return [
-            failed(
-                "refusal",
-                f"{pack} is asked for attention",
-                f"the program does not compile: {asked.output[-200:]}",
-            )
-        ]
+    if built.program is None:
+        what = f"{pack} is asked for attention"
+        return [failed("refusal", what, f"the program does not compile: {built.output[-200:]}")]
     opened = open_pack(folder)
+    asked = _Asked(setting=setting, program=built.program, pack=pack, folder=folder, opened=opened)
     arch = opened.signature.archs[0]
-    bad_version = setting.compat.interface.errors["bad_version"]
-
-    def ask(alter: Callable[[bytes], bytes] | None) -> Ran:
-        images = Path(tempfile.mkdtemp(prefix="images-", dir=setting.work))
-        shutil.copytree(folder, images / pack)
-        if alter:
-            path = images / pack / "dispatch.aotd"
-            path.write_bytes(alter(path.read_bytes()))
-        return (
-            run(setting, asked.program, setting.prefix / "lib", images, arch=arch)
-            if asked.program
-            else Ran(status=-1, text="")
-        )
-
-    findings = []
-    whole = ask(None)
-    wanted = ["check_gpu 0", "attn_fwd 0", f"version {bad_version}"]
-    wrong = [
-        f"{text!r} is not said: {whole.text[:300]}" for text in wanted if text not in whole.text.splitlines()
+    return [
+        *(_serves(asked, one) for one in opened.signature.archs),
+        _other_format(asked, arch),
+        _another_interface(asked, arch),
     ]
-    findings.append(
-        judged(
-            "refusal",
-            f"{pack} serves {arch}; params of another version are refused",
-            wrong,
-            "check_gpu and attn_fwd, fp16, head_dim 64",
-        )
-    )
-    other = 2
-    ran = ask(lambda data: data[:_FORMAT_AT] + other.to_bytes(4, "little") + data[_FORMAT_AT + 4 :])
-    wrong = _unsaid(ran, _OTHER_FORMAT, ("format 2", "format 1"))
-    findings.append(
-        judged("refusal", f"{pack} in format {other} is refused, both formats named", wrong, _logged(ran))
-    )
-    table = _other_interface(opened.dispatch)
-    ran = ask(lambda _: encode_dispatch(table, file="dispatch.aotd"))
-    theirs = _served(table).interface_hash()
-    wrong = _unsaid(ran, _OTHER_INTERFACE, (theirs, _served(opened.dispatch).interface_hash()))
-    findings.append(
-        judged("refusal", f"{pack} of another operator interface is refused, both named", wrong, _logged(ran))
-    )
-    return findings
+
+
+def _serves(asked: _Asked, arch: str) -> Finding:
+    bad_version = asked.setting.compat.interface.errors["bad_version"]
+    ran = asked.ask(arch)
+    lines = ran.text.splitlines()
+    wanted = ("check_gpu 0", "attn_fwd 0", f"version {bad_version}")
+    wrong = [f"{text!r} is not said: {ran.text[:300]}" for text in wanted if text not in lines]
+    what = f"{asked.pack} serves {arch}; params of another version are refused"
+    dtype, head_dim = _plain_call(asked.opened.dispatch, arch)
+    return judged("refusal", what, wrong, f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}")
+
+
+def _other_format(asked: _Asked, arch: str) -> Finding:
+    def alter(data: bytes) -> bytes:
+        return data[:_FORMAT_AT] + (FORMAT + 1).to_bytes(4, "little") + data[_FORMAT_AT + 4 :]
+
+    ran = asked.ask(arch, alter)
+    wrong = _unsaid(ran, _OTHER_FORMAT, (f"format {FORMAT + 1}", f"format {FORMAT}"))
+    what = f"{asked.pack} in format {FORMAT + 1} is refused, both formats named"
+    return judged("refusal", what, wrong, _logged(ran))
+
+
+def _another_interface(asked: _Asked, arch: str) -> Finding:
+    ours = asked.opened.dispatch
+    table = _other_interface(ours)
+    ran = asked.ask(arch, lambda _: encode_dispatch(table, file="dispatch.aotd"))
+    names = (_served(table).interface_hash(), _served(ours).interface_hash())
+    what = f"{asked.pack} of another operator interface is refused, both named"
+    return judged("refusal", what, _unsaid(ran, _OTHER_INTERFACE, names), _logged(ran))
 
 
 def _served(table: DispatchTable) -> Operator:

@@ -65,7 +65,7 @@ def _read_pe(data: bytes) -> PortableExecutable:
     def at(address: int) -> int:
         for virtual_size, virtual, raw_size, raw in table:
             if virtual <= address < virtual + max(virtual_size, raw_size):
-                return raw + address - virtual
+                return int(raw + address - virtual)
         raise ValueError(f"refers to the address {address:#x}, which no section has")
 
     def text(address: int) -> str:
@@ -114,7 +114,9 @@ def check_windows(setting: Setting) -> list[Finding]:
     return findings + _dll(setting, pe)
 
 
-def _layout(path: Path, names: list[str], wrong: list[str], times: set[tuple[int, ...]]) -> Finding:
+def _layout(
+    path: Path, names: list[str], wrong: list[str], times: set[tuple[int, int, int, int, int, int]]
+) -> Finding:
     tops = sorted({name.split("/", 1)[0] for name in names})
     found = list(wrong)
     found += [] if tops == [TOP] else [f"top entries {', '.join(tops)}; on Windows it must be {TOP}"]
