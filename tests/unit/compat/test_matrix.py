@@ -54,7 +54,9 @@ def test_every_fact_of_the_reference_is_in_its_row(
     assert list(row.releases("documented")) == left.pop("readme", [])
     assert list(row.releases("drop-in-only")) == left.pop("drop_in_only", [])
     commit = left.pop("commit", None)
-    assert [s.commit for s in row.statements if s.says == "pins" and s.commit] == ([str(commit)] if commit else [])
+    assert [s.commit for s in row.statements if s.says == "pins" and s.commit] == (
+        [str(commit)] if commit else []
+    )
     delivery = row.delivery
     for key, field in (("link", "link"), ("delivery", "from_")):
         if key in left:
