@@ -107,6 +107,7 @@ def explain(c: Context, pytorch: str, aotriton: str = "", fork: bool = False, js
 @task(
     help={
         "release": "a release folder (default: the newest in releases/dist)",
+        "only": "some checks instead of all, e.g. calls,layout",
         "development": "accept a library below the promised platform, and say so",
         "jobs": "parts at the same time",
         "cache": "cache folder",
@@ -117,6 +118,7 @@ def explain(c: Context, pytorch: str, aotriton: str = "", fork: bool = False, js
 def check(
     c: Context,
     release: str = "",
+    only: str = "",
     development: bool = False,
     jobs: int = 0,
     cache: str | None = None,
@@ -136,6 +138,7 @@ def check(
             cache=cache_folder(cache),
             jobs=job_count(jobs),
             development=development,
+            only=[name for name in only.split(",") if name],
             on_part=line.update,
         )
     if json:

@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -33,7 +33,7 @@ from aotforge.compat.compilers import (
 )
 from aotforge.compat.findings import CheckReport, Finding, failed
 from aotforge.compat.matrix import Compatibility, load_matrix
-from aotforge.errors import AotforgeError, ReleaseError
+from aotforge.errors import AotforgeError, ReleaseError, UnknownNameError, suggest
 
 OnGroup = Callable[[int, int], None]
 """Called with parts done and parts in all."""
@@ -48,13 +48,16 @@ def check_release(
     development: bool = False,
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
+    only: Collection[str] = (),
     on_part: OnGroup | None = None,
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`; nothing in `folder` is changed.
 
     `cache` keeps compilations by everything that decides them; None keeps nothing. `development` accepts a library below its promised
-    platform, and says so. `compilers` default to those on PATH, `hip` to the installed headers or else the checkout's declarations.
-    A violation is a finding, never an exception; see `require_ok`. Raises ReleaseError for a folder that is no release, ManifestError.
+    platform, and says so. `compilers` default to those on PATH, `hip` to the installed headers or else the checkout's declarations. `only` names
+    checks to run instead of all: then the report proves no more than these.
+    A violation is a finding, never an exception; see `require_ok`. Raises ReleaseError for a folder that is no release, ManifestError,
+    UnknownNameError for a check that does not exist.
     """
     started = time.monotonic()
     compat = load_matrix(checkout)
@@ -62,7 +65,7 @@ def check_release(
         work = Path(name)
         candidate = open_candidate(folder, work)
         with opened_setting(candidate, compat, checkout, work, cache, development, compilers, hip) as setting:
-            findings = _run(_groups(setting), jobs or min(4, os.cpu_count() or 1), on_part)
+            findings = _run(_chosen(_groups(setting), only), jobs or min(4, os.cpu_count() or 1), on_part)
     return CheckReport(
         release=candidate.name,
         folder=str(folder),
@@ -119,6 +122,14 @@ def newest_release(dist: Path) -> Path:
             f"{dist} holds no release", hint="build one (`./dev build --arch gfx908`), or name its folder"
         )
     return max(found, key=lambda path: (path / "MANIFEST.json").stat().st_mtime)
+
+
+def _chosen(groups: list[Group], only: Collection[str]) -> list[Group]:
+    names = {group.name for group in groups}
+    for name in only:
+        if name not in names:
+            raise UnknownNameError(f"there is no check named {name}", cause=suggest(name, names))
+    return [group for group in groups if not only or group.name in only]
 
 
 def _groups(setting: Setting) -> list[Group]:

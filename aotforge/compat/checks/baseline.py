@@ -56,7 +56,7 @@ def check_baseline(setting: Setting) -> list[Finding]:
             not_run(
                 "abidiff",
                 f"types of the headers against {types.name}",
-                "no C++ compiler, or the headers do not compile",
+                "no GCC, or the headers do not compile",
             )
         )
     else:
@@ -100,13 +100,13 @@ def write_baseline(setting: Setting) -> tuple[Path, Path]:
 
 
 def _probe_library(setting: Setting) -> Path | None:
-    """Of GCC when there is one: compilers describe types differently, and the baseline is GCC's."""
-    compilers = sorted(setting.compilers, key=lambda c: (c.family != "gcc", -c.version))
+    """Of GCC: clang describes the same types differently, and the baseline is GCC's."""
+    compilers = [one for one in setting.compilers if one.family == "gcc"]
     if not compilers:
         return None
     standin = [setting.standin.include] if setting.standin.include else []
     done = setting.workshop.compile(
-        compilers[0],
+        compilers[-1],
         probe(setting),
         includes=[setting.prefix / "include", *standin],
         inputs=[setting.headers, setting.standin.digest],
