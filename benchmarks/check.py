@@ -74,18 +74,14 @@ def main() -> int:
             report = check_release(release, checkout=ROOT, cache=folder / "cache", jobs=2, development=True)
             figures[run] = (time.monotonic() - started, cpu() - used)
             ok = ok and report.ok
-    passed = len(report.of("passed"))
-    print(
-        f"{report.release}: {passed} checks passed, {len(report.of('failed'))} failed, {len(report.of('not run'))} not run; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
-    print(
-        f"peer: {count} compilations one after the other: {figures['peer'][0]:.1f} s ({figures['peer'][1]:.1f} s CPU)"
-    )
+    counts = ", ".join(f"{len(report.of(status))} {status}" for status in ("passed", "failed", "not run"))
+    print(f"{report.release}: {counts}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    peer, used = figures["peer"]
+    print(f"peer: {count} compilations one after the other: {peer:.1f} s ({used:.1f} s CPU)")
     for run in ("cold", "warm"):
         wall, used = figures[run]
-        print(
-            f"check, {run} cache: {wall:.1f} s ({used:.1f} s CPU), {wall / figures['peer'][0]:.2f} x of the peer; target {TARGET_SECONDS:.0f} s"
-        )
+        ratio = f"{wall / peer:.2f} x of the peer; target {TARGET_SECONDS:.0f} s"
+        print(f"check, {run} cache: {wall:.1f} s ({used:.1f} s CPU), {ratio}")
     return 0 if ok and figures["cold"][0] < TARGET_SECONDS else 1
 
 

@@ -53,7 +53,7 @@ def test_complaints_name_uses() -> None:
     for output in (gcc, clang):
         (text,) = explain_failure(program, output)
         assert text.startswith("attn_fwd_params.philox_seed_output: ") and "'y'" in text
-    ld = "/usr/bin/ld: /tmp/c.o: in function `bwd(aotriton::Stream)':\nprogram.cpp:(.text+0x1): undefined reference to `aotriton::v3::flash::attn_bwd(int)'\n"
+    ld = "ld: c.o: in function `bwd()':\nprogram.cpp:(.text+0x1): undefined reference to `aotriton::v3::flash::attn_bwd(int)'\n"
     assert explain_failure(program, ld) == ("aotriton::v3::flash::attn_bwd(int): not in the library",)
     assert explain_failure(program, "") == ("no message",)
     assert explain_failure(program, "x.h:1:1: fatal error: hip.h: No such file") == ("hip.h: No such file",)
