@@ -46,7 +46,7 @@ def compile_by_hand(release: Path, folder: Path) -> int:
         for standard in STANDARDS:
             command = [
                 str(compiler.path),
-                f"-std=c++{standard}",
+                compiler.standard(standard),
                 *hip.flags,
                 *includes,
                 "program.cpp",

@@ -27,7 +27,7 @@ MEMBER_LIMIT = 2 * 1024**3
 ARCHIVE = re.compile(
     r"aotriton-(?P<release>.+?)-(?:(?P<kind>images|asm)-(?P<pack>[^/]+)|(?P<platform>manylinux_2_\d+_x86_64|linux_x86_64)-rocm(?P<rocm>[0-9.]+)-shared)\.tar\.gz"
 )
-WINDOWS = re.compile(r"aotriton-(?P<release>.+)-win_amd64-shared\.zip")
+WINDOWS = re.compile(r"aotriton-(?P<release>.+)-win_amd64-shared(-(?P<packs>.+))?\.zip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Candidate:
     manifest: Mapping[str, Any]
     sums: Mapping[str, str]
     archives: tuple[Archive, ...]
-    windows: Path | None
+    windows: tuple[Path, ...]
 
     @property
     def runtimes(self) -> tuple[Archive, ...]:
@@ -97,7 +97,7 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
         match = ARCHIVE.fullmatch(file)
         if match:
             archives.append(_archive(folder / file, match, work, roots))
-    windows = next((folder / file for file in present if WINDOWS.fullmatch(file)), None)
+    windows = tuple(folder / file for file in present if WINDOWS.fullmatch(file))
     return Candidate(
         name=name,
         folder=folder,

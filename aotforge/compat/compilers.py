@@ -18,8 +18,9 @@ from aotforge.runtime.tools import tool_environment
 WANTED = (*(("gcc", n) for n in (9, 10, 11, 12)), *(("clang", n) for n in (11, 12, 13, 14)))
 STANDARDS = ("17", "20")
 _PROGRAMS = {"gcc": "g++", "clang": "clang++"}
+_NAMED_20 = 10
 _SECONDS = 120
-_CACHE = "check-1"
+_CACHE = "check-2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,11 @@ class Compiler:
     def name(self) -> str:
         """E.g. `gcc 12`."""
         return f"{self.family} {self.version}"
+
+    def standard(self, year: str) -> str:
+        """The flag of a C++ standard; GCC 9 knows C++20 by its working name only."""
+        early = self.family == "gcc" and self.version < _NAMED_20 and year == "20"
+        return f"-std=c++{'2a' if early else year}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +79,8 @@ def _look(family: str, path: str | None) -> Compiler | None:
     is_clang = "clang" in first
     if done.returncode or match is None or is_clang != (family == "clang"):
         return None
-    return Compiler(family=family, version=int(match.group(1)), path=Path(path), identity=first)
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return Compiler(family=family, version=int(match.group(1)), path=Path(path), identity=f"{first} {digest}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +146,7 @@ class Workshop:
         files: Sequence[tuple[str, str]] = (),
     ) -> Compilation:
         """`source` as program.cpp, with `files` (name, text) beside it, to `program`. `inputs` are digests of what the includes and
-        `objects` hold: with source, flags and compiler they decide the result, which is kept.
+        `objects` hold: with source, flags and compiler they decide the result, which is kept when it succeeds.
         """
         facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
         facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
@@ -168,7 +175,8 @@ class Workshop:
                 ok=False, output=f"{compiler.name} ran for more than {_SECONDS} s", program=None
             )
         program = folder / "program" if ok and (folder / "program").exists() else None
-        self._keep(key, ok, output, program)
+        if ok:  # what failed may have failed for a reason outside the key: a full disk, a broken linker
+            self._keep(key, output, program)
         return Compilation(ok=ok, output=output, program=program)
 
     def _kept(self, key: str) -> Compilation | None:
@@ -180,11 +188,11 @@ class Workshop:
             program = folder / "program" if said["program"] else None
             if program and hashlib.sha256(program.read_bytes()).hexdigest() != said["program"]:
                 return None
-            return Compilation(ok=bool(said["ok"]), output=str(said["output"]), program=program)
+            return Compilation(ok=True, output=str(said["output"]), program=program)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _keep(self, key: str, ok: bool, output: str, program: Path | None) -> None:
+    def _keep(self, key: str, output: str, program: Path | None) -> None:
         """Losing a result costs a compilation, so a cache that cannot be written is no error."""
         if self.cache is None:
             return
@@ -196,7 +204,7 @@ class Workshop:
             if program:
                 shutil.copy2(program, staged / "program")
                 digest = hashlib.sha256(program.read_bytes()).hexdigest()
-            said = {"ok": ok, "output": output, "program": digest}
+            said = {"output": output, "program": digest}
             (staged / "result.json").write_text(json.dumps(said))
             if place.exists():
                 shutil.rmtree(place, ignore_errors=True)

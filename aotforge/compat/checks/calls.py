@@ -10,7 +10,7 @@ from aotforge.compat.checks.values import Group, Setting
 from aotforge.compat.compilers import STANDARDS, Compilation, Compiler
 from aotforge.compat.findings import Finding, failed, judged, not_run, passed
 from aotforge.compat.models import Row
-from aotforge.compat.programs import Program, explain_failure, make_program
+from aotforge.compat.programs import Program, explain_failure, make_program, objections
 
 _FIRST = 4
 
@@ -62,7 +62,7 @@ def compile_calls(setting: Setting, program: Program, compiler: Compiler, standa
         program.source,
         includes=includes,
         inputs=[setting.headers, hip.digest],
-        flags=[f"-std=c++{standard}", *hip.flags],
+        flags=[compiler.standard(standard), *hip.flags],
         objects=[setting.library],
     )
 
@@ -149,7 +149,11 @@ def _judge_refused(setting: Setting, tried: list[Tried]) -> list[Finding]:
                 findings.append(
                     failed("refused", what, "its calls compile: the matrix is wrong", row=row.name)
                 )
+            elif refused := objections(one.program, one.outcome.output):
+                findings.append(passed("refused", what, f"{refused[0]} [{one.how}]", row=row.name))
             else:
                 reason = explain_failure(one.program, one.outcome.output)[0]
-                findings.append(passed("refused", what, f"{reason} [{one.how}]", row=row.name))
+                findings.append(
+                    not_run("refused", what, f"the compiler fails for another reason: {reason}", row=row.name)
+                )
     return findings

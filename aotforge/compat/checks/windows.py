@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -24,6 +25,7 @@ _MUST_EXIST = (
     "lib/cmake/aotriton/aotritonConfig.cmake",
 )
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
+_IMAGES = f"{TOP}/lib/aotriton.images/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,29 +91,55 @@ def _read_pe(data: bytes) -> PortableExecutable:
 
 
 def check_windows(setting: Setting) -> list[Finding]:
-    """Layout, imports and exports of aotriton-<release>-win_amd64-shared.zip."""
-    path = setting.candidate.windows
-    if path is None:
+    """Layout, imports, exports and images of each aotriton-<release>-win_amd64-shared*.zip."""
+    if not setting.candidate.windows:
         return [not_run("windows", "the Windows archive", "the release has none")]
+    return [finding for path in setting.candidate.windows for finding in _check_archive(setting, path)]
+
+
+def _check_archive(setting: Setting, path: Path) -> list[Finding]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             broken = archive.testzip()
             wrong = [f"{broken} is damaged"] if broken else []
-            dll = archive.read(_DLL) if _DLL in names else b""
+            contents = {name: archive.read(name) for name in dict.fromkeys(names)}
             times = {info.date_time for info in archive.infolist()}
-            traces = [
-                f"{name}: {text}" for name in names for text in foreign(archive.read(name), setting.checkout)
-            ]
-    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        return [failed("windows", "the Windows archive can be read", str(error))]
-    findings = [_layout(path, names, wrong, times)]
-    findings.append(judged("windows", "no path or name of the build machine", traces))
-    try:
-        pe = read_pe(dll)
-    except ValueError as error:
-        return [*findings, failed("windows", "lib/aotriton_v2.dll is a DLL for x86-64", str(error))]
-    return findings + _dll(setting, pe)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+        return [failed("windows", f"{path.name} can be read", str(error))]
+    traces = [
+        f"{name}: {text}" for name, data in contents.items() for text in foreign(data, setting.checkout)
+    ]
+    findings = [
+        _layout(path, names, wrong, times),
+        judged("windows", f"no path or name of the build machine in {path.name}", traces),
+        *_images(setting, contents),
+    ]
+    for name in (name for name in contents if name.endswith(".dll")):
+        try:
+            pe = read_pe(contents[name])
+        except ValueError as error:
+            findings.append(failed("windows", f"{name} is a DLL for x86-64", str(error)))
+            continue
+        findings += _hardening(name, pe)
+        findings += [_interface(setting, pe)] if name == _DLL else []
+    return findings
+
+
+def _images(setting: Setting, contents: dict[str, bytes]) -> list[Finding]:
+    """Packs in the archive are the Linux archives' packs, file for file."""
+    inside: dict[str, dict[str, bytes]] = {}
+    for name, data in contents.items():
+        if name.startswith(_IMAGES) and name.count("/") == _IMAGES.count("/") + 1 and not name.endswith("/"):
+            pack, _, file = name.removeprefix(_IMAGES).partition("/")
+            inside.setdefault(pack, {})[file] = data
+    packs, findings = setting.candidate.packs(), []
+    for pack, files in inside.items():
+        here = {path.name: path.read_bytes() for path in packs[pack].iterdir()} if pack in packs else {}
+        odd = sorted(name for name in here.keys() | files.keys() if here.get(name) != files.get(name))
+        what = f"{pack} in the Windows archive is the pack of the Linux archive"
+        findings.append(judged("windows", what, [f"{name} differs" for name in odd], f"{len(files)} files"))
+    return findings
 
 
 def _layout(
@@ -131,22 +159,12 @@ def _layout(
     return judged("windows", "layout that PyTorch expects, one top folder", found, path.name)
 
 
-def _dll(setting: Setting, pe: PortableExecutable) -> list[Finding]:
+def _hardening(name: str, pe: PortableExecutable) -> list[Finding]:
     strange = [
-        name
-        for name in pe.imports
-        if name.lower() not in ALLOWED and not name.lower().startswith("api-ms-win-")
+        found
+        for found in pe.imports
+        if found.lower() not in ALLOWED and not found.lower().startswith("api-ms-win-")
     ]
-    lacking = []
-    for space, functions in setting.compat.interface.levels[setting.compat.level].functions.items():
-        for declaration in functions:
-            name = function_name(declaration)
-            scope = "".join(f"{part}@" for part in reversed(space.split("::")) if part)
-            # MSVC's mangling begins so; arguments follow
-            if not any(export.startswith(f"?{name}@{scope}aotriton@@") for export in pe.exports):
-                lacking.append(
-                    f"{space + '::' if space else ''}{name} is not exported under a name that MSVC links to"
-                )
     bits = {
         0x20: "64-bit address randomisation",
         0x40: "address randomisation",
@@ -154,12 +172,36 @@ def _dll(setting: Setting, pe: PortableExecutable) -> list[Finding]:
     }
     missing = [text for bit, text in bits.items() if not pe.characteristics & bit]
     return [
-        judged("windows", "imports nothing but Windows' own libraries", strange, ", ".join(pe.imports)),
         judged(
-            "windows", "exports the interface's functions for MSVC", lacking, f"{len(pe.exports)} exports"
+            "windows", f"{name} imports nothing but Windows' own libraries", strange, ", ".join(pe.imports)
         ),
-        judged("windows", "hardened", [f"without {text}" for text in missing]),
+        judged("windows", f"{name} is hardened", [f"without {text}" for text in missing]),
         judged(
-            "windows", "no time of linking", [] if pe.timestamp == 0 else [f"timestamp {pe.timestamp:#x}"]
+            "windows",
+            f"{name} holds no time of linking",
+            [f"timestamp {pe.timestamp:#x}"] if pe.timestamp else [],
         ),
     ]
+
+
+def _interface(setting: Setting, pe: PortableExecutable) -> Finding:
+    """Every function and constructor of the API level by the name that MSVC links to."""
+    wanted: dict[str, str] = {}
+    level = setting.compat.interface.levels[setting.compat.level]
+    for space, functions in level.functions.items():
+        scope = "".join(f"{part}@" for part in reversed(space.split("::")) if part)
+        for declaration in functions:
+            name = function_name(declaration)
+            # the arguments' part of the name follows
+            wanted[f"?{name}@{scope}aotriton@@"] = f"{space + '::' if space else ''}{name}"
+    for struct_name, entry in level.structs.items():
+        if entry.version is not None:
+            parts = struct_name.split("::")
+            wanted[f"??0{'@'.join(reversed(parts))}@aotriton@@"] = f"{struct_name}'s constructor"
+    lacking = [
+        f"{text} is not exported under a name that MSVC links to"
+        for begin, text in wanted.items()
+        if not any(export.startswith(begin) for export in pe.exports)
+    ]
+    what = f"exports the functions and constructors of API level {setting.compat.level} for MSVC"
+    return judged("windows", what, lacking, f"{len(wanted)} of {len(pe.exports)} exports")

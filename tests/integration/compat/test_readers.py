@@ -163,7 +163,9 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
         archive.writestr("aotriton/lib/aotriton_v2.dll", dll(tmp_path))
         archive.writestr("readme.txt", "built in /home/me/src")
     compat = load_matrix(ROOT)
-    setting = SimpleNamespace(candidate=SimpleNamespace(windows=path), compat=compat, checkout=ROOT)
+    setting = SimpleNamespace(
+        candidate=SimpleNamespace(windows=(path,), packs=dict), compat=compat, checkout=ROOT
+    )
     findings = check_windows(cast(Setting, setting))
     said = "\n".join(f.evidence for f in findings if f.status == "failed")
     for text in (
