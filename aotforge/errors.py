@@ -186,6 +186,13 @@ class ContainerError(AotforgeError):
     kind = "container"
 
 
+class CompatError(AotforgeError):
+    """A release breaks what the compatibility matrix, or its own manifest, says of it."""
+
+    exit_code = 32
+    kind = "compat"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 
