@@ -165,6 +165,27 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class PublishError(AotforgeError):
+    """A release cannot be published, mirrored or yanked: the store refuses, fails or holds something else under its names."""
+
+    exit_code = 33
+    kind = "publish"
+
+
+class TrustError(AotforgeError):
+    """Something is not what its signer said: a signature, an expired or older index, a file with other bytes, an unsafe archive."""
+
+    exit_code = 34
+    kind = "trust"
+
+
+class InstallError(AotforgeError):
+    """A release cannot be installed: nothing fits this machine, the place cannot be read, or other files are in the way."""
+
+    exit_code = 35
+    kind = "install"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 
