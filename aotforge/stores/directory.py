@@ -55,10 +55,11 @@ class DirectoryStore:
                 yield chunk
 
     def probe(self) -> Guarantees:
-        """What the file system can do: link(2) is what keeps an object from being put over another."""
+        """What the file system can do: link(2) is what keeps an object from being put over another. Tidies up after the killed."""
         with _faults(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=_PART, dir=self._folder)
+            _tidy(self._folder)
+            handle, name = tempfile.mkstemp(prefix=f".{_PART}", dir=self._folder)
             os.close(handle)
             other = Path(f"{name}.link")
             try:
@@ -90,11 +91,9 @@ class DirectoryStore:
         path = self._path(name)
         with _faults(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            _tidy(path)
-            handle, partial = tempfile.mkstemp(prefix=f".{path.name}{_PART}", dir=path.parent)
+            handle, partial = _new_part(path)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX)  # tells others that this part has a living writer
                     for chunk in _pieces(content):
                         file.write(chunk)
                         if on_bytes:
@@ -161,9 +160,19 @@ def _link(partial: Path, path: Path) -> None:
         partial.rename(path)
 
 
-def _tidy(path: Path) -> None:
-    """Removes what killed publishers left of this object."""
-    for left in path.parent.glob(f".{path.name}{_PART}*"):
+def _new_part(path: Path) -> tuple[int, str]:
+    """A new file beside `path`, locked: that tells others that its writer lives."""
+    while True:
+        handle, partial = tempfile.mkstemp(prefix=f".{path.name}{_PART}", dir=path.parent)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle).st_nlink:
+            return handle, partial
+        os.close(handle)  # tidied away before it was locked
+
+
+def _tidy(folder: Path) -> None:
+    """Removes what killed publishers left."""
+    for left in folder.rglob(f".*{_PART}*"):
         with suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()

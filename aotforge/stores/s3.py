@@ -130,7 +130,8 @@ class S3Store:
                     **at, UploadId=upload, MultipartUpload=parts, IfNoneMatch="*"
                 )
             )
-        abort_uploads(self._client, at)
+            if large:  # what was refused is still open; one at a time, others probe as well
+                self._client.abort_multipart_upload(**at, UploadId=upload)
         self._found = Guarantees(put=put, large=large, swap=swap)
         return self._found
 
@@ -167,6 +168,8 @@ class S3Store:
                 lambda: put_parts(self._client, self._at(name), content, part=part, condition=self._found.large, on_bytes=on_bytes),
                 name,
             )  # fmt: skip
+            if self._found.large:  # nothing can come of any other upload of this object
+                abort_uploads(self._client, self._at(name))
         else:
             self._put(name, content, on_bytes)
 

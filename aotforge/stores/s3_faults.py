@@ -44,7 +44,7 @@ def faults(place: str) -> Iterator[None]:
             Fault.UNAVAILABLE,
             f"{place}: the connection failed ({type(error).__name__})",
             cause="the server is down, or the network is, or AWS_ENDPOINT_URL_S3 names another server",
-            hint="run the same command again: what has arrived is not sent twice",
+            hint="run the same command again: it goes on where it stopped",
         ) from None
 
 
@@ -53,7 +53,7 @@ def status_of(error: boto.ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-_AGAIN = "run the same command again later: what has arrived is not sent twice"
+_AGAIN = "run the same command again later: it goes on where it stopped"
 
 _SAYINGS = {
     "no bucket": (Fault.REFUSED, "the bucket does not exist", "make the bucket, or correct the address"),
