@@ -115,9 +115,8 @@ class _Fetcher(FetcherInterface):
             pieces = self._reader.read(name)
             first = next(pieces, b"")
         except StoreFault as fault:
-            if fault.kind is Fault.MISSING:
-                if not name.endswith(".root.json"):  # asking for one root too many is how the newest is found
-                    self.fault = fault
+            # asking for one root too many is how the newest is found; buckets that may not be listed answer that with 403
+            if name.endswith(".root.json") and fault.kind in {Fault.MISSING, Fault.DENIED}:
                 raise tuf.DownloadHTTPError(fault.what, 404) from None
             self.fault = fault
             raise tuf.DownloadError(fault.what) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aotforge.install import Installation, InstallRequest, Machine, install
 from aotforge.publish import KeySet, Publication, create_keys, load_keys, publish_release, trusted_index
-from aotforge.release.archive import Link, Member, write_tar_gz
+from aotforge.release.archive import Link, Member, Members, write_tar_gz
 from aotforge.stores import Reader, Store
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def make_release(
     noise = random.Random(f"{name} {seed}")
     library = noise.randbytes(size)
     tars, sums = {}, {}
-    archives = {
+    archives: dict[str, Members] = {
         f"aotriton-{name}-manylinux_2_28_x86_64-rocm{version}-shared.tar.gz": {
             "aotriton/lib/libaotriton_v2.so.0.11.2": Member(content=library, executable=True),
             "aotriton/lib/libaotriton_v2.so": Link(target="libaotriton_v2.so.0.11.2"),
