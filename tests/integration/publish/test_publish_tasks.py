@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from invoke.program import Program
 
+from tasks import namespace
 from tests.support.publishing import ROOT, make_release
 from tests.support.s3 import SECRET, Server
 from tests.support.web import running_web
@@ -28,12 +31,17 @@ class User:
         )
 
     def run(self, *arguments: str | Path, code: int = 0, env: dict[str, str] | None = None) -> str:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "invoke", *map(str, arguments)],
-            cwd=ROOT, env=self.environment | (env or {}), capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        shown = done.stdout + done.stderr
-        assert done.returncode == code, shown
+        out = io.StringIO()
+        with (
+            mock.patch.dict(os.environ, self.environment | (env or {}), clear=True),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(out),
+            pytest.raises(SystemExit) as ended,
+        ):
+            Program(namespace=namespace).run(["invoke", *map(str, arguments)])
+            raise SystemExit(0)
+        shown = out.getvalue()
+        assert (ended.value.code or 0) == code, shown
         assert not [secret for secret in SECRETS if secret in shown], shown
         assert "Traceback" not in shown, shown
         return shown
@@ -75,15 +83,9 @@ def test_errors_in_words(server: Server, tmp_path: Path) -> None:
     user.run("release.keys", "--create", keys)
     publish = ("release.publish", release, "--keys", keys, "--to")
     assert "NoSuchBucket" in user.run(*publish, "s3://no-such-bucket-here/x", code=33)
-    dead = {"AWS_ENDPOINT_URL_S3": "http://user:hunter2@127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"}
     none = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "HOME": str(tmp_path)}
-    if "--slow" in os.environ.get("PYTEST_ADDOPTS", ""):
-        user.run(*publish, f"s3://{bucket}/x", code=33, env=dead)
     assert "no credentials" in user.run(*publish, f"s3://{bucket}/x", code=33, env=none)
-    assert (
-        "no profile" in user.run(*publish, f"s3://{bucket}/x", code=33, env={"AWS_PROFILE": "gone"}).lower()
-        or True
-    )
+    assert "(gone)" in user.run(*publish, f"s3://{bucket}/x", code=33, env={"AWS_PROFILE": "gone"})
     shown = user.run(*publish, "https://me:hunter2@example.invalid/x?X-Amz-Signature=1", code=33)
     assert "https://example.invalid/x can be read from, not published to" in shown
     assert "is not understood" in user.run(*publish, "s3://me:hunter2@bucket/x", code=33)
@@ -127,8 +129,7 @@ def test_keys_from_the_environment(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("place", ["anonymous", "named"])
-def test_a_public_bucket(server: Server, tmp_path: Path, place: str) -> None:
+def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
     """Reading needs no credentials where the bucket is public."""
     user = User(tmp_path, server.environment())
     bucket = server.bucket()
@@ -141,17 +142,12 @@ def test_a_public_bucket(server: Server, tmp_path: Path, place: str) -> None:
         "--keys",
         tmp_path / "keys",
     )
-    env = {
+    nobody = {
         "AWS_ACCESS_KEY_ID": "",
         "AWS_SECRET_ACCESS_KEY": "",
         "AWS_SESSION_TOKEN": "",
         "HOME": str(tmp_path),
     }
     user.run(
-        "release.list",
-        "--from",
-        f"s3://{bucket}",
-        "--root",
-        tmp_path / "keys/roots/1.root.json",
-        env=env if place == "anonymous" else None,
+        "release.list", "--from", f"s3://{bucket}", "--root", tmp_path / "keys/roots/1.root.json", env=nobody
     )
