@@ -72,7 +72,7 @@ rgw dns name = localhost
                 raise AssertionError(f"{command}: {done.stdout}{done.stderr}")
             return done.stdout.strip()
 
-        def start(*command: str) -> None:
+        def start(*command: str) -> subprocess.Popen[bytes]:
             with (scratch / f"{command[0]}.out").open("wb") as out:
                 process = subprocess.Popen(
                     [command[0], "-c", str(configuration), "-f", *command[1:]],
@@ -82,6 +82,17 @@ rgw dns name = localhost
                 )
             stack.callback(process.wait)
             stack.callback(process.kill)
+            return process
+
+        def start_osd() -> None:
+            # one that asks before it knows the cluster's identity gives up
+            for _ in range(5):
+                process = start("ceph-osd", "-i", "0")
+                while process.poll() is None:
+                    if "1 up" in run("ceph", "osd", "stat"):
+                        return
+                    time.sleep(0.2)
+            raise AssertionError("the OSD does not stay")
 
         monmap = str(scratch / "monmap")
         subprocess.run(
