@@ -22,11 +22,12 @@ from tasks import (
     dl,
     executors,
     images,
+    publishing,
     tools,
 )
 
 namespace = Collection()
-for _module in (building, images, containers, executors, tools, compat, dl, checks):
+for _module in (building, publishing, images, containers, executors, tools, compat, dl, checks):
     for _group, _name, _task in _module.TASKS:
         if _group and _group not in namespace.collections:
             namespace.add_collection(Collection(_group))
