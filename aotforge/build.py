@@ -95,17 +95,17 @@ def build(
 
     def digest(judges: str) -> str:
         return inputs_digest(
-            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=_chips(request, plans), judges=judges
+            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=chips_of(request, plans), judges=judges
         )  # fmt: skip
 
-    verified = digest(_judges(request, plans))
+    verified = digest(judges_of(request, plans))
     inputs = verified if request.verify else digest("")
     # a verified release is all that an unverified build of the same inputs could want
     release = find_release(manifest, output, verified) or find_release(manifest, output, inputs)
     seen = _Seen(on_event, on_verdict)
     if release is None:
         if request.verify:
-            _require_virtual_gpus(request, plans)
+            require_virtual_gpus(request, plans)
         else:
             check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
@@ -148,7 +148,8 @@ def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile
 
 
-def _chips(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+def chips_of(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    """The figures of the plans' chips. Raises ManifestError."""
     known = load_architectures(request.root / "manifests").architectures
     return {arch: known[arch] for plan in plans for arch in plan.archs}
 
@@ -177,14 +178,15 @@ def compiled_images(
     return plan, images
 
 
-def _judges(request: BuildRequest, plans: Sequence[Plan]) -> str:
+def judges_of(request: BuildRequest, plans: Sequence[Plan]) -> str:
+    """The digest of everything that judges the plans' images."""
     kernels, wanted = request.root / "kernels", {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
     folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
     return judges_digest(kernels, folders)
 
 
-def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
+def require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
     """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
     # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
     from aotforge.emulator.chips import CHIPS  # noqa: PLC0415
@@ -236,12 +238,13 @@ def _pack(
         )
         require_passed(report)
         verdicts = {verdict.key: verdict for verdict in report.verdicts}
-    return _packed(plan, images, manifest, verdicts)
+    return packed(plan, images, manifest, verdicts)
 
 
-def _packed(
+def packed(
     plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
 ) -> PackInput:
+    """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
     loaded = list(images.values())
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
     verify_pack(open_files(pack), plan, loaded)

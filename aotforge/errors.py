@@ -165,6 +165,13 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class ShardError(AotforgeError):
+    """A shard of a build that is missing, doubled, damaged, or of another plan, toolchain or revision."""
+
+    exit_code = 31
+    kind = "shard"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 

@@ -20,6 +20,8 @@ from tasks.door import ARCH, JSON, PROFILE, ROOT, cache_folder, door, job_count,
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
         "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
+        "shard": "make one part of the release only: shard NUMBER/COUNT of its images, or `runtime`; --output gets the part's file",
+        "gather": "assemble the release from the parts in this folder; nothing is compiled or executed",
         "json": JSON,
         "quiet": "no progress and no notes",
     }
@@ -33,6 +35,8 @@ def build(
     output: str | None = None,
     cache: str | None = None,
     verify: bool = True,
+    shard: str | None = None,
+    gather: str | None = None,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
@@ -51,8 +55,20 @@ def build(
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build(request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict)
-    lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
+        if shard or gather:
+            from aotforge.shards.run import run_parts  # noqa: PLC0415
+
+            parts = run_parts(
+                request, shard=shard, gather_from=Path(gather).absolute() if gather else None, on_stage=display.stage,
+                on_event=display.event, on_verdict=display.verdict,
+            )  # fmt: skip
+            fields, told = parts.fields(), parts.lines()
+        else:
+            report = build(
+                request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict
+            )
+            fields, told = report_fields(report), report_lines(report)
+    lines = [json_.dumps(fields, indent=1)] if json else told
     for line in lines:
         say(line)
 

@@ -14,7 +14,7 @@ from aotforge.compile.limits import Limits, worker_count
 from aotforge.compile.resources import resources, spills, violations
 from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.values import KernelImage
-from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
+from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.manifests.models import Architectures
 from aotforge.plan.values import CompileJob, JobKey, Plan
 
@@ -51,6 +51,23 @@ def compile_plan(
         scheduler.run()
         if scheduler.failures:
             raise _compile_error(plan, scheduler.failures)
+    build.check_resources()
+    return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
+
+
+def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> ImageSet:
+    """Every image of the plan, from the cache alone: nothing is compiled, whatever is missing.
+
+    Raises CacheError naming images that are missing or damaged, ResourceError as `compile_plan`.
+    """
+    build = _Build(plan, architectures, cache, _ignore)
+    build.scan()
+    if build.missing:
+        raise CacheError(
+            f"{len(build.missing)} of {len(plan.jobs)} images are missing or damaged:\n"
+            f"{_list([job.label for job in build.missing])}",
+            hint="build them",
+        )
     build.check_resources()
     return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
 
