@@ -1,7 +1,7 @@
 """A part of a build as one file: an uncompressed USTAR archive whose first member says what it is.
 
 Members: `part.json`, then the files that it lists, sorted. `part.json` is canonical JSON: `{"format": 1, "about": {...}, "files": {name:
-{"sha256": ..., "size": ..., "executable": ...} or {"link": target}}}`. Equal parts give equal bytes, and whatever is not byte for byte
+{"sha256": ..., "size": ..., "executable": ...} or {"link": target}}, "sha256": ...}`, the last one of the JSON of the rest. Equal parts give equal bytes, and whatever is not byte for byte
 what `encode` makes of the part it says it is, is damaged: one flipped bit anywhere is found.
 """
 
@@ -45,9 +45,10 @@ def encode(part: Part) -> bytes:
     """The part as a file's bytes."""
     sink = io.BytesIO()
     listed = {name: _listed(file) for name, file in part.files.items()}
-    header = canonical_json({"format": FORMAT, "about": part.about, "files": listed}).encode("ascii")
+    said = {"format": FORMAT, "about": part.about, "files": listed}
+    header = canonical_json({**said, "sha256": hashlib.sha256(canonical_json(said).encode()).hexdigest()})
     with tarfile.open(fileobj=sink, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        _add(tar, _HEADER, PartFile(content=header))
+        _add(tar, _HEADER, PartFile(content=header.encode()))
         for name in sorted(part.files):
             _add(tar, name, part.files[name])
     return sink.getvalue()
