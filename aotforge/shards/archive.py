@@ -1,8 +1,9 @@
 """A part of a build as one file: an uncompressed USTAR archive whose first member says what it is.
 
 Members: `part.json`, then the files that it lists, sorted. `part.json` is canonical JSON: `{"format": 1, "about": {...}, "files": {name:
-{"sha256": ..., "size": ..., "executable": ...} or {"link": target}}, "sha256": ...}`, the last one of the JSON of the rest. Equal parts give equal bytes, and whatever is not byte for byte
-what `encode` makes of the part it says it is, is damaged: one flipped bit anywhere is found.
+{"sha256": ..., "size": ..., "executable": ...} or {"link": target}}, "sha256": ...}`, the last one of the JSON of the rest. Equal
+parts give equal bytes, and whatever is not byte for byte what `encode` makes of the part it says it is, is damaged: one flipped bit
+anywhere is found.
 """
 
 from __future__ import annotations
