@@ -21,7 +21,7 @@ _PLACE = re.compile(r"<<([a-z ]+)>>")
 _EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _NEEDED = re.compile(r"(?<![\w.])needs\.([\w-]+)\.(outputs\.([\w-]+)|result)")
 _STEP = re.compile(r"(?<![\w.])steps\.([\w-]+)\.")
-_MATRIX = re.compile(r"(?<![\w.])matrix\.")
+_MATRIX = re.compile(r"(?<![\w.])matrix\.([\w-]+)")
 _PINNED = re.compile(r"uses: [\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$")
 
 
@@ -150,8 +150,9 @@ def _references(name: str, job: Mapping[str, Any], jobs: Mapping[str, Mapping[st
         for step in _STEP.findall(expression):
             if step not in steps:
                 yield f"uses steps.{step}, which it does not have"
-        if _MATRIX.search(expression) and "matrix" not in job.get("strategy", {}):
-            yield "uses matrix.*, but has none"
+        for entry in _MATRIX.findall(expression):
+            if entry not in job.get("strategy", {}).get("matrix", {}):
+                yield f"uses matrix.{entry}, which it does not have"
     if _cyclic(name, jobs):
         yield "needs itself, by way of others"
 
