@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aotforge.build import by_pack
-from aotforge.ci.changes import Affected, affected, everything
+from aotforge.ci.changes import Affected, affected, effect, everything
 from aotforge.errors import AotforgeError, ShardError
 from aotforge.manifests import load_architectures
-from aotforge.plan import load_families, plan_project, plan_to_json
+from aotforge.plan import load_families, plan_project, plan_to_json, select_archs
 from aotforge.verify.tools import judges_digest
 
 _PLANNED = ("kernels", "manifests", "requirements")
@@ -26,12 +26,21 @@ def affected_since(root: Path, revision: str, archs: Sequence[str], profile: str
 
     Raises what `plan_project` raises for the working tree.
     """
-    now = fingerprints(root, archs, profile)
+    packs = pack_names(root, archs)
     try:
         paths = changed_paths(root, revision)
     except ShardError as error:
-        return everything(now, error.what)
-    return affected(paths, _before(root, revision, archs, profile), now)
+        return everything(packs, error.what)
+    if {effect(path) for path in paths} & {"plans", "everything"} != {"plans"}:
+        same = dict.fromkeys(packs, "")  # plans have no part in the answer, and making them takes seconds
+        return affected(paths, same, same)
+    return affected(paths, _before(root, revision, archs, profile), fingerprints(root, archs, profile))
+
+
+def pack_names(root: Path, archs: Sequence[str]) -> tuple[str, ...]:
+    """The packs of chips, sorted. Raises ManifestError, UnknownNameError."""
+    architectures = load_architectures(root / "manifests")
+    return tuple(select_archs(architectures, group)[0] for group in by_pack(root, archs))
 
 
 def changed_paths(root: Path, revision: str) -> frozenset[str]:
