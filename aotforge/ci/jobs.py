@@ -1,6 +1,7 @@
 """The jobs of a run: from the manifest, the plans and what a change affects; pure, so the same everywhere.
 
-Jobs hand files on in `ci-out/`, below the checkout: parts of a release in `ci-out/parts`, the release in `ci-out/release`. What a job needs
+Jobs hand files on in `ci-out/`, below the checkout: parts of a release in `ci-out/parts`, the release in `ci-out/release`, the
+library for Windows in `ci-out/windows`. What a job needs
 lies there before its command runs, what it makes lies there afterwards.
 """
 
@@ -21,7 +22,7 @@ from aotforge.shards.split import MOST, split, weight
 
 Kind = Literal["check", "runtime", "images", "release"]
 OUT = "ci-out"
-PARTS, RELEASE = f"{OUT}/parts", f"{OUT}/release"
+PARTS, RELEASE, WINDOWS = f"{OUT}/parts", f"{OUT}/release", f"{OUT}/windows"
 _MATRIX = 256
 """Jobs that one matrix of GitHub's may have."""
 
@@ -31,7 +32,7 @@ class CiJob:
     """One job. `command` is what its runner executes in a clean checkout, word by word.
 
     `needs` are names of jobs whose files `inputs` gets before; `artefact` names what `output` holds afterwards; both empty where there is
-    none. `minutes` is the estimate, `timeout` the limit in minutes.
+    none. `packages` are Debian's that the runner needs; `minutes` is the estimate, `timeout` the limit in minutes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class CiJob:
     output: str = ""
     artefact: str = ""
     executor: str
+    packages: tuple[str, ...] = ()
     minutes: float
     timeout: int
 
@@ -78,6 +80,7 @@ def make_jobs(
         built = list(plans[:1])
     if not built:
         return tuple(checks)
+    windows = [_windows(manifest)] if affected.runtime and "windows" in manifest.platforms else []
     archs = ",".join(arch for plan in built for arch in plan.archs)
     where = () if manifest.executor == "local" else ("--executor", manifest.executor)
     build = ("./dev", "build", "--arch", archs, "--profile", request.profile)
@@ -87,9 +90,9 @@ def make_jobs(
         minutes=float(manifest.division.setup_minutes), timeout=limits.runtime,
     )  # fmt: skip
     images = [job for plan in built for job in _images(manifest, request, plan, where)]
-    if len(images) + 1 > _MATRIX:
+    if len(images) + len(windows) + 1 > _MATRIX:
         raise ShardError(
-            f"{len(images) + 1} jobs are more than the {_MATRIX} that a matrix may have",
+            f"{len(images) + len(windows) + 1} jobs are more than the {_MATRIX} that a matrix may have",
             hint="raise minutes_per_job in manifests/ci.yaml, or name fewer --shards",
         )
     release = CiJob(
@@ -98,7 +101,17 @@ def make_jobs(
         output=RELEASE, artefact=f"release-{request.profile}", executor=manifest.executor,
         minutes=float(manifest.division.setup_minutes), timeout=limits.release,
     )  # fmt: skip
-    return (*checks, runtime, *images, release)
+    return (*checks, runtime, *windows, *images, release)
+
+
+def _windows(manifest: CiManifest) -> CiJob:
+    """The library for Windows: a zip file of its own, which no release is gathered from."""
+    name = "runtime-windows"
+    return CiJob(
+        name=name, kind="runtime", command=("./dev", "build", "--platform", "windows", "--output", WINDOWS),
+        output=WINDOWS, artefact=name, executor="local", packages=manifest.packages.get(name, ()),
+        minutes=float(manifest.division.setup_minutes), timeout=manifest.timeouts.runtime,
+    )  # fmt: skip
 
 
 def _images(

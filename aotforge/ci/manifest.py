@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from aotforge.manifests import Manifest, load
 
 Minutes = Annotated[int, Field(ge=1, le=360)]
-Platform = Literal["linux"]
+Platform = Literal["linux", "windows"]
 Executor = Literal["local", "docker", "podman", "bubblewrap"]
 
 
@@ -76,6 +76,7 @@ class CiManifest(Manifest):
     archs: Annotated[tuple[str, ...], Field(min_length=1)]
     platforms: tuple[Platform, ...]
     executor: Executor
+    packages: dict[str, tuple[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]+$")], ...]]
     division: Division
     timeouts: Timeouts
     github: Github

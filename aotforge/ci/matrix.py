@@ -28,7 +28,8 @@ def matrix_github(jobs: Sequence[CiJob]) -> str:
     lines = []
     for group, kinds in GROUPS.items():
         rows = [
-            {"name": job.name, "command": job.line, "artefact": job.artefact, "output": job.output, "timeout": job.timeout}
+            {"name": job.name, "command": job.line, "artefact": job.artefact, "output": job.output,
+             "timeout": job.timeout, "packages": " ".join(job.packages)}
             for job in jobs
             if job.kind in kinds
         ]  # fmt: skip
@@ -53,6 +54,10 @@ def matrix_gitlab(jobs: Sequence[CiJob], manifest: CiManifest) -> str:
             "script": [job.line],
             "timeout": f"{job.timeout} minutes",
         }
+        if job.packages:
+            made["before_script"] = [
+                f"apt-get update -q && apt-get install -q -y --no-install-recommends {' '.join(job.packages)}"
+            ]
         if job.kind != "release":
             made["needs"] = []
         if job.output:

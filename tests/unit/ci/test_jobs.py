@@ -56,6 +56,21 @@ def test_containers_are_asked_for_by_every_job_that_builds() -> None:
         assert job.executor == ("local" if job.kind == "check" else "docker")
 
 
+def test_the_library_for_windows_is_a_job_of_its_own() -> None:
+    manifest = MANIFEST.model_copy(update={"platforms": ("linux", "windows")})
+    jobs = {job.name: job for job in make_jobs(manifest, REQUEST, PLANS, ALL)}
+    windows = jobs["runtime-windows"]
+    assert windows.line == "./dev build --platform windows --output ci-out/windows"
+    assert windows.packages == ("g++-mingw-w64-x86-64-posix",)
+    assert windows.name not in jobs["release-quick"].needs
+    assert set(jobs) - {"runtime-windows"} == {job.name for job in jobs_of()}
+    (row,) = json.loads(matrix_github([windows]).splitlines()[1].partition("=")[2])
+    assert row["packages"] == "g++-mingw-w64-x86-64-posix"
+    assert (
+        "g++-mingw" in json.loads(matrix_gitlab([windows], manifest))["runtime-windows"]["before_script"][0]
+    )
+
+
 def test_nothing_affected_leaves_the_checks() -> None:
     assert [job.kind for job in jobs_of(Affected(packs=frozenset(), runtime=False))] == ["check", "check"]
 
