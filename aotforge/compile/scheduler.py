@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from aotforge.allocator import build_allocator
 from aotforge.compile.cache import Cache
 from aotforge.compile.entry import Entry, EntryError, Summary, decode
 from aotforge.compile.limits import Limits
@@ -76,6 +77,7 @@ class Scheduler:
         self._contended: list[CompileJob] = []
         self._tries: dict[JobKey, int] = {}
         self._cache = cache
+        self._allocator = build_allocator(cache.folder)
         self._root = kernels_root
         self._count = count
         self._limits = limits
@@ -109,7 +111,7 @@ class Scheduler:
                     self._remove(worker)
         starting = sum(not worker.ready for worker in self._workers)
         while len(self._workers) < self._count and starting < len(self._waiting) + len(self._contended):
-            worker = Worker(self._root, self._environment, self._cache.temporary())
+            worker = Worker(self._root, self._environment, self._cache.temporary(), self._allocator)
             self._workers.append(worker)
             self._selector.register(worker, selectors.EVENT_READ, worker)
             starting += 1
