@@ -165,6 +165,13 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class ContainerError(AotforgeError):
+    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+
+    exit_code = 28
+    kind = "container"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 
