@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import functools
 import posixpath
 import re
 import tarfile
@@ -86,6 +87,7 @@ def assemble(
     definition: Definition, lock: Lock, *, files: Callable[[str], Path], tar: Path, on_file: Callable[[int, int], None]
 ) -> Assembled:
     """Write the root of `lock` to `tar`. `files` gives the path of a stored file by its SHA-256. Raises ContainerError, OSError."""
+    files = functools.cache(files)  # a file is checked once, however often it is opened
     total = len(lock.packages) + len(lock.parts) + len(lock.wheels)
     with tempfile.TemporaryFile(dir=tar.parent) as spooled, tar.open("wb") as out:
         spool = Spool(spooled)

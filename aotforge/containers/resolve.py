@@ -68,11 +68,10 @@ def _dependencies(apt: _Apt, definition: Definition) -> dict[str, str]:
     for line in apt.run("apt-get", "--simulate", "install", *definition.packages).splitlines():
         if match := _INST.match(line):
             found[match[1].partition(":")[0]] = match[2]
-    for name in definition.without:
-        if found.pop(name, None) is None:
-            raise ContainerError(
-                f"{name} is left out by the definition, and nothing depends on it", hint="remove it from `without`"
-            )
+    if idle := [name for name in definition.without if found.pop(name, None) is None]:
+        raise ContainerError(
+            f"`without` names {', '.join(idle)}, which nothing depends on", hint="remove it from the definition"
+        )
     return found
 
 
