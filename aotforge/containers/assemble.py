@@ -84,7 +84,12 @@ class _Tree:
 
 
 def assemble(
-    definition: Definition, lock: Lock, *, files: Callable[[str], Path], tar: Path, on_file: Callable[[int, int], None]
+    definition: Definition,
+    lock: Lock,
+    *,
+    files: Callable[[str], Path],
+    tar: Path,
+    on_file: Callable[[int, int], None],
 ) -> Assembled:
     """Write the root of `lock` to `tar`. `files` gives the path of a stored file by its SHA-256. Raises ContainerError, OSError."""
     files = functools.cache(files)  # a file is checked once, however often it is opened
@@ -107,14 +112,16 @@ def assemble(
                     tree.add(path, spool.add(content, mode), wheel.name)
             on_file(done := done + 1, total)
         _finish(tree, definition, _status(lock.packages, files))
-        members = _with_hard_links(_with_parents(tree.members))
+        members = with_hard_links(_with_parents(tree.members))
         digest, size = write_tar(members, spool, out, epoch=definition.epoch)
     return Assembled(digest=digest, size=size, members=member_list(members))
 
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[str]:
     """One expression for all: a pattern also covers what lies below. `*` stops at no slash."""
-    return re.compile("|".join(fnmatch.translate(f"{p}{tail}") for p in patterns for tail in ("", "/*")) or r"(?!)")
+    return re.compile(
+        "|".join(fnmatch.translate(f"{p}{tail}") for p in patterns for tail in ("", "/*")) or r"(?!)"
+    )
 
 
 def _base(tree: _Tree, definition: Definition) -> None:
@@ -150,7 +157,9 @@ def _unpack_part(tree: _Tree, path: Path, part: Part) -> None:
                 tree.add(place, _member(tree.spool, info, content, path), part.package)
                 taken += 1
     if not taken:
-        raise ContainerError(f"{part.package} has nothing below {', '.join(part.take)}", hint="correct `take`")
+        raise ContainerError(
+            f"{part.package} has nothing below {', '.join(part.take)}", hint="correct `take`"
+        )
 
 
 def _member(spool: Spool, info: tarfile.TarInfo, content: BinaryIO | None, path: Path) -> Member:
@@ -210,7 +219,7 @@ def _with_parents(members: dict[str, Member]) -> dict[str, Member]:
     return whole
 
 
-def _with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
+def with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
     """In the tar's order the first name of a file has its content and the others refer to it."""
     groups: dict[str, list[str]] = {}
     for path, member in members.items():
@@ -221,7 +230,8 @@ def _with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
         content = members.get(target)
         if content is None or content.kind != "file":
             raise ContainerError(
-                f"/{names[0]} is a hard link to /{target}, which is left out", hint="leave it out too, or keep both"
+                f"/{names[0]} is a hard link to /{target}, which is left out",
+                hint="leave it out too, or keep both",
             )
         first, *others = sorted({target, *names}, key=lambda name: name.encode())
         whole[first] = content

@@ -65,5 +65,6 @@ def _entry(file: BinaryIO, wanted: str, path: Path) -> tuple[str, BinaryIO]:
 
 def _damaged(path: Path, why: str) -> ContainerError:
     return ContainerError(
-        f"{path} is no whole Debian package: {why}", hint="remove the file and build again: it is fetched anew"
+        f"{path} is no whole Debian package: {why}",
+        hint="remove the file and build again: it is fetched anew",
     )

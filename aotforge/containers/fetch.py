@@ -14,7 +14,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
 from aotforge.containers.index import fetch_wheels
-from aotforge.containers.mirrors import SNAPSHOT, AptSettings
+from aotforge.containers.mirrors import AptSettings
 from aotforge.containers.models import LockedPackage, LockedWheel
 from aotforge.containers.store import Store
 from aotforge.errors import ContainerError
@@ -39,12 +39,15 @@ def fetch(
 
     Raises ContainerError that names the first file that nobody has, and where it was looked for.
     """
-    lacking = {entry.sha256: entry for entry in (*wheels, *packages) if not store.has(entry.sha256)}
+    named: tuple[LockedPackage | LockedWheel, ...] = (*wheels, *packages)
+    lacking = {entry.sha256: entry for entry in named if not store.has(entry.sha256)}
     done, total = 0, len(lacking)
     on_file(done, total)
     pool = ThreadPoolExecutor(_AT_ONCE)
     try:
-        waiting = [pool.submit(_fetch, entry, store, sources, settings, wheel_python) for entry in lacking.values()]
+        waiting = [
+            pool.submit(_fetch, entry, store, sources, settings, wheel_python) for entry in lacking.values()
+        ]
         for future in as_completed(waiting):
             future.result()
             on_file(done := done + 1, total)
@@ -84,7 +87,9 @@ def _fetch(
     )
 
 
-def _places(entry: LockedPackage | LockedWheel, sources: Iterable[str], settings: AptSettings) -> Iterator[str]:
+def _places(
+    entry: LockedPackage | LockedWheel, sources: Iterable[str], settings: AptSettings
+) -> Iterator[str]:
     base = posixpath.basename(entry.file)
     for source in sources:
         place = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()
@@ -94,7 +99,7 @@ def _places(entry: LockedPackage | LockedWheel, sources: Iterable[str], settings
         security = entry.suite.endswith("-security")
         for archive in sorted(settings.archives, key=lambda address: ("security" in address) != security):
             yield f"{archive}/{quote(entry.file)}"
-        yield f"{SNAPSHOT}/{entry.sha1}"
+        yield f"{settings.snapshot}/{entry.sha1}"
 
 
 @contextmanager

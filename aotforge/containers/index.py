@@ -37,7 +37,9 @@ def pins(requirements: Path) -> Mapping[str, Pin]:
     for line in text.replace("\\\n", " ").splitlines():
         if match := _PIN.match(line):
             name = match[1].lower().replace("_", "-")
-            found[name] = Pin(version=match[2], hashes=frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", line)))
+            found[name] = Pin(
+                version=match[2], hashes=frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
+            )
     return found
 
 
@@ -47,7 +49,9 @@ def wanted(wheels: Wheels, checkout: Path) -> Mapping[str, Pin]:
     known = pins(file)
     for name in wheels.names:
         if name not in known:
-            raise ContainerError(f"{file} has no pin of {name}", hint="correct `wheels.names` in the definition")
+            raise ContainerError(
+                f"{file} has no pin of {name}", hint="correct `wheels.names` in the definition"
+            )
     return {name: known[name] for name in wheels.names}
 
 
@@ -59,13 +63,17 @@ def choose_wheels(wheels: Wheels, checkout: Path, *, store: Store) -> tuple[Lock
             trouble = _download(name, pin, Path(folder), wheels.python)
             files = [file for file in Path(folder).iterdir() if file.suffix == ".whl"]
             if not files:
-                raise ContainerError(f"{name} {pin.version} has no wheel for Python {wheels.python}", cause=trouble)
+                raise ContainerError(
+                    f"{name} {pin.version} has no wheel for Python {wheels.python}", cause=trouble
+                )
             file = files[0]
             sha256 = file_digest(file)
             with file.open("rb") as source:
                 store.put(sha256, source)
             chosen.append(
-                LockedWheel(name=name, version=pin.version, file=file.name, size=file.stat().st_size, sha256=sha256)
+                LockedWheel(
+                    name=name, version=pin.version, file=file.name, size=file.stat().st_size, sha256=sha256
+                )
             )
             file.unlink()
     return tuple(chosen)
@@ -93,7 +101,9 @@ def _download(name: str, pin: Pin, folder: Path, python: str) -> str:
     listed = folder / f"{name}.txt"
     hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(pin.hashes))
     listed.write_text(f"{name}=={pin.version} {hashes}\n", encoding="utf-8")
-    done = subprocess.run(_command(listed, folder, python), capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        _command(listed, folder, python), capture_output=True, text=True, errors="replace", check=False
+    )
     said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
     return f"pip: {' '.join(said[-2:]) or done.stderr[-300:]}" if done.returncode else ""
 

@@ -36,7 +36,13 @@ class Locked:
 
 
 def lock_root(
-    checkout: Path, name: str, *, cache: Path, environment: Mapping[str, str], on_stage: OnStage, keep: bool = False
+    checkout: Path,
+    name: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: OnStage,
+    keep: bool = False,
 ) -> Locked:
     """Make the lock of a root anew, and the root. With `keep` the locked files stay and only the result is recorded anew.
 
@@ -88,7 +94,9 @@ def _draft(
         draft = empty.model_copy(update={"packages": tuple(packages), "parts": tuple(parts)})
         if definition.wheels:
             on_stage(f"{named.name}: choosing wheels for Python {definition.wheels.python}")
-            draft = draft.model_copy(update={"wheels": choose_wheels(definition.wheels, checkout, store=store)})
+            draft = draft.model_copy(
+                update={"wheels": choose_wheels(definition.wheels, checkout, store=store)}
+            )
     fetch_locked(named.name, definition, draft, store, environment.get(SOURCES, "").split(), on_stage)
     draft = draft.model_copy(
         update={
@@ -112,8 +120,8 @@ def _changes(before: Lock | None, after: Lock) -> tuple[str, ...]:
     """Packages and wheels that came, went or changed version."""
     if before is None:
         return ("new",)
-    old = {entry.name: entry.version for entry in (*before.packages, *before.parts, *before.wheels)}
-    new = {entry.name: entry.version for entry in (*after.packages, *after.parts, *after.wheels)}
+    old = {entry.name: entry.version for entry in before.files}
+    new = {entry.name: entry.version for entry in after.files}
     lines = [
         f"{name}: {old.get(name, 'none')} -> {new.get(name, 'none')}"
         for name in sorted({*old, *new})

@@ -33,7 +33,12 @@ class Member:
 
     def line(self, path: str) -> str:
         """One line of a member list: kind, mode and content, a tab, path."""
-        content = {"file": self.digest[:16], "folder": "-", "link": f"-> {self.target}", "hard": f"= {self.target}"}
+        content = {
+            "file": self.digest[:16],
+            "folder": "-",
+            "link": f"-> {self.target}",
+            "hard": f"= {self.target}",
+        }
         return f"{self.kind} {self.mode:04o} {content[self.kind]}\t{path}"
 
 
@@ -105,7 +110,12 @@ def write_tar(members: Mapping[str, Member], spool: Spool, file: BinaryIO, *, ep
     return out.digest, out.size
 
 
-_TYPES = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE, "hard": tarfile.LNKTYPE}
+_TYPES = {
+    "file": tarfile.REGTYPE,
+    "folder": tarfile.DIRTYPE,
+    "link": tarfile.SYMTYPE,
+    "hard": tarfile.LNKTYPE,
+}
 
 
 def _header(path: str, member: Member, epoch: int) -> bytes:

@@ -25,6 +25,7 @@ class AptSettings:
     proxies: Mapping[str, str]
     certificates: str = ""
     timeout: int = 30
+    snapshot: str = SNAPSHOT
 
 
 def apt_settings() -> AptSettings:

@@ -29,7 +29,7 @@ class Source(Manifest):
     definition: str = ""
     image: ImageName | None = None
     python: str = "/usr/bin/python3"
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one(self) -> Source:
@@ -73,7 +73,7 @@ class Definition(Manifest):
     wheels: Wheels | None = None
     exclude: tuple[Inside, ...] = ()
     keep: tuple[Inside, ...] = ()
-    links: dict[Inside, str] = {}
+    links: dict[Inside, str] = Field(default_factory=dict)
     folders: tuple[Inside, ...] = ()
     python: str
     environment: dict[str, str]
@@ -85,27 +85,26 @@ class Definition(Manifest):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-class LockedPackage(Manifest):
-    """One .deb: its path in the archive's pool, and its digests (SHA-1 is what snapshot.debian.org asks for)."""
-
-    name: PackageName
-    version: str
-    architecture: str
-    suite: str
-    file: str
-    size: int
-    sha256: Sha256
-    sha1: Sha1
-
-
-class LockedWheel(Manifest):
-    """One wheel by file name and digest."""
+class LockedFile(Manifest):
+    """One file by its name where it is published, its size in bytes and its SHA-256."""
 
     name: str
     version: str
     file: str
     size: int
     sha256: Sha256
+
+
+class LockedPackage(LockedFile):
+    """One .deb; `file` is its path in the archive's pool. SHA-1 is what snapshot.debian.org asks for."""
+
+    architecture: str
+    suite: str
+    sha1: Sha1
+
+
+class LockedWheel(LockedFile):
+    """One wheel; `file` is its file name."""
 
 
 class Lock(Manifest):
@@ -118,6 +117,11 @@ class Lock(Manifest):
     wheels: tuple[LockedWheel, ...]
     digest: Sha256
     size: int
+
+    @property
+    def files(self) -> tuple[LockedFile, ...]:
+        """Every file that a root is made of."""
+        return (*self.packages, *self.parts, *self.wheels)
 
     def text(self) -> str:
         """As it is committed: a line per file, so that a change is a short diff."""

@@ -51,7 +51,9 @@ def resolve(definition: Definition, settings: AptSettings) -> tuple[list[LockedP
     """Packages of the definition with what they depend on, without SHA-1, and its parts. Raises ContainerError."""
     if shutil.which("apt-get") is None:
         raise ContainerError(
-            "apt-get is not on this machine", cause="a lock is resolved by apt", hint="make the lock on Debian or Ubuntu"
+            "apt-get is not on this machine",
+            cause="a lock is resolved by apt",
+            hint="make the lock on Debian or Ubuntu",
         )
     with private_apt(definition.suite, settings) as apt:
         names = _dependencies(apt, definition)
@@ -70,7 +72,8 @@ def _dependencies(apt: _Apt, definition: Definition) -> dict[str, str]:
             found[match[1].partition(":")[0]] = match[2]
     if idle := [name for name in definition.without if found.pop(name, None) is None]:
         raise ContainerError(
-            f"`without` names {', '.join(idle)}, which nothing depends on", hint="remove it from the definition"
+            f"`without` names {', '.join(idle)}, which nothing depends on",
+            hint="remove it from the definition",
         )
     return found
 

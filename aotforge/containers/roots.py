@@ -7,14 +7,13 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.containers.members import file_digest, first_difference
 from aotforge.containers.models import Containers, Definition, Lock, Source, read_lock
-from aotforge.containers.store import Store
 from aotforge.containers.values import Places, Root
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 from aotforge.manifests import load
@@ -61,9 +60,17 @@ def find_root(checkout: Path, name: str) -> Named:
 
 
 def ensure_root(
-    checkout: Path, name: str, *, cache: Path, environment: Mapping[str, str], on_stage: OnStage
+    checkout: Path,
+    name: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: OnStage,
+    sources: Sequence[str] = (),
 ) -> Root:
     """The root `name`: from the cache, else assembled from its lock.
+
+    Missing packages and wheels are asked of `sources` (folders, URLs), then of AOTFORGE_CONTAINER_SOURCES, then of mirrors.
 
     A root in the cache is trusted by size, time and inode of its file, which only a writer of the cache could keep while changing
     bytes; it was hashed when it was made. Raises ContainerError, UnknownNameError, ManifestError.
@@ -78,7 +85,7 @@ def ensure_root(
         if not is_recorded(places, lock.digest):
             with held(places, lock.digest, lambda: on_stage(f"{name}: another process makes it; waiting")):
                 if not is_recorded(places, lock.digest):
-                    _make(named, lock, places, environment, on_stage)
+                    _make(named, lock, places, (*sources, *environment.get(SOURCES, "").split()), on_stage)
     return root_value(named, lock, places)
 
 
@@ -94,14 +101,13 @@ def root_value(named: Named, lock: Lock, places: Places) -> Root:
     )
 
 
-def _make(named: Named, lock: Lock, places: Places, environment: Mapping[str, str], on_stage: OnStage) -> None:
+def _make(named: Named, lock: Lock, places: Places, sources: Sequence[str], on_stage: OnStage) -> None:
     from aotforge.containers.making import make_root  # noqa: PLC0415 - most calls find the root in the cache
 
     tar = places.tar(lock.digest)
     if tar.is_file() and file_digest(tar) == lock.digest:
         record(places, lock.digest)  # a copied or restored cache: same bytes, other times
         return
-    sources = environment.get(SOURCES, "").split()
     with staged(tar) as path:
         made = make_root(named, lock, places, path, sources, on_stage)
         if made.digest != lock.digest:
@@ -120,6 +126,16 @@ def _another(named: Named, lock: Lock, digest: str, members: str) -> ContainerEr
         cause="aotforge/containers changed what it makes of the same files, or the lock was edited",
         hint=f"if the change is meant: invoke containers.lock --name {named.name}, and review {named.members_file.name}",
     )
+
+
+def export_store(checkout: Path, name: str, *, cache: Path, folder: Path) -> int:
+    """Copy every file that a root's lock names to `folder`, by SHA-256; how many. It serves as a source then. Raises ContainerError."""
+    from aotforge.containers.store import Store  # noqa: PLC0415
+
+    lock = read_lock(find_root(checkout, name).lock_file)
+    with storage_errors(folder):
+        wanted = (entry.sha256 for entry in lock.files)
+        return Store(Places(cache=cache.absolute()).store).export(wanted, folder)
 
 
 def unpacked(root: Root, *, cache: Path) -> Path:

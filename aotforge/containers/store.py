@@ -74,7 +74,9 @@ class Store:
         count = 0
         for sha256 in sorted(set(digests)):
             if not self.has(sha256):
-                raise ContainerError(f"{sha256} is not in the store", hint="build the root first: invoke containers.build")
+                raise ContainerError(
+                    f"{sha256} is not in the store", hint="build the root first: invoke containers.build"
+                )
             if not other.has(sha256) or file_digest(other.path(sha256)) != sha256:
                 with self.path(sha256).open("rb") as source:
                     other.put(sha256, source)

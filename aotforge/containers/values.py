@@ -37,6 +37,10 @@ class Places:
         """Packages and wheels, by the digest of the file."""
         return self.base / "store"
 
+    def path(self, sha256: str) -> Path:
+        """One file of the store."""
+        return self.store / sha256
+
     def tar(self, digest: str) -> Path:
         """A finished root."""
         return self.base / "roots" / f"{digest}.tar"
