@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,17 +123,11 @@ def test_packages_are_read_as_dpkg_reads_them() -> None:
         listed = subprocess.run(
             [program, "--fsys-tarfile", str(path)], capture_output=True, check=True
         ).stdout
-        import io
-        import tarfile
-
+        theirs = []
         with tarfile.open(fileobj=io.BytesIO(listed)) as archive:
-            theirs = [
-                (
-                    info.name,
-                    hashlib.sha256(archive.extractfile(info).read()).hexdigest() if info.isreg() else "",
-                )  # type: ignore[union-attr]
-                for info in archive
-            ]
+            for info in archive:
+                content = archive.extractfile(info) if info.isreg() else None
+                theirs.append((info.name, hashlib.sha256(content.read()).hexdigest() if content else ""))
         assert ours == theirs
 
 

@@ -224,6 +224,13 @@ def test_no_space(tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest
     assert left == []
 
 
+def test_a_cache_that_is_a_file(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ContainerError, match=r"cannot write .*cache"):
+        make(checkout, tmp_path / "cache")
+
+
 def test_unknown_root_and_a_tag_without_digest(tmp_path: Path, mirror: Path) -> None:
     checkout, _ = make_checkout(tmp_path / "a", mirror)
     with pytest.raises(UnknownNameError, match="smal") as caught:
