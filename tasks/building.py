@@ -9,7 +9,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from tasks.door import ARCH, JSON, PROFILE, ROOT, cache_folder, door, job_count, say
+from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, job_count, say
 
 
 @task(
@@ -20,6 +20,8 @@ from tasks.door import ARCH, JSON, PROFILE, ROOT, cache_folder, door, job_count,
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
         "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
+        "executor": EXECUTOR,
+        "keep": "leave a container whose step failed, and say how to enter it",
         "shard": "make one part of the release only: shard NUMBER/COUNT of its images, or `runtime`; --output gets the part's file",
         "gather": "assemble the release from the parts in this folder; nothing is compiled or executed",
         "json": JSON,
@@ -35,6 +37,8 @@ def build(
     output: str | None = None,
     cache: str | None = None,
     verify: bool = True,
+    executor: str = "local",
+    keep: bool = False,
     shard: str | None = None,
     gather: str | None = None,
     json: bool = False,
@@ -52,6 +56,8 @@ def build(
         cache=cache_folder(cache),
         jobs=job_count(jobs),
         verify=verify,
+        executor=executor,
+        keep=keep,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
@@ -60,12 +66,16 @@ def build(
 
             parts = run_parts(
                 request, shard=shard, gather_from=Path(gather).absolute() if gather else None, on_stage=display.stage,
-                on_event=display.event, on_verdict=display.verdict,
+                on_event=display.event, on_verdict=display.verdict, on_note=display.note,
             )  # fmt: skip
             fields, told = parts.fields(), parts.lines()
         else:
             report = build(
-                request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict
+                request,
+                on_stage=display.stage,
+                on_event=display.event,
+                on_verdict=display.verdict,
+                on_note=display.note,
             )
             fields, told = report_fields(report), report_lines(report)
     lines = [json_.dumps(fields, indent=1)] if json else told

@@ -67,8 +67,8 @@ def choose_library(found: Sequence[Found], identity: Mapping[str, str]) -> Part:
     path, about = libraries[0].path, libraries[0].part.about
     if about.get("identity") != dict(identity):
         raise ShardError(
-            f"{path} is foreign: its runtime was built from other sources than this checkout's",
-            cause="runtime/ or manifests/runtime.yaml were others",
+            f"{path} is foreign: its runtime was built from other sources than this checkout's, or in another root",
+            cause="runtime/, manifests/runtime.yaml or --executor were others",
             hint=_AGAIN,
         )
     return libraries[0].part

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.build import BuildRequest, chips_of, default_output, judges_of, make_plans, packed
+from aotforge.build import BuildRequest, chips_of, default_output, judges_of, packed
 from aotforge.compile import Cache
 from aotforge.compile.build import stored_images
 from aotforge.errors import ShardError
@@ -33,6 +33,7 @@ from aotforge.shards.archive import Part
 from aotforge.shards.check import Found, choose_library, choose_shards
 from aotforge.shards.identity import identity
 from aotforge.shards.library import library_identity, unpack_library
+from aotforge.shards.place import placed
 from aotforge.verify.values import Verdict
 
 
@@ -45,7 +46,13 @@ class GatherReport:
     release: Release
 
 
-def gather(request: BuildRequest, folder: Path, *, on_stage: Callable[[str], None]) -> GatherReport:
+def gather(
+    request: BuildRequest,
+    folder: Path,
+    *,
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> GatherReport:
     """Assemble the release of `request` from the parts in and below `folder`: exactly the tarballs that `aotforge.build.build` gives.
 
     Raises ShardError for a part that is missing, doubled, damaged or foreign, VerifyError for an image without a passed verdict
@@ -54,7 +61,7 @@ def gather(request: BuildRequest, folder: Path, *, on_stage: Callable[[str], Non
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     licence = (request.root / "LICENSE").read_bytes()
-    plans = make_plans(request)
+    sites, plans = placed(request, on_stage=on_stage, on_note=on_note)
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
         check_replaceable(manifest, output, [plan.pack for plan in plans])
@@ -63,7 +70,7 @@ def gather(request: BuildRequest, folder: Path, *, on_stage: Callable[[str], Non
     found = read_parts(folder)
     identities = {plan.pack: identity(plan, judges_of(request, [plan])) for plan in plans}
     shards = choose_shards(found, plans, identities)
-    library = choose_library(found, library_identity(request.root))
+    library = choose_library(found, library_identity(request.root, sites.runtime))
     with tempfile.TemporaryDirectory(prefix="aotforge-gather-") as scratch:
         prefix, store = Path(scratch, "prefix"), Path(scratch, "cache")
         unpack_library(library, prefix)

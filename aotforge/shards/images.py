@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aotforge.build import BuildRequest, judges_of, make_plans, require_virtual_gpus
+from aotforge.build import BuildRequest, judges_of, require_virtual_gpus
 from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
 from aotforge.compile.entry import VERSION, EntryError, encode
 from aotforge.errors import CacheError
+from aotforge.executors import Site
 from aotforge.files import write_atomic
 from aotforge.manifests import load_architectures
 from aotforge.plan import Plan
@@ -20,6 +21,7 @@ from aotforge.runtime import check_interfaces
 from aotforge.shards import archive
 from aotforge.shards.archive import Part, PartFile
 from aotforge.shards.identity import identity
+from aotforge.shards.place import placed
 from aotforge.shards.split import Shard, split
 from aotforge.verify.values import VerifyEvent
 
@@ -52,12 +54,13 @@ def build_shard(
     on_stage: Callable[[str], None],
     on_event: Callable[[CompileEvent], None],
     on_verdict: Callable[[VerifyEvent], None],
+    on_note: Callable[[str], None],
 ) -> tuple[PartReport, ...]:
     """Compile and verify one shard of every pack of the request's chips; one file each in `request.output`, whole or not at all.
 
     Raises what `aotforge.build.build` raises for images.
     """
-    plans = make_plans(request)
+    sites, plans = placed(request, on_stage=on_stage, on_note=on_note)
     check_interfaces(request.root, plans)
     if request.verify:
         require_virtual_gpus(request, plans)
@@ -67,7 +70,7 @@ def build_shard(
         for plan in plans:
             made = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])
             on_stage(f"shard {shard} of {plan.pack}: {len(made.jobs)} images")
-            images = _images(made, request, cache, on_event)
+            images = _images(made, request, cache, on_event, sites.kernels)
             files = {entry_name(job.key): PartFile(content=_entry(cache, job)) for job in made.jobs}
             if request.verify:
                 files |= _verdicts(made, images, request, on_verdict)
@@ -95,7 +98,11 @@ def about(
 
 
 def _images(
-    plan: Plan, request: BuildRequest, cache: Cache, on_event: Callable[[CompileEvent], None]
+    plan: Plan,
+    request: BuildRequest,
+    cache: Cache,
+    on_event: Callable[[CompileEvent], None],
+    site: Site | None,
 ) -> ImageSet:
     return compile_plan(
         plan,
@@ -105,6 +112,7 @@ def _images(
         jobs=request.jobs,
         limits=Limits(),
         on_event=on_event,
+        site=site,
     )
 
 

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
-from aotforge.build import BuildRequest, make_plans
+from aotforge.build import BuildRequest
+from aotforge.executors import Site
 from aotforge.files import write_atomic
 from aotforge.runtime import build_runtime, check_interfaces, load_runtime_manifest
 from aotforge.runtime.build import source_digest
 from aotforge.shards import archive
 from aotforge.shards.archive import Part, PartFile
 from aotforge.shards.images import PartReport
+from aotforge.shards.place import placed
 
 KIND = "runtime"
 PLATFORM = "linux"
 NAME = f"{KIND}-{PLATFORM}{archive.SUFFIX}"
 
 
-def build_library(request: BuildRequest) -> PartReport:
+def build_library(
+    request: BuildRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None]
+) -> PartReport:
     """Build the runtime, or find it in the cache, and write it to `request.output` as one file, whole or not at all.
 
     Raises InterfaceError when the library does not fit the chips' plans, and what `build_runtime` raises.
     """
-    check_interfaces(request.root, make_plans(request))
+    sites, plans = placed(request, on_stage=on_stage, on_note=on_note)
+    check_interfaces(request.root, plans)
     built = build_runtime(
-        request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+        request.root,
+        cache=request.cache,
+        jobs=request.jobs,
+        environment=request.environment,
+        site=sites.runtime,
     )
     said = {
         "kind": KIND,
         "platform": PLATFORM,
-        "identity": library_identity(request.root),
+        "identity": library_identity(request.root, sites.runtime),
         "inputs": built.inputs,
         "compiler": built.compiler,
         "glibc": built.glibc,
@@ -43,12 +53,17 @@ def build_library(request: BuildRequest) -> PartReport:
     return PartReport(what=what, path=folder / NAME, size=len(data))
 
 
-def library_identity(root: Path) -> dict[str, str]:
-    """What the runtime of a checkout is made from, whatever machine makes it: SHA-256 by field. Raises ManifestError."""
+def library_identity(root: Path, site: Site | None) -> dict[str, str]:
+    """What the runtime of a checkout is made from, and the root whose tools make it, "" for a machine's own, which may be any.
+
+    SHA-256 by field. Raises ManifestError.
+    """
+    place = site.place if site is not None else None
     manifest = load_runtime_manifest(root / "manifests").model_dump_json()
     return {
         "sources": source_digest(root / "runtime"),
         "manifest": hashlib.sha256(manifest.encode()).hexdigest(),
+        "root": place.identity if place is not None else "",
     }
 
 

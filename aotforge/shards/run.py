@@ -87,16 +87,19 @@ def run_parts(
     on_stage: Callable[[str], None],
     on_event: Callable[[CompileEvent], None],
     on_verdict: Callable[[VerifyEvent], None],
+    on_note: Callable[[str], None],
 ) -> Report:
     """`shard` is NUMBER/COUNT or `runtime`. Raises ShardError when both or neither is asked for, and what the two raise."""
     if (shard is None) == (gather_from is None):
         raise ShardError("--shard makes a part and --gather puts parts together", hint="give one of the two")
     if gather_from is not None:
-        return _Gathered(report=gather(request, gather_from, on_stage=on_stage))
+        return _Gathered(report=gather(request, gather_from, on_stage=on_stage, on_note=on_note))
     if shard == RUNTIME:
         on_stage("runtime library")
-        return _Parts(parts=(build_library(request),))
+        return _Parts(parts=(build_library(request, on_stage=on_stage, on_note=on_note),))
     chosen = parse_shard(shard or "")
     return _Parts(
-        parts=build_shard(request, chosen, on_stage=on_stage, on_event=on_event, on_verdict=on_verdict)
+        parts=build_shard(
+            request, chosen, on_stage=on_stage, on_event=on_event, on_verdict=on_verdict, on_note=on_note
+        )
     )

@@ -35,6 +35,7 @@ def request_of(output: Path | None, *, verify: bool = True, cache: Path | None =
 def make_shard(folder: Path, number: int, count: int, *, verify: bool = True) -> Path:
     (made,) = build_shard(
         request_of(folder, verify=verify), Shard(number=number, count=count), on_stage=_ignore, on_event=_ignore, on_verdict=_ignore,
+        on_note=_ignore,
     )  # fmt: skip
     return made.path
 
@@ -49,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     for number in (1, 2):
         make_shard(folder, number, 2)
-    build_library(request_of(folder))
+    build_library(request_of(folder), on_stage=_ignore, on_note=_ignore)
     return folder
 
 
@@ -61,7 +62,7 @@ def parts(made: Path, tmp_path: Path) -> Path:
 def gathered(parts: Path, output: Path, *, verify: bool = True) -> Release:
     # a cache that is not there: whatever is not in the parts cannot come from elsewhere
     nowhere = request_of(output, verify=verify, cache=output / "no-cache")
-    return gather(nowhere, parts, on_stage=_ignore).release
+    return gather(nowhere, parts, on_stage=_ignore, on_note=_ignore).release
 
 
 def digests(release: Release) -> dict[str, str]:
@@ -105,7 +106,7 @@ def test_gathered_parts_are_the_undivided_build_without_a_single_process(
 def test_parts_are_the_same_bytes_each_time(made: Path, tmp_path: Path) -> None:
     assert make_shard(tmp_path, 2, 2).read_bytes() == shard(made, 2).read_bytes()
     assert (
-        build_library(request_of(tmp_path)).path.read_bytes()
+        build_library(request_of(tmp_path), on_stage=_ignore, on_note=_ignore).path.read_bytes()
         == (made / "runtime-linux.part.tar").read_bytes()
     )
 
