@@ -179,6 +179,13 @@ class LimitError(AotforgeError):
     kind = "limit"
 
 
+class ContainerError(AotforgeError):
+    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+
+    exit_code = 28
+    kind = "container"
+
+
 class ShardError(AotforgeError):
     """A shard of a build that is missing, doubled, damaged, or of another plan, toolchain or revision."""
 
@@ -205,13 +212,6 @@ class DropInError(AotforgeError):
 
     exit_code = 36
     kind = "drop-in"
-
-
-class ContainerError(AotforgeError):
-    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
-
-    exit_code = 28
-    kind = "container"
 
 
 _SHOWN = 20

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from aotforge import errors
+from aotforge.allocator import build_allocator
 from aotforge.compile.cache import Cache
 from aotforge.compile.entry import Entry, EntryError, decode
+from aotforge.compile.inside import ALLOCATOR
 from aotforge.compile.limits import GIB, Limits
 from aotforge.compile.scheduler import ATTEMPTS, Failure, Outcome, cost
 from aotforge.compile.wire import Frames, job_to_wire
@@ -27,7 +29,16 @@ from aotforge.plan.values import CompileJob, JobKey, Toolchain
 _POLL_SECONDS = 0.1
 _START_SECONDS = 600.0
 _PACKAGE = Path(__file__).resolve().parents[1]
-_OWN = ("__init__.py", "errors.py", "files.py", "lazy.py", "rules.py", "compile/*.py", "plan/*.py")
+_OWN = (
+    "__init__.py",
+    "errors.py",
+    "files.py",
+    "lazy.py",
+    "rules.py",
+    "allocator/**/*.*",
+    "compile/*.py",
+    "plan/*.py",
+)
 """What the compile room needs of this package; nothing of it needs more than Python, Triton and zstandard."""
 
 
@@ -140,7 +151,10 @@ class Away:
             self._site,
             ("jobs", "{work}/in/jobs.json"),
             kernels=self._root,
-            files={"jobs.json": json.dumps(order).encode("ascii")},
+            files={
+                "jobs.json": json.dumps(order).encode("ascii"),
+                ALLOCATOR: build_allocator(self._cache.folder).read_bytes(),
+            },
             limits=StepLimits(
                 memory_bytes=count * limits.memory_bytes + GIB,
                 processes=64 + 64 * count,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aotforge.allocator import build_allocator
 from aotforge.compile.cache import Cache
 from aotforge.compile.entry import Entry, EntryError, Summary
 from aotforge.compile.events import CompileEvent, EventKind, OnEvent
@@ -52,6 +53,7 @@ def compile_plan(
             scheduler = Scheduler(
                 build.missing,
                 cache=cache,
+                allocator=build_allocator(cache.folder),
                 kernels_root=kernels_root,
                 count=worker_count(len(build.missing), allowed, wanted=jobs),
                 limits=allowed,
@@ -120,6 +122,7 @@ def compile_one(
         scheduler = Scheduler(
             [job],
             cache=cache,
+            allocator=build_allocator(cache.folder),
             kernels_root=kernels_root,
             count=1,
             limits=limits or Limits(),

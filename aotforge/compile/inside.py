@@ -24,6 +24,9 @@ from aotforge.errors import AotforgeError
 from aotforge.plan.toolchain import read_toolchain
 from aotforge.plan.values import JobKey
 
+ALLOCATOR = "allocator.so"
+"""The workers' allocator, sent along: a root need not have a C compiler."""
+
 
 class Outlet:
     """Stands for the cache: what is stored waits for its outcome and goes out with it. Locks are the builder's business."""
@@ -75,6 +78,7 @@ def compile_jobs(file: Path) -> None:
     scheduler = Scheduler(
         jobs,
         cache=outlet,
+        allocator=file.parent / ALLOCATOR,
         kernels_root=file.parent / "kernels",
         # what the walls leave: the builder asked for so many, the control group may allow fewer
         count=worker_count(len(jobs), limits, wanted=order["count"]),

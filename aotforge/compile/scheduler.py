@@ -83,6 +83,7 @@ class Scheduler:
         jobs: list[CompileJob],
         *,
         cache: Store,
+        allocator: Path,
         kernels_root: Path,
         count: int,
         limits: Limits,
@@ -94,6 +95,7 @@ class Scheduler:
         self._contended: list[CompileJob] = []
         self._tries: dict[JobKey, int] = {}
         self._cache = cache
+        self._allocator = allocator
         self._root = kernels_root
         self._count = count
         self._limits = limits
@@ -127,7 +129,7 @@ class Scheduler:
                     self._remove(worker)
         starting = sum(not worker.ready for worker in self._workers)
         while len(self._workers) < self._count and starting < len(self._waiting) + len(self._contended):
-            worker = Worker(self._root, self._environment, self._cache.temporary())
+            worker = Worker(self._root, self._environment, self._cache.temporary(), self._allocator)
             self._workers.append(worker)
             self._selector.register(worker, selectors.EVENT_READ, worker)
             starting += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import posixpath
 import ssl
 import urllib.error
@@ -72,9 +73,13 @@ def _fetch(
             refused.append(f"{url}: {error.code} {error.reason}")
         except urllib.error.URLError as error:
             refused.append(f"{url}: {error.reason}")
-        except (FileNotFoundError, NotADirectoryError):
-            refused.append(f"{url}: no such file")
-        except (ConnectionError, TimeoutError, ContainerError) as error:
+        except (
+            ConnectionError,
+            TimeoutError,
+            ValueError,
+            http.client.HTTPException,
+            ContainerError,
+        ) as error:
             refused.append(f"{url}: {error}")
     if isinstance(entry, LockedWheel):
         refused += fetch_wheels((entry,), store=store, python=wheel_python)
@@ -107,7 +112,11 @@ def opened(url: str, settings: AptSettings) -> Iterator[BinaryIO]:
     """The bytes behind a URL, through apt's proxy and certificates. Raises URLError, OSError."""
     parts = urlsplit(url)
     if parts.scheme == "file":
-        with Path(unquote(parts.path)).open("rb") as file:
+        try:
+            file = Path(unquote(parts.path)).open("rb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise urllib.error.URLError(error.strerror or str(error)) from error
+        with file:
             yield file
         return
     opener = urllib.request.build_opener(

@@ -2,15 +2,16 @@
 
 It talks over its three standard streams, so neither mounts nor volumes are needed, and a remote engine works as a local one:
 
-- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then nothing more: an open stdin is the life line. When it ends (the client is gone, however it went), everything that was started here is killed, and so is the agent.
-- stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: what the step wrote to its stdout and stderr, as it comes; `R`: JSON,
-  the step runs; `O`: a piece of the tar of outputs; `X`: JSON, how the step ended. `X` is the last one.
+- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then a byte now and then: stdin is the life line. When it ends
+  (the client is gone, however it went), or is silent for too long, everything that was started here is killed, and so is the agent.
+- stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: what the step wrote to its stdout and stderr, as it comes;
+  `R`: JSON, the step runs; `O`: a piece of the tar of outputs; `X`: JSON, how the step ended. `X` is the last one.
 - stderr: only what goes wrong with the agent itself.
 
-Header: `command`, `environment`, `outputs` (paths that are sent back when the step ends with 0), `seconds`, `folder` (where `in/` and `out/` are made;
-`{work}` stands for it in the other fields), `uid` (to become when started as root, or null), `memory_bytes` and `processes` (to be watched here
-because nothing else bounds them, or null), `contained` (whether there are walls), `linger` (seconds to stay after a failure, for people
-to look).
+Header: `command`, `environment`, `outputs` (paths that are sent back when the step ends with 0), `seconds`, `folder` (where `in/` and
+`out/` are made; `{work}` stands for it in the other fields), `uid` (to become when started as root, or null), `memory_bytes` and
+`processes` (to be watched here because nothing else bounds them, or null), `contained` (whether there are walls), `silence` (seconds
+without a byte of stdin that mean that the client is gone, or 0), `linger` (seconds to stay after a failure, for people to look).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import ctypes
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import struct
@@ -32,6 +34,7 @@ from typing import Any
 FRAME = struct.Struct("<cI")
 CHUNK = 1 << 16
 POLL_SECONDS = 0.1
+PATIENCE_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
 PR_SET_CHILD_SUBREAPER = 36
 COUNTERS = {
@@ -52,10 +55,11 @@ def send(kind: bytes, payload: bytes) -> None:
 
 
 def read(size: int) -> bytes:
-    """Exactly so many bytes of stdin; its end before that ends the agent."""
+    """Exactly so many bytes of stdin; its end before that, or silence, ends the agent."""
     pieces = []
     while size:
-        piece = os.read(0, min(size, 1 << 20))
+        ready = select.select([0], [], [], PATIENCE_SECONDS)[0]
+        piece = os.read(0, min(size, 1 << 20)) if ready else b""
         if not piece:
             leave(1)
         pieces.append(piece)
@@ -148,6 +152,7 @@ class Guard(threading.Thread):
         super().__init__(daemon=True)
         self.header = header
         self.end = time.monotonic() + header["seconds"]
+        self.heard = time.monotonic()
         self.reason = ""
         self.over = False
 
@@ -161,7 +166,12 @@ class Guard(threading.Thread):
             ready = watched.select(max(0.0, min(wait, left)))
             if self.over:
                 return
-            if ready and not os.read(0, CHUNK):
+            if ready:
+                if not os.read(0, CHUNK):
+                    leave(1)
+                self.heard = time.monotonic()
+            silence = self.header["silence"]
+            if silence and time.monotonic() - self.heard > silence:
                 leave(1)
             reason = "seconds" if left <= 0 else self.exceeded()
             if reason:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from aotforge.errors import ExecutorError
-from aotforge.executors import owner
+from aotforge.executors import owner, session
 from aotforge.executors.base import Executor, Run
 from aotforge.executors.session import LINGER_SECONDS, UID, WORK, Ended, Setting, agent_command
 from aotforge.executors.values import Capacity, Place, Step
@@ -100,7 +100,12 @@ class DockerRun(Run):
 
     def __init__(self, channel: DockerChannel, name: str, *, keep: bool) -> None:
         self.channel = channel
-        self.setting = Setting(folder=WORK, contained=True, linger=LINGER_SECONDS if keep else 0)
+        self.setting = Setting(
+            folder=WORK,
+            contained=True,
+            silence=session.SILENCE_SECONDS,
+            linger=LINGER_SECONDS if keep else 0,
+        )
         self.kept = False
         self._name, self._keep = name, keep
 

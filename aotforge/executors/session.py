@@ -32,6 +32,9 @@ BOOTSTRAP = (
 WORK = "/tmp/work"
 """Where a step's files lie in a container; /tmp is the one place there that can be written."""
 
+SILENCE_SECONDS = 60.0
+"""An engine that dies may hold a container's stdin open for ever (containerd's shim does): after so long without a byte the agent leaves."""
+
 LINGER_SECONDS = 8 * 3600
 """So long a kept container waits for somebody to look at it."""
 
@@ -41,6 +44,7 @@ UID = 64042
 _FRAME = struct.Struct("<cI")
 _FRAME_LIMIT = 1 << 26
 _PATIENCE_SECONDS = 20.0
+_BEATS = 10
 
 
 def agent_command(python: str) -> tuple[str, ...]:
@@ -50,13 +54,15 @@ def agent_command(python: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What the agent is told beyond the step: where to work, whom to become, what to watch itself, how long to stay after a failure."""
+    """What the agent is told beyond the step: where to work, whom to become, what to watch itself, after how
+    much silence of its client to leave, how long to stay after a failure."""
 
     folder: str
     contained: bool
     uid: int | None = None
     memory_bytes: int | None = None
     processes: int | None = None
+    silence: float = 0.0
     linger: int = 0
 
 
@@ -91,7 +97,7 @@ class Session:
         self._channel, self._step, self._setting, self._tell = channel, step, setting, on_output
         self._arrived: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(maxsize=64)
         self._outputs: list[bytes] = []
-        self._stopped = False
+        self._over = threading.Event()
 
     def run(self) -> Finished:
         """Until the step has ended. Raises LimitError, ExecutorError, and whatever `on_output` raises."""
@@ -111,7 +117,7 @@ class Session:
                     return self._finished(json.loads(frame[1]))
                 self._take(*frame)
         finally:
-            self._stopped = True
+            self._over.set()
 
     def _take(self, kind: bytes, payload: bytes) -> None:
         if kind == b"1":
@@ -169,6 +175,7 @@ class Session:
             "uid": setting.uid,
             "memory_bytes": setting.memory_bytes,
             "processes": setting.processes,
+            "silence": setting.silence,
             "linger": setting.linger,
         }
         text = json.dumps(header).encode("ascii")
@@ -176,6 +183,8 @@ class Session:
             self._channel.send(b"%08x" % len(agent) + agent + struct.pack("<I", len(text)) + text)
             self._channel.send(struct.pack("<Q", len(step.inputs)))
             self._channel.send(step.inputs)
+            while setting.silence and not self._over.wait(setting.silence / _BEATS):
+                self._channel.send(b".")
 
     def _read(self) -> None:
         buffer = bytearray()
@@ -197,7 +206,7 @@ class Session:
             self._put(None)
 
     def _put(self, frame: tuple[bytes, bytes] | None) -> None:
-        while not self._stopped:
+        while not self._over.is_set():
             with suppress(queue.Full):
                 self._arrived.put(frame, timeout=1)
                 return

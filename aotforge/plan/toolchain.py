@@ -15,16 +15,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from aotforge.allocator import allocator_digest
 from aotforge.errors import ManifestError, ToolchainError
 from aotforge.plan.values import Toolchain
 
 ENVIRONMENT = (
-    ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=33554432"),
     ("TRITON_DEFAULT_FP_FUSION", "1"),
     ("TRITON_DISABLE_LINE_INFO", "1"),
 )
-"""What every compile process sets; all other TRITON_*, AMDGCN_* and LLVM variables are removed there. The first one pins where
-glibc takes large blocks from, which it would else adapt to earlier jobs (see aotforge/compile/worker.py)."""
+"""What every compile process sets; all other TRITON_*, AMDGCN_* and LLVM variables are removed there."""
 
 _CODE_GENERATOR = "triton/backends/amd/lib/libtriton_amd_codegen.so"
 _MAY_BE_MISSING = (
@@ -74,7 +73,7 @@ def read_toolchain(pinned: str) -> Toolchain:
         triton_digest=_files_digest(root, distribution.read_text("RECORD") or ""),
         llvm_revision=_llvm_revision(root / _CODE_GENERATOR),
         environment=ENVIRONMENT,
-        libc=os.confstr("CS_GNU_LIBC_VERSION") or "",
+        allocator=allocator_digest(),
     )
 
 

@@ -123,10 +123,10 @@ def test_output_is_live_and_in_order(bench: Bench) -> None:
 
 
 def test_time_memory_and_processes_have_limits(bench: Bench) -> None:
-    with pytest.raises(LimitError, match="test step needs more than its limit of 0.5 s of time"):
+    with pytest.raises(LimitError, match=r"test step needs more than its limit of 0\.5 s of time"):
         bench.run("sleep 600", limits=StepLimits(seconds=0.5))
     eat = "x = [bytearray(b'x' * (1 << 20)) for _ in range(4000)]; import time; time.sleep(60)"
-    with pytest.raises(LimitError, match="0.125 GiB of memory"):
+    with pytest.raises(LimitError, match=r"0\.125 GiB of memory"):
         bench.run(f'"$PY" -c "{eat}"', limits=StepLimits(memory_bytes=128 * MIB, seconds=60))
     fork = "i=0; while [ $i -lt 60 ]; do sleep 30 & i=$((i+1)); done; wait"
     with pytest.raises(LimitError, match="20 processes"):
