@@ -14,7 +14,7 @@ _MAKERS = ("aotforge.compile", "aotforge.shards")
 
 MEANING = {
     "profile": "it is of another profile",
-    "toolchain": "it was compiled by another Triton, or with another C library",
+    "toolchain": "it was compiled by another Triton, allocator or environment",
     "plan": "the kernels, rules or manifests were others",
     "judges": "other cases or another virtual GPU judged its images",
     "makers": "it was made by another revision of aotforge",

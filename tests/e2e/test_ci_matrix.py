@@ -53,11 +53,10 @@ def test_a_two_chip_matrix_gives_the_undivided_builds_tarballs(tmp_path: Path) -
     matrix = json.loads(invoke(checkout, "ci.matrix", "--shards", "2", *CHIPS).stdout)
     names = [job["name"] for job in matrix["jobs"] if job["kind"] in {"runtime", "images"}]
     assert len(names) == 5
-    for name in names[:2]:
-        assert f"### {name}" in run(name)
-    # the others first, because the release needs them; those two are not run again
+    assert f"### {names[0]}" in run(names[0])
+    # the others first, because the release needs them; that one is not run again
     told = run("release-smoke", "--needs")
-    assert told.count("(had run before)") == 2
+    assert told.count("(had run before)") == 1
     assert "36 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and right." in told
 
     whole = json.loads(
