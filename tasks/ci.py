@@ -10,12 +10,13 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from tasks.door import ARCH, HOME, ROOT, door, job_count, say
+from tasks.door import ARCH, EXECUTOR, HOME, ROOT, door, job_count, say
 
 _JOBS = {
     "arch": f"{ARCH} (default: manifests/ci.yaml)",
     "profile": "what is built (default: manifests/ci.yaml)",
     "shards": "shards per image pack (default: as many as the estimate asks for)",
+    "executor": f"{EXECUTOR.partition(':')[0]} (default: manifests/ci.yaml)",
     "changed_since": "a git revision: only jobs that the difference from it can affect",
 }
 
@@ -29,11 +30,19 @@ def matrix(
     arch: str | None = None,
     profile: str | None = None,
     shards: int = 0,
+    executor: str | None = None,
 ) -> None:
     """Print the jobs: checks, runtime, images by pack and shard, release."""
     from aotforge.ci.plan import planned, printed  # noqa: PLC0415
 
-    found = planned(ROOT, arch=arch, profile=profile, shards=job_count(shards), changed_since=changed_since)
+    found = planned(
+        ROOT,
+        arch=arch,
+        profile=profile,
+        shards=job_count(shards),
+        executor=executor,
+        changed_since=changed_since,
+    )
     text = printed(found, format)
     for reason in found.affected.reasons:
         sys.stderr.write(f"note: {reason}\n")
@@ -77,12 +86,20 @@ def run(
     arch: str | None = None,
     profile: str | None = None,
     shards: int = 0,
+    executor: str | None = None,
 ) -> None:
     """Run a job as CI would: its command line in a clean clone of HEAD, with the files of the jobs that it needs."""
     from aotforge.ci.plan import planned  # noqa: PLC0415
     from aotforge.ci.run import RunRequest, run_job  # noqa: PLC0415
 
-    found = planned(ROOT, arch=arch, profile=profile, shards=job_count(shards), changed_since=changed_since)
+    found = planned(
+        ROOT,
+        arch=arch,
+        profile=profile,
+        shards=job_count(shards),
+        executor=executor,
+        changed_since=changed_since,
+    )
     request = RunRequest(
         root=ROOT,
         folder=Path(folder).absolute() if folder else HOME / "ci",

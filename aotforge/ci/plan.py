@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from aotforge.build import by_pack
 from aotforge.ci.changes import Affected
 from aotforge.ci.jobs import CiJob, CiRequest, make_jobs
-from aotforge.ci.manifest import CiManifest, load_ci_manifest
+from aotforge.ci.manifest import CiManifest, Executor, load_ci_manifest
 from aotforge.ci.matrix import matrix_github, matrix_gitlab, matrix_json
 from aotforge.ci.revision import affected_since
 from aotforge.errors import UnknownNameError, suggest
@@ -33,6 +34,7 @@ def planned(
     arch: str | None = None,
     profile: str | None = None,
     shards: int | None = None,
+    executor: str | None = None,
     changed_since: str | None = None,
 ) -> Planned:
     """The jobs for the manifest's chips and profile, or those named instead (`arch` joined by commas).
@@ -40,6 +42,11 @@ def planned(
     Raises ManifestError, UnknownNameError, ShardError and what `plan_project` raises.
     """
     manifest = load_ci_manifest(root / "manifests")
+    if executor:
+        known = get_args(Executor)
+        if executor not in known:
+            raise UnknownNameError(f"unknown executor {executor}", hint=suggest(executor, known))
+        manifest = manifest.model_copy(update={"executor": executor})
     archs: Sequence[str] = arch.split(",") if arch else manifest.archs
     request = CiRequest(archs=tuple(archs), profile=profile or manifest.profile, shards=shards)
     plans = [plan_project(root, archs=group, profile=request.profile) for group in by_pack(root, archs)]

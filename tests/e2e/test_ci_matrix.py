@@ -47,7 +47,7 @@ def test_a_two_chip_matrix_gives_the_undivided_builds_tarballs(tmp_path: Path) -
     shared = {"AOTFORGE_HOME": str(HOME)}
 
     def run(job: str, *more: str) -> str:
-        flags = ("--shards", "2", "--folder", str(work), *CHIPS, *CACHE, *more)
+        flags = ("--shards", "2", "--executor", "local", "--folder", str(work), *CHIPS, *CACHE, *more)
         return invoke(checkout, "ci.run", "--job", job, *flags, env=shared).stdout
 
     matrix = json.loads(invoke(checkout, "ci.matrix", "--shards", "2", *CHIPS).stdout)

@@ -17,7 +17,7 @@ from aotforge.errors import ShardError, UnknownNameError
 from aotforge.plan import plan_project
 from tests.support.families import PROJECT
 
-MANIFEST = load_ci_manifest(PROJECT / "manifests")
+MANIFEST = load_ci_manifest(PROJECT / "manifests").model_copy(update={"executor": "local"})
 PLANS = tuple(plan_project(PROJECT, archs=[arch], profile="quick") for arch in ("gfx908", "gfx90a"))
 PACKS = frozenset(plan.pack for plan in PLANS)
 REQUEST = CiRequest(archs=("gfx908", "gfx90a"), profile="quick", shards=2)
