@@ -6,7 +6,7 @@
 #include "check.h"
 #include "dlfcn.h"
 
-enum { THREADS = 8, ROUNDS = 150, SHORT_LIVES = 400 };
+enum { THREADS = 8, ROUNDS = 60, SHORT_LIVES = 200 };
 
 static volatile LONG wrong;
 static char first_wrong[512];
@@ -70,6 +70,36 @@ static size_t heap_in_use(void) {
   return total;
 }
 
+// dl.dll loaded and unloaded again and again, while a thread lives on that has an error of it.
+static HANDLE failed, unloaded;
+
+static DWORD WINAPI outlive(void *function) {
+  void *(*open)(const char *, int) = (void *(*)(const char *, int))(ULONG_PTR)function;
+  open("no such.dll", RTLD_NOW);
+  SetEvent(failed);
+  WaitForSingleObject(unloaded, INFINITE);
+  return 0;
+}
+
+static void reload(void) {
+  int good = 1;
+  failed = CreateEventW(NULL, FALSE, FALSE, NULL), unloaded = CreateEventW(NULL, FALSE, FALSE, NULL);
+  for (int i = 0; i < ROUNDS; i++) {
+    HMODULE library = LoadLibraryA("dl.dll");
+    FARPROC open = GetProcAddress(library, "dlopen");
+    char *(*error)(void) = (char *(*)(void))(ULONG_PTR)GetProcAddress(library, "dlerror");
+    HANDLE thread = CreateThread(NULL, 0, outlive, (void *)(ULONG_PTR)open, 0, NULL);
+    WaitForSingleObject(failed, INFINITE);
+    ((void *(*)(const char *, int))(ULONG_PTR)open)("mine.dll", RTLD_NOW);
+    good = good && starts(error(), "\"mine.dll\": ");
+    good = good && FreeLibrary(library) && GetModuleHandleA("dl.dll") == NULL;
+    SetEvent(unloaded);
+    WaitForSingleObject(thread, INFINITE);
+    CloseHandle(thread);
+  }
+  check_that("unloaded_and_loaded_again", good, "not");
+}
+
 int main(void) {
   char seen[128];
   static char text[20000];
@@ -91,6 +121,7 @@ int main(void) {
   snprintf(seen, sizeof seen, "%zu instead of %zu bytes", heap_after, heap_before);
   check_that("memory_of_ended_threads", heap_after < heap_before + 400000, seen);
   check_that("rounds_alone", wrong == 0, first_wrong);
+  if (GetModuleHandleA("dl.dll") == NULL) reload(); /* where this program itself needs none */
   puts("finished");
   return 0;
 }
