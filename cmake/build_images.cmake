@@ -20,6 +20,6 @@ endif()
 execute_process(COMMAND ${command} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "the images were not built: ./dev source.images ended with ${result}, and what it printed above says why.\n"
-    "Next step: mend that and build again (finished kernels are kept), or configure with ready images, -DAOTRITON_IMAGES=<tarball or release folder>, "
-    "or with none, -DAOTRITON_NOIMAGE_MODE=ON")
+    "Next step: mend that and build again (finished kernels are kept), or configure with ready images, "
+    "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON")
 endif()

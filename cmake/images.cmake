@@ -23,8 +23,8 @@ if(AOTRITON_IMAGES)
   foreach(path IN LISTS AOTRITON_IMAGES)
     get_filename_component(absolute "${path}" ABSOLUTE BASE_DIR "${CMAKE_BINARY_DIR}")
     if(NOT EXISTS "${absolute}")
-      message(FATAL_ERROR "AOTRITON_IMAGES: ${absolute} is not there. It names image tarballs (aotriton-<version>-images-<pack>.tar.gz), pack folders, "
-        "folders of packs or release folders")
+      message(FATAL_ERROR "AOTRITON_IMAGES: ${absolute} is not there. It names image tarballs "
+        "(aotriton-<version>-images-<pack>.tar.gz), pack folders, folders of packs or release folders")
     endif()
     list(APPEND ready "${absolute}")
     if(IS_DIRECTORY "${absolute}")

@@ -1,7 +1,7 @@
 # cmake -DSETTINGS=FILE -P take_images.cmake: ready image packs, checked and copied unchanged to OUTPUT.
 #
-# READY may name image tarballs, pack folders, folders of packs, installed prefixes and release folders. Where a SHA256SUMS lies beside a tarball or in a
-# folder, it must have every file that is taken, with its digest. From folders that hold several packs, those for ARCHS are taken.
+# READY may name image tarballs, pack folders, folders of packs, installed prefixes and release folders. Where a SHA256SUMS lies beside a
+# tarball or in a folder, it must have every file that is taken, with its digest. From folders that hold several packs, those for ARCHS are taken.
 cmake_minimum_required(VERSION 3.18)
 include("${SETTINGS}")
 
@@ -25,15 +25,16 @@ function(check_sum file folder)  # `file` by its name in `folder`
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "${folder}/SHA256SUMS does not name ${file}: the two are not of one release.\nNext step: put the file into a folder of its own, "
-    "or fetch the SHA256SUMS that belongs to it")
+  message(FATAL_ERROR "${folder}/SHA256SUMS does not name ${file}: the two are not of one release.\n"
+    "Next step: put the file into a folder of its own, or fetch the SHA256SUMS that belongs to it")
 endfunction()
 
 # Sets `result` to the chips that the pack in `folder` serves; stops when it is no pack.
 function(pack_archs folder result)
   foreach(file __signature__ dispatch.aotd)
     if(NOT EXISTS "${folder}/${file}")
-      message(FATAL_ERROR "${folder} is no image pack of this library's format: it has no ${file}.\nNext step: docs/image-pack-format.md says what a pack is")
+      message(FATAL_ERROR "${folder} is no image pack of this library's format: it has no ${file}.\n"
+        "Next step: docs/image-pack-format.md says what a pack is")
     endif()
   endforeach()
   file(READ "${folder}/__signature__" text)
@@ -102,7 +103,8 @@ macro(take_tarball path choose)
   endif()
   file(GLOB inner "${unpacked}/*/lib/aotriton.images")
   if(NOT inner)
-    message(FATAL_ERROR "${path} holds no <folder>/lib/aotriton.images, as image tarballs do.\nNext step: name a file aotriton-<version>-images-<pack>.tar.gz")
+    message(FATAL_ERROR "${path} holds no <folder>/lib/aotriton.images, as image tarballs do.\n"
+      "Next step: name a file aotriton-<version>-images-<pack>.tar.gz")
   endif()
   take_folder_of_packs("${inner}" ${choose})
   file(REMOVE_RECURSE "${unpacked}")
@@ -125,7 +127,8 @@ foreach(path IN LISTS READY)
       take_tarball("${tarball}" TRUE)
     endforeach()
   else()
-    message(FATAL_ERROR "AOTRITON_IMAGES: ${path} holds no images: neither a pack (__signature__), nor packs, nor lib/aotriton.images, nor image tarballs")
+    message(FATAL_ERROR "AOTRITON_IMAGES: ${path} holds no images: neither a pack (__signature__), nor packs, "
+      "nor lib/aotriton.images, nor image tarballs")
   endif()
 endforeach()
 

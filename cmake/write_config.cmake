@@ -18,7 +18,8 @@ if(NOT SHA1)
   execute_process(COMMAND sh -c "${script}} | sha256sum" WORKING_DIRECTORY "${SOURCES}" RESULT_VARIABLE failed OUTPUT_VARIABLE SHA1
     ERROR_VARIABLE why)
   if(failed OR NOT SHA1 MATCHES "^[0-9a-f]+ ")
-    message(FATAL_ERROR "the digest of ${SOURCES} cannot be computed: ${failed} ${why}\nNext step: sh, cat and sha256sum on PATH, or -DAOTRITON_GIT_SHA1=<40 digits>")
+    message(FATAL_ERROR "the digest of ${SOURCES} cannot be computed: ${failed} ${why}\n"
+      "Next step: sh, cat and sha256sum on PATH, or -DAOTRITON_GIT_SHA1=<40 digits>")
   endif()
   string(SUBSTRING "${SHA1}" 0 40 SHA1)
 endif()

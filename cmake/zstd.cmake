@@ -74,7 +74,8 @@ function(aotforge_find_zstd_archive result)
       endif()
     endforeach()
   endforeach()
-  message(FATAL_ERROR "${zstd_file}, whose C sources the library needs, cannot be fetched (${trouble}; nor with pip), or it has other bytes than the pinned ones.\n"
+  message(FATAL_ERROR "${zstd_file}, whose C sources the library needs, cannot be fetched (${trouble}; nor with pip), or it has "
+    "other bytes than the pinned ones.\n"
     "Next step: get it on a machine with a network and give its path, -DAOTFORGE_ZSTD_SOURCE=/path/to/${zstd_file} (also an environment "
     "variable), or name a mirror, -DAOTFORGE_ZSTD_URL=https://...; its SHA-256 is ${zstd_sha256}")
 endfunction()

@@ -170,7 +170,14 @@ def test_the_pipeline_builds_what_is_asked_for_and_only_what_changed(route: Make
     assert "(left + right)" in text
     kernel.write_text(text.replace("(left + right)", "tl.where(mask, left + right, right)"))
     made.ninja("aotforge_images")
-    assert files(images)["add.add.aoti"] != before[1]["add.add.aoti"]
+    after = files(images)
+    assert after["add.add.aoti"] != before[1]["add.add.aoti"]
+    kernel.write_text(text.replace("(left + right)", "tl.where(mask, left + right, left)"))
+    made.run("cmake", ".", "-DAOTRITON_GPU_BUILD_TIMEOUT=0.0001")
+    late = made.said(made.ninja("aotforge_images", check=False))
+    assert "no answer in 0.006 s" in late
+    assert "finished kernels are kept" in late
+    assert files(images) == after, "what was there stays"
 
 
 def test_without_python_the_next_step_is_said(route: Make, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ def test_pytorchs_external_project_from_a_git_repository(tmp_path: Path) -> None
     shutil.copy(Path(__file__).with_name("external_project.cmake"), outer / "CMakeLists.txt")
     env = environment(CMAKE_CXX_COMPILER_LAUNCHER=LAUNCHER, CMAKE_C_COMPILER_LAUNCHER=LAUNCHER)
     configure = ["cmake", "-S", outer, "-B", outer / "build", "-G", "Ninja", f"-DREPOSITORY={clone.as_uri()}"]
-    for command in (configure, ["ninja", "-C", outer / "build"]):
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    for step in (configure, ["ninja", "-C", outer / "build"]):
+        done = subprocess.run(step, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     installed = outer / "torch"
     assert without_licences(installed) == files(build_runtime(ROOT, cache=CACHE).prefix)
