@@ -121,8 +121,11 @@ def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_pat
     given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
     ready = [option for option in PYTORCH if "NOIMAGE" not in option] + [f"-DAOTRITON_IMAGES={given}"]
     made.configure(*ready)
-    made.ninja("aotforge_images")
     install = ("cmake", "--install", ".", "--component", "images")
+    early = made.run(*install, check=False)
+    assert early.returncode != 0
+    assert "holds no image packs. Next step: build before installing" in made.said(early)
+    made.ninja("aotforge_images")
     made.run(*install)
     target = made.prefix / IMAGES / "amd-gfx908"
     assert files(target) == files(made.build / "images" / "amd-gfx908")
