@@ -108,13 +108,42 @@ def choose_sites(
     if executor.name == "local":
         return Sites(executor="local", kernels=None, runtime=Site(executor=executor, place=None))
     kernels, runtime = (
-        Site(
-            executor=executor,
-            place=root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage),
-        )
+        _site(executor, checkout, root, cache=cache, environment=environment, on_stage=on_stage)
         for root in (KERNELS, RUNTIME)
     )
     return Sites(executor=executor.name, kernels=kernels, runtime=runtime)
+
+
+def kernels_site(
+    name: str,
+    checkout: Path,
+    *,
+    cache: Path,
+    keep: bool = False,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Site | None:
+    """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_sites`."""
+    if name == "local":
+        return None
+    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    if executor.name == "local":
+        return None
+    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, on_stage=on_stage)
+
+
+def _site(
+    executor: Executor,
+    checkout: Path,
+    root: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+) -> Site:
+    place = root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+    return Site(executor=executor, place=place)
 
 
 def reap_all(*, cache: Path, kept: bool = False) -> dict[str, list[str]]:
