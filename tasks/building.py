@@ -19,6 +19,8 @@ from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, 
         "jobs": "worker processes at most (default: as many as CPUs and free memory allow)",
         "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
         "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "platform": "linux, or windows: the library alone as a zip file, with --images also images that were built on Linux",
+        "images": "for --platform windows: tarball of images, pack folder or release folder; several are joined by commas",
         "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
         "executor": EXECUTOR,
         "keep": "leave a container whose step failed, and say how to enter it",
@@ -29,11 +31,13 @@ from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, 
 @door
 def build(
     c: Context,
-    arch: str,
+    arch: str | None = None,
     profile: str | None = None,
     jobs: int = 0,
     output: str | None = None,
     cache: str | None = None,
+    platform: str = "linux",
+    images: str | None = None,
     verify: bool = True,
     executor: str = "local",
     keep: bool = False,
@@ -41,12 +45,18 @@ def build(
     quiet: bool = False,
 ) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
+    from aotforge.build_windows import check_platform  # noqa: PLC0415
+
+    check_platform(platform, arch=arch, profile=profile, images=images)
+    if platform == "windows":
+        _build_windows(images, output=output, cache=cache, jobs=jobs, json=json, quiet=quiet)
+        return
     from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
 
     request = BuildRequest(
         root=ROOT,
-        archs=tuple(arch.split(",")),
+        archs=tuple((arch or "").split(",")),
         profile=profile,
         output=Path(output).absolute() if output else None,
         cache=cache_folder(cache),
@@ -66,6 +76,26 @@ def build(
         )
     lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
     for line in lines:
+        say(line)
+
+
+def _build_windows(
+    images: str | None, *, output: str | None, cache: str | None, jobs: int, json: bool, quiet: bool
+) -> None:
+    from aotforge.build_windows import WindowsRequest, build_windows, report_fields, report_lines  # noqa: PLC0415
+    from aotforge.ui import build_display  # noqa: PLC0415
+
+    request = WindowsRequest(
+        root=ROOT,
+        output=Path(output).absolute() if output else None,
+        cache=cache_folder(cache),
+        jobs=job_count(jobs),
+        images=tuple(Path(name) for name in images.split(",")) if images else (),
+        environment=dict(os.environ),
+    )
+    with build_display(quiet=quiet or json) as display:
+        report = build_windows(request, on_stage=display.stage)
+    for line in [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report):
         say(line)
 
 

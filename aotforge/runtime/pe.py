@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from aotforge.errors import RuntimeBuildError
 
+HIGH_ENTROPY, DYNAMIC_BASE, NX_COMPATIBLE = 0x20, 0x40, 0x100
+"""Of `characteristics`: addresses from all 64 bits, at random; data that cannot be executed."""
+
 _PE32_PLUS = 0x20B
 _EXECUTABLE = 0x20000000
 _NAME_LIMIT = 4096
@@ -95,6 +98,18 @@ def _exports(image: _Image) -> Iterator[Export]:
         data = forward is None and not image.section(address)[1] & _EXECUTABLE
         for name in named.get(i, [None]):
             yield Export(name=name, ordinal=base + i, data=data, forward=forward)
+
+
+def link_time(data: bytes) -> int:
+    """Seconds since 1970, or whatever the linker left in that place: 0 for none. Raises RuntimeBuildError."""
+    image = _Image(data)
+    return image.number("<I", image.tables - 112 - 24 + 8)
+
+
+def characteristics(data: bytes) -> int:
+    """DllCharacteristics: HIGH_ENTROPY and the others. Raises RuntimeBuildError."""
+    image = _Image(data)
+    return image.number("<H", image.tables - 112 + 70)
 
 
 def imports(data: bytes) -> tuple[str, ...]:

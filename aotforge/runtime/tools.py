@@ -43,9 +43,9 @@ def tool_settings(tools: Tools) -> dict[str, str]:
     }
 
 
-def find_tools(environment: Mapping[str, str]) -> Tools:
+def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _LIBRARIES) -> Tools:
     """CXX and CC win when set; else g++ and gcc, else clang. Raises ToolchainError with the command that installs
-    what is missing, or when the compiler does not use libstdc++."""
+    what is missing. `libraries` are those that the compiler links and whose bytes count."""
     path = environment.get("PATH", "")
     cxx = _program("C++ compiler", environment.get("CXX", ""), ("g++", "clang++", "c++"), path)
     cc = _program("C compiler", environment.get("CC", ""), _c_compilers(cxx), path)
@@ -57,7 +57,7 @@ def find_tools(environment: Mapping[str, str]) -> Tools:
         "C compiler": _describe("C compiler", cc, env),
         "linker": _linker(cxx, env),
         "cmake": _first_line("cmake", cmake, "--version", env),
-        **{name: _library(cxx, name, env) for name in _LIBRARIES},
+        **{name: _library(cxx, name, env) for name in libraries},
     }
     return Tools(
         cc=cc,

@@ -92,10 +92,13 @@ def wine_session(folder: Path | None = None) -> Iterator[Wine]:
     wine = Wine(program=Path(program), prefix=prefix)
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with (prefix.parent / ".wine-prefix.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (prefix / "ready").exists():
-            _make(wine)
+        # alone only to make it: who waits to be alone waits for all sessions to end
         fcntl.flock(lock, fcntl.LOCK_SH)
+        while not (prefix / "ready").exists():
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (prefix / "ready").exists():
+                _make(wine)
+            fcntl.flock(lock, fcntl.LOCK_SH)
         try:
             yield wine
         finally:
