@@ -47,7 +47,7 @@ def build(
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.build_windows import check_platform  # noqa: PLC0415
 
-    check_platform(platform, arch=arch, profile=profile, images=images)
+    check_platform(platform, arch=arch, profile=profile, images=images, executor=executor)
     if platform == "windows":
         _build_windows(images, output=output, cache=cache, jobs=jobs, json=json, quiet=quiet)
         return
