@@ -64,10 +64,17 @@ class WindowsReport:
 PLATFORMS = ("linux", "windows")
 
 
-def check_platform(platform: str, *, arch: str | None, profile: str | None, images: str | None) -> None:
+def check_platform(
+    platform: str, *, arch: str | None, profile: str | None, images: str | None, executor: str = "local"
+) -> None:
     """Whether these options of a build go together. Raises UnknownNameError, UnsupportedError."""
     if platform not in PLATFORMS:
         raise UnknownNameError(f"there is no platform {platform!r}", hint=suggest(platform, PLATFORMS))
+    if platform == "windows" and executor != "local":
+        raise UnsupportedError(
+            f"--platform windows is built on this machine only, not with --executor {executor}",
+            hint="leave --executor out, or: ./dev containers.shell windows-noimage",
+        )
     if platform == "windows" and (arch or profile):
         raise UnsupportedError(
             "images are not built for Windows: --arch and --profile do not go with --platform windows",
