@@ -16,7 +16,7 @@ from tests.support.windows import DLL, WindowsObjects, events, linux_run, run
 from tests.support.wine import Wine, windows_path
 
 NO_HIP, NOT_FOUND, NO_BINARY = 303, 301, 209
-LONG = "/".join(name * 30 for name in ("long.", "path_", "тест"))
+LONG = "/".join(name * 30 for name in ("long-", "path_", "тест"))
 
 
 @pytest.fixture(scope="module")
