@@ -45,8 +45,12 @@ bool serves(const std::string& path, std::string_view arch, hipError_t* error) {
 
 hipError_t refused(const std::string& path, const Refusal& refusal) {
   const auto offset = static_cast<unsigned long long>(refusal.offset);
+  if (refusal.reason == kOtherFormat) {
+    log(Level::error, "%s: is of format %u, this library reads format %u", path.c_str(), refusal.found, kFormat);
+    return hipErrorInvalidKernelFile;
+  }
   log(Level::error, "%s: %s (offset %llu)", path.c_str(), refusal.reason, offset);
-  return refusal.reason == kOtherFormat ? hipErrorInvalidKernelFile : hipErrorInvalidImage;
+  return hipErrorInvalidImage;
 }
 
 hipError_t unreadable(const std::string& path, int error) {

@@ -113,7 +113,7 @@ VARLEN: dict[str, Any] = {
 }
 VARLEN |= {"L": Tensor(0x140000, (4, 48), FP32), "max_seqlen_q": 20, "max_seqlen_k": 30}
 VARLEN |= {"cu_seqlens_q": LENGTHS, "cu_seqlens_k": LENGTHS}
-BACKWARD = {
+BACKWARD: dict[str, Any] = {
     "DO": packed(0x150000, 4),
     "DQ": packed(0x160000, 4),
     "DK": packed(0x170000, 2),
