@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
+from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan, toolchain_of
 from aotforge.errors import VerifyError
+from aotforge.executors import Site, Sites, choose_sites
 from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.manifests.models import Architecture
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
 from aotforge.plan import Plan, load_families, plan_project, select_archs
-from aotforge.plan.values import JobKey
+from aotforge.plan.toolchain import read_toolchain
+from aotforge.plan.values import JobKey, Toolchain
 from aotforge.release import (
     ImageRecord,
     PackInput,
@@ -39,7 +41,8 @@ class BuildRequest:
     """What to build and where. `root` is the checkout; `output` gets `<release>/`, `cache` images and the runtime's objects.
 
     Chips of one image pack share it; chips of several make several packs. `jobs` bounds worker processes; `environment` is the
-    caller's (SOURCE_DATE_EPOCH, PATH). Without `verify` no image is executed and the release is a development build.
+    caller's (SOURCE_DATE_EPOCH, PATH). Without `verify` no image is executed and the release is a development build. `executor` says where
+    kernels and library are compiled (docs/executors.md); with `keep` a failed container is left for people to look at.
     """
 
     root: Path
@@ -49,13 +52,16 @@ class BuildRequest:
     cache: Path
     jobs: int | None
     verify: bool = True
+    executor: str = "local"
+    keep: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
     """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images, `executed` and `known`
-    those verified now and before; all are 0 when the release was there already (`release.fresh` is False)."""
+    those verified now and before; all are 0 when the release was there already (`release.fresh` is False). `roots` are
+    the root file systems that took part: names and digests."""
 
     plans: tuple[Plan, ...]
     release: Release
@@ -66,6 +72,8 @@ class BuildReport:
     known: int
     damaged: tuple[str, ...]
     spills: tuple[str, ...]
+    executor: str
+    roots: tuple[tuple[str, str], ...]
 
 
 def build(
@@ -74,12 +82,22 @@ def build(
     on_stage: Callable[[str], None],
     on_event: Callable[[CompileEvent], None],
     on_verdict: Callable[[VerifyEvent], None],
+    on_note: Callable[[str], None] | None = None,
 ) -> BuildReport:
-    """Kernels, images, verdicts, runtime, tarballs. Raises AotforgeError; an earlier release in the output stays until a new one is
-    whole."""
+    """Kernels, images, verdicts, runtime, tarballs. `on_note` hears which executor was taken. Raises AotforgeError; an earlier release in the
+    output stays until a new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    plans = make_plans(request)
+    sites = choose_sites(
+        request.executor,
+        request.root,
+        cache=request.cache,
+        keep=request.keep,
+        environment=request.environment,
+        on_stage=on_stage,
+        on_note=on_note or on_stage,
+    )
+    plans = make_plans(request, toolchain=toolchain_of(sites.kernels, cache=request.cache))
     licence = (request.root / "LICENSE").read_bytes()
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
@@ -90,7 +108,11 @@ def build(
     on_stage("runtime library")
     # before the kernels: a missing compiler is said in a second instead of after minutes
     runtime = build_runtime(
-        request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+        request.root,
+        cache=request.cache,
+        jobs=request.jobs,
+        environment=request.environment,
+        site=sites.runtime,
     )
 
     def digest(judges: str) -> str:
@@ -109,7 +131,7 @@ def build(
         else:
             check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
-            packs = [_pack(plan, request, cache, manifest, on_stage, seen) for plan in plans]
+            packs = [_pack(plan, request, cache, manifest, on_stage, seen, sites.kernels) for plan in plans]
         on_stage("tarballs")
         release = assemble_release(
             manifest,
@@ -121,13 +143,15 @@ def build(
             inputs=inputs,
             unverified=not request.verify,
         )
-    return seen.report(plans, release)
+    return seen.report(plans, release, sites)
 
 
-def make_plans(request: BuildRequest) -> tuple[Plan, ...]:
+def make_plans(
+    request: BuildRequest, *, toolchain: Callable[[str], Toolchain] = read_toolchain
+) -> tuple[Plan, ...]:
     """One plan per image pack of the chips, in the packs' order. Raises what `plan_project` raises."""
     return tuple(
-        plan_project(request.root, archs=archs, profile=request.profile)
+        plan_project(request.root, archs=archs, profile=request.profile, toolchain=toolchain)
         for archs in by_pack(request.root, request.archs)
     )
 
@@ -208,6 +232,7 @@ def _pack(
     manifest: ReleaseManifest,
     on_stage: Callable[[str], None],
     seen: _Seen,
+    site: Site | None,
 ) -> PackInput:
     """Compiled, verified and packed."""
     on_stage(f"{len(plan.jobs)} images of {plan.pack}")
@@ -219,6 +244,7 @@ def _pack(
         jobs=request.jobs,
         limits=Limits(),
         on_event=seen,
+        site=site,
     )
     verdicts: dict[JobKey, Verdict] = {}
     if request.verify:
@@ -284,7 +310,7 @@ class _Seen:
         self._counts["known" if event.verdict.cached else "executed"] += 1
         self._on_verdict(event)
 
-    def report(self, plans: tuple[Plan, ...], release: Release) -> BuildReport:
+    def report(self, plans: tuple[Plan, ...], release: Release, sites: Sites) -> BuildReport:
         return BuildReport(
             plans=plans,
             release=release,
@@ -295,6 +321,8 @@ class _Seen:
             known=self._counts["known"],
             damaged=tuple(self._damaged),
             spills=tuple(self._spills),
+            executor=sites.executor,
+            roots=sites.roots(),
         )
 
 
@@ -316,6 +344,8 @@ def report_fields(report: BuildReport) -> dict[str, object]:
         "verified": release.verified,
         "damaged": report.damaged,
         "spills": report.spills,
+        "executor": report.executor,
+        "roots": dict(report.roots),
         "platform": release.platform.tag,
         "development": release.development,
         "files": [

@@ -165,6 +165,27 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class ExecutorError(AotforgeError):
+    """No container engine, no permission to use it, or one that failed or went away while a step ran."""
+
+    exit_code = 29
+    kind = "executor"
+
+
+class LimitError(AotforgeError):
+    """A step, or a job of it, needs more memory, time or processes than it may use."""
+
+    exit_code = 30
+    kind = "limit"
+
+
+class ContainerError(AotforgeError):
+    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+
+    exit_code = 28
+    kind = "container"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 

@@ -13,10 +13,10 @@ from invoke.collection import Collection
 if (_root := str(Path(__file__).resolve().parents[1])) not in sys.path:
     sys.path.insert(0, _root)
 
-from tasks import building, checks, dl, images, tools
+from tasks import building, checks, containers, dl, executors, images, tools
 
 namespace = Collection()
-for _module in (building, images, tools, dl, checks):
+for _module in (building, images, containers, tools, dl, checks, executors):
     for _group, _name, _task in _module.TASKS:
         if _group and _group not in namespace.collections:
             namespace.add_collection(Collection(_group))

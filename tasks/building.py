@@ -9,7 +9,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from tasks.door import ARCH, JSON, PROFILE, ROOT, cache_folder, door, job_count, say
+from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, job_count, say
 
 
 @task(
@@ -22,6 +22,8 @@ from tasks.door import ARCH, JSON, PROFILE, ROOT, cache_folder, door, job_count,
         "platform": "linux, or windows: the library alone as a zip file, with --images also images that were built on Linux",
         "images": "for --platform windows: tarball of images, pack folder or release folder; several are joined by commas",
         "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
+        "executor": EXECUTOR,
+        "keep": "leave a container whose step failed, and say how to enter it",
         "json": JSON,
         "quiet": "no progress and no notes",
     }
@@ -37,6 +39,8 @@ def build(
     platform: str = "linux",
     images: str | None = None,
     verify: bool = True,
+    executor: str = "local",
+    keep: bool = False,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
@@ -45,7 +49,16 @@ def build(
 
     check_platform(platform, arch=arch, profile=profile, images=images)
     if platform == "windows":
-        _build_windows(images, output=output, cache=cache, jobs=jobs, json=json, quiet=quiet)
+        _build_windows(
+            images,
+            output=output,
+            cache=cache,
+            jobs=jobs,
+            executor=executor,
+            keep=keep,
+            json=json,
+            quiet=quiet,
+        )
         return
     from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
@@ -58,17 +71,33 @@ def build(
         cache=cache_folder(cache),
         jobs=job_count(jobs),
         verify=verify,
+        executor=executor,
+        keep=keep,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build(request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict)
+        report = build(
+            request,
+            on_stage=display.stage,
+            on_event=display.event,
+            on_verdict=display.verdict,
+            on_note=display.note,
+        )
     lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
     for line in lines:
         say(line)
 
 
 def _build_windows(
-    images: str | None, *, output: str | None, cache: str | None, jobs: int, json: bool, quiet: bool
+    images: str | None,
+    *,
+    output: str | None,
+    cache: str | None,
+    jobs: int,
+    executor: str,
+    keep: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     from aotforge.build_windows import WindowsRequest, build_windows, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
@@ -79,10 +108,12 @@ def _build_windows(
         cache=cache_folder(cache),
         jobs=job_count(jobs),
         images=tuple(Path(name) for name in images.split(",")) if images else (),
+        executor=executor,
+        keep=keep,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build_windows(request, on_stage=display.stage)
+        report = build_windows(request, on_stage=display.stage, on_note=display.note)
     for line in [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report):
         say(line)
 

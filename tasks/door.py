@@ -65,6 +65,7 @@ def job_count(count: int) -> int | None:
 
 ARCH = "chip, e.g. gfx908; several are joined by commas"
 PROFILE = "what to build: see manifests/profiles.yaml"
+EXECUTOR = "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these that works"
 JSON = "print JSON for programs"
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from aotforge.allocator import build_allocator
 from aotforge.compile.cache import Cache
 from aotforge.compile.entry import Entry, EntryError, Summary
 from aotforge.compile.events import CompileEvent, EventKind, OnEvent
@@ -16,7 +18,12 @@ from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.values import KernelImage
 from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.manifests.models import Architectures
-from aotforge.plan.values import CompileJob, JobKey, Plan
+from aotforge.plan.toolchain import read_toolchain
+from aotforge.plan.values import CompileJob, JobKey, Plan, Toolchain
+
+if TYPE_CHECKING:
+    from aotforge.compile.away import Away
+    from aotforge.executors.values import Site
 
 _LISTED = 20
 
@@ -30,29 +37,55 @@ def compile_plan(
     jobs: int | None = None,
     limits: Limits | None = None,
     on_event: OnEvent | None = None,
+    site: Site | None = None,
 ) -> ImageSet:
-    """Every image of the plan, from the cache or compiled into it. `jobs` bounds the workers; memory and CPUs do too.
+    """Every image of the plan, from the cache or compiled into it: here, or at `site`. `jobs` bounds the workers; memory and CPUs do too.
 
     Raises CompileError when jobs failed twice (all others are finished first), ResourceError for spills and LDS that must be
-    rejected, CacheError, ToolchainError. Finished images stay in the cache whatever happens.
+    rejected, CacheError, ToolchainError; with a site LimitError and ExecutorError. Finished images stay in the cache whatever happens.
     """
     build = _Build(plan, architectures, cache, on_event or _ignore)
     build.scan()
     if build.missing:
         allowed = limits or Limits()
-        scheduler = Scheduler(
-            build.missing,
-            cache=cache,
-            kernels_root=kernels_root,
-            count=worker_count(len(build.missing), allowed, wanted=jobs),
-            limits=allowed,
-            report=build.outcome,
-        )
+        scheduler: Scheduler | Away
+        if site is None or site.place is None:
+            scheduler = Scheduler(
+                build.missing,
+                cache=cache,
+                allocator=build_allocator(cache.folder),
+                kernels_root=kernels_root,
+                count=worker_count(len(build.missing), allowed, wanted=jobs),
+                limits=allowed,
+                report=build.outcome,
+            )
+        else:
+            # imported where used: a build on this machine needs no executors
+            from aotforge.compile.away import Away  # noqa: PLC0415
+
+            scheduler = Away(
+                build.missing,
+                cache=cache,
+                kernels_root=kernels_root,
+                wanted=jobs,
+                limits=allowed,
+                site=site,
+                report=build.outcome,
+            )
         scheduler.run()
         if scheduler.failures:
             raise _compile_error(plan, scheduler.failures)
     build.check_resources()
     return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
+
+
+def toolchain_of(site: Site | None, *, cache: Path) -> Callable[[str], Toolchain]:
+    """For `plan_project`: reads the compiler of this machine, or of the site's root."""
+    if site is None or site.place is None:
+        return read_toolchain
+    from aotforge.compile.away import site_toolchain  # noqa: PLC0415 - as above
+
+    return lambda pinned: site_toolchain(site, pinned, cache=cache)
 
 
 def compile_one(
@@ -72,6 +105,7 @@ def compile_one(
         scheduler = Scheduler(
             [job],
             cache=cache,
+            allocator=build_allocator(cache.folder),
             kernels_root=kernels_root,
             count=1,
             limits=limits or Limits(),

@@ -40,6 +40,11 @@ class Cache:
         self._locks: LockFile | None = None
         self._session: Path | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The cache folder; other things than images lie in it too."""
+        return self._folder.parent
+
     def __enter__(self) -> Cache:
         return self
 

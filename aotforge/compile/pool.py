@@ -8,13 +8,14 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from aotforge.compile.limits import resident_bytes
 from aotforge.compile.wire import Frames, frame, job_to_wire
-from aotforge.errors import ToolchainError
+from aotforge.errors import CacheError, ToolchainError
 from aotforge.plan.values import CompileJob
 
 _LOG_TAIL = 4096
@@ -23,13 +24,23 @@ _LOG_TAIL = 4096
 class Worker:
     """One worker process. `job` is what it works on, `since` when it got that (or was started), by the monotonic clock."""
 
-    def __init__(self, kernels_root: Path, environment: tuple[tuple[str, str], ...], temporary: Path) -> None:
+    def __init__(
+        self,
+        kernels_root: Path,
+        environment: tuple[tuple[str, str], ...],
+        temporary: Path,
+        allocator: Path | None = None,
+    ) -> None:
+        """Start it. `allocator` is the library of aotforge.allocator, which a compiling worker refuses to be without.
+
+        Raises ToolchainError when no process can be started, CacheError when the library cannot be opened.
+        """
         ours, theirs = socket.socketpair()
         self._link = ours
         self._link.setblocking(False)
         self._frames = Frames()
         self._log = os.memfd_create("aotforge-worker-log")
-        with theirs:
+        with theirs, _opened(allocator) as library:
             arguments = [str(theirs.fileno()), str(os.getpid()), str(kernels_root.resolve())]
             try:
                 self._process = subprocess.Popen(
@@ -37,9 +48,9 @@ class Worker:
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,
-                    env=worker_environment(environment, temporary),
+                    env=worker_environment(environment, temporary, preload=_path_of(library)),
                     cwd="/",
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(theirs.fileno(), *library),
                     # Ctrl-C reaches the builder only, which then kills its workers
                     start_new_session=True,
                 )
@@ -131,8 +142,33 @@ class Worker:
         return os.pread(self._log, _LOG_TAIL, start).decode("utf-8", "replace").strip("\0\n ")
 
 
-def worker_environment(pinned: tuple[tuple[str, str], ...], temporary: Path) -> dict[str, str]:
-    """The whole environment of a worker: nothing of the caller's reaches the compiler except how to load libraries."""
+@contextmanager
+def _opened(library: Path | None) -> Iterator[tuple[int, ...]]:
+    """The library as a descriptor: the loader takes no path with spaces or colons in it, but /proc/self/fd it does."""
+    if library is None:
+        yield ()
+        return
+    try:
+        descriptor = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise CacheError(f"the compile workers' allocator {library}: {error.strerror}") from error
+    try:
+        yield (descriptor,)
+    finally:
+        os.close(descriptor)
+
+
+def _path_of(descriptors: tuple[int, ...]) -> str:
+    return "".join(f"/proc/self/fd/{descriptor}" for descriptor in descriptors)
+
+
+def worker_environment(
+    pinned: tuple[tuple[str, str], ...], temporary: Path, *, preload: str = ""
+) -> dict[str, str]:
+    """The whole environment of a worker: nothing of the caller's reaches the compiler except how to load libraries.
+
+    `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for programs that are no workers.
+    """
     environment = {
         "HOME": "/nonexistent",
         "LANG": "C.UTF-8",
@@ -147,6 +183,8 @@ def worker_environment(pinned: tuple[tuple[str, str], ...], temporary: Path) -> 
     }
     if "LD_LIBRARY_PATH" in os.environ:
         environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    if preload:
+        environment["LD_PRELOAD"] = preload
     return environment | dict(pinned)
 
 

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from aotforge.compile.cache import Cache
 from aotforge.compile.entry import Entry, EntryError, Summary, decode
 from aotforge.compile.limits import Limits
 from aotforge.compile.pool import Worker
@@ -57,6 +56,25 @@ def cost(job: CompileJob) -> float:
     return math.prod(sizes) / dict(job.options)["num_warps"]
 
 
+class Store(Protocol):
+    """Where finished images go: `Cache` here, the way out in a container."""
+
+    def acquire(self, key: JobKey) -> bool:
+        """Take the right to make an entry; False while somebody else has it."""
+
+    def release(self, key: JobKey) -> None:
+        """Give the right back."""
+
+    def load(self, key: JobKey) -> Entry | None:
+        """An entry that somebody has made meanwhile. Raises EntryError."""
+
+    def store(self, key: JobKey, data: bytes) -> None:
+        """Put an encoded entry in place."""
+
+    def temporary(self) -> Path:
+        """A folder for workers' files."""
+
+
 class Scheduler:
     """Compiles `jobs` (one or more, of one toolchain) with at most `count` workers; `report` hears of every job as it ends."""
 
@@ -64,7 +82,8 @@ class Scheduler:
         self,
         jobs: list[CompileJob],
         *,
-        cache: Cache,
+        cache: Store,
+        allocator: Path,
         kernels_root: Path,
         count: int,
         limits: Limits,
@@ -76,6 +95,7 @@ class Scheduler:
         self._contended: list[CompileJob] = []
         self._tries: dict[JobKey, int] = {}
         self._cache = cache
+        self._allocator = allocator
         self._root = kernels_root
         self._count = count
         self._limits = limits
@@ -109,7 +129,7 @@ class Scheduler:
                     self._remove(worker)
         starting = sum(not worker.ready for worker in self._workers)
         while len(self._workers) < self._count and starting < len(self._waiting) + len(self._contended):
-            worker = Worker(self._root, self._environment, self._cache.temporary())
+            worker = Worker(self._root, self._environment, self._cache.temporary(), self._allocator)
             self._workers.append(worker)
             self._selector.register(worker, selectors.EVENT_READ, worker)
             starting += 1

@@ -2,9 +2,9 @@
 
 Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
 leaves a choice (seen in Triton 3.9.0: operands of `or` chains in attention kernels), so the same job compiled after
-different others, in one process, gives different bytes. A new thread gets a new glibc arena, whose layout depends on nothing
-but the job and glibc's malloc; the mmap threshold is pinned in the environment, because glibc would otherwise adapt it to earlier
-jobs. Another malloc may give other bytes (2 of 100 images with glibc's tcache off), so libc's version is part of a job's key.
+different others, in one process, gives different bytes, and so do other versions of glibc. The worker therefore runs with an allocator of
+this project (aotforge/allocator), and each fork gives LLVM a fresh heap: addresses in it depend on nothing but the job. Python's
+collector is off, because it would free LLVM's objects at times that depend on Python's version.
 
 Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. Whatever a compiler does to a process (abort, hang, eat
 memory) it does to this one.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import os
 import resource
 import signal
@@ -25,6 +26,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aotforge.allocator import begin_heap
 from aotforge.compile.entry import encode
 from aotforge.compile.wire import Frames, frame, job_from_wire
 
@@ -42,12 +44,15 @@ def main(arguments: list[str]) -> int:
     """Serve jobs until the socket closes."""
     descriptor, parent, root = int(arguments[0]), int(arguments[1]), Path(arguments[2])
     _die_with(parent)
+    gc.disable()
+    os.environ.pop("LD_PRELOAD", None)  # the allocator is in; what a compiler may start runs with its own
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = socket.socket(fileno=descriptor)
     from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton
 
     compiler = Compiler(root)
+    begin_heap()
     compiler.warm_up()
     threading.stack_size(_STACK_BYTES)
     link.sendall(frame({"ready": os.getpid()}))
@@ -69,6 +74,7 @@ def _serve(link: socket.socket, compiler: Compiler, message: dict[str, Any]) -> 
         _die_with(builder)
         # told by the fork, so that this socket has one writer at a time
         link.sendall(frame({"job_pid": os.getpid()}))
+        begin_heap()
         answers: list[bytes] = []
         thread = threading.Thread(target=lambda: answers.append(_answer(compiler, message)))
         thread.start()

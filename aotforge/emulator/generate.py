@@ -14,7 +14,7 @@ from typing import Literal
 from aotforge.emulator.isa import INSTRUCTIONS, Entry
 
 NATIVE = Path(__file__).parent / "native"
-_MACHINE = ("machine.h", "arithmetic.h", "operands.h")
+_MACHINE = ("machine.h", "arithmetic.h", "transcendental.h", "operands.h")
 _MEMORY = ("memory.h", "lanes.h", "matrix.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 

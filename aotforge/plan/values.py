@@ -15,14 +15,14 @@ JobKey = str
 class Toolchain:
     """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in compiling.
 
-    `libc` (name and version) takes part too: LLVM's optimiser orders some operands by address, and addresses come from malloc.
+    `allocator`, the digest of the workers' malloc, takes part too: LLVM's optimiser orders some operands by address.
     """
 
     triton_version: str
     triton_digest: str
     llvm_revision: str
     environment: tuple[tuple[str, str], ...]
-    libc: str = ""
+    allocator: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

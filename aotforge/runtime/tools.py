@@ -34,6 +34,15 @@ def tool_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in _KEPT_VARIABLES if name in environment} | {"LC_ALL": "C"}
 
 
+def tool_settings(tools: Tools) -> dict[str, str]:
+    """CMake's variables that name them."""
+    return {
+        "CMAKE_MAKE_PROGRAM": str(tools.ninja),
+        "CMAKE_C_COMPILER": str(tools.cc),
+        "CMAKE_CXX_COMPILER": str(tools.cxx),
+    }
+
+
 def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _LIBRARIES) -> Tools:
     """CXX and CC win when set; else g++ and gcc, else clang. Raises ToolchainError with the command that installs
     what is missing. `libraries` are those that the compiler links and whose bytes count."""

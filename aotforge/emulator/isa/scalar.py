@@ -125,8 +125,8 @@ _FLOATS = table(
         "s_cvt_i32_f32": "D.i32 = i32_of_f32(S0.f32)",
         "s_cvt_u32_f32": "D.u32 = u32_of_f32(S0.f32)",
         # gfx12 names the transcendental unit's operations on scalars v_s_
-        "v_s_exp_f32": "D.f32 = flush_unary(exp2f, S0.f32)",
-        "v_s_log_f32": "D.f32 = flush_unary(log2f, S0.f32)",
+        "v_s_exp_f32": "D.f32 = flush_unary(exp2_f32, S0.f32)",
+        "v_s_log_f32": "D.f32 = flush_unary(log2_f32, S0.f32)",
         "v_s_rcp_f32": "D.f32 = reciprocal(S0.f32)",
         "v_s_rsq_f32": "D.f32 = reciprocal_root(S0.f32)",
         "v_s_sqrt_f32": "D.f32 = flush_unary(sqrtf, S0.f32)",

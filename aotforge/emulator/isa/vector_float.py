@@ -42,8 +42,8 @@ _DIVISION = table(
 _TRANSCENDENTAL = table(
     "vector",
     {
-        "v_exp_f32": "D.f32 = flush_unary(exp2f, S0.f32)",
-        "v_log_f32": "D.f32 = flush_unary(log2f, S0.f32)",
+        "v_exp_f32": "D.f32 = flush_unary(exp2_f32, S0.f32)",
+        "v_log_f32": "D.f32 = flush_unary(log2_f32, S0.f32)",
         "v_rcp_f32 v_rcp_iflag_f32": "D.f32 = reciprocal(S0.f32)",
         "v_rsq_f32": "D.f32 = reciprocal_root(S0.f32)",
         "v_sqrt_f32": "D.f32 = flush_unary(sqrtf, S0.f32)",

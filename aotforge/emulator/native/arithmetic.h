@@ -186,8 +186,6 @@ INLINE u32 class_of(float a)
 INLINE float flush_unary(float (*f)(float), float a) { return flushed(f(flushed(a))); }
 INLINE float reciprocal(float a) { return flushed(1.0f / flushed(a)); }
 INLINE float reciprocal_root(float a) { return flushed((float)(1.0 / sqrt((double)flushed(a)))); }
-INLINE float turns_sin(float a) { return (float)sin(6.283185307179586 * (double)(a - floorf(a))); }
-INLINE float turns_cos(float a) { return (float)cos(6.283185307179586 * (double)(a - floorf(a))); }
 INLINE float fraction(float a)
 {
     float r = a - floorf(a);

@@ -1,7 +1,7 @@
 """An image's bytes depend on its job alone, not on what its worker did before.
 
 LLVM's optimiser orders some operands by address. In a process that had compiled other jobs, the backward kernel below came out in
-three versions; the worker's forks and fresh arenas are what keeps this test green.
+three versions; the worker's forks and fresh heaps are what keeps this test green.
 """
 
 from __future__ import annotations
