@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
+from aotforge.executors import Site, choose_executor, root_place
 from aotforge.files import output_errors, output_lock, write_atomic
 from aotforge.pack import check_pack, open_files, read_pack
 from aotforge.pack.values import DISPATCH_FILE, ImagePack
@@ -31,13 +32,16 @@ _IMAGES = f"{TOP}/lib/aotriton.images"
 @dataclass(frozen=True, kw_only=True)
 class WindowsRequest:
     """What to build and where. `images`: tarballs of image packs, pack folders or release folders, whose files go in unchanged. `output`
-    gets `<release>/`; without it releases/dist/windows."""
+    gets `<release>/`; without it releases/dist/windows. `executor` runs the compilers, in the root `windows-noimage` unless it is `local`;
+    with `keep` it leaves what failed."""
 
     root: Path
     output: Path | None
     cache: Path
     jobs: int | None
     images: tuple[Path, ...] = ()
+    executor: str = "local"
+    keep: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,6 +59,9 @@ class WindowsReport:
     runtime: WindowsBuild
     fresh: bool
 
+
+ROOT_NAME = "windows-noimage"
+"""Of the root that has mingw-w64."""
 
 PLATFORMS = ("linux", "windows")
 
@@ -75,17 +82,20 @@ def check_platform(platform: str, *, arch: str | None, profile: str | None, imag
         raise UnsupportedError("no chip was named", hint="invoke build --arch gfx908")
 
 
-def build_windows(request: WindowsRequest, *, on_stage: Callable[[str], None]) -> WindowsReport:
-    """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
-    new one is whole."""
+def build_windows(
+    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
+) -> WindowsReport:
+    """The library for Windows as a zip file, with the images that were asked for. `on_note` hears which executor was taken.
+    Raises AotforgeError; an earlier file stays until the new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)
+    site = _site(request, on_stage, on_note or on_stage)
     with output_lock(folder):
         on_stage("runtime library for Windows")
         runtime = build_windows_runtime(
-            request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+            request.root, cache=request.cache, jobs=request.jobs, environment=request.environment, site=site
         )
         members = _members(request.root, manifest, runtime, packs)
         on_stage("zip file")
@@ -103,6 +113,16 @@ def build_windows(request: WindowsRequest, *, on_stage: Callable[[str], None]) -
         runtime=runtime,
         fresh=fresh,
     )
+
+
+def _site(request: WindowsRequest, on_stage: Callable[[str], None], on_note: Callable[[str], None]) -> Site:
+    executor = choose_executor(request.executor, cache=request.cache, keep=request.keep, on_note=on_note)
+    if executor.name == "local":
+        return Site(executor=executor, place=None)
+    place = root_place(
+        request.root, ROOT_NAME, cache=request.cache, environment=request.environment, on_stage=on_stage
+    )
+    return Site(executor=executor, place=place)
 
 
 def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:

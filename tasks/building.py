@@ -49,7 +49,16 @@ def build(
 
     check_platform(platform, arch=arch, profile=profile, images=images)
     if platform == "windows":
-        _build_windows(images, output=output, cache=cache, jobs=jobs, json=json, quiet=quiet)
+        _build_windows(
+            images,
+            output=output,
+            cache=cache,
+            jobs=jobs,
+            executor=executor,
+            keep=keep,
+            json=json,
+            quiet=quiet,
+        )
         return
     from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
@@ -80,7 +89,15 @@ def build(
 
 
 def _build_windows(
-    images: str | None, *, output: str | None, cache: str | None, jobs: int, json: bool, quiet: bool
+    images: str | None,
+    *,
+    output: str | None,
+    cache: str | None,
+    jobs: int,
+    executor: str,
+    keep: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     from aotforge.build_windows import WindowsRequest, build_windows, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
@@ -91,10 +108,12 @@ def _build_windows(
         cache=cache_folder(cache),
         jobs=job_count(jobs),
         images=tuple(Path(name) for name in images.split(",")) if images else (),
+        executor=executor,
+        keep=keep,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build_windows(request, on_stage=display.stage)
+        report = build_windows(request, on_stage=display.stage, on_note=display.note)
     for line in [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report):
         say(line)
 

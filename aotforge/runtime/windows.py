@@ -9,14 +9,17 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotforge.errors import CacheError, RuntimeBuildError, ToolchainError
 from aotforge.files import staged_folder
+from aotforge.runtime.away import build_at, root_identity
 from aotforge.runtime.build import (
     _cache_errors,
     _cache_lock,
     _digests,
     configure_and_build,
+    shipped_files,
     source_digest,
 )
 from aotforge.runtime.dl_source import DlSource, dl_source
@@ -34,6 +37,9 @@ from aotforge.runtime.pe import exports as read_exports
 from aotforge.runtime.tools import find_tools
 from aotforge.runtime.values import Tools
 from aotforge.runtime.zstd import Download, unpack_zstd
+
+if TYPE_CHECKING:
+    from aotforge.executors.values import Site
 
 PACKAGES = "g++-mingw-w64-x86-64-posix llvm-19 cmake ninja-build"
 """Debian's packages that a Windows build needs."""
@@ -53,6 +59,7 @@ _STATIC = (
     "libmingwex.a",
     "libmsvcrt.a",
 )
+_TOOLCHAIN = "cmake/mingw.cmake"
 _STAMP = "build.json"
 _INSTALL = f"apt-get install {PACKAGES}"
 
@@ -122,14 +129,17 @@ def build_windows_runtime(
     jobs: int | None = None,
     environment: Mapping[str, str] | None = None,
     download: Download | None = None,
+    site: Site | None = None,
 ) -> WindowsBuild:
     """Build `root`/runtime for Windows into `cache`/runtime/<inputs>, or find it there and verify it.
 
-    Any number of builds may share the cache. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError.
+    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it; else this machine's. Raises
+    ToolchainError, RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
     """
     env = dict(os.environ if environment is None else environment)
     manifest = load_runtime_manifest(root / "manifests")
-    found_tools = find_windows_tools(env)
+    place = site.place if site is not None else None
+    found_tools = find_windows_tools(env) if place is None else None
     sources = source_digest(root / "runtime")
     pins = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -140,7 +150,7 @@ def build_windows_runtime(
         "manifest": manifest.model_dump(mode="json"),
         "pins": pins,
     }
-    facts |= {"sources": sources, "tools": found_tools.identity}
+    facts |= {"sources": sources, "tools": found_tools.identity if found_tools else root_identity(place)}
     inputs = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "runtime" / inputs
     with _cache_lock(folder), _cache_errors(cache):
@@ -153,19 +163,27 @@ def build_windows_runtime(
                 manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
             )
             dl = dl_source(root, cache=cache, folder=work / "dl", environment=env)
-            settings = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTRITON_GIT_SHA1": sources[:40]}
-            settings |= {"CMAKE_TOOLCHAIN_FILE": str(root / "runtime" / "cmake" / "mingw.cmake")}
-            settings |= {"AOTFORGE_LLVM_DLLTOOL": str(found_tools.dlltool)} | dl.settings
-            configure_and_build(
-                root / "runtime", work / "objects", found_tools.tools, settings,
-                jobs=jobs, environment=env, install=staged / "prefix",
-            )  # fmt: skip
+            prefix = staged / "prefix"
+            settings = {"AOTRITON_GIT_SHA1": sources[:40]}
+            if found_tools is None:
+                compiler = _built_at(site, root, settings, zstd=zstd, dl=dl, jobs=jobs, install=prefix)
+            else:
+                compiler = found_tools.tools.compiler
+                settings |= {
+                    "AOTFORGE_ZSTD_DIR": str(zstd),
+                    "AOTFORGE_LLVM_DLLTOOL": str(found_tools.dlltool),
+                }
+                settings |= {"CMAKE_TOOLCHAIN_FILE": str(root / "runtime" / _TOOLCHAIN)} | dl.settings
+                configure_and_build(
+                    root / "runtime", work / "objects", found_tools.tools, settings,
+                    jobs=jobs, environment=env, install=prefix,
+                )  # fmt: skip
             check_dll(staged / "prefix" / LIBRARY, exported_names(root))
             _keep_licence(dl, staged / "prefix")
             shutil.rmtree(work)
             noted = {
                 "files": _digests(staged / "prefix"),
-                "compiler": found_tools.tools.compiler,
+                "compiler": compiler,
                 "dl": dl.name,
             }
             (staged / _STAMP).write_text(json.dumps(noted, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -173,6 +191,33 @@ def build_windows_runtime(
     if done is None:
         raise CacheError(f"{folder} changed while it was written", hint="build again")
     return done
+
+
+def _built_at(
+    site: Site | None,
+    root: Path,
+    settings: Mapping[str, str],
+    *,
+    zstd: Path,
+    dl: DlSource,
+    jobs: int | None,
+    install: Path,
+) -> str:
+    """Builds in the site's root; returns the compiler's description."""
+    assert site is not None
+    beside = {"AOTFORGE_ZSTD_DIR": zstd}
+    if dl.original is not None:
+        beside["AOTFORGE_DL_ORIGINAL"] = dl.original
+    return build_at(
+        site,
+        name="runtime library for Windows",
+        source=shipped_files(root / "runtime"),
+        beside=beside,
+        settings=dict(settings) | {"CMAKE_TOOLCHAIN_FILE": f"{{work}}/in/source/{_TOOLCHAIN}"},
+        jobs=jobs,
+        install=install,
+        variables={"CC": f"{_TARGET}-gcc-posix", "CXX": f"{_TARGET}-g++-posix"},
+    )
 
 
 def _keep_licence(dl: DlSource, prefix: Path) -> None:
