@@ -64,17 +64,10 @@ class WindowsReport:
 PLATFORMS = ("linux", "windows")
 
 
-def check_platform(
-    platform: str, *, arch: str | None, profile: str | None, images: str | None, executor: str = "local"
-) -> None:
+def check_platform(platform: str, *, arch: str | None, profile: str | None, images: str | None) -> None:
     """Whether these options of a build go together. Raises UnknownNameError, UnsupportedError."""
     if platform not in PLATFORMS:
         raise UnknownNameError(f"there is no platform {platform!r}", hint=suggest(platform, PLATFORMS))
-    if platform == "windows" and executor != "local":
-        raise UnsupportedError(
-            f"--platform windows is built on this machine only, not with --executor {executor}",
-            hint="leave --executor out, or: ./dev containers.shell windows-noimage",
-        )
     if platform == "windows" and (arch or profile):
         raise UnsupportedError(
             "images are not built for Windows: --arch and --profile do not go with --platform windows",
@@ -88,7 +81,7 @@ def check_platform(
 
 
 def build_windows(
-    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None]
+    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
 ) -> WindowsReport:
     """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
     new one is whole."""
@@ -98,7 +91,7 @@ def build_windows(
     packs = _packs(request)
     sites = choose_sites(
         request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
-        environment=request.environment, on_stage=on_stage, on_note=on_note,
+        environment=request.environment, on_stage=on_stage, on_note=on_note or on_stage,
     )  # fmt: skip
     with output_lock(folder):
         on_stage("runtime library for Windows")

@@ -51,7 +51,7 @@ def build(
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.build_windows import check_platform  # noqa: PLC0415
 
-    check_platform(platform, arch=arch, profile=profile, images=images, executor=executor)
+    check_platform(platform, arch=arch, profile=profile, images=images)
     if platform == "windows":
         _build_windows(
             images,
