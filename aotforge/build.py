@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
+from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan, toolchain_of
 from aotforge.errors import VerifyError
+from aotforge.executors import Site, Sites, choose_sites
+from aotforge.executors.values import KERNELS, RUNTIME
 from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.manifests.models import Architecture
 from aotforge.pack import verify_pack, write_pack
 from aotforge.pack.read import open_files
 from aotforge.plan import Plan, load_families, plan_project, select_archs
-from aotforge.plan.values import JobKey
+from aotforge.plan.toolchain import read_toolchain
+from aotforge.plan.values import JobKey, Toolchain
 from aotforge.release import (
     ImageRecord,
     PackInput,
@@ -39,7 +42,8 @@ class BuildRequest:
     """What to build and where. `root` is the checkout; `output` gets `<release>/`, `cache` images and the runtime's objects.
 
     Chips of one image pack share it; chips of several make several packs. `jobs` bounds worker processes; `environment` is the
-    caller's (SOURCE_DATE_EPOCH, PATH). Without `verify` no image is executed and the release is a development build.
+    caller's (SOURCE_DATE_EPOCH, PATH). Without `verify` no image is executed and the release is a development build. `executor` says where
+    kernels and library are compiled (docs/executors.md); with `keep` a failed container is left for people to look at.
     """
 
     root: Path
@@ -49,13 +53,16 @@ class BuildRequest:
     cache: Path
     jobs: int | None
     verify: bool = True
+    executor: str = "local"
+    keep: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildReport:
     """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images, `executed` and `known`
-    those verified now and before; all are 0 when the release was there already (`release.fresh` is False)."""
+    those verified now and before; all are 0 when the release was there already (`release.fresh` is False). `roots` are
+    the root file systems that took part: names and digests. `compiler` made the library."""
 
     plans: tuple[Plan, ...]
     release: Release
@@ -66,6 +73,9 @@ class BuildReport:
     known: int
     damaged: tuple[str, ...]
     spills: tuple[str, ...]
+    executor: str
+    roots: tuple[tuple[str, str], ...]
+    compiler: str
 
 
 def build(
@@ -74,12 +84,14 @@ def build(
     on_stage: Callable[[str], None],
     on_event: Callable[[CompileEvent], None],
     on_verdict: Callable[[VerifyEvent], None],
+    on_note: Callable[[str], None] | None = None,
 ) -> BuildReport:
-    """Kernels, images, verdicts, runtime, tarballs. Raises AotforgeError; an earlier release in the output stays until a new one is
-    whole."""
+    """Kernels, images, verdicts, runtime, tarballs. `on_note` hears which executor was taken. Raises AotforgeError; an earlier release in the
+    output stays until a new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    plans = make_plans(request)
+    sites = sites_of(request, (KERNELS, RUNTIME), on_stage=on_stage, on_note=on_note or on_stage)
+    plans = make_plans(request, toolchain=toolchain_of(sites.kernels, cache=request.cache))
     licence = (request.root / "LICENSE").read_bytes()
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
@@ -90,26 +102,30 @@ def build(
     on_stage("runtime library")
     # before the kernels: a missing compiler is said in a second instead of after minutes
     runtime = build_runtime(
-        request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+        request.root,
+        cache=request.cache,
+        jobs=request.jobs,
+        environment=request.environment,
+        site=sites.runtime,
     )
 
     def digest(judges: str) -> str:
         return inputs_digest(
-            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=_chips(request, plans), judges=judges
+            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=chips_of(request, plans), judges=judges
         )  # fmt: skip
 
-    verified = digest(_judges(request, plans))
+    verified = digest(judges_of(request, plans))
     inputs = verified if request.verify else digest("")
     # a verified release is all that an unverified build of the same inputs could want
     release = find_release(manifest, output, verified) or find_release(manifest, output, inputs)
     seen = _Seen(on_event, on_verdict)
     if release is None:
         if request.verify:
-            _require_virtual_gpus(request, plans)
+            require_virtual_gpus(request, plans)
         else:
             check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
-            packs = [_pack(plan, request, cache, manifest, on_stage, seen) for plan in plans]
+            packs = [_pack(plan, request, cache, manifest, on_stage, seen, sites.kernels) for plan in plans]
         on_stage("tarballs")
         release = assemble_release(
             manifest,
@@ -121,13 +137,35 @@ def build(
             inputs=inputs,
             unverified=not request.verify,
         )
-    return seen.report(plans, release)
+    return seen.report(plans, release, sites, runtime.compiler)
 
 
-def make_plans(request: BuildRequest) -> tuple[Plan, ...]:
+def sites_of(
+    request: BuildRequest,
+    roots: Sequence[str],
+    *,
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Sites:
+    """The executor that a request asks for, with the roots that its parts need. Raises ExecutorError, ContainerError."""
+    return choose_sites(
+        request.executor,
+        request.root,
+        roots=roots,
+        cache=request.cache,
+        keep=request.keep,
+        environment=request.environment,
+        on_stage=on_stage,
+        on_note=on_note,
+    )
+
+
+def make_plans(
+    request: BuildRequest, *, toolchain: Callable[[str], Toolchain] = read_toolchain
+) -> tuple[Plan, ...]:
     """One plan per image pack of the chips, in the packs' order. Raises what `plan_project` raises."""
     return tuple(
-        plan_project(request.root, archs=archs, profile=request.profile)
+        plan_project(request.root, archs=archs, profile=request.profile, toolchain=toolchain)
         for archs in by_pack(request.root, request.archs)
     )
 
@@ -148,7 +186,8 @@ def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile
 
 
-def _chips(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+def chips_of(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    """The figures of the plans' chips. Raises ManifestError."""
     known = load_architectures(request.root / "manifests").architectures
     return {arch: known[arch] for plan in plans for arch in plan.archs}
 
@@ -177,14 +216,15 @@ def compiled_images(
     return plan, images
 
 
-def _judges(request: BuildRequest, plans: Sequence[Plan]) -> str:
+def judges_of(request: BuildRequest, plans: Sequence[Plan]) -> str:
+    """The digest of everything that judges the plans' images."""
     kernels, wanted = request.root / "kernels", {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
     folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
     return judges_digest(kernels, folders)
 
 
-def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
+def require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
     """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
     # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
     from aotforge.emulator.chips import CHIPS  # noqa: PLC0415
@@ -208,6 +248,7 @@ def _pack(
     manifest: ReleaseManifest,
     on_stage: Callable[[str], None],
     seen: _Seen,
+    site: Site | None,
 ) -> PackInput:
     """Compiled, verified and packed."""
     on_stage(f"{len(plan.jobs)} images of {plan.pack}")
@@ -219,6 +260,7 @@ def _pack(
         jobs=request.jobs,
         limits=Limits(),
         on_event=seen,
+        site=site,
     )
     verdicts: dict[JobKey, Verdict] = {}
     if request.verify:
@@ -236,12 +278,13 @@ def _pack(
         )
         require_passed(report)
         verdicts = {verdict.key: verdict for verdict in report.verdicts}
-    return _packed(plan, images, manifest, verdicts)
+    return packed(plan, images, manifest, verdicts)
 
 
-def _packed(
+def packed(
     plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
 ) -> PackInput:
+    """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
     loaded = list(images.values())
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
     verify_pack(open_files(pack), plan, loaded)
@@ -284,7 +327,7 @@ class _Seen:
         self._counts["known" if event.verdict.cached else "executed"] += 1
         self._on_verdict(event)
 
-    def report(self, plans: tuple[Plan, ...], release: Release) -> BuildReport:
+    def report(self, plans: tuple[Plan, ...], release: Release, sites: Sites, compiler: str) -> BuildReport:
         return BuildReport(
             plans=plans,
             release=release,
@@ -295,6 +338,9 @@ class _Seen:
             known=self._counts["known"],
             damaged=tuple(self._damaged),
             spills=tuple(self._spills),
+            executor=sites.executor,
+            roots=sites.roots(),
+            compiler=compiler,
         )
 
 
@@ -316,6 +362,8 @@ def report_fields(report: BuildReport) -> dict[str, object]:
         "verified": release.verified,
         "damaged": report.damaged,
         "spills": report.spills,
+        "executor": report.executor,
+        "roots": dict(report.roots),
         "platform": release.platform.tag,
         "development": release.development,
         "files": [

@@ -165,6 +165,69 @@ class VerifyError(AotforgeError):
     kind = "verify"
 
 
+class ContainerError(AotforgeError):
+    """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
+
+    exit_code = 28
+    kind = "container"
+
+
+class ExecutorError(AotforgeError):
+    """No container engine, no permission to use it, or one that failed or went away while a step ran."""
+
+    exit_code = 29
+    kind = "executor"
+
+
+class LimitError(AotforgeError):
+    """A step, or a job of it, needs more memory, time or processes than it may use."""
+
+    exit_code = 30
+    kind = "limit"
+
+
+class ShardError(AotforgeError):
+    """A shard of a build that is missing, doubled, damaged, or of another plan, toolchain or revision."""
+
+    exit_code = 31
+    kind = "shard"
+
+
+class CompatError(AotforgeError):
+    """A release breaks what the compatibility matrix, or its own manifest, says of it."""
+
+    exit_code = 32
+    kind = "compat"
+
+
+class PublishError(AotforgeError):
+    """A release cannot be published, mirrored or yanked: the store refuses, fails or holds something else under its names."""
+
+    exit_code = 33
+    kind = "publish"
+
+
+class TrustError(AotforgeError):
+    """Something is not what its signer said: a signature, an expired or older index, a file with other bytes, an unsafe archive."""
+
+    exit_code = 34
+    kind = "trust"
+
+
+class InstallError(AotforgeError):
+    """A release cannot be installed: nothing fits this machine, the place cannot be read, or other files are in the way."""
+
+    exit_code = 35
+    kind = "install"
+
+
+class DropInError(AotforgeError):
+    """A release that must not be dropped into a PyTorch, a torch/lib that is none, or a drop-in whose record is damaged."""
+
+    exit_code = 36
+    kind = "drop-in"
+
+
 class SignatureError(AotforgeError):
     """A signing key that cannot be used, or a signature that does not hold."""
 
@@ -177,13 +240,6 @@ class ReproduceError(AotforgeError):
 
     exit_code = 38
     kind = "reproduce"
-
-
-class DropInError(AotforgeError):
-    """A release that must not be dropped into a PyTorch, a torch/lib that is none, or a drop-in whose record is damaged."""
-
-    exit_code = 36
-    kind = "drop-in"
 
 
 _SHOWN = 20

@@ -13,10 +13,22 @@ from invoke.collection import Collection
 if (_root := str(Path(__file__).resolve().parents[1])) not in sys.path:
     sys.path.insert(0, _root)
 
-from tasks import building, checks, images, tools
+# one a line, in the order of `invoke --list`'s groups
+from tasks import (
+    building,
+    checks,
+    ci,
+    compat,
+    containers,
+    dl,
+    executors,
+    images,
+    publishing,
+    tools,
+)
 
 namespace = Collection()
-for _module in (building, images, tools, checks):
+for _module in (building, publishing, images, containers, executors, ci, tools, compat, dl, checks):
     for _group, _name, _task in _module.TASKS:
         if _group and _group not in namespace.collections:
             namespace.add_collection(Collection(_group))

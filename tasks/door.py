@@ -47,6 +47,12 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def say_aside(text: str) -> None:
+    """One line about what goes on, on standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def cache_folder(folder: str | None) -> Path:
     """The flag, else AOTFORGE_CACHE, else .aotforge/cache."""
     return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
@@ -65,6 +71,7 @@ def job_count(count: int) -> int | None:
 
 ARCH = "chip, e.g. gfx908; several are joined by commas"
 PROFILE = "what to build: see manifests/profiles.yaml"
+EXECUTOR = "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these that works"
 JSON = "print JSON for programs"
 
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import CryptoSigner, SSlibKey  # type: ignore[attr-defined]
+from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from aotforge.attest.provenance import PAYLOAD_TYPE
 from aotforge.errors import SignatureError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aotforge.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from aotforge.compile.build import compile_one, compile_plan, find_job, reproduction
+    from aotforge.compile.build import compile_one, compile_plan, find_job, reproduction, toolchain_of
     from aotforge.compile.cache import Cache
     from aotforge.compile.events import CompileEvent
     from aotforge.compile.images import ImageSet
@@ -26,6 +26,7 @@ __all__ = [
     "compile_plan",
     "find_job",
     "reproduction",
+    "toolchain_of",
 ]
 
 _HOMES = {
@@ -40,6 +41,7 @@ _HOMES = {
     "compile_plan": "aotforge.compile.build",
     "find_job": "aotforge.compile.build",
     "reproduction": "aotforge.compile.build",
+    "toolchain_of": "aotforge.compile.build",
 }
 
 if not TYPE_CHECKING:

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from aotforge.allocator import build_allocator
-from aotforge.compile.cache import Cache
 from aotforge.compile.entry import Entry, EntryError, Summary, decode
 from aotforge.compile.limits import Limits
 from aotforge.compile.pool import Worker
@@ -58,6 +56,25 @@ def cost(job: CompileJob) -> float:
     return math.prod(sizes) / dict(job.options)["num_warps"]
 
 
+class Store(Protocol):
+    """Where finished images go: `Cache` here, the way out in a container."""
+
+    def acquire(self, key: JobKey) -> bool:
+        """Take the right to make an entry; False while somebody else has it."""
+
+    def release(self, key: JobKey) -> None:
+        """Give the right back."""
+
+    def load(self, key: JobKey) -> Entry | None:
+        """An entry that somebody has made meanwhile. Raises EntryError."""
+
+    def store(self, key: JobKey, data: bytes) -> None:
+        """Put an encoded entry in place."""
+
+    def temporary(self) -> Path:
+        """A folder for workers' files."""
+
+
 class Scheduler:
     """Compiles `jobs` (one or more, of one toolchain) with at most `count` workers; `report` hears of every job as it ends."""
 
@@ -65,7 +82,8 @@ class Scheduler:
         self,
         jobs: list[CompileJob],
         *,
-        cache: Cache,
+        cache: Store,
+        allocator: Path,
         kernels_root: Path,
         count: int,
         limits: Limits,
@@ -77,7 +95,7 @@ class Scheduler:
         self._contended: list[CompileJob] = []
         self._tries: dict[JobKey, int] = {}
         self._cache = cache
-        self._allocator = build_allocator(cache.folder)
+        self._allocator = allocator
         self._root = kernels_root
         self._count = count
         self._limits = limits

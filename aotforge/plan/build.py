@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,8 +20,16 @@ from aotforge.plan.values import CompileJob, JobKey, Plan, PlannedKernel, Toolch
 from aotforge.rules import Chip, Operator
 
 
-def plan_project(root: Path, *, archs: Sequence[str], profile: str | None = None) -> Plan:
+def plan_project(
+    root: Path,
+    *,
+    archs: Sequence[str],
+    profile: str | None = None,
+    toolchain: Callable[[str], Toolchain] = read_toolchain,
+) -> Plan:
     """The plan of the project in `root` for one pack: kernels/, manifests/ and requirements/build.in are read there.
+
+    `toolchain` tells what compiles, given the pinned version of Triton: this machine's, or what a container has.
 
     Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
@@ -40,7 +48,7 @@ def plan_project(root: Path, *, archs: Sequence[str], profile: str | None = None
         architectures=architectures,
         profiles=profiles,
         profile=profile,
-        toolchain=read_toolchain(pinned_triton(root / "requirements" / "build.in")),
+        toolchain=toolchain(pinned_triton(root / "requirements" / "build.in")),
     )
 
 

@@ -11,18 +11,25 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotforge.errors import CacheError, OutputError, RuntimeBuildError, ToolchainError
 from aotforge.files import staged_folder
+from aotforge.runtime.away import build_at, build_error, local_site, root_identity
+from aotforge.runtime.cmake import cmake_commands
 from aotforge.runtime.inspect import check_library
 from aotforge.runtime.manifest import RuntimeManifest, load_runtime_manifest
-from aotforge.runtime.tools import BROKEN, find_tools, tool_environment
+from aotforge.runtime.tools import BROKEN, find_tools, tool_environment, tool_settings
 from aotforge.runtime.values import RuntimeBuild, Tools
 from aotforge.runtime.zstd import Download, unpack_zstd
+
+if TYPE_CHECKING:
+    from aotforge.executors.values import Site
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double")
 _BUILD_SECONDS = 1800
 _STAMP = "build.json"
+_COMPILER = "compiler.txt"
 
 
 def build_runtime(
@@ -32,21 +39,25 @@ def build_runtime(
     jobs: int | None = None,
     environment: Mapping[str, str] | None = None,
     download: Download | None = None,
+    site: Site | None = None,
 ) -> RuntimeBuild:
     """Build `root`/runtime into `cache`/runtime/<inputs>, or find it there and verify it.
 
-    Any number of builds may share the cache. `environment` (default: the process') gives PATH, CXX, CC and
+    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it, and its digest is their identity;
+    else this machine's. `environment` (default: the process') gives PATH, CXX, CC and
     AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored, because bytes must not depend on them. Raises ToolchainError,
-    RuntimeBuildError, ManifestError, CacheError.
+    RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
     """
     env = dict(os.environ if environment is None else environment)
     manifest = load_runtime_manifest(root / "manifests")
-    tools = find_tools(env)
+    place = site.place if site is not None else None
+    tools = find_tools(env) if place is None else None
     sources = source_digest(root / "runtime")
-    inputs = inputs_key(manifest, sources, tools)
+    identity = tools.identity if tools is not None else root_identity(place)
+    inputs = inputs_key(manifest, sources, identity)
     folder = cache / "runtime" / inputs
     with _cache_lock(folder), _cache_errors(cache):
-        found = _finished(folder, manifest, tools.compiler, sources, inputs)
+        found = _finished(folder, manifest, sources, inputs)
         if found is not None:
             return found
         with staged_folder(folder) as staged:
@@ -54,40 +65,47 @@ def build_runtime(
             zstd = unpack_zstd(
                 manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
             )
-            settings = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTRITON_GIT_SHA1": sources[:40]}
-            configure_and_build(
-                root / "runtime",
-                work / "objects",
-                tools,
-                settings,
+            settings = {"AOTRITON_GIT_SHA1": sources[:40]}
+            compiler = build_at(
+                site or local_site(cache),
+                name="runtime library",
+                source=shipped_files(root / "runtime"),
+                beside={"AOTFORGE_ZSTD_DIR": zstd},
+                settings=settings,
                 jobs=jobs,
-                environment=env,
                 install=staged / "prefix",
+                tools=tools,
+                environment=env,
             )
             check_library(staged / "prefix" / "lib" / manifest.soname, manifest.soname)
             shutil.rmtree(work)
+            (staged / _COMPILER).write_text(compiler + "\n", encoding="utf-8")
             (staged / _STAMP).write_text(
                 json.dumps(_digests(staged / "prefix"), indent=1, sort_keys=True) + "\n"
             )
-        done = _finished(folder, manifest, tools.compiler, sources, inputs, fresh=True)
+        done = _finished(folder, manifest, sources, inputs, fresh=True)
     if done is None:
         raise CacheError(f"{folder} changed while it was written", hint="build again")
     return done
 
 
+def shipped_files(folder: Path) -> dict[str, Path]:
+    """Every shipped source below `folder` by its name there; tests do not count."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in name.parts)
+        if name.parts[0] not in _NOT_SHIPPED and not hidden and path.is_file():
+            found[name.as_posix()] = path
+    return found
+
+
 def source_digest(folder: Path) -> str:
     """SHA-256 over names and contents of every shipped source below `folder`; tests do not count."""
     total = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder)
-        if (
-            name.parts[0] in _NOT_SHIPPED
-            or not path.is_file()
-            or any(part.startswith(".") for part in name.parts)
-        ):
-            continue
+    for name, path in shipped_files(folder).items():
         content = path.read_bytes()
-        total.update(f"{name.as_posix()}\0{len(content)}\0".encode() + content)
+        total.update(f"{name}\0{len(content)}\0".encode() + content)
     return total.hexdigest()
 
 
@@ -101,26 +119,18 @@ def configure_and_build(
     environment: Mapping[str, str],
     install: Path | None = None,
 ) -> None:
-    """cmake, ninja and, with `install`, cmake --install. Raises RuntimeBuildError with the end of the failed step's output."""
-    env = tool_environment(environment)
-    cmake = str(tools.cmake)
-    configure = [
-        cmake,
-        "-S",
-        str(source),
-        "-B",
-        str(objects),
-        "-G",
-        "Ninja",
-        f"-DCMAKE_MAKE_PROGRAM={tools.ninja}",
-    ]
-    configure += [f"-DCMAKE_C_COMPILER={tools.cc}", f"-DCMAKE_CXX_COMPILER={tools.cxx}"]
-    configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
-    steps = [configure, [cmake, "--build", str(objects), *(["--parallel", str(jobs)] if jobs else [])]]
-    if install is not None:
-        steps.append([cmake, "--install", str(objects), "--prefix", str(install)])
-    for step in steps:
-        _run(step, env)
+    """cmake, ninja and, with `install`, cmake --install in folders that stay, for those who build again and again. Raises
+    RuntimeBuildError with the end of the failed step's output."""
+    commands = cmake_commands(
+        cmake=str(tools.cmake),
+        source=str(source),
+        objects=str(objects),
+        settings=tool_settings(tools) | dict(settings),
+        jobs=jobs,
+        install=str(install) if install is not None else None,
+    )
+    for command in commands:
+        _run(command, tool_environment(environment))
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> None:
@@ -142,18 +152,12 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
             hint="install it again, then build again",
         ) from error
     if done.returncode != 0:
-        lines = (done.stdout + done.stderr).strip().splitlines()
-        shown = [line for line in lines if "error" in line.lower()][:5] or lines[-5:]
-        raise RuntimeBuildError(
-            "the runtime library did not build:\n  " + "\n  ".join(shown),
-            cause=f"{' '.join(command[:3])} ended with {done.returncode}",
-            hint="runtime/CMakeLists.txt says what it needs: C++17 with libstdc++, GCC 9 or clang 10 at least",
-        )
+        raise build_error(" ".join(command[:3]), done.returncode, done.stdout + done.stderr)
 
 
-def inputs_key(manifest: RuntimeManifest, sources: str, tools: Tools) -> str:
+def inputs_key(manifest: RuntimeManifest, sources: str, identity: tuple[tuple[str, str], ...]) -> str:
     """SHA-256 of everything that can change the library's bytes: pins, sources, and the tools' identity."""
-    facts = {"manifest": manifest.model_dump(mode="json"), "sources": sources, "tools": tools.identity}
+    facts = {"manifest": manifest.model_dump(mode="json"), "sources": sources, "tools": identity}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -165,12 +169,13 @@ def _digests(prefix: Path) -> dict[str, str]:
 
 
 def _finished(
-    folder: Path, manifest: RuntimeManifest, compiler: str, sources: str, inputs: str, *, fresh: bool = False
+    folder: Path, manifest: RuntimeManifest, sources: str, inputs: str, *, fresh: bool = False
 ) -> RuntimeBuild | None:
     """The build in `folder` if every file is as it was installed, else None."""
     prefix = folder / "prefix"
     try:
         noted = json.loads((folder / _STAMP).read_text())
+        compiler = (folder / _COMPILER).read_text(encoding="utf-8").strip()
         if noted != _digests(prefix):
             return None
     except (OSError, ValueError):

@@ -34,9 +34,18 @@ def tool_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in _KEPT_VARIABLES if name in environment} | {"LC_ALL": "C"}
 
 
-def find_tools(environment: Mapping[str, str]) -> Tools:
+def tool_settings(tools: Tools) -> dict[str, str]:
+    """CMake's variables that name them."""
+    return {
+        "CMAKE_MAKE_PROGRAM": str(tools.ninja),
+        "CMAKE_C_COMPILER": str(tools.cc),
+        "CMAKE_CXX_COMPILER": str(tools.cxx),
+    }
+
+
+def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _LIBRARIES) -> Tools:
     """CXX and CC win when set; else g++ and gcc, else clang. Raises ToolchainError with the command that installs
-    what is missing, or when the compiler does not use libstdc++."""
+    what is missing. `libraries` are those that the compiler links and whose bytes count."""
     path = environment.get("PATH", "")
     cxx = _program("C++ compiler", environment.get("CXX", ""), ("g++", "clang++", "c++"), path)
     cc = _program("C compiler", environment.get("CC", ""), _c_compilers(cxx), path)
@@ -48,7 +57,7 @@ def find_tools(environment: Mapping[str, str]) -> Tools:
         "C compiler": _describe("C compiler", cc, env),
         "linker": _linker(cxx, env),
         "cmake": _first_line("cmake", cmake, "--version", env),
-        **{name: _library(cxx, name, env) for name in _LIBRARIES},
+        **{name: _library(cxx, name, env) for name in libraries},
     }
     return Tools(
         cc=cc,

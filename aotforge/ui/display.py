@@ -43,6 +43,10 @@ class BuildDisplay:
         if self._live:
             self._progress.note(f"-- {name}")
 
+    def note(self, text: str) -> None:
+        """Something that people should know and did not ask for; one line that stays."""
+        self._progress.note(text)
+
     def event(self, event: CompileEvent) -> None:
         """News of a compile job; what went well only moves the bar."""
         line = self._show("compiling")

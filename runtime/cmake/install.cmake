@@ -1,7 +1,11 @@
 # lib/, include/ and lib/cmake/aotriton/, relocatable. `lib` on every distribution: the layout is part of the interface.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS aotriton_v2 EXPORT aotritonTargets LIBRARY DESTINATION lib)
+# the DLL as well: PyTorch looks for it beside its import library
+install(TARGETS aotriton_v2 EXPORT aotritonTargets LIBRARY DESTINATION lib RUNTIME DESTINATION lib ARCHIVE DESTINATION lib)
+if(WIN32)
+  install(FILES "${CMAKE_CURRENT_BINARY_DIR}/aotriton_v2.lib" DESTINATION lib)
+endif()
 install(DIRECTORY include/aotriton include/aotforge DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/include/aotriton/config.h" DESTINATION include/aotriton)
 install(EXPORT aotritonTargets FILE aotritonTargets.cmake DESTINATION lib/cmake/aotriton)

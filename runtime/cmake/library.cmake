@@ -4,9 +4,16 @@ target_compile_options(aotforge_zstd PRIVATE -w -fvisibility=hidden -ffunction-s
 target_compile_definitions(aotforge_zstd PRIVATE ZSTDLIB_VISIBLE= ZSTDLIB_STATIC_API= ZSTDERRORLIB_VISIBLE= ZDICTLIB_VISIBLE=)
 set_target_properties(aotforge_zstd PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
+set(AOTFORGE_SYSTEM posix)
+if(WIN32)
+  set(AOTFORGE_SYSTEM windows)
+  set(AOTFORGE_SYSTEM_SOURCES src/windows/text.cpp)
+endif()
+
 # Readers of foreign bytes, apart from everything that needs HIP, so that fuzzers and tests link them alone.
 add_library(aotforge_readers STATIC
-  src/container.cpp src/dispatch.cpp src/log.cpp src/sha256.cpp src/source.cpp src/zstd_frame.cpp)
+  src/container.cpp src/dispatch.cpp src/log.cpp src/sha256.cpp src/zstd_frame.cpp
+  src/${AOTFORGE_SYSTEM}/system.cpp ${AOTFORGE_SYSTEM_SOURCES})
 target_include_directories(aotforge_readers PUBLIC src PRIVATE "${AOTFORGE_ZSTD_DIR}")
 target_compile_options(aotforge_readers PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections)
 target_link_libraries(aotforge_readers PRIVATE aotforge_zstd)
@@ -14,7 +21,8 @@ set_target_properties(aotforge_readers PROPERTIES POSITION_INDEPENDENT_CODE ON C
 
 add_library(aotriton_v2 SHARED
   src/api_launch.cpp src/api_util.cpp src/api_v2.cpp src/api_v3.cpp src/attention.cpp src/backward.cpp src/device.cpp
-  src/forward.cpp src/hip_api.cpp src/launch.cpp src/operators.cpp src/pack.cpp src/state.cpp)
+  src/forward.cpp src/hip_api.cpp src/launch.cpp src/operators.cpp src/pack.cpp src/state.cpp
+  src/${AOTFORGE_SYSTEM}/process.cpp)
 add_library(aotriton::aotriton_v2 ALIAS aotriton_v2)
 target_include_directories(aotriton_v2
   PUBLIC "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}/include>"
@@ -25,19 +33,4 @@ target_compile_options(aotriton_v2 PRIVATE ${AOTFORGE_WARNINGS} -ffunction-secti
   "$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
 target_compile_definitions(aotriton_v2 PRIVATE AOTFORGE_STATIC_LIBSTDCXX)
 target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
-# libgcc stays shared: with a copy of our own, an exception that a caller's LazyTensor callback throws would abort the process on its
-# way through our frames (the two unwinders do not share their tables). Every glibc system has libgcc_s.so.1.
-target_link_options(aotriton_v2 PRIVATE
-  -static-libstdc++ -shared-libgcc -pthread
-  LINKER:--exclude-libs,ALL LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack LINKER:--gc-sections LINKER:-Bsymbolic
-  LINKER:--build-id=sha1 "LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
-if(NOT AOTFORGE_SANITIZE)
-  target_link_options(aotriton_v2 PRIVATE LINKER:-z,defs)
-endif()
-# Programs need libaotriton_v2.so.X.Y.Z by that name: a version, and the SONAME is the whole of it.
-set_target_properties(aotriton_v2 PROPERTIES
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN OFF
-  LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT AOTFORGE_SANITIZE)
-  target_link_options(aotriton_v2 PRIVATE LINKER:--strip-all)
-endif()
+include(cmake/${AOTFORGE_SYSTEM}.cmake)

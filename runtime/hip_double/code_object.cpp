@@ -1,10 +1,9 @@
 #include "code_object.h"
 
-#include <elf.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "elf_types.h"
 #include "msgpack.h"
 
 namespace hip_double {

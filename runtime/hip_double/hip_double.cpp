@@ -1,4 +1,4 @@
-// A stand-in for libamdhip64.so that needs no GPU: plays the devices of HIP_DOUBLE_DEVICES, takes code objects apart, records loads and
+// A stand-in for libamdhip64.so (amdhip64_7.dll, amdhip64.dll) that needs no GPU: plays the devices of HIP_DOUBLE_DEVICES, takes code objects apart, records loads and
 // launches. HIP_DOUBLE_MAJOR chooses which release it plays: 5 has no hipStreamGetDevice and only the old properties; 6 and 7
 // have both layouts. Figures come from HIP's public headers as collected in the project's facts, never from the runtime.
 #include <cstdlib>
@@ -57,10 +57,19 @@ int load(hip_double::Module** out, const void* image, const char* call) {
   module->digest = hip_double::fingerprint(image, module->object.size);
   const std::lock_guard<std::mutex> guard(world().lock);
   world().note(hip_double::describe_load(*module));
+  world().keep_module(module->digest, image, module->object.size);
   *out = module.get();
   world().modules[module.get()] = std::move(module);
   return kSuccess;
 }
+
+#ifdef _WIN32
+void* aligned_memory(size_t size) { return _aligned_malloc(size, 256); }
+void free_aligned(void* memory) { _aligned_free(memory); }
+#else
+void* aligned_memory(size_t size) { return std::aligned_alloc(256, size); }
+void free_aligned(void* memory) { std::free(memory); }
+#endif
 
 // The result of a call, remembered for hipGetLastError: by release 5 whatever it is, by later ones if it is an error.
 int finish(int result) {
@@ -72,7 +81,11 @@ int finish(int result) {
 
 extern "C" {
 
+#ifdef _WIN32
+#define HIP_API __declspec(dllexport)
+#else
 #define HIP_API __attribute__((visibility("default")))
+#endif
 
 HIP_API int hipGetDeviceCount(int* count) {
   if (const int error = world().enter("hipGetDeviceCount")) return finish(error);
@@ -145,11 +158,11 @@ HIP_API int hipDeviceSynchronize() { return finish(kSuccess); }
 
 HIP_API int hipMalloc(void** out, size_t size) {
   if (const int error = world().enter("hipMalloc")) return finish(error);
-  *out = std::aligned_alloc(256, (size + 255) / 256 * 256 + 256);
+  *out = aligned_memory((size + 255) / 256 * 256 + 256);
   return finish(*out != nullptr ? kSuccess : 2);
 }
 HIP_API int hipFree(void* memory) {
-  std::free(memory);
+  free_aligned(memory);
   return finish(kSuccess);
 }
 HIP_API int hipMemcpy(void* to, const void* from, size_t size, int) {

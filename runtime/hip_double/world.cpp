@@ -1,10 +1,11 @@
 #include "world.h"
 
-#include <fcntl.h>
+#ifndef _WIN32
 #include <pthread.h>
-#include <unistd.h>
+#endif
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <thread>
@@ -25,10 +26,19 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
+// Several processes may write to one file: each piece is one write.
+void append(const std::string& path, const void* bytes, size_t size) {
+  std::FILE* file = std::fopen(path.c_str(), "ab");
+  if (file == nullptr) return;
+  // a test must not pass on a record it cannot read
+  if (std::setvbuf(file, nullptr, _IOFBF, size) != 0 || std::fwrite(bytes, 1, size, file) != size || std::fclose(file) != 0) std::abort();
+}
+
 }  // namespace
 
 // HIP_DOUBLE_DEVICES   "gfx908:sramecc+:xnack-@120,gfx90a@104", "none" for no device
 // HIP_DOUBLE_RECORD    file that a JSON line per module load and launch is appended to
+// HIP_DOUBLE_MODULES   folder that gets the bytes of every loaded module, under its fingerprint
 // HIP_DOUBLE_FAIL      "hipModuleLoadData:2:719,hipGetDevice:0:101": call, which one (0: all), error
 // HIP_DOUBLE_DELAY     "hipModuleLoadData:50000": call, microseconds
 World::World() {
@@ -42,6 +52,7 @@ World::World() {
       devices.push_back(device);
     }
   record_path = environment("HIP_DOUBLE_RECORD", "");
+  modules_path = environment("HIP_DOUBLE_MODULES", "");
   fail_from(environment("HIP_DOUBLE_FAIL", ""));
   for (const std::string& entry : split(environment("HIP_DOUBLE_DELAY", ""), ',')) {
     const auto parts = split(entry, ':');
@@ -80,11 +91,11 @@ void World::note(const std::string& line) {
   if (!recording) return;
   record.push_back(line);
   if (record_path.empty()) return;
-  const int file = ::open(record_path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (file < 0) return;
-  const std::string text = line + "\n";
-  if (::write(file, text.data(), text.size()) < 0) std::abort();  // a test must not pass on a record it cannot read
-  ::close(file);
+  append(record_path, (line + "\n").data(), line.size() + 1);
+}
+
+void World::keep_module(const std::string& digest, const void* image, size_t size) {
+  if (!modules_path.empty()) append(modules_path + "/" + digest, image, size);
 }
 
 World& world() {
@@ -92,7 +103,9 @@ World& world() {
   // is whole.
   static World* const instance = [] {
     auto* made = new World;
+#ifndef _WIN32
     pthread_atfork([] { world().lock.lock(); }, [] { world().lock.unlock(); }, [] { world().lock.unlock(); });
+#endif
     return made;
   }();
   return *instance;

@@ -49,7 +49,7 @@ struct World {
   std::map<std::string, long> delays;  // call to microseconds
   std::vector<Failure> failures;
   std::vector<std::string> record;     // JSON lines
-  std::string record_path;
+  std::string record_path, modules_path;
   bool recording = true;
   std::atomic<bool> quiet{false};      // benchmarks: count launches only
 
@@ -57,6 +57,7 @@ struct World {
   // Count a call of `name`; the error that was asked for, or 0. Sleeps when a delay was asked for.
   int enter(const char* name);
   void note(const std::string& line);
+  void keep_module(const std::string& digest, const void* image, size_t size);
   void fail_from(const std::string& specification);
 };
 

@@ -12,6 +12,7 @@ namespace aotforge {
 struct Refusal {
   const char* reason = nullptr;
   uint64_t offset = 0;
+  uint32_t found = 0;  // of another format only: its version
   explicit operator bool() const { return reason != nullptr; }
 };
 

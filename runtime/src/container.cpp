@@ -41,7 +41,7 @@ Refusal Images::open(const Source& source, const Digest* id) {
 
 Refusal Images::check_header(const uint8_t* header, uint64_t file_size) {
   if (std::memcmp(header, kMagic, sizeof kMagic) != 0) return {"magic is not that of a container", 0};
-  if (load_u32(header + 8) != 1) return {kOtherFormat, 8};
+  if (const uint32_t format = load_u32(header + 8); format != kFormat) return {kOtherFormat, 8, format};
   if (load_u32(header + 12) != kHeader) return {"header size is not 128", 12};
   if (load_u64(header + 16) != file_size) return {"file size differs from the header's", 16};
   const uint64_t n = load_u32(header + 24);

@@ -26,7 +26,7 @@ bool is_file_name(std::string_view name) {
 Refusal check_header(const uint8_t* header, size_t have, uint64_t file_size) {
   if (have < kDispatchHeader || file_size < kDispatchHeader) return {"truncated", have};
   if (std::memcmp(header, kMagic, sizeof kMagic) != 0) return {"magic is not that of dispatch data", 0};
-  if (load_u32(header + 8) != 1) return {kOtherFormat, 8};
+  if (const uint32_t format = load_u32(header + 8); format != kFormat) return {kOtherFormat, 8, format};
   if (load_u32(header + 12) != kDispatchHeader) return {"header size is not 64", 12};
   if (load_u64(header + 16) != file_size) return {"file size differs from the header's", 16};
   if (file_size > kDispatchMax) return {"larger than 64 MiB", 16};

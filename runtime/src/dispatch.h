@@ -122,5 +122,6 @@ constexpr size_t kArchsMax = kDispatchHeader + 2 + 64 * 256;  // the names end b
 
 // "other format": a magic that is right and a version that is not 1.
 extern const char kOtherFormat[];
+inline constexpr uint32_t kFormat = 1;  // of dispatch data and containers
 
 }  // namespace aotforge

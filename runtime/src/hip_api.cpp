@@ -1,10 +1,9 @@
 #include "hip_api.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
 
 #include "log.h"
+#include "process.h"
 
 namespace aotforge {
 namespace {
@@ -16,63 +15,41 @@ constexpr size_t kPropertiesRoom = 4096;
 static_assert(kR0600Arch + kArchNameSize <= kR0600Size && kLegacyArch + kArchNameSize <= kLegacySize, "layouts");
 constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount in HIP 5 to 7
 
-constexpr const char* kLoaded[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
-constexpr const char* kInstalled[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
-
-// What tells where HIP is. Not hipModuleLaunchKernel: tracers and shims define that one in front of HIP's own.
-constexpr const char* kAnchors[] = {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"};
-
-// The object that defines HIP in our own lookup scope, as a handle of its own, so that entry points come from one copy. Sets
-// `found`; RTLD_DEFAULT (HIP is linked into the program itself) is a null pointer in glibc.
-void* loaded_in_scope(bool* found) {
-  void* anchor = nullptr;
-  for (const char* name : kAnchors)
-    if (anchor == nullptr) anchor = ::dlsym(RTLD_DEFAULT, name);
-  *found = anchor != nullptr;
-  Dl_info info;
-  if (anchor == nullptr || ::dladdr(anchor, &info) == 0 || info.dli_fname == nullptr) return RTLD_DEFAULT;
-  void* handle = ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  return handle != nullptr ? handle : RTLD_DEFAULT;
-}
-
 template <typename Function>
-void resolve(void* library, bool in_scope, const char* name, Function& out) {
-  void* address = ::dlsym(library, name);
-  if (address == nullptr && in_scope) address = ::dlsym(RTLD_DEFAULT, name);
+void resolve(const HipLibrary& library, const char* name, Function& out) {
+  void* address = library.symbol(name);
   static_assert(sizeof address == sizeof out, "function pointers are pointers");
   std::memcpy(&out, &address, sizeof out);
 }
 
 }  // namespace
 
-bool HipApi::resolve_all(void* library, bool in_scope) {
-  resolve(library, in_scope, "hipGetDevice", get_device);
-  resolve(library, in_scope, "hipSetDevice", set_device);
-  resolve(library, in_scope, "hipGetDevicePropertiesR0600", get_properties_r0600);
-  resolve(library, in_scope, "hipGetDeviceProperties", get_properties);
-  resolve(library, in_scope, "hipDeviceGetAttribute", get_attribute);
-  resolve(library, in_scope, "hipStreamGetDevice", stream_get_device);
-  resolve(library, in_scope, "hipModuleLoadData", module_load);
-  resolve(library, in_scope, "hipModuleLoadDataEx", module_load_ex);
-  resolve(library, in_scope, "hipModuleUnload", module_unload);
-  resolve(library, in_scope, "hipModuleGetFunction", module_function);
-  resolve(library, in_scope, "hipModuleLaunchKernel", launch);
-  resolve(library, in_scope, "hipGetErrorString", error_string);
-  resolve(library, in_scope, "hipPeekAtLastError", peek_last_error);
+bool HipApi::resolve_all(const HipLibrary& library) {
+  resolve(library, "hipGetDevice", get_device);
+  resolve(library, "hipSetDevice", set_device);
+  resolve(library, "hipGetDevicePropertiesR0600", get_properties_r0600);
+  resolve(library, "hipGetDeviceProperties", get_properties);
+  resolve(library, "hipDeviceGetAttribute", get_attribute);
+  resolve(library, "hipStreamGetDevice", stream_get_device);
+  resolve(library, "hipModuleLoadData", module_load);
+  resolve(library, "hipModuleLoadDataEx", module_load_ex);
+  resolve(library, "hipModuleUnload", module_unload);
+  resolve(library, "hipModuleGetFunction", module_function);
+  resolve(library, "hipModuleLaunchKernel", launch);
+  resolve(library, "hipGetErrorString", error_string);
+  resolve(library, "hipPeekAtLastError", peek_last_error);
   const bool properties = get_properties_r0600 != nullptr || get_properties != nullptr;
   const bool modules = module_load != nullptr || module_load_ex != nullptr;
   return get_device && set_device && properties && modules && get_attribute && module_unload && module_function && launch;
 }
 
 bool HipApi::load_present(bool* by_name) {
-  bool anchored = false;
-  void* library = loaded_in_scope(&anchored);
-  if (anchored && resolve_all(library, true)) return true;  // else the anchor is a shim's alone
-  for (const char* name : kLoaded)
-    if (void* handle = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
-      *by_name = true;
-      if (resolve_all(handle, false)) return true;
-    }
+  HipLibrary library;
+  for (size_t i = 0; i < kLoadedHips; ++i) {
+    if (!loaded_hip(i, library)) continue;
+    *by_name = *by_name || library.by_name;
+    if (resolve_all(library)) return true;  // else what was found is a shim's alone
+  }
   return false;
 }
 
@@ -84,14 +61,14 @@ bool HipApi::load_present() {
 hipError_t HipApi::load() {
   bool found = false;
   if (load_present(&found)) return hipSuccess;
-  for (const char* name : kInstalled)  // a second copy beside one that is loaded would share nothing with it
-    if (void* handle = found ? nullptr : ::dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {
-      found = true;
-      if (resolve_all(handle, false)) return hipSuccess;
-    }
+  HipLibrary library;
+  for (size_t i = 0; i < kInstalledHips; ++i) {
+    if (found || !installed_hip(i, library)) continue;  // a second copy beside one that is loaded would share nothing with it
+    found = true;
+    if (resolve_all(library)) return hipSuccess;
+  }
   if (!found) {
-    const char* reason = ::dlerror();
-    log(Level::error, "HIP is not available: %s", reason != nullptr ? reason : "libamdhip64.so not found");
+    log(Level::error, "HIP is not available: %s", hip_trouble().c_str());
     return hipErrorSharedObjectInitFailed;
   }
   log(Level::error, "the HIP library lacks entry points that are in every release from 5 to 7");

@@ -1,4 +1,4 @@
-// HIP, looked up at run time: the copy that the process already uses, else libamdhip64.so.7, .6 or .5.
+// HIP, looked up at run time: the copy that the process already uses, else an installed one (process.h).
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -6,6 +6,8 @@
 #include <cstddef>
 
 namespace aotforge {
+
+struct HipLibrary;
 
 constexpr size_t kArchNameSize = 256;
 
@@ -57,8 +59,8 @@ struct HipApi {
   void leave_error_behind() const;
 
  private:
-  // Every entry point from `library`; with `in_scope` those that it lacks from our own lookup scope. False: some are missing.
-  bool resolve_all(void* library, bool in_scope);
+  // Every entry point of `library`. False: some are missing.
+  bool resolve_all(const HipLibrary& library);
   bool load_present(bool* by_name);  // sets it when a library of HIP's name is loaded
 };
 

@@ -1,11 +1,10 @@
 #include "log.h"
 
-#include <unistd.h>
-
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
+
+#include "system.h"
 
 namespace aotforge {
 namespace {
@@ -14,8 +13,8 @@ constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
 
 // Read every time (only failures and first loads log), so that a debugger or a test may change it.
 int threshold() {
-  const char* wanted = std::getenv("AOTRITON_LOG");
-  if (wanted == nullptr) return 0;
+  char wanted[kShortVariable];
+  short_variable("AOTRITON_LOG", wanted);
   for (int i = 1; i <= 4; ++i)
     if (std::strcmp(wanted, kNames[i]) == 0) return i;
   return 0;
@@ -39,7 +38,7 @@ void log(Level level, const char* format, ...) {
   for (size_t i = 0; i < size; ++i)
     if (static_cast<unsigned char>(line[i]) < 0x20) line[i] = '?';  // names come from files: keep it one line
   line[size++] = '\n';
-  if (::write(STDERR_FILENO, line, size) < 0) return;  // nowhere left to complain to
+  write_error(line, size);
 }
 
 }  // namespace aotforge

@@ -1,7 +1,8 @@
-// Messages for people, off unless AOTRITON_LOG is error, warn, info or debug. One line, one write(2) to stderr, never stdout.
+// Messages for people, off unless AOTRITON_LOG is error, warn, info or debug. One line, one write to stderr, never stdout.
 #pragma once
 
 #include <cstddef>
+#include <cstdio>
 
 namespace aotforge {
 
@@ -9,6 +10,11 @@ enum class Level { error = 1, warn = 2, info = 3, debug = 4 };
 
 bool log_enabled(Level level);
 
-__attribute__((format(printf, 2, 3))) void log(Level level, const char* format, ...);
+#ifdef __MINGW_PRINTF_FORMAT
+#define AOTFORGE_PRINTF __MINGW_PRINTF_FORMAT  // of the printf family that this build uses
+#else
+#define AOTFORGE_PRINTF printf
+#endif
+__attribute__((format(AOTFORGE_PRINTF, 2, 3))) void log(Level level, const char* format, ...);
 
 }  // namespace aotforge

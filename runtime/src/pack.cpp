@@ -1,52 +1,21 @@
 #include "pack.h"
 
-#include <dirent.h>
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <climits>
-#include <cstdlib>
-#include <cstring>
 
 #include "log.h"
+#include "process.h"
+#include "system.h"
 
 namespace aotforge {
 namespace {
 
-struct Directory {
-  DIR* handle;
-  explicit Directory(const char* path) : handle(::opendir(path)) {}
-  ~Directory() {
-    if (handle != nullptr) ::closedir(handle);
-  }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-};
-
-struct Descriptor {
-  int number, error;
-  explicit Descriptor(const char* folder)
-      : number(::open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC)), error(number < 0 ? errno : 0) {}
-  ~Descriptor() {
-    if (number >= 0) ::close(number);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
+constexpr const char* kDispatchFile = "dispatch.aotd";
 
 // Names below `path` that can be packs, sorted so that every machine takes the same one.
 hipError_t list_packs(const std::string& path, std::vector<std::string>& names) {
-  const Directory directory(path.c_str());
-  if (directory.handle == nullptr) return unreadable(path, errno);
-  errno = 0;
-  while (const dirent* entry = ::readdir(directory.handle)) {
-    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-    errno = 0;
-  }
-  if (errno != 0) return unreadable(path, errno);
+  if (const int error = list_folder(path, names)) return unreadable(path, error);
+  names.erase(std::remove_if(names.begin(), names.end(), [](const std::string& name) { return name[0] == '.'; }), names.end());
   std::sort(names.begin(), names.end());
   return hipSuccess;
 }
@@ -76,33 +45,36 @@ bool serves(const std::string& path, std::string_view arch, hipError_t* error) {
 
 hipError_t refused(const std::string& path, const Refusal& refusal) {
   const auto offset = static_cast<unsigned long long>(refusal.offset);
+  if (refusal.reason == kOtherFormat) {
+    log(Level::error, "%s: is of format %u, this library reads format %u", path.c_str(), refusal.found, kFormat);
+    return hipErrorInvalidKernelFile;
+  }
   log(Level::error, "%s: %s (offset %llu)", path.c_str(), refusal.reason, offset);
-  return refusal.reason == kOtherFormat ? hipErrorInvalidKernelFile : hipErrorInvalidImage;
+  return hipErrorInvalidImage;
 }
 
 hipError_t unreadable(const std::string& path, int error) {
-  char room[128];
-  log(Level::error, "%s: %s", path.c_str(), ::strerror_r(error, room, sizeof room));
+  log(Level::error, "%s: %s", path.c_str(), error_text(error).c_str());
   if (error == ENOMEM) return hipErrorOutOfMemory;
   return error == ENOENT || error == ENOTDIR ? hipErrorFileNotFound : hipErrorOperatingSystem;
 }
 
-hipError_t Pack::verify() { return read_dispatch(FileSource((directory_ + "/dispatch.aotd").c_str())); }
+hipError_t Pack::verify() { return read_dispatch(FileSource(joined(directory_, kDispatchFile).c_str())); }
 
 hipError_t Pack::load() {
-  // through one descriptor, so that all files are of one folder even while another takes its place
-  const Descriptor folder(directory_.c_str());
-  if (folder.error != 0) return unreadable(directory_ + "/dispatch.aotd", folder.error);
-  if (const hipError_t error = read_dispatch(FileSource(folder.number, "dispatch.aotd")); error != hipSuccess) return error;
+  // through one handle, so that all files are of one folder even while another takes its place
+  const Folder folder(directory_.c_str());
+  if (folder.error() != 0) return unreadable(joined(directory_, kDispatchFile), folder.error());
+  if (const hipError_t error = read_dispatch(FileSource(folder, kDispatchFile)); error != hipSuccess) return error;
   for (size_t i = 0; i < containers_.size() && i < kHeldMax; ++i) {
-    auto file = std::make_shared<const FileSource>(folder.number, std::string(dispatch_.containers[i].file).c_str());
+    auto file = std::make_shared<const FileSource>(folder, std::string(dispatch_.containers[i].file).c_str());
     if (file->error() == 0) containers_[i].file = std::move(file);
   }
   return hipSuccess;
 }
 
 hipError_t Pack::read_dispatch(const FileSource& file) {
-  const std::string path = directory_ + "/dispatch.aotd";
+  const std::string path = joined(directory_, kDispatchFile);
   if (file.error() != 0) return unreadable(path, file.error());
   if (file.size() > kDispatchMax) return refused(path, {"larger than 64 MiB", 16});
   dispatch_.bytes.resize(static_cast<size_t>(file.size()));
@@ -114,7 +86,7 @@ hipError_t Pack::read_dispatch(const FileSource& file) {
 }
 
 hipError_t Pack::image(const Slot& slot, std::vector<uint8_t>& out) {
-  std::string path = directory_ + '/';
+  std::string path = directory_ + kSeparator;
   path += dispatch_.containers[slot.container].file;
   Container from;
   if (const hipError_t error = container(slot.container, path, from); error != hipSuccess) return error;
@@ -149,19 +121,12 @@ void Pack::forget(uint16_t number, const Container& damaged) {
 }
 
 std::string images_directory() {
-  const char* chosen = ::secure_getenv("AOTRITON_IMAGES_DIR");
-  if (chosen != nullptr && chosen[0] != 0) return chosen;
-  Dl_info info;
-  static const char anchor = 0;
-  if (::dladdr(&anchor, &info) == 0 || info.dli_fname == nullptr) return {};
-  const std::string file = info.dli_fname;
-  const size_t slash = file.rfind('/');
-  return (slash == std::string::npos ? std::string(".") : file.substr(0, slash)) + "/aotriton.images";
-}
-
-std::string absolute(const std::string& path) {
-  char room[PATH_MAX];
-  return ::realpath(path.c_str(), room) != nullptr ? room : path;
+  const std::string chosen = trusted_variable("AOTRITON_IMAGES_DIR");
+  if (!chosen.empty()) return chosen;
+  const std::string file = library_file();
+  if (file.empty()) return {};
+  const size_t separator = file.rfind(kSeparator);
+  return joined(separator == std::string::npos ? std::string(".") : file.substr(0, separator), "aotriton.images");
 }
 
 hipError_t find_pack(const std::string& images, std::string_view arch, std::unique_ptr<Pack>& out) {
@@ -169,8 +134,8 @@ hipError_t find_pack(const std::string& images, std::string_view arch, std::uniq
   if (const hipError_t error = list_packs(images, names); error != hipSuccess) return error;
   hipError_t trouble = hipSuccess;
   for (const std::string& name : names) {
-    const std::string directory = images + '/' + name;
-    if (!serves(directory + "/dispatch.aotd", arch, &trouble)) continue;
+    const std::string directory = joined(images, name.c_str());
+    if (!serves(joined(directory, kDispatchFile), arch, &trouble)) continue;
     auto pack = std::make_unique<Pack>(directory);
     if (const hipError_t error = pack->load(); error != hipSuccess) return error;
     if (pack->dispatch().find_arch(arch) < 0) continue;  // replaced while we looked
@@ -180,8 +145,8 @@ hipError_t find_pack(const std::string& images, std::string_view arch, std::uniq
   if (trouble != hipSuccess) return trouble;
   // a damaged name could hide the pack that was meant: verify them all before saying that none serves
   for (const std::string& name : names) {
-    Pack pack(images + '/' + name);
-    const FileSource file((pack.directory() + "/dispatch.aotd").c_str());
+    Pack pack(joined(images, name.c_str()));
+    const FileSource file(joined(pack.directory(), kDispatchFile).c_str());
     if (file.error() != 0) continue;
     if (const hipError_t error = pack.verify(); error != hipSuccess) return error;
   }

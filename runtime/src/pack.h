@@ -60,10 +60,6 @@ class Pack {
 // link's path if it is one). Empty when the loader does not tell.
 std::string images_directory();
 
-// `path` without symbolic links and relative parts, so that it stays right when the process changes its folder; `path` itself
-// when that cannot be told.
-std::string absolute(const std::string& path);
-
 // Load the pack whose arch list has `arch`, the first by name. hipErrorNoBinaryForGpu when there is none; a pack that cannot be
 // read or is damaged is an error of its own when no other one serves.
 hipError_t find_pack(const std::string& images, std::string_view arch, std::unique_ptr<Pack>& out);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace aotforge {
 
@@ -30,12 +31,33 @@ class MemorySource final : public Source {
   size_t size_;
 };
 
+class FileSource;
+
+// A folder that is the same one while the object lives, also when another takes its place.
+class Folder {
+ public:
+  explicit Folder(const char* path);
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  // 0, or the errno of the failed open.
+  int error() const { return error_; }
+
+ private:
+  friend class FileSource;
+  intptr_t handle_ = -1;
+  int error_ = 0;
+#ifdef _WIN32
+  std::string path_;
+#endif
+};
+
 // A regular file, open for reading while the object lives.
 class FileSource final : public Source {
  public:
   explicit FileSource(const char* path);
-  // `name` in the folder that the descriptor `folder` is open on.
-  FileSource(int folder, const char* name);
+  FileSource(const Folder& folder, const char* name);
   ~FileSource() override;
   FileSource(const FileSource&) = delete;
   FileSource& operator=(const FileSource&) = delete;
@@ -46,7 +68,13 @@ class FileSource final : public Source {
   bool read(uint64_t offset, void* out, size_t size) const override;
 
  private:
-  int descriptor_ = -1;
+#ifdef _WIN32
+  void open(const std::string& path);
+#else
+  void open(intptr_t folder, const char* name);
+#endif
+
+  intptr_t handle_ = -1;  // a descriptor, or a Windows handle: -1 is neither
   int error_ = 0;
   uint64_t size_ = 0;
 };

@@ -1,9 +1,7 @@
 #include "state.h"
 
-#include <pthread.h>
-#include <sys/stat.h>
-
 #include "log.h"
+#include "process.h"
 
 #ifdef AOTFORGE_STATIC_LIBSTDCXX
 namespace __gnu_cxx {
@@ -26,7 +24,7 @@ void after_fork_in_child() {
 
 State* current_state() {
   if (State* state = g_state.load(std::memory_order_acquire)) return state;
-  if (!g_fork_handled.exchange(true) && ::pthread_atfork(nullptr, nullptr, after_fork_in_child) != 0) {
+  if (!g_fork_handled.exchange(true) && !in_forked_child(after_fork_in_child)) {
     g_fork_handled.store(false);
     throw std::bad_alloc();
   }
@@ -36,9 +34,10 @@ State* current_state() {
   return fresh.release();
 }
 
-// Runs at dlclose and at exit. A call in another thread keeps the state alive: it saw the pointer before we took it away, so it
-// had counted itself before that.
-__attribute__((destructor)) void unload() {
+}  // namespace
+
+// A call in another thread keeps the state alive: it saw the pointer before we took it away, so it had counted itself before that.
+void unload() {
   State* state = g_state.exchange(nullptr);
   if (g_inside.load() != 0) return;
   delete state;
@@ -46,10 +45,6 @@ __attribute__((destructor)) void unload() {
   __gnu_cxx::__freeres();
 #endif
 }
-
-constexpr bool same_time(const timespec& a, const timespec& b) { return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec; }
-
-}  // namespace
 
 Entry::Entry() {
   g_inside.fetch_add(1);
@@ -127,16 +122,13 @@ hipError_t State::pack_for(const std::string& arch, Pack** out) {
       return hipSuccess;
     }
   const std::string images = absolute(images_directory());
-  struct stat status {};
-  const bool known = ::stat(images.c_str(), &status) == 0;
-  if (known && still_absent(arch, images, status.st_mtim)) return hipErrorNoBinaryForGpu;
+  FolderTime changed;
+  const bool known = folder_time(images, &changed);
+  if (known && still_absent(arch, images, changed)) return hipErrorNoBinaryForGpu;
   std::unique_ptr<Pack> found;
   packs_.reserve(packs_.size() + 1);
   const hipError_t error = find_pack(images, arch, found);
-  if (error == hipErrorNoBinaryForGpu && known) {
-    absence_ = {arch, images, status.st_mtim, {}};
-    ::clock_gettime(CLOCK_MONOTONIC, &absence_.noticed);
-  }
+  if (error == hipErrorNoBinaryForGpu && known) absence_ = {arch, images, changed, std::chrono::steady_clock::now()};
   if (error != hipSuccess) return error;
   packs_.push_back(std::move(found));
   *out = packs_.back().get();
@@ -154,11 +146,9 @@ hipError_t announced(hipError_t result) {
   return result;
 }
 
-bool State::still_absent(const std::string& arch, const std::string& images, const timespec& changed) const {
-  if (arch != absence_.arch || images != absence_.images || !same_time(changed, absence_.changed)) return false;
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec - absence_.noticed.tv_sec < 2;
+bool State::still_absent(const std::string& arch, const std::string& images, const FolderTime& changed) const {
+  if (arch != absence_.arch || images != absence_.images || !(changed == absence_.changed)) return false;
+  return std::chrono::steady_clock::now() - absence_.noticed < std::chrono::seconds(2);
 }
 
 }  // namespace aotforge

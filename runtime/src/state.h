@@ -1,12 +1,13 @@
 // What the library keeps between calls, and the gate that every public call goes through.
 #pragma once
 
-#include <ctime>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <utility>
 
 #include "device.h"
+#include "system.h"
 
 namespace aotforge {
 
@@ -32,13 +33,14 @@ class State {
   // Remembers for a moment that no pack serves a chip, so that programs may ask often.
   struct Absence {
     std::string arch, images;
-    timespec changed{}, noticed{};
+    FolderTime changed;
+    std::chrono::steady_clock::time_point noticed;
   };
 
   const HipApi* keep(const HipApi& found);
   hipError_t make_device(const HipApi& hip, int ordinal, Device** out);
   hipError_t pack_for(const std::string& arch, Pack** out);
-  bool still_absent(const std::string& arch, const std::string& images, const timespec& changed) const;
+  bool still_absent(const std::string& arch, const std::string& images, const FolderTime& changed) const;
 
   std::mutex mutex_;  // guards what follows; the atomics publish what it guarded
   HipApi hip_;
@@ -48,6 +50,9 @@ class State {
   Absence absence_;
   std::atomic<Device*> devices_[kMaxDevices] = {};
 };
+
+// Frees everything but what calls in other threads still use: the process lets go of the library.
+void unload();
 
 // Marks a call as inside the library while it lives: dlclose frees the state only when nobody is inside. A forked child gets a
 // state of its own, because locks and handles of the parent mean nothing there.

@@ -7,9 +7,6 @@
 //   hip PATH | chdir PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
 #include <aotforge/launch.h>
 #include <aotriton/flash.h>
-#include <dlfcn.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +15,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "system.h"
 
 namespace {
 
@@ -31,9 +30,9 @@ std::string g_events;  // what happened to lazy tensors
 template <typename Signature>
 Signature* hip(const char* name) {
   if (g_hip == nullptr)
-    for (const char* file : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
-      if (g_hip == nullptr) g_hip = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
-  void* address = g_hip != nullptr ? dlsym(g_hip, name) : nullptr;
+    for (const char* file : kHipNames)
+      if (g_hip == nullptr) g_hip = loaded_library(file);
+  void* address = g_hip != nullptr ? symbol_address(g_hip, name) : nullptr;
   if (address == nullptr) {
     std::cout << "missing " << name << std::endl;
     std::exit(3);
@@ -195,10 +194,10 @@ void answer_record() {
 
 void set_up(const std::string& verb, const std::string& rest) {
   if (verb == "hip") {
-    g_hip = dlopen(rest.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    g_hip = open_library(rest);
     if (g_hip == nullptr) std::exit(3);
   } else if (verb == "chdir") {
-    if (chdir(rest.c_str()) != 0) std::exit(3);
+    if (!change_folder(rest)) std::exit(3);
   } else if (verb == "device") {
     hip<int(int)>("hipSetDevice")(std::stoi(rest));
   } else if (verb == "stream") {
@@ -211,16 +210,13 @@ void set_up(const std::string& verb, const std::string& rest) {
   } else if (verb == "fail") {
     hip<void(const char*)>("hip_double_fail")(rest.c_str());
   } else if (verb == "descriptors") {
-    rlimit limit{};
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = std::stoul(rest);
-    setrlimit(RLIMIT_NOFILE, &limit);
+    limit_descriptors(std::stoul(rest));
   } else if (verb == "clear") {
     hip<void()>("hip_double_clear")();
     g_events.clear();
   } else {
     const size_t space = rest.find(' ');
-    setenv(rest.substr(0, space).c_str(), rest.substr(space + 1).c_str(), 1);
+    set_variable(rest.substr(0, space), rest.substr(space + 1));
   }
   std::cout << "ok" << std::endl;
 }

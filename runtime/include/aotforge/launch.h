@@ -8,6 +8,14 @@
 
 #include <hip/hip_runtime.h>
 
+#if defined(_MSC_VER)
+#define AOTFORGE_API __declspec(dllimport)
+#elif defined(_WIN32)
+#define AOTFORGE_API
+#else
+#define AOTFORGE_API __attribute__((visibility("default")))
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -37,8 +45,7 @@ typedef struct aotforge_value {
 /* Queue `op` on `stream`. `values` holds each value of the operator exactly once, in any order, with the operator's type.
  * hipErrorInvalidValue: a value is missing, unknown, twice or of another type. hipErrorNotSupported: no installed kernel serves the
  * operator or these values. Other results as in aotriton/flash.h. */
-__attribute__((visibility("default"))) hipError_t aotforge_launch(const char* op, const aotforge_value* values,
-                                                                  size_t count, hipStream_t stream);
+AOTFORGE_API hipError_t aotforge_launch(const char* op, const aotforge_value* values, size_t count, hipStream_t stream);
 
 #ifdef __cplusplus
 }

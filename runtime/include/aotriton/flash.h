@@ -68,7 +68,7 @@ struct attn_options {
   int force_backend_index = -1;
 };
 
-struct AOTRITON_API attn_fwd_params {
+struct AOTRITON_CLASS_API attn_fwd_params {
   static constexpr int32_t kVersion = 1;
 
   T4 Q, K, V, B;
@@ -89,10 +89,10 @@ struct AOTRITON_API attn_fwd_params {
   int8_t varlen_type = 0;
   int32_t window_left, window_right;
 
-  attn_fwd_params();
+  AOTRITON_API attn_fwd_params();
 };
 
-struct AOTRITON_API attn_bwd_params {
+struct AOTRITON_CLASS_API attn_bwd_params {
   static constexpr int32_t kVersion = 3;
 
   T4 Q, K, V, B;
@@ -111,7 +111,7 @@ struct AOTRITON_API attn_bwd_params {
   int32_t window_left, window_right;
   mutable LT4 DQ_ACC;
 
-  attn_bwd_params();
+  AOTRITON_API attn_bwd_params();
 };
 
 AOTRITON_API hipError_t attn_fwd(const attn_fwd_params& params, int32_t params_version, Stream stream,

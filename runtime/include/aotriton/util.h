@@ -53,7 +53,7 @@ constexpr T cdiv(T numerator, T denominator) {
 
 // A tensor of `Rank` dimensions in device memory, not owned. Sizes and strides count elements, outermost first.
 template <int Rank>
-class AOTRITON_API TensorView {
+class AOTRITON_CLASS_API TensorView {
  public:
   TensorView() : sizes_(), strides_() {}
   TensorView(intptr_t base, std::array<uint64_t, Rank> sizes, std::array<uint64_t, Rank> strides, DType dtype)
@@ -87,7 +87,7 @@ class AOTRITON_API TensorView {
 
 // One element.
 template <>
-class AOTRITON_API TensorView<0> {
+class AOTRITON_CLASS_API TensorView<0> {
  public:
   TensorView() {}
   TensorView(intptr_t base, DType dtype) : base_(reinterpret_cast<void*>(base)), dtype_(dtype) {}

@@ -62,7 +62,7 @@ def test_every_size_and_offset(objects: Objects, foreign: Path, tmp_path: Path) 
 
 def fields_in_header() -> list[str]:
     text = (ROOT / "runtime" / "include" / "aotriton" / "flash.h").read_text()
-    body = text[text.index("struct AOTRITON_API attn_fwd_params") :]
+    body = text[text.index("struct AOTRITON_CLASS_API attn_fwd_params") :]
     return [
         line
         for line in body.splitlines()

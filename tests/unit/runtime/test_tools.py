@@ -51,7 +51,7 @@ def tools(folder: Path) -> Tools:
 
 
 def key(folder: Path) -> str:
-    return inputs_key(MANIFEST, "sources", tools(folder))
+    return inputs_key(MANIFEST, "sources", tools(folder).identity)
 
 
 @pytest.mark.parametrize("name", ["g++", "gcc", "cmake", "ld", "lib/libstdc++.a", "lib/libc.so.6"])

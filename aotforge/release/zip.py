@@ -1,0 +1,76 @@
+"""Deterministic zip files: the bytes depend on the members' names and contents, on the time that is given, and on zlib.
+
+Members are sorted, all of one time and mode, and written the same way; no folders, no extra fields, no comments. As deflate differs
+between zlib versions, `digest_members` is the identity that holds on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from aotforge.errors import ReleaseError
+
+_FIRST, _LAST = 315532800, 4354819199
+"""1980-01-01 and 2107-12-31: what the format's times can say."""
+
+_MODE = 0o100644
+_UNIX = 3
+_LEVEL = 9
+
+
+def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
+    """Writes `path` and returns its SHA-256. `epoch` is every member's time in seconds since 1970, moved into what the format can say.
+
+    Raises ReleaseError for names that cannot be extracted everywhere.
+    """
+    moment = time.gmtime(min(max(epoch, _FIRST), _LAST))[:6]
+    for name in members:
+        _check_name(name)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as file:
+        for name in sorted(members):
+            info = zipfile.ZipInfo(name, date_time=moment)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system, info.external_attr = _UNIX, _MODE << 16
+            file.writestr(info, members[name], compresslevel=_LEVEL)
+    path.chmod(0o644)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_zip(path: Path, members: Mapping[str, bytes]) -> None:
+    """Reads a zip file back and compares it with what was meant to be in it. Raises ReleaseError."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            found = {info.filename: file.read(info) for info in file.infolist()}
+            entries = len(file.infolist())
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise _unlike(path, str(error)) from error
+    if found != dict(members) or entries != len(members):
+        raise _unlike(path, "it does not hold what was put in")
+
+
+def digest_members(members: Mapping[str, bytes]) -> str:
+    """SHA-256 over a line `<SHA-256>  <name>` for each member, by name, as sha256sum prints them."""
+    lines = (f"{hashlib.sha256(members[name]).hexdigest()}  {name}\n" for name in sorted(members))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _check_name(name: str) -> None:
+    parts = name.split("/")
+    plain = name.isascii() and name.isprintable() and not set(name) & set('\\:*?"<>|')
+    if not plain or any(part in ("", ".", "..") or part.endswith((".", " ")) for part in parts):
+        raise ReleaseError(
+            f"{name!r} cannot be a member of a zip file", cause="Windows has no such file name"
+        )
+
+
+def _unlike(path: Path, reason: str) -> ReleaseError:
+    return ReleaseError(
+        f"{path.name}: {reason}",
+        cause="the disk or the memory of this machine is faulty, or another program changed the file",
+        hint="run the build again; nothing was put in place",
+    )

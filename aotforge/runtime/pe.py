@@ -1,0 +1,126 @@
+"""What a Windows module imports and exports, read from its bytes.
+
+Format: "PE Format" in Microsoft's documentation (export directory, import directory); 64-bit images only.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from aotforge.errors import RuntimeBuildError
+
+HIGH_ENTROPY, DYNAMIC_BASE, NX_COMPATIBLE = 0x20, 0x40, 0x100
+"""Of `characteristics`: addresses from all 64 bits, at random; data that cannot be executed."""
+
+_PE32_PLUS = 0x20B
+_EXECUTABLE = 0x20000000
+_NAME_LIMIT = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """`name` is None where a module exports by number only. `forward`: "module.name" of the function that stands in for it."""
+
+    name: str | None
+    ordinal: int
+    data: bool
+    forward: str | None
+
+
+class _Image:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        try:
+            if data[:2] != b"MZ":
+                raise RuntimeBuildError("not a Windows module: it does not begin with MZ")
+            start = self.number("<I", 0x3C)
+            if data[start : start + 4] != b"PE\0\0" or self.number("<H", start + 24) != _PE32_PLUS:
+                raise RuntimeBuildError("not a 64-bit Windows module")
+            count, optional = self.number("<H", start + 6), self.number("<H", start + 20)
+            self.tables = start + 24 + 112
+            self.sections = [
+                struct.unpack_from("<IIII12xI", data, start + 24 + optional + 40 * index + 8)
+                for index in range(count)
+            ]
+        except struct.error as error:
+            raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+
+    def number(self, form: str, offset: int) -> int:
+        return int(struct.unpack_from(form, self.data, offset)[0])
+
+    def table(self, index: int) -> tuple[int, int]:
+        return self.number("<I", self.tables + 8 * index), self.number("<I", self.tables + 8 * index + 4)
+
+    def section(self, address: int) -> tuple[int, int]:
+        """Offset in the file and characteristics of what is loaded at `address`."""
+        for size, start, stored, offset, kind in self.sections:
+            if start <= address < start + max(size, stored):
+                return offset + address - start, kind
+        raise RuntimeBuildError(f"a damaged Windows module: nothing is loaded at {address:#x}")
+
+    def at(self, form: str, address: int) -> int:
+        return self.number(form, self.section(address)[0])
+
+    def text(self, address: int) -> str:
+        offset = self.section(address)[0]
+        end = self.data.find(b"\0", offset, offset + _NAME_LIMIT)
+        if end < 0:
+            raise RuntimeBuildError("a damaged Windows module: a name does not end")
+        return self.data[offset:end].decode("ascii", "backslashreplace")
+
+
+def exports(data: bytes) -> tuple[Export, ...]:
+    """Everything that a module exports, by ordinal. Raises RuntimeBuildError for bytes that are no 64-bit module."""
+    image = _Image(data)
+    try:
+        return tuple(_exports(image))
+    except struct.error as error:
+        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+
+
+def _exports(image: _Image) -> Iterator[Export]:
+    table, size = image.table(0)
+    if table == 0:
+        return
+    base, functions, names, addresses, texts, indices = (image.at("<I", table + 16 + 4 * i) for i in range(6))
+    named: dict[int, list[str]] = {}
+    for i in range(names):
+        named.setdefault(image.at("<H", indices + 2 * i), []).append(
+            image.text(image.at("<I", texts + 4 * i))
+        )
+    for i in range(functions):
+        address = image.at("<I", addresses + 4 * i)
+        if address == 0:
+            continue
+        forward = image.text(address) if table <= address < table + size else None
+        data = forward is None and not image.section(address)[1] & _EXECUTABLE
+        for name in named.get(i, [None]):
+            yield Export(name=name, ordinal=base + i, data=data, forward=forward)
+
+
+def link_time(data: bytes) -> int:
+    """Seconds since 1970, or whatever the linker left in that place: 0 for none. Raises RuntimeBuildError."""
+    image = _Image(data)
+    return image.number("<I", image.tables - 112 - 24 + 8)
+
+
+def characteristics(data: bytes) -> int:
+    """DllCharacteristics: HIGH_ENTROPY and the others. Raises RuntimeBuildError."""
+    image = _Image(data)
+    return image.number("<H", image.tables - 112 + 70)
+
+
+def imports(data: bytes) -> tuple[str, ...]:
+    """Names of the modules that a module needs to be loaded, in capitals, sorted. Raises RuntimeBuildError."""
+    image = _Image(data)
+    found = set()
+    try:
+        entry, _ = image.table(1)
+        while entry and image.at("<I", entry + 12):
+            found.add(image.text(image.at("<I", entry + 12)).upper())
+            entry += 20
+    except struct.error as error:
+        raise RuntimeBuildError(f"a damaged Windows module: {error}") from error
+    return tuple(sorted(found))

@@ -1,0 +1,89 @@
+"""`invoke check` on a release: seconds with nothing cached and again, beside the compilers' own time for the same programs.
+
+    python -m benchmarks.check [RELEASE FOLDER]
+
+The peer is what nobody can do without: PyTorch's calls compiled once by every installed compiler in both standards, one after the other,
+by hand. CPU seconds are reported beside wall seconds because this machine is usually shared.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from aotforge.compat.candidate import open_candidate
+from aotforge.compat.check import check_release, newest_release
+from aotforge.compat.compilers import STANDARDS, find_compilers, find_hip
+from aotforge.compat.matrix import load_matrix
+from aotforge.compat.programs import make_program
+
+ROOT = Path(__file__).parents[1]
+TARGET_SECONDS = 60.0
+
+
+def cpu() -> float:
+    """User and system seconds of this process and of those that it waited for."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def compile_by_hand(release: Path, folder: Path) -> int:
+    """Number of compilations."""
+    prefix = open_candidate(release, folder / "unpacked").prefix()
+    compilers, _ = find_compilers()
+    hip = find_hip(ROOT)
+    (folder / "program.cpp").write_text(make_program(load_matrix(ROOT).calls, "2.9-2.12").source)
+    includes = [f"-I{prefix / 'include'}", *([f"-I{hip.include}"] if hip.include else [])]
+    library = str(prefix / "lib" / "libaotriton_v2.so")
+    for compiler in compilers:
+        for standard in STANDARDS:
+            command = [
+                str(compiler.path),
+                compiler.standard(standard),
+                *hip.flags,
+                *includes,
+                "program.cpp",
+                library,
+                "-o",
+                "program",
+            ]
+            subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return len(compilers) * len(STANDARDS)
+
+
+def main() -> int:
+    """Prints the figures; status 1 when a check failed or the target was missed."""
+    release = Path(sys.argv[1]) if len(sys.argv) > 1 else newest_release(ROOT / "releases" / "dist")
+    figures = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "unpacked").mkdir()
+        started, used = time.monotonic(), cpu()
+        count = compile_by_hand(release, folder)
+        figures["peer"] = (time.monotonic() - started, cpu() - used)
+        ok = True
+        for run in ("cold", "warm"):
+            started, used = time.monotonic(), cpu()
+            report = check_release(release, checkout=ROOT, cache=folder / "cache", jobs=2, development=True)
+            figures[run] = (time.monotonic() - started, cpu() - used)
+            ok = ok and report.ok
+    counts = ", ".join(f"{len(report.of(status))} {status}" for status in ("passed", "failed", "not run"))
+    print(f"{report.release}: {counts}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    peer, used = figures["peer"]
+    print(f"peer: {count} compilations one after the other: {peer:.1f} s ({used:.1f} s CPU)")
+    for run in ("cold", "warm"):
+        wall, used = figures[run]
+        ratio = f"{wall / peer:.2f} x of the peer; target {TARGET_SECONDS:.0f} s"
+        print(f"check, {run} cache: {wall:.1f} s ({used:.1f} s CPU), {ratio}")
+    return 0 if ok and figures["cold"][0] < TARGET_SECONDS else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

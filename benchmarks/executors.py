@@ -1,0 +1,95 @@
+"""What a container costs: CPU seconds of compiling the same images in each executor and bare, and the start of an empty step.
+
+    python -m benchmarks.executors [rounds [executor ...]]
+
+CPU seconds are those of the compile processes: the agent's count of its step, and this process' count of its children for the bare machine.
+Bare and contained rounds alternate, and the least of each is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aotforge.compile import Cache, compile_plan
+from aotforge.errors import AotforgeError
+from aotforge.executors import Executor, Finished, Place, Site, Step, make_executor, root_place
+from aotforge.manifests import load_architectures
+from aotforge.plan import plan_project
+
+ROOT = Path(__file__).resolve().parents[1]
+CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")
+STARTS = 5
+
+
+class Counted:
+    """An executor that adds up the CPU seconds of its steps."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor, self.name, self.cpu = executor, executor.name, 0.0
+
+    def run(self, step: Step, place: Place | None, **words: Any) -> Finished:
+        done = self._executor.run(step, place, **words)
+        self.cpu += done.cpu_seconds
+        return done
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
+
+
+def main(rounds: int, names: Sequence[str]) -> None:
+    place = root_place(ROOT, "rocm-kernels", cache=CACHE, environment=dict(os.environ), on_stage=print)
+    for name in names:
+        try:
+            executor = make_executor(name, cache=CACHE)
+        except AotforgeError as error:
+            print(f"{name}: {error.what}")
+            continue
+        empty = Step(name="empty", command=("/bin/true",), environment={}, inputs=b"")
+        executor.run(empty, place)  # loads the image
+        starts = []
+        for _ in range(STARTS):
+            start = time.monotonic()
+            executor.run(empty, place)
+            starts.append(time.monotonic() - start)
+        pairs = [(bare(), contained(executor, place)) for _ in range(rounds)]
+        outside, inside = min(a for a, _ in pairs), min(b for _, b in pairs)
+        print(
+            f"{name}: start {min(starts):.2f} s; CPU {inside:.1f} s against {outside:.1f} s bare: {inside / outside:.3f}"
+        )
+
+
+def bare() -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    compiled(None)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def contained(executor: Executor, place: Place) -> float:
+    counted: Any = Counted(executor)
+    compiled(Site(executor=counted, place=place))
+    return float(counted.cpu)
+
+
+def compiled(site: Site | None) -> None:
+    plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
+    with tempfile.TemporaryDirectory() as folder, Cache(Path(folder)) as cache:
+        compile_plan(
+            plan,
+            kernels_root=ROOT / "kernels",
+            architectures=load_architectures(ROOT / "manifests"),
+            cache=cache,
+            jobs=2,
+            site=site,
+        )
+
+
+if __name__ == "__main__":
+    main(int((sys.argv[1:] or ["3"])[0]), sys.argv[2:] or ("bubblewrap", "docker", "podman"))

@@ -1,0 +1,26 @@
+# How the DLL is linked (mingw-w64). Its exports are src/windows/exports.def: the interface's symbols as mingw mangles them, and the MSVC
+# names of the entry points that programs of either compiler can call. Everything static: KERNEL32 and msvcrt are all it imports.
+
+set(AOTFORGE_EXPORTS "${CMAKE_CURRENT_SOURCE_DIR}/src/windows/exports.def")
+target_sources(aotriton_v2 PRIVATE src/windows/msvc.cpp)
+target_link_options(aotriton_v2 PRIVATE
+  -static LINKER:--no-insert-timestamp LINKER:--gc-sections LINKER:--nxcompat LINKER:--dynamicbase LINKER:--high-entropy-va
+  "${AOTFORGE_EXPORTS}")
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  target_link_options(aotriton_v2 PRIVATE LINKER:--strip-all)
+endif()
+# aotriton_v2.dll and libaotriton_v2.dll.a
+set_target_properties(aotriton_v2 PROPERTIES PREFIX "" LINK_DEPENDS "${AOTFORGE_EXPORTS}")
+
+# aotriton_v2.lib, the import library that Microsoft's linker and lld-link read: of the exported names alone
+file(STRINGS "${AOTFORGE_EXPORTS}" lines REGEX "^[^;]")
+list(TRANSFORM lines REPLACE " = .*" "")
+list(JOIN lines "\n" lines)
+file(GENERATE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/names.def" CONTENT "${lines}\n")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${AOTFORGE_EXPORTS}")
+find_program(AOTFORGE_LLVM_DLLTOOL NAMES llvm-dlltool-19 llvm-dlltool llvm-dlltool-22 llvm-dlltool-18 llvm-dlltool-16 llvm-dlltool-14
+  REQUIRED DOC "writes import libraries for MSVC-targeting linkers")
+add_custom_command(OUTPUT aotriton_v2.lib
+  COMMAND "${AOTFORGE_LLVM_DLLTOOL}" -m i386:x86-64 -d "${CMAKE_CURRENT_BINARY_DIR}/names.def" -l aotriton_v2.lib
+  DEPENDS "${CMAKE_CURRENT_BINARY_DIR}/names.def" VERBATIM)
+add_custom_target(aotriton_v2_lib ALL DEPENDS aotriton_v2.lib)

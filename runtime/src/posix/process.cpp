@@ -1,0 +1,75 @@
+#include "process.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <cstdlib>
+
+#include "state.h"
+
+namespace aotforge {
+namespace {
+
+// The process' own lookup scope comes first: one more place than there are names.
+constexpr const char* kLoaded[] = {nullptr, "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
+constexpr const char* kInstalled[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
+
+// What tells where HIP is. Not hipModuleLaunchKernel: tracers and shims define that one in front of HIP's own.
+constexpr const char* kAnchors[] = {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"};
+
+// The object that defines HIP in our own lookup scope, as a handle of its own, so that entry points come from one copy.
+// RTLD_DEFAULT (HIP is linked into the program itself) is a null pointer in glibc.
+bool hip_in_scope(HipLibrary& out) {
+  void* anchor = nullptr;
+  for (const char* name : kAnchors)
+    if (anchor == nullptr) anchor = ::dlsym(RTLD_DEFAULT, name);
+  out = {RTLD_DEFAULT, true, false};
+  if (anchor == nullptr) return false;
+  Dl_info info;
+  if (::dladdr(anchor, &info) == 0 || info.dli_fname == nullptr) return true;
+  void* handle = ::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle != nullptr) out.handle = handle;
+  return true;
+}
+
+__attribute__((destructor)) void at_unload() { unload(); }  // dlclose, and the end of the process
+
+}  // namespace
+
+std::string library_file() {
+  Dl_info info;
+  static const char anchor = 0;
+  return ::dladdr(&anchor, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+}
+
+std::string trusted_variable(const char* name) {
+  const char* value = ::secure_getenv(name);
+  return value != nullptr ? value : "";
+}
+
+bool in_forked_child(void (*act)()) { return ::pthread_atfork(nullptr, nullptr, act) == 0; }
+
+void* HipLibrary::symbol(const char* name) const {
+  void* address = ::dlsym(handle, name);
+  return address == nullptr && in_scope ? ::dlsym(RTLD_DEFAULT, name) : address;
+}
+
+const size_t kLoadedHips = sizeof kLoaded / sizeof kLoaded[0], kInstalledHips = sizeof kInstalled / sizeof kInstalled[0];
+
+bool loaded_hip(size_t which, HipLibrary& out) {
+  if (kLoaded[which] == nullptr) return hip_in_scope(out);
+  out = {::dlopen(kLoaded[which], RTLD_LAZY | RTLD_NOLOAD), false, true};
+  return out.handle != nullptr;
+}
+
+bool installed_hip(size_t which, HipLibrary& out) {
+  out = {::dlopen(kInstalled[which], RTLD_LAZY | RTLD_LOCAL), false, true};
+  return out.handle != nullptr;
+}
+
+std::string hip_trouble() {
+  const char* reason = ::dlerror();
+  return reason != nullptr ? reason : "libamdhip64.so not found";
+}
+
+}  // namespace aotforge

@@ -1,0 +1,37 @@
+// What the library asks of the process that it is loaded into: posix/process.cpp or windows/process.cpp. Each also sees to it that
+// unload() (state.h) runs when the process lets go of the library.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace aotforge {
+
+// UTF-8 path of this library's file as the loader found it (its symbolic link's path if it is one); empty when the loader does not tell.
+std::string library_file();
+
+// An environment variable as it is now, in UTF-8; empty when it is unset, or when whoever set it has fewer rights than the process.
+std::string trusted_variable(const char* name);
+
+// Have `act` called in children that are forked from now on, where there are such. False: no memory.
+bool in_forked_child(void (*act)());
+
+// A library that may be HIP.
+struct HipLibrary {
+  void* handle = nullptr;
+  bool in_scope = false;  // what it lacks may come from the process' own lookup scope
+  bool by_name = false;   // it was found by HIP's name
+
+  // The address, or null.
+  void* symbol(const char* name) const;
+};
+
+// The places to look, best first: libraries that the process has already, then installed ones, which are loaded. False: nothing there.
+extern const size_t kLoadedHips, kInstalledHips;
+bool loaded_hip(size_t which, HipLibrary& out);
+bool installed_hip(size_t which, HipLibrary& out);
+
+// Why the last installed_hip() found nothing.
+std::string hip_trouble();
+
+}  // namespace aotforge

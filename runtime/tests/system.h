@@ -1,0 +1,57 @@
+// What test programs ask of the operating system. Texts are UTF-8.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+#ifdef _WIN32
+#include <windows.h>
+
+inline std::wstring wide(const std::string& text) {
+  std::wstring out(text.size(), L'\0');
+  const int size = static_cast<int>(text.size());
+  out.resize(static_cast<size_t>(MultiByteToWideChar(CP_UTF8, 0, text.c_str(), size, out.data(), size)));
+  return out;
+}
+inline std::string narrow(const std::wstring& text) {
+  std::string out(text.size() * 3, '\0');
+  const int size = static_cast<int>(text.size());
+  out.resize(static_cast<size_t>(WideCharToMultiByte(CP_UTF8, 0, text.c_str(), size, out.data(), size * 3, nullptr, nullptr)));
+  return out;
+}
+
+constexpr const char* kHipNames[] = {"amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"};
+
+// A library that the process has already, or null.
+inline void* loaded_library(const char* name) { return GetModuleHandleW(wide(name).c_str()); }
+inline void* open_library(const std::string& path) {
+  return LoadLibraryExW(wide(path).c_str(), nullptr, LOAD_WITH_ALTERED_SEARCH_PATH);
+}
+inline bool close_library(void* library) { return FreeLibrary(static_cast<HMODULE>(library)) != 0; }
+inline void* symbol_address(void* library, const char* name) {
+  return reinterpret_cast<void*>(GetProcAddress(static_cast<HMODULE>(library), name));
+}
+inline bool change_folder(const std::string& path) { return SetCurrentDirectoryW(wide(path).c_str()) != 0; }
+inline void set_variable(const std::string& name, const std::string& value) {
+  SetEnvironmentVariableW(wide(name).c_str(), wide(value).c_str());
+}
+inline void limit_descriptors(unsigned long) { std::exit(3); }  // Windows has no such limit
+#else
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+constexpr const char* kHipNames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
+
+inline void* loaded_library(const char* name) { return dlopen(name, RTLD_LAZY | RTLD_NOLOAD); }
+inline void* open_library(const std::string& path) { return dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL); }
+inline void* symbol_address(void* library, const char* name) { return dlsym(library, name); }
+inline bool change_folder(const std::string& path) { return chdir(path.c_str()) == 0; }
+inline void set_variable(const std::string& name, const std::string& value) { setenv(name.c_str(), value.c_str(), 1); }
+inline void limit_descriptors(unsigned long most) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = most;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+#endif

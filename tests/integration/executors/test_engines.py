@@ -1,0 +1,192 @@
+"""Engines in trouble: none there, not allowed, gone while a step runs, at a TCP address, two machines' leavings; and what --keep keeps."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import ExecutorError, UnknownNameError
+from aotforge.executors import Place, Step, StepLimits, choose_executor, make_executor
+from aotforge.executors.owner import (
+    DEADLINE,
+    KEEP,
+    LABEL,
+    Owner,
+    abandoned,
+    labels,
+    machine,
+    parse,
+    this_process,
+)
+from tests.support.places import WALLED, executor, small_place
+
+_READY_SECONDS = 60
+LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
+
+
+@dataclass
+class Daemon:
+    process: subprocess.Popen[bytes]
+    url: str
+
+
+@pytest.fixture(scope="session")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return small_place(tmp_path_factory.mktemp("small-root"))
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A Docker Engine of the test's own on a loopback TCP port, as a remote DOCKER_HOST is."""
+    program = shutil.which("dockerd")
+    if program is None or os.geteuid() != 0:
+        pytest.skip("needs dockerd and root to start an engine of its own")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    folder = tmp_path / "engine"
+    folder.mkdir()
+    words = [program, "--host", url, "--tls=false", "--pidfile", f"{folder}/pid"]
+    words += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/run"]
+    words += ["--bridge", "none", "--iptables=false", "--ip-forward=false"]
+    # a containerd of its own has 15 s to start, which a busy machine does not keep
+    for running in ("/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock"):
+        if Path(running).is_socket():
+            words += ["--containerd", running, "--containerd-namespace", f"test-{os.getpid()}"]
+            words += ["--containerd-plugins-namespace", f"test-plugins-{os.getpid()}"]
+            break
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+    try:
+        end = time.monotonic() + _READY_SECONDS
+        while b"API listen on" not in (folder / "log").read_bytes():
+            if process.poll() is not None or time.monotonic() > end:
+                pytest.skip(f"no engine of its own: {(folder / 'log').read_text()[-300:]}")
+            time.sleep(0.1)
+        yield Daemon(process, url)
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        _unmount(folder)
+
+
+def step(script: str) -> Step:
+    return Step(
+        name="test step", command=("/bin/sh", "-c", script), environment={"PATH": "/usr/bin:/bin"}, inputs=b"", limits=LIMITS
+    )  # fmt: skip
+
+
+def test_a_remote_engine_works_and_its_death_is_said(
+    daemon: Daemon, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon.url)
+    monkeypatch.setattr("aotforge.executors.session.SILENCE_SECONDS", 4.0)
+    runner = make_executor("docker", cache=tmp_path)
+    assert runner.run(step("exit 5"), place).status == 5
+
+    def kill(stream: str, data: bytes) -> None:
+        daemon.process.send_signal(signal.SIGKILL)
+
+    with pytest.raises(ExecutorError, match="the Docker daemon went away while a step ran") as caught:
+        runner.run(step("echo now; sleep 601"), place, on_output=kill)
+    assert "build again" in caught.value.hint
+    end = time.monotonic() + 30
+    while _sleeping("601") and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not _sleeping("601")  # nobody was to be heard any more
+
+
+def test_no_engine_and_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    with pytest.raises(ExecutorError, match="does not answer") as caught:
+        make_executor("docker", cache=tmp_path)
+    assert "start it" in caught.value.hint
+    monkeypatch.setattr("docker.from_env", lambda **_: _refuse())
+    with pytest.raises(ExecutorError, match="this user may not use the Docker daemon") as caught:
+        make_executor("docker", cache=tmp_path)
+    assert "group docker" in caught.value.hint
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("podman", "bubblewrap"):
+        with pytest.raises(ExecutorError, match="is not installed"):
+            make_executor(name, cache=tmp_path)
+    notes: list[str] = []
+    assert choose_executor("auto", cache=tmp_path, on_note=notes.append).name == "local"
+    assert notes[0].startswith("executor: local; not docker: this user may not") and "bubblewrap" in notes[0]
+    with pytest.raises(UnknownNameError, match="unknown executor dokcer") as unknown:
+        make_executor("dokcer", cache=tmp_path)
+    assert "docker" in unknown.value.hint
+
+
+def _refuse() -> object:
+    raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.parametrize("name", WALLED)
+def test_what_failed_is_kept_and_can_be_entered(name: str, place: Place, tmp_path: Path) -> None:
+    runner = executor(name, tmp_path, keep=True)
+    assert runner.run(step("true"), place).kept == ""
+    done = runner.run(step("echo left > /tmp/work/out/trace; exit 9"), place)
+    assert done.status == 9 and done.kept
+    words = [word for word in shlex.split(done.kept) if word not in {"-it", "--new-session"}]
+    words = [*words[:-1], "/bin/sh", "-c", "cat /tmp/work/out/trace"]
+    entered = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert entered.stdout == "left\n", entered.stderr
+    other = executor(name, tmp_path)
+    assert other.reap() == []  # kept from builds, and their process still lives
+    if name == "bubblewrap":
+        shutil.rmtree(next((tmp_path / "executors" / "work").glob("aotforge-*")))
+    else:
+        container = next(word for word in words if word.startswith("aotforge-"))
+        subprocess.run([name, "rm", "--force", container], capture_output=True, check=True)
+
+
+def test_owners_are_judged_only_where_they_can_be_seen() -> None:
+    me = this_process()
+    assert parse(str(me)) == me and me.alive() is True
+    gone = Owner(machine(), me.pid, me.started + 1)  # the number is another process' now
+    assert gone.alive() is False
+    far = Owner("elsewhere.1", me.pid, me.started)
+    assert far.alive() is None
+    marks = labels(gone, seconds=60, keep=False)
+    assert abandoned(marks, now=0) and not abandoned(labels(me, seconds=0, keep=False), now=1e12)
+    remote = {LABEL: str(far), DEADLINE: "1000"}
+    assert not abandoned(remote, now=1000 + 3599) and abandoned(remote, now=1000 + 3601)
+    kept = marks | {KEEP: "1"}
+    assert not abandoned(kept, now=0) and abandoned(kept, now=1e12)
+    for strange in ({}, {LABEL: "x"}, {LABEL: str(gone)}, {LABEL: str(gone), DEADLINE: "soon"}):
+        assert not abandoned(strange, now=1e12)
+
+
+def _sleeping(seconds: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if path.read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]:
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _unmount(folder: Path) -> None:
+    for line in reversed(Path("/proc/mounts").read_text().splitlines()):
+        if (target := line.split()[1]).startswith(str(folder)):
+            subprocess.run(["umount", "-l", target], capture_output=True, check=False)
+    for pid in folder.rglob("containerd.pid"):
+        try:
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+        except (OSError, ValueError):
+            continue

@@ -1,0 +1,156 @@
+"""One contract for every store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.stores import Fault, Store, StoreFault
+from aotforge.stores.directory import DirectoryStore
+from aotforge.stores.s3 import S3Store
+from aotforge.stores.values import read_small
+from tests.support.s3 import Server
+
+MIB = 1 << 20
+MakeStore = Callable[[], Store]
+
+
+@pytest.fixture(params=["directory", "s3"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    """Makes any number of independent doors to one place."""
+    if request.param == "directory":
+        return lambda: DirectoryStore(tmp_path / "store")
+    server: Server = request.getfixturevalue("server")
+    bucket = server.bucket()
+    return lambda: server.store(bucket)
+
+
+@pytest.fixture
+def store(make_store: MakeStore) -> Store:
+    return make_store()
+
+
+def kind(act: Callable[[], object]) -> Fault:
+    with pytest.raises(StoreFault) as caught:
+        act()
+    return caught.value.kind
+
+
+def test_honours_everything(store: Store) -> None:
+    found = store.probe()
+    assert found.put and found.large and found.swap
+    assert found.notes("x") == ()
+    assert not store.names("")  # the probe leaves nothing that counts as an object
+
+
+@pytest.mark.parametrize("size", [0, 1, 5 * MIB, 11 * MIB + 3])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_what_is_put_is_read(store: Store, tmp_path: Path, size: int, as_file: bool) -> None:
+    data = bytes(range(251)) * (size // 251 + 1)
+    data = data[:size]
+    (tmp_path / "file").write_bytes(data)
+    counted: list[int] = []
+    store.put_new("1.0b/a+b.tar.gz", tmp_path / "file" if as_file else data, on_bytes=counted.append)
+    assert sum(counted) == size
+    assert store.size("1.0b/a+b.tar.gz") == size
+    assert b"".join(store.read("1.0b/a+b.tar.gz")) == data
+    if size:
+        assert b"".join(store.read("1.0b/a+b.tar.gz", start=size - 1)) == data[-1:]
+    assert store.names("1.0b/") == {"1.0b/a+b.tar.gz": size}
+    assert store.names("1.0") == {"1.0b/a+b.tar.gz": size}
+    assert store.names("2") == {}
+
+
+@pytest.mark.parametrize("size", [10, 6 * MIB])
+def test_an_object_is_never_replaced(store: Store, size: int) -> None:
+    store.put_new("a/b", b"1" * size)
+    assert kind(lambda: store.put_new("a/b", b"2" * size)) is Fault.EXISTS
+    assert b"".join(store.read("a/b")) == b"1" * size
+
+
+@pytest.mark.parametrize("size", [10, 6 * MIB])
+def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
+    outcomes: list[str] = []
+    barrier = threading.Barrier(6)
+
+    def write(number: int) -> None:
+        door = make_store()
+        barrier.wait()
+        try:
+            door.put_new("race", str(number).encode() * size)
+            outcomes.append(str(number))
+        except StoreFault as fault:
+            assert fault.kind in {Fault.EXISTS, Fault.UNAVAILABLE, Fault.MISSING}
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 1
+    assert b"".join(make_store().read("race")) == outcomes[0].encode() * size
+
+
+def test_swap_is_for_who_read_last(make_store: MakeStore) -> None:
+    one, other = make_store(), make_store()
+    assert one.load("tuf/x", limit=9) is None
+    one.swap("tuf/x", b"1", token=None)
+    assert kind(lambda: other.swap("tuf/x", b"2", token=None)) is Fault.EXISTS
+    loaded = other.load("tuf/x", limit=9)
+    assert loaded and loaded[0] == b"1"
+    other.swap("tuf/x", b"3", token=loaded[1])
+    assert kind(lambda: one.swap("tuf/x", b"4", token=loaded[1])) is Fault.EXISTS
+    assert read_small(one, "tuf/x", limit=9) == b"3"
+
+
+def test_what_is_missing_or_too_large(store: Store) -> None:
+    assert store.size("a") is None
+    assert kind(lambda: list(store.read("a"))) is Fault.MISSING
+    store.put_new("a", b"12345")
+    assert kind(lambda: store.load("a", limit=4)) is Fault.REFUSED
+    assert kind(lambda: read_small(store, "a", limit=4)) is Fault.REFUSED
+
+
+def forgetful(server: Server, *operations: str) -> S3Store:
+    """A store on a server that takes conditions of these operations (all, if none are named) and ignores them."""
+    store = server.store(server.bucket())
+
+    def forget(params: dict[str, Any], model: Any, **_: Any) -> None:
+        if not operations or model.name in operations:
+            for name in ("If-None-Match", "If-Match"):
+                params["headers"].pop(name, None)
+
+    store._client.meta.events.register("before-call.s3", forget)
+    return store
+
+
+def test_a_server_without_conditions_is_found_out(server: Server) -> None:
+    store = forgetful(server)
+    found = store.probe()
+    assert not (found.put or found.large or found.swap)
+    assert (
+        "does not honour" in found.notes("s3://x")[0] and "one publish at a time" in found.notes("s3://x")[0]
+    )
+    for size in (10, 6 * MIB):  # a look before the write is what is left
+        store.put_new(f"a{size}", b"1" * size)
+        with pytest.raises(StoreFault) as caught:
+            store.put_new(f"a{size}", b"2" * size)
+        assert caught.value.kind is Fault.EXISTS
+        assert b"".join(store.read(f"a{size}")) == b"1" * size
+    store.swap("t", b"1", token=None)
+    assert kind(lambda: store.swap("t", b"2", token=None)) is Fault.EXISTS
+    assert kind(lambda: store.swap("t", b"2", token='"0"')) is Fault.EXISTS
+
+
+def test_a_server_that_would_overwrite_with_parts_gets_whole_files(server: Server) -> None:
+    store = forgetful(server, "CompleteMultipartUpload")
+    found = store.probe()
+    assert (found.put, found.large, found.swap) == (True, False, True)
+    assert "sent whole" in found.notes("s3://x")[0] and "race" not in found.notes("s3://x")[0]
+    store.put_new("a", b"1" * 6 * MIB)
+    assert kind(lambda: store.put_new("a", b"2" * 6 * MIB)) is Fault.EXISTS
+    assert b"".join(store.read("a")) == b"1" * 6 * MIB

@@ -1,0 +1,249 @@
+"""What a client must refuse: each attack once, one clear error, nothing installed, what was installed as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tuf.api.metadata import Metadata
+
+from aotforge.errors import InstallError, TrustError
+from aotforge.publish import KeySet, rotate_keys, trusted_index, trusted_root
+from aotforge.publish.repository import change_index
+from aotforge.publish.values import Index
+from aotforge.stores.directory import DirectoryStore
+from tests.support.publishing import NOW, make_keys, make_release, publish, try_install
+
+RUNTIME = "0.11.2b-r1/aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm7.1-shared.tar.gz"
+IMAGES = "0.11.2b-r1/aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
+
+
+class Place:
+    """A published release and a client that has seen it."""
+
+    def __init__(self, folder: Path, keys: KeySet) -> None:
+        self.folder, self.keys = folder, keys
+        self.store = DirectoryStore(folder / "store")
+        publish(make_release(folder / "r1"), self.store, keys)
+
+    def path(self, name: str) -> Path:
+        return self.folder / "store" / name
+
+    def install(self) -> None:
+        try_install(self.store, self.keys.roots[0], self.folder)
+
+    def seen(self) -> None:
+        trusted_index(self.store, self.keys.roots[0], self.folder / "trust")
+
+    def refused(self, says: str) -> None:
+        """Installing fails with one error and leaves the prefix as it is."""
+        prefix = self.folder / "prefix"
+        before = sorted(prefix.rglob("*")) if prefix.exists() else None
+        with pytest.raises(TrustError, match=says) as caught:
+            self.install()
+        assert caught.value.exit_code == 34
+        assert (sorted(prefix.rglob("*")) if prefix.exists() else None) == before
+        assert not list(self.folder.glob(".prefix.staged-*"))
+
+
+@pytest.fixture
+def place(tmp_path: Path, keys: KeySet) -> Place:
+    return Place(tmp_path, keys)
+
+
+def flip(path: Path, position: int = -20) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_nothing_is_wrong(place: Place) -> None:
+    place.install()
+    assert (place.folder / "prefix/lib/libaotriton_v2.so").exists()
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("name", ["timestamp", "1.snapshot", "1.targets"])
+def test_changed_metadata(place: Place, name: str, seen: bool) -> None:
+    """A sum in the index is changed; a client that remembers the right one does not even look."""
+    if seen:
+        place.seen()
+    path = place.path(f"tuf/{name}.json")
+    data = json.loads(path.read_bytes())
+    data["signed"]["expires"] = "2099-01-01T00:00:00Z"
+    path.write_text(json.dumps(data))
+    if seen and name != "timestamp":
+        place.install()
+    else:
+        place.refused("cannot be trusted")
+
+
+@pytest.mark.parametrize("name", ["1.root", "timestamp", "1.snapshot", "1.targets"])
+def test_any_byte_of_metadata(place: Place, name: str) -> None:
+    path = place.path(f"tuf/{name}.json")
+    whole = path.read_bytes()
+    for position in range(0, len(whole), max(1, len(whole) // 12)):
+        flip(path, position)
+        if name == "1.root":  # what counts is the pinned one
+            trusted_index(place.store, place.keys.roots[0], place.folder / f"trust-{position}")
+        else:
+            with pytest.raises(TrustError):
+                trusted_index(place.store, place.keys.roots[0], place.folder / f"trust-{position}")
+        path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "name", [RUNTIME, IMAGES, "0.11.2b-r1/SHA256SUMS", "0.11.2b-r1/SHA256SUMS.uncompressed"]
+)
+def test_changed_files(place: Place, name: str) -> None:
+    whole = place.path(name).read_bytes()
+    flip(place.path(name))
+    place.refused("refused|not what the index says")
+    place.path(name).write_bytes(whole[:-1])
+    place.refused("cut off|ends too early|not what the index says")
+    place.path(name).write_bytes(whole + b"\0")
+    place.refused("something follows|longer|not what the index says")
+    place.path(name).unlink()
+    with pytest.raises(InstallError, match="does not exist"):
+        place.install()
+    assert not (place.folder / "prefix").exists()
+    place.path(name).write_bytes(whole)
+    place.install()
+
+
+def test_an_archive_of_another_release(place: Place) -> None:
+    publish(make_release(place.folder / "r2", "0.11.2b-r2"), place.store, place.keys)
+    shutil.copy(place.path(IMAGES), place.path(IMAGES.replace("r1", "r2")))
+    place.refused("not what the index says|longer|cut off|unpacks to more")
+
+
+def test_rollback(place: Place) -> None:
+    """An attacker serves an index that was right once, e.g. from before a yank."""
+    shutil.copytree(place.path("tuf"), place.folder / "old")
+    publish(make_release(place.folder / "r2", "0.11.2b-r2"), place.store, place.keys)
+    place.install()
+    shutil.rmtree(place.path("tuf"))
+    shutil.copytree(place.folder / "old", place.path("tuf"))
+    place.refused("New timestamp version 1 must be >= 2\nLikely cause: an older index")
+
+
+def test_freeze(place: Place) -> None:
+    """The same index for ever: it expires."""
+    other = DirectoryStore(place.folder / "frozen")
+    publish(place.folder / "r1", other, place.keys, now=NOW - timedelta(days=91))
+    with pytest.raises(TrustError, match=r"expired\nLikely cause: .*clock"):
+        try_install(other, place.keys.roots[0], place.folder)
+
+
+def test_mix_and_match(place: Place) -> None:
+    """The new timestamp with the old snapshot's bytes; the new snapshot with the old targets' bytes."""
+    publish(make_release(place.folder / "r2", "0.11.2b-r2"), place.store, place.keys)
+    for role in ("snapshot", "targets"):
+        new = place.path(f"tuf/2.{role}.json")
+        whole = new.read_bytes()
+        shutil.copy(place.path(f"tuf/1.{role}.json"), new)
+        place.refused("cannot be trusted")
+        new.write_bytes(whole)
+    place.install()
+
+
+def test_other_keys(place: Place) -> None:
+    """Someone else's whole, valid index at the same address."""
+    shutil.rmtree(place.path("tuf"))
+    publish(place.folder / "r1", place.store, make_keys(place.folder / "theirs"))
+    place.refused("signed with keys that the trusted root does not name")
+
+
+def test_one_root_key_is_not_enough(place: Place, tmp_path: Path) -> None:
+    """A root that only one of two root keys has signed brings nobody new keys."""
+    keys = make_keys(tmp_path / "two")
+    other = Place(tmp_path / "place", keys)
+    path = rotate_keys(tmp_path / "two", "targets", now=NOW)
+    root = Metadata.from_file(str(path))
+    root.signatures.pop(next(iter(root.signatures)))
+    root.to_file(str(other.path("tuf/2.root.json")))
+    other.refused("cannot be trusted")
+
+
+def test_expired_root(tmp_path: Path) -> None:
+    from aotforge.publish import create_keys, load_keys
+
+    create_keys(tmp_path / "keys", now=NOW - timedelta(days=400), repository=tmp_path / "repository")
+    place = Place(tmp_path / "place", load_keys(tmp_path / "keys", {}))
+    place.refused(r"root.json is expired")
+
+
+def test_a_clock_that_is_behind(place: Place) -> None:
+    """What expired would seem fresh: the index says when it was signed."""
+    other = DirectoryStore(place.folder / "future")
+    publish(place.folder / "r1", other, place.keys, now=NOW + timedelta(days=3))
+    with pytest.raises(
+        TrustError, match=r"has not come yet\nLikely cause: this machine's clock says .* is behind"
+    ):
+        try_install(other, place.keys.roots[0], place.folder)
+
+
+def test_endless_metadata(place: Place) -> None:
+    with place.path("tuf/timestamp.json").open("ab") as file:
+        file.truncate(40 << 20)
+    place.refused("exceeding the maximum")
+
+
+def test_a_signed_index_that_makes_no_sense(place: Place) -> None:
+    """Its signer is to blame, or is not who he seems: sums that contradict the index, names that lead elsewhere."""
+
+    def swapped(index: Index) -> Index:
+        release = index.releases[0]
+        files = tuple(
+            replace(f, tar=release.files[-1].tar) if "gfx908" in f.name else f for f in release.files
+        )
+        return replace(index, releases=(replace(release, files=files),))
+
+    change_index(place.store, place.keys, swapped, now=NOW)
+    place.refused("SHA256SUMS.uncompressed of 0.11.2b-r1 and the index differ about .*gfx908")
+
+    def climbing(index: Index) -> Index:
+        release = index.releases[0]
+        return replace(
+            index,
+            releases=(replace(release, files=(*release.files, replace(release.files[0], name="../../x"))),),
+        )
+
+    before = dict(place.store.names("tuf/"))
+    with pytest.raises(TrustError, match="makes no sense"):
+        change_index(place.store, place.keys, climbing, now=NOW)
+    assert place.store.names("tuf/") == before
+
+
+def _no_root(folder: Path) -> bytes:
+    return trusted_root(None, folder, {})
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (_no_root, "no root of trust.*\n.*has published nothing\n.*by a way that you trust"),
+        (
+            lambda folder: trusted_root(str(folder / "none"), folder, {}),
+            "none, the root of trust, cannot be read",
+        ),
+        (lambda folder: trusted_root(str(folder / "bad"), folder, {}), "bad is no root of trust"),
+        (
+            lambda folder: trusted_root(None, folder, {"AOTFORGE_ROOT": str(folder / "unsigned")}),
+            "unsigned is no root of trust",
+        ),
+    ],
+)
+def test_first_trust(make: Callable[[Path], bytes], says: str, keys: KeySet, tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("{}")
+    (tmp_path / "unsigned").write_text(json.dumps({**json.loads(keys.roots[0]), "signatures": []}))
+    with pytest.raises(TrustError, match=says):
+        make(tmp_path)
+    (tmp_path / "releases").mkdir()
+    (tmp_path / "releases/root.json").write_bytes(keys.roots[0])
+    assert trusted_root(None, tmp_path, {}) == keys.roots[0]

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.windows import WindowsObjects, missing_mingw, windows_objects
+from tests.support.wine import Wine, missing_wine, wine_session
+
+
+@pytest.fixture(scope="session")
+def wine() -> Iterator[Wine]:
+    if missing_wine():
+        pytest.skip(missing_wine())
+    with wine_session() as ready:
+        yield ready
+
+
+@pytest.fixture(scope="session")
+def windows() -> WindowsObjects:
+    if missing_mingw():
+        pytest.skip(missing_mingw())
+    return windows_objects()

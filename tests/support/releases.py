@@ -1,0 +1,116 @@
+"""A small release, really built, and altered copies of it whose checksums agree again: only what was altered is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from aotforge.build import BuildRequest, build
+from aotforge.release.archive import Link, Member, sha256_file, write_tar_gz
+
+from .runtime import CACHE, ROOT
+
+RUNTIME, IMAGES, TEXTS = "-shared.tar.gz", "-images-", "-asm-"
+
+
+def build_small(output: Path) -> Path:
+    """The release of the profile `smoke` for gfx908, compiled and verified unless the project's cache has it; its folder."""
+
+    def quiet(_: object) -> None:
+        return
+
+    request = BuildRequest(
+        root=ROOT,
+        archs=("gfx908",),
+        profile="smoke",
+        output=output,
+        cache=CACHE,
+        jobs=2,
+        environment=dict(os.environ),
+    )
+    return build(request, on_stage=quiet, on_event=quiet, on_verdict=quiet).release.folder
+
+
+Tree = dict[str, Member | Link]
+
+
+def altered(release: Path, target: Path, kind: str, change: Callable[[Tree], object]) -> Path:
+    """A copy of the release with `change` made in every archive whose name has `kind`; sums and MANIFEST.json follow."""
+    shutil.copytree(release, target)
+    written: dict[str, tuple[Path, str]] = {}
+    tars: dict[str, str] = {}
+    for path in sorted(target.glob(f"*{kind}*")):
+        digest = sha256_file(path)
+        if digest in written:
+            made, tar = written[digest]
+            path.unlink()
+            path.hardlink_to(made)
+        else:
+            members = read_members(path)
+            change(members)
+            path.unlink()
+            tar = write_tar_gz(path, members, epoch=1767225600).tar
+            written[digest] = (path, tar)
+        tars[path.name.removesuffix(".gz")] = tar
+    edit_manifest(target, lambda said: said["tarballs"].update(tars))
+    return target
+
+
+def read_members(path: Path) -> Tree:
+    """An archive's files and links."""
+    found: Tree = {}
+    with tarfile.open(path, "r:gz") as tar:
+        for info in tar:
+            stream = tar.extractfile(info) if info.isreg() else None
+            if stream is not None:
+                found[info.name] = Member(content=stream.read(), executable=bool(info.mode & 0o100))
+            elif info.issym():
+                found[info.name] = Link(target=info.linkname)
+    return found
+
+
+def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """MANIFEST.json changed, and SHA256SUMS made anew over the whole folder."""
+    path = folder / "MANIFEST.json"
+    said = json.loads(path.read_bytes())
+    change(said)
+    path.unlink()
+    path.write_text(json.dumps(said, indent=1) + "\n")
+    reseal(folder)
+
+
+def reseal(folder: Path) -> None:
+    """SHA256SUMS over what lies in the folder."""
+    sums = folder / "SHA256SUMS"
+    sums.unlink()
+    lines = [f"{sha256_file(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
+    sums.write_text("".join(lines))
+
+
+def edit_text(name: str, old: str, new: str) -> Callable[[Tree], None]:
+    """A change of one text file in a tree; `old` must be there."""
+
+    def change(tree: Tree) -> None:
+        member = tree[name]
+        assert isinstance(member, Member)
+        text = member.content.decode()
+        assert old in text
+        tree[name] = Member(content=text.replace(old, new).encode())
+
+    return change
+
+
+def edit_bytes(name: str, old: bytes, new: bytes) -> Callable[[Tree], None]:
+    """A change of bytes of the same length in one file of a tree."""
+
+    def change(tree: Tree) -> None:
+        member = tree[name]
+        assert isinstance(member, Member) and old in member.content and len(old) == len(new)
+        tree[name] = Member(content=member.content.replace(old, new), executable=member.executable)
+
+    return change

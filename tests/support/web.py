@@ -1,0 +1,65 @@
+"""A web server for tests: Range or not, cut off where a test says, answers that fail."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Web:
+    """What the server does, and did. `cuts`: for each of the next GETs of archives, after how many bytes the connection breaks; `answers`: what the
+    next requests are answered, 0 for as usual. `asked`: path and Range of every request.
+    """
+
+    url: str = ""
+    ranges: bool = True
+    cuts: list[int] = field(default_factory=list)
+    answers: list[int] = field(default_factory=list)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    sent: int = 0
+
+
+@contextmanager
+def running_web(folder: Path) -> Iterator[Web]:
+    """Serves `folder` on a free port of this machine."""
+    web = Web()
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            where = self.headers.get("Range", "")
+            web.asked.append((self.path, where))
+            status = web.answers.pop(0) if web.answers else 0
+            path = folder / self.path.partition("?")[0].lstrip("/").replace("%2B", "+")
+            if status or not path.is_file():
+                self.send_error(status or 404)
+                return
+            data = path.read_bytes()
+            start = int(where.removeprefix("bytes=").rstrip("-")) if where and web.ranges else 0
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(data) - start))
+            self.end_headers()
+            body = data[start:]
+            if web.cuts and path.name.endswith(".gz"):
+                body = body[: web.cuts.pop(0)]
+            web.sent += len(body)
+            self.wfile.write(body)
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    web.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield web
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
