@@ -56,6 +56,8 @@ def make(
     quiet: bool = False,
 ) -> None:
     """Build, verify, check, sign and record a release; with --to, publish it."""
+    from dataclasses import asdict  # noqa: PLC0415
+
     from aotforge import releasing  # noqa: PLC0415
     from aotforge.attest.signing import load_private_key  # noqa: PLC0415
     from aotforge.build import BuildRequest  # noqa: PLC0415
@@ -88,7 +90,7 @@ def make(
         done = publisher(
             report.finished.folder, dry_run=dry_run, allow_development=development, quiet=quiet or json
         )
-        fields |= {"publication": done.fields()}
+        fields["publication"] = asdict(done)
         if not json:
             say_publication(done, json=False, quiet=quiet)
     if json:
@@ -282,8 +284,29 @@ def dropin(
         say("nothing to do")
 
 
+@task(
+    help={
+        "folder": "folder that holds finished releases and gets index.html (default: releases/dist/finished)",
+        "url": "where the folder will be, for the commands on the page",
+        "from_": "also say which releases were taken back, from this place's index",
+        "root": "the root of trust for --from",
+    }
+)
+@door
+def page(c: Context, url: str, folder: str = "", from_: str | None = None, root: str | None = None) -> None:
+    """Write the static page of releases: downloads with digests, verification, how to install, compatibility."""
+    from aotforge.page.site import make_site  # noqa: PLC0415
+    from aotforge.releasing import default_output  # noqa: PLC0415
+    from tasks.publishing import yanked_releases  # noqa: PLC0415
+
+    place = Path(folder).absolute() if folder else default_output(ROOT)
+    yanked = yanked_releases(from_, root) if from_ else {}
+    say(f"{make_site(ROOT, place, base_url=url, yanked=yanked)}")
+
+
 TASKS = (
     ("release", "make", make),
+    ("release", "page", page),
     ("release", "reproduce", reproduce),
     ("release", "diff", diff),
     ("release", "verify", verify),
