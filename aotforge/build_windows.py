@@ -60,7 +60,12 @@ PLATFORMS = ("linux", "windows")
 
 
 def check_platform(
-    platform: str, *, arch: str | None, profile: str | None, images: str | None, executor: str = "local"
+    platform: str,
+    *,
+    arch: str | None,
+    profile: str | None,
+    images: str | None,
+    executor: str | None = "local",
 ) -> None:
     """Whether these options of a build go together. Raises UnknownNameError, UnsupportedError."""
     if platform not in PLATFORMS:

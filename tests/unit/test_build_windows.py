@@ -15,6 +15,7 @@ ASKED: list[tuple[dict[str, str | None], type[AotforgeError] | None]] = [
     ({"platform": "linux", "arch": "gfx908", "images": "x"}, UnsupportedError),
     ({"platform": "windows", "arch": "gfx908"}, UnsupportedError),
     ({"platform": "windows", "profile": "core"}, UnsupportedError),
+    ({"platform": "windows", "executor": "docker"}, UnsupportedError),
     ({"platform": "window"}, UnknownNameError),
 ]
 
