@@ -11,6 +11,8 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
+from aotforge.executors import choose_sites
+from aotforge.executors.values import WINDOWS
 from aotforge.files import output_errors, output_lock, write_atomic
 from aotforge.pack import check_pack, open_files, read_pack
 from aotforge.pack.values import DISPATCH_FILE, ImagePack
@@ -31,13 +33,15 @@ _IMAGES = f"{TOP}/lib/aotriton.images"
 @dataclass(frozen=True, kw_only=True)
 class WindowsRequest:
     """What to build and where. `images`: tarballs of image packs, pack folders or release folders, whose files go in unchanged. `output`
-    gets `<release>/`; without it releases/dist/windows."""
+    gets `<release>/`; without it releases/dist/windows. `executor` says where the library is built (docs/executors.md)."""
 
     root: Path
     output: Path | None
     cache: Path
     jobs: int | None
     images: tuple[Path, ...] = ()
+    executor: str = "local"
+    keep: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -53,28 +57,17 @@ class WindowsReport:
     contents: str
     images: tuple[tuple[str, int], ...]
     runtime: WindowsBuild
+    roots: tuple[tuple[str, str], ...]
     fresh: bool
 
 
 PLATFORMS = ("linux", "windows")
 
 
-def check_platform(
-    platform: str,
-    *,
-    arch: str | None,
-    profile: str | None,
-    images: str | None,
-    executor: str | None = "local",
-) -> None:
+def check_platform(platform: str, *, arch: str | None, profile: str | None, images: str | None) -> None:
     """Whether these options of a build go together. Raises UnknownNameError, UnsupportedError."""
     if platform not in PLATFORMS:
         raise UnknownNameError(f"there is no platform {platform!r}", hint=suggest(platform, PLATFORMS))
-    if platform == "windows" and executor != "local":
-        raise UnsupportedError(
-            f"--platform windows is built on this machine only, not with --executor {executor}",
-            hint="leave --executor out, or: ./dev containers.shell windows-noimage",
-        )
     if platform == "windows" and (arch or profile):
         raise UnsupportedError(
             "images are not built for Windows: --arch and --profile do not go with --platform windows",
@@ -87,17 +80,27 @@ def check_platform(
         raise UnsupportedError("no chip was named", hint="invoke build --arch gfx908")
 
 
-def build_windows(request: WindowsRequest, *, on_stage: Callable[[str], None]) -> WindowsReport:
+def build_windows(
+    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
+) -> WindowsReport:
     """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
     new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)
+    sites = choose_sites(
+        request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
+        environment=request.environment, on_stage=on_stage, on_note=on_note or on_stage,
+    )  # fmt: skip
     with output_lock(folder):
         on_stage("runtime library for Windows")
         runtime = build_windows_runtime(
-            request.root, cache=request.cache, jobs=request.jobs, environment=request.environment
+            request.root,
+            cache=request.cache,
+            jobs=request.jobs,
+            environment=request.environment,
+            site=sites.windows,
         )
         members = _members(request.root, manifest, runtime, packs)
         on_stage("zip file")
@@ -113,6 +116,7 @@ def build_windows(request: WindowsRequest, *, on_stage: Callable[[str], None]) -
             (f"{pack.name}/{name}", len(data)) for pack in packs for name, data in sorted(pack.files.items())
         ),
         runtime=runtime,
+        roots=sites.roots(),
         fresh=fresh,
     )
 

@@ -24,6 +24,8 @@ from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, 
         "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
         "executor": EXECUTOR,
         "keep": "leave a container whose step failed, and say how to enter it",
+        "shard": "make one part of the release only: shard NUMBER/COUNT of its images, or `runtime`; --output gets the part's file",
+        "gather": "assemble the release from the parts in this folder; nothing is compiled or executed",
         "json": JSON,
         "quiet": "no progress and no notes",
     }
@@ -41,15 +43,26 @@ def build(
     verify: bool = True,
     executor: str = "local",
     keep: bool = False,
+    shard: str | None = None,
+    gather: str | None = None,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.build_windows import check_platform  # noqa: PLC0415
 
-    check_platform(platform, arch=arch, profile=profile, images=images, executor=executor)
+    check_platform(platform, arch=arch, profile=profile, images=images)
     if platform == "windows":
-        _build_windows(images, output=output, cache=cache, jobs=jobs, json=json, quiet=quiet)
+        _build_windows(
+            images,
+            output=output,
+            cache=cache,
+            jobs=jobs,
+            executor=executor,
+            keep=keep,
+            json=json,
+            quiet=quiet,
+        )
         return
     from aotforge.build import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
@@ -67,20 +80,38 @@ def build(
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build(
-            request,
-            on_stage=display.stage,
-            on_event=display.event,
-            on_verdict=display.verdict,
-            on_note=display.note,
-        )
-    lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
+        if shard or gather:
+            from aotforge.shards.run import run_parts  # noqa: PLC0415
+
+            parts = run_parts(
+                request, shard=shard, gather_from=Path(gather).absolute() if gather else None, on_stage=display.stage,
+                on_event=display.event, on_verdict=display.verdict, on_note=display.note,
+            )  # fmt: skip
+            fields, told = parts.fields(), parts.lines()
+        else:
+            report = build(
+                request,
+                on_stage=display.stage,
+                on_event=display.event,
+                on_verdict=display.verdict,
+                on_note=display.note,
+            )
+            fields, told = report_fields(report), report_lines(report)
+    lines = [json_.dumps(fields, indent=1)] if json else told
     for line in lines:
         say(line)
 
 
 def _build_windows(
-    images: str | None, *, output: str | None, cache: str | None, jobs: int, json: bool, quiet: bool
+    images: str | None,
+    *,
+    output: str | None,
+    cache: str | None,
+    jobs: int,
+    executor: str,
+    keep: bool,
+    json: bool,
+    quiet: bool,
 ) -> None:
     from aotforge.build_windows import WindowsRequest, build_windows, report_fields, report_lines  # noqa: PLC0415
     from aotforge.ui import build_display  # noqa: PLC0415
@@ -91,10 +122,12 @@ def _build_windows(
         cache=cache_folder(cache),
         jobs=job_count(jobs),
         images=tuple(Path(name) for name in images.split(",")) if images else (),
+        executor=executor,
+        keep=keep,
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build_windows(request, on_stage=display.stage)
+        report = build_windows(request, on_stage=display.stage, on_note=display.note)
     for line in [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report):
         say(line)
 

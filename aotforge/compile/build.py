@@ -16,7 +16,7 @@ from aotforge.compile.limits import Limits, worker_count
 from aotforge.compile.resources import resources, spills, violations
 from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.values import KernelImage
-from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
+from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.manifests.models import Architectures
 from aotforge.plan.toolchain import read_toolchain
 from aotforge.plan.values import CompileJob, JobKey, Plan, Toolchain
@@ -70,6 +70,23 @@ def toolchain_of(site: Site | None, *, cache: Path) -> Callable[[str], Toolchain
     from aotforge.compile.away import site_toolchain  # noqa: PLC0415 - as above
 
     return lambda pinned: site_toolchain(site, pinned, cache=cache)
+
+
+def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> ImageSet:
+    """Every image of the plan, from the cache alone: nothing is compiled, whatever is missing.
+
+    Raises CacheError naming images that are missing or damaged, ResourceError as `compile_plan`.
+    """
+    build = _Build(plan, architectures, cache, _ignore)
+    build.scan()
+    if build.missing:
+        raise CacheError(
+            f"{len(build.missing)} of {len(plan.jobs)} images are missing or damaged:\n"
+            f"{_list([job.label for job in build.missing])}",
+            hint="build them",
+        )
+    build.check_resources()
+    return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
 
 
 def compile_one(

@@ -9,16 +9,20 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotforge.errors import CacheError, RuntimeBuildError, ToolchainError
 from aotforge.files import staged_folder
+from aotforge.runtime.away import build_at, root_identity
 from aotforge.runtime.build import (
     _cache_errors,
     _cache_lock,
     _digests,
     configure_and_build,
+    shipped_files,
     source_digest,
 )
+from aotforge.runtime.cmake import WORK
 from aotforge.runtime.dl_source import DlSource, dl_source
 from aotforge.runtime.exports import EXPORTS
 from aotforge.runtime.manifest import load_runtime_manifest
@@ -35,6 +39,9 @@ from aotforge.runtime.tools import find_tools
 from aotforge.runtime.values import Tools
 from aotforge.runtime.zstd import Download, unpack_zstd
 
+if TYPE_CHECKING:
+    from aotforge.executors.values import Site
+
 PACKAGES = "g++-mingw-w64-x86-64-posix llvm-19 cmake ninja-build"
 """Debian's packages that a Windows build needs."""
 
@@ -43,6 +50,7 @@ ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
 """Libraries that every Windows has. HIP is none of them: it is looked up at run time."""
 
 _TARGET = "x86_64-w64-mingw32"
+_TOOLCHAIN = "cmake/mingw.cmake"
 _DLLTOOLS = ("llvm-dlltool-19", "llvm-dlltool", *(f"llvm-dlltool-{version}" for version in (22, 18, 16, 14)))
 _STATIC = (
     "libstdc++.a",
@@ -53,6 +61,7 @@ _STATIC = (
     "libmingwex.a",
     "libmsvcrt.a",
 )
+_TOOLCHAIN = "cmake/mingw.cmake"
 _STAMP = "build.json"
 _INSTALL = f"apt-get install {PACKAGES}"
 
@@ -122,14 +131,17 @@ def build_windows_runtime(
     jobs: int | None = None,
     environment: Mapping[str, str] | None = None,
     download: Download | None = None,
+    site: Site | None = None,
 ) -> WindowsBuild:
     """Build `root`/runtime for Windows into `cache`/runtime/<inputs>, or find it there and verify it.
 
-    Any number of builds may share the cache. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError.
+    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it, and its digest is their identity.
+    Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
     """
     env = dict(os.environ if environment is None else environment)
     manifest = load_runtime_manifest(root / "manifests")
-    found_tools = find_windows_tools(env)
+    place = site.place if site is not None else None
+    found = find_windows_tools(env) if place is None else None
     sources = source_digest(root / "runtime")
     pins = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -140,7 +152,7 @@ def build_windows_runtime(
         "manifest": manifest.model_dump(mode="json"),
         "pins": pins,
     }
-    facts |= {"sources": sources, "tools": found_tools.identity}
+    facts |= {"sources": sources, "tools": found.identity if found else root_identity(place)}
     inputs = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "runtime" / inputs
     with _cache_lock(folder), _cache_errors(cache):
@@ -153,19 +165,18 @@ def build_windows_runtime(
                 manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
             )
             dl = dl_source(root, cache=cache, folder=work / "dl", environment=env)
-            settings = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTRITON_GIT_SHA1": sources[:40]}
-            settings |= {"CMAKE_TOOLCHAIN_FILE": str(root / "runtime" / "cmake" / "mingw.cmake")}
-            settings |= {"AOTFORGE_LLVM_DLLTOOL": str(found_tools.dlltool)} | dl.settings
-            configure_and_build(
-                root / "runtime", work / "objects", found_tools.tools, settings,
-                jobs=jobs, environment=env, install=staged / "prefix",
-            )  # fmt: skip
+            if found is not None:
+                _build_here(root, found, zstd, dl, sources, staged, jobs=jobs, environment=env)
+                compiler = found.tools.compiler
+            else:
+                assert site is not None
+                compiler = _build_away(root, site, zstd, dl, sources, staged, jobs=jobs)
             check_dll(staged / "prefix" / LIBRARY, exported_names(root))
             _keep_licence(dl, staged / "prefix")
             shutil.rmtree(work)
             noted = {
                 "files": _digests(staged / "prefix"),
-                "compiler": found_tools.tools.compiler,
+                "compiler": compiler,
                 "dl": dl.name,
             }
             (staged / _STAMP).write_text(json.dumps(noted, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -173,6 +184,41 @@ def build_windows_runtime(
     if done is None:
         raise CacheError(f"{folder} changed while it was written", hint="build again")
     return done
+
+
+def _build_here(
+    root: Path, found: WindowsTools, zstd: Path, dl: DlSource, sources: str, staged: Path,
+    *, jobs: int | None, environment: Mapping[str, str],
+) -> None:  # fmt: skip
+    settings = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTRITON_GIT_SHA1": sources[:40]}
+    settings |= {"CMAKE_TOOLCHAIN_FILE": str(root / "runtime" / _TOOLCHAIN)}
+    settings |= {"AOTFORGE_LLVM_DLLTOOL": str(found.dlltool)} | dl.settings
+    configure_and_build(
+        root / "runtime", staged / "work" / "objects", found.tools, settings,
+        jobs=jobs, environment=environment, install=staged / "prefix",
+    )  # fmt: skip
+
+
+def _build_away(
+    root: Path, site: Site, zstd: Path, dl: DlSource, sources: str, staged: Path, *, jobs: int | None
+) -> str:
+    """In a root, by its own mingw-w64; the compiler's description."""
+    beside = {"AOTFORGE_ZSTD_DIR": zstd}
+    if dl.original is not None:
+        beside["AOTFORGE_DL_ORIGINAL"] = dl.original
+    return build_at(
+        site,
+        name="runtime library for Windows",
+        source=shipped_files(root / "runtime"),
+        beside=beside,
+        settings={
+            "AOTRITON_GIT_SHA1": sources[:40],
+            "CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/{_TOOLCHAIN}",
+        },
+        jobs=jobs,
+        install=staged / "prefix",
+        variables={"CC": f"{_TARGET}-gcc-posix", "CXX": f"{_TARGET}-g++-posix"},
+    )
 
 
 def _keep_licence(dl: DlSource, prefix: Path) -> None:
