@@ -81,7 +81,7 @@ def check_platform(platform: str, *, arch: str | None, profile: str | None, imag
 
 
 def build_windows(
-    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None]
+    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
 ) -> WindowsReport:
     """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
     new one is whole."""
@@ -91,7 +91,7 @@ def build_windows(
     packs = _packs(request)
     sites = choose_sites(
         request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
-        environment=request.environment, on_stage=on_stage, on_note=on_note,
+        environment=request.environment, on_stage=on_stage, on_note=on_note or on_stage,
     )  # fmt: skip
     with output_lock(folder):
         on_stage("runtime library for Windows")

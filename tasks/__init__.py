@@ -24,12 +24,26 @@ from tasks import (
     executors,
     images,
     publishing,
+    releasing,
     source,
     tools,
 )
 
 namespace = Collection()
-for _module in (building, publishing, images, containers, executors, ci, tools, compat, dl, source, checks):
+for _module in (
+    building,
+    releasing,
+    publishing,
+    images,
+    containers,
+    executors,
+    ci,
+    tools,
+    compat,
+    dl,
+    source,
+    checks,
+):
     for _group, _name, _task in _module.TASKS:
         if _group and _group not in namespace.collections:
             namespace.add_collection(Collection(_group))

@@ -104,14 +104,43 @@ def choose_sites(
     """An executor, and the `roots` of the checkout that are needed, none on this machine as it is. Raises what `choose_executor` and
     `root_place` raise."""
     executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    made = {
+        root: _site(executor, checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+        for root in roots
+    }
+    return Sites(executor=executor.name, made=made)
 
-    def site(root: str) -> Site:
-        if executor.name == "local":
-            return Site(executor=executor, place=None)
-        place = root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage)
-        return Site(executor=executor, place=place)
 
-    return Sites(executor=executor.name, made={root: site(root) for root in roots})
+def kernels_site(
+    name: str,
+    checkout: Path,
+    *,
+    cache: Path,
+    keep: bool = False,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Site | None:
+    """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_sites`."""
+    if name == "local":
+        return None
+    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, on_stage=on_stage)
+
+
+def _site(
+    executor: Executor,
+    checkout: Path,
+    root: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+) -> Site:
+    if executor.name == "local":
+        return Site(executor=executor, place=None)
+    place = root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+    return Site(executor=executor, place=place)
 
 
 def reap_all(*, cache: Path, kept: bool = False) -> dict[str, list[str]]:

@@ -61,6 +61,7 @@ _STATIC = (
     "libmingwex.a",
     "libmsvcrt.a",
 )
+_TOOLCHAIN = "cmake/mingw.cmake"
 _STAMP = "build.json"
 _INSTALL = f"apt-get install {PACKAGES}"
 
@@ -216,7 +217,7 @@ def _build_away(
         },
         jobs=jobs,
         install=staged / "prefix",
-        variables={"CXX": f"{_TARGET}-g++-posix"},
+        variables={"CC": f"{_TARGET}-gcc-posix", "CXX": f"{_TARGET}-g++-posix"},
     )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from aotforge.build_windows import WindowsReport, WindowsRequest, build_windows, report_fields, report_lines
-from aotforge.errors import PackError, ReleaseError, RuntimeBuildError, ToolchainError
+from aotforge.errors import ExecutorError, PackError, ReleaseError, RuntimeBuildError, ToolchainError
+from aotforge.executors.choose import ORDER, make_executor
 from aotforge.release import load_release_manifest
 from aotforge.release.archive import Link, Member, write_tar_gz
 from aotforge.runtime.windows import check_dll, exported_names, find_windows_tools
@@ -83,6 +84,29 @@ def test_the_same_bytes_from_another_clone(windows: WindowsObjects, tmp_path: Pa
     everything = b"".join(members(there).values())
     for path in (ROOT, checkout, CACHE, tmp_path):
         assert str(path).encode() not in everything
+
+
+@pytest.mark.slow
+def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
+    """Each executor that works here builds into a cache of its own, in the pinned root."""
+    made = {}
+    for name in ORDER:
+        try:
+            make_executor(name, cache=CACHE)
+        except ExecutorError:
+            continue
+        cache = tmp_path / name / "cache"
+        shutil.copytree(CACHE / "sources", cache / "sources")
+        environment = {
+            name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_HOST") if name in os.environ
+        }
+        request = WindowsRequest(
+            root=ROOT, output=tmp_path / name, cache=cache, jobs=2, executor=name, environment=environment
+        )
+        made[name] = build_windows(request, on_stage=lambda _: None).sha256
+    if len(made) < 2:
+        pytest.skip(f"fewer than two executors work here: {', '.join(made) or 'none'}")
+    assert len(set(made.values())) == 1, made
 
 
 @pytest.mark.compiler
