@@ -26,3 +26,4 @@ ExternalProject_Add(aotriton_runtime
 add_custom_command(OUTPUT uses_it COMMAND "${CMAKE_COMMAND}" -E copy "${prefix}/lib/libaotriton_v2.so" uses_it
   DEPENDS "${prefix}/lib/libaotriton_v2.so" VERBATIM)
 add_custom_target(user ALL DEPENDS uses_it)
+add_dependencies(user aotriton_runtime)  # a byproduct of the build step is there after the install step only

@@ -91,10 +91,11 @@ def test_pytorchs_external_project_from_a_git_repository(tmp_path: Path) -> None
     outer.mkdir()
     shutil.copy(Path(__file__).with_name("external_project.cmake"), outer / "CMakeLists.txt")
     env = environment(CMAKE_CXX_COMPILER_LAUNCHER=LAUNCHER, CMAKE_C_COMPILER_LAUNCHER=LAUNCHER)
-    configure = ["cmake", "-S", outer, "-B", outer / "build", "-G", "Ninja", f"-DREPOSITORY={clone.as_uri()}"]
-    for step in (configure, ["ninja", "-C", outer / "build"]):
+    build = str(outer / "build")
+    configure = ["cmake", "-S", str(outer), "-B", build, "-G", "Ninja", f"-DREPOSITORY={clone.as_uri()}"]
+    for step in (configure, ["ninja", "-C", build]):
         done = subprocess.run(step, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     installed = outer / "torch"
     assert without_licences(installed) == files(build_runtime(ROOT, cache=CACHE).prefix)
-    assert (outer / "build" / "uses_it").is_file(), "what depends on the byproduct was built after it"
+    assert (outer / "build" / "uses_it").is_file(), "what waits for the project finds its library"
