@@ -7,7 +7,7 @@ paths, and on the sources. Dependency files are kept with the folders taken out.
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _MAPS = 3
@@ -28,33 +28,40 @@ def main(arguments: Sequence[str]) -> int:
     folders = _folders(command)
     if "-c" not in command or "-MF" not in command or len(folders) != _MAPS or "-g" in command:
         return subprocess.run(command, check=False).returncode
-    source = Path(command[command.index("-c") + 1])
-    target, depends = Path(command[command.index("-o") + 1]), Path(command[command.index("-MF") + 1])
-    kept = cache / "source-route" / "objects" / _key(command, source)
-    if not (kept / "object").is_file():
+    kept = cache / "source-route" / "objects" / _key(command, Path(command[command.index("-c") + 1]))
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with Path(f"{kept}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second waits for the object
+        if (kept / "object").is_file():
+            _reuse(kept, command, folders)
+            return 0
         status = subprocess.run(command, check=False).returncode
-        if status:
-            return status
-        text = depends.read_text()
-        for name, folder in folders.items():
-            text = text.replace(folder.replace(" ", "\\ "), name)
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as new:
-            staged = Path(new) / "entry"
-            staged.mkdir()
-            (staged / "depends").write_text(text)
-            shutil.copyfile(target, staged / "object")
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(OSError):  # another test was faster
-                staged.rename(kept)
-        return 0
+        if status == 0:
+            _keep(kept, command, folders)
+        return status
+
+
+def _keep(kept: Path, command: Sequence[str], folders: Mapping[str, str]) -> None:
+    text = Path(command[command.index("-MF") + 1]).read_text()
+    for name, folder in folders.items():
+        text = text.replace(folder.replace(" ", "\\ "), name)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as new:
+        staged = Path(new) / "entry"
+        staged.mkdir()
+        (staged / "depends").write_text(text)
+        shutil.copyfile(command[command.index("-o") + 1], staged / "object")
+        staged.rename(kept)
+
+
+def _reuse(kept: Path, command: Sequence[str], folders: Mapping[str, str]) -> None:
     text = (kept / "depends").read_text()
     for name, folder in folders.items():
         text = text.replace(name, folder.replace(" ", "\\ "))
     named = command[command.index("-MT") + 1].replace(" ", "\\ ")
-    depends.write_text(re.sub(r"^[^:]*:", lambda _: f"{named}:", text, count=1))
-    shutil.copyfile(kept / "object", target)
-    return 0
+    Path(command[command.index("-MF") + 1]).write_text(
+        re.sub(r"^[^:]*:", lambda _: f"{named}:", text, count=1)
+    )
+    shutil.copyfile(kept / "object", command[command.index("-o") + 1])
 
 
 def _folders(command: Sequence[str]) -> dict[str, str]:
