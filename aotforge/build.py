@@ -10,6 +10,7 @@ from pathlib import Path
 from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan, toolchain_of
 from aotforge.errors import VerifyError
 from aotforge.executors import Site, Sites, choose_sites
+from aotforge.executors.values import KERNELS, RUNTIME
 from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.manifests.models import Architecture
@@ -61,7 +62,7 @@ class BuildRequest:
 class BuildReport:
     """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images, `executed` and `known`
     those verified now and before; all are 0 when the release was there already (`release.fresh` is False). `roots` are
-    the root file systems that took part: names and digests."""
+    the root file systems that took part: names and digests. `compiler` made the library."""
 
     plans: tuple[Plan, ...]
     release: Release
@@ -74,6 +75,7 @@ class BuildReport:
     spills: tuple[str, ...]
     executor: str
     roots: tuple[tuple[str, str], ...]
+    compiler: str
 
 
 def build(
@@ -88,15 +90,7 @@ def build(
     output stays until a new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    sites = choose_sites(
-        request.executor,
-        request.root,
-        cache=request.cache,
-        keep=request.keep,
-        environment=request.environment,
-        on_stage=on_stage,
-        on_note=on_note or on_stage,
-    )
+    sites = sites_of(request, (KERNELS, RUNTIME), on_stage=on_stage, on_note=on_note or on_stage)
     plans = make_plans(request, toolchain=toolchain_of(sites.kernels, cache=request.cache))
     licence = (request.root / "LICENSE").read_bytes()
     output = request.output or default_output(request.root, plans)
@@ -117,17 +111,17 @@ def build(
 
     def digest(judges: str) -> str:
         return inputs_digest(
-            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=_chips(request, plans), judges=judges
+            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=chips_of(request, plans), judges=judges
         )  # fmt: skip
 
-    verified = digest(_judges(request, plans))
+    verified = digest(judges_of(request, plans))
     inputs = verified if request.verify else digest("")
     # a verified release is all that an unverified build of the same inputs could want
     release = find_release(manifest, output, verified) or find_release(manifest, output, inputs)
     seen = _Seen(on_event, on_verdict)
     if release is None:
         if request.verify:
-            _require_virtual_gpus(request, plans)
+            require_virtual_gpus(request, plans)
         else:
             check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
@@ -143,7 +137,27 @@ def build(
             inputs=inputs,
             unverified=not request.verify,
         )
-    return seen.report(plans, release, sites)
+    return seen.report(plans, release, sites, runtime.compiler)
+
+
+def sites_of(
+    request: BuildRequest,
+    roots: Sequence[str],
+    *,
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Sites:
+    """The executor that a request asks for, with the roots that its parts need. Raises ExecutorError, ContainerError."""
+    return choose_sites(
+        request.executor,
+        request.root,
+        roots=roots,
+        cache=request.cache,
+        keep=request.keep,
+        environment=request.environment,
+        on_stage=on_stage,
+        on_note=on_note,
+    )
 
 
 def make_plans(
@@ -172,7 +186,8 @@ def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile
 
 
-def _chips(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+def chips_of(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    """The figures of the plans' chips. Raises ManifestError."""
     known = load_architectures(request.root / "manifests").architectures
     return {arch: known[arch] for plan in plans for arch in plan.archs}
 
@@ -201,14 +216,15 @@ def compiled_images(
     return plan, images
 
 
-def _judges(request: BuildRequest, plans: Sequence[Plan]) -> str:
+def judges_of(request: BuildRequest, plans: Sequence[Plan]) -> str:
+    """The digest of everything that judges the plans' images."""
     kernels, wanted = request.root / "kernels", {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
     folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
     return judges_digest(kernels, folders)
 
 
-def _require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
+def require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
     """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
     # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
     from aotforge.emulator.chips import CHIPS  # noqa: PLC0415
@@ -262,12 +278,13 @@ def _pack(
         )
         require_passed(report)
         verdicts = {verdict.key: verdict for verdict in report.verdicts}
-    return _packed(plan, images, manifest, verdicts)
+    return packed(plan, images, manifest, verdicts)
 
 
-def _packed(
+def packed(
     plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
 ) -> PackInput:
+    """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
     loaded = list(images.values())
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
     verify_pack(open_files(pack), plan, loaded)
@@ -310,7 +327,7 @@ class _Seen:
         self._counts["known" if event.verdict.cached else "executed"] += 1
         self._on_verdict(event)
 
-    def report(self, plans: tuple[Plan, ...], release: Release, sites: Sites) -> BuildReport:
+    def report(self, plans: tuple[Plan, ...], release: Release, sites: Sites, compiler: str) -> BuildReport:
         return BuildReport(
             plans=plans,
             release=release,
@@ -323,6 +340,7 @@ class _Seen:
             spills=tuple(self._spills),
             executor=sites.executor,
             roots=sites.roots(),
+            compiler=compiler,
         )
 
 

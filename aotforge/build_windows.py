@@ -11,7 +11,8 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
-from aotforge.executors import Site, choose_executor, root_place
+from aotforge.executors import choose_sites
+from aotforge.executors.values import WINDOWS
 from aotforge.files import output_errors, output_lock, write_atomic
 from aotforge.pack import check_pack, open_files, read_pack
 from aotforge.pack.values import DISPATCH_FILE, ImagePack
@@ -32,8 +33,7 @@ _IMAGES = f"{TOP}/lib/aotriton.images"
 @dataclass(frozen=True, kw_only=True)
 class WindowsRequest:
     """What to build and where. `images`: tarballs of image packs, pack folders or release folders, whose files go in unchanged. `output`
-    gets `<release>/`; without it releases/dist/windows. `executor` runs the compilers, in the root `windows-noimage` unless it is `local`;
-    with `keep` it leaves what failed."""
+    gets `<release>/`; without it releases/dist/windows. `executor` says where the library is built (docs/executors.md)."""
 
     root: Path
     output: Path | None
@@ -57,11 +57,9 @@ class WindowsReport:
     contents: str
     images: tuple[tuple[str, int], ...]
     runtime: WindowsBuild
+    roots: tuple[tuple[str, str], ...]
     fresh: bool
 
-
-ROOT_NAME = "windows-noimage"
-"""Of the root that has mingw-w64."""
 
 PLATFORMS = ("linux", "windows")
 
@@ -85,17 +83,24 @@ def check_platform(platform: str, *, arch: str | None, profile: str | None, imag
 def build_windows(
     request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
 ) -> WindowsReport:
-    """The library for Windows as a zip file, with the images that were asked for. `on_note` hears which executor was taken.
-    Raises AotforgeError; an earlier file stays until the new one is whole."""
+    """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
+    new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)
-    site = _site(request, on_stage, on_note or on_stage)
+    sites = choose_sites(
+        request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
+        environment=request.environment, on_stage=on_stage, on_note=on_note or on_stage,
+    )  # fmt: skip
     with output_lock(folder):
         on_stage("runtime library for Windows")
         runtime = build_windows_runtime(
-            request.root, cache=request.cache, jobs=request.jobs, environment=request.environment, site=site
+            request.root,
+            cache=request.cache,
+            jobs=request.jobs,
+            environment=request.environment,
+            site=sites.windows,
         )
         members = _members(request.root, manifest, runtime, packs)
         on_stage("zip file")
@@ -111,18 +116,9 @@ def build_windows(
             (f"{pack.name}/{name}", len(data)) for pack in packs for name, data in sorted(pack.files.items())
         ),
         runtime=runtime,
+        roots=sites.roots(),
         fresh=fresh,
     )
-
-
-def _site(request: WindowsRequest, on_stage: Callable[[str], None], on_note: Callable[[str], None]) -> Site:
-    executor = choose_executor(request.executor, cache=request.cache, keep=request.keep, on_note=on_note)
-    if executor.name == "local":
-        return Site(executor=executor, place=None)
-    place = root_place(
-        request.root, ROOT_NAME, cache=request.cache, environment=request.environment, on_stage=on_stage
-    )
-    return Site(executor=executor, place=place)
 
 
 def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:

@@ -186,6 +186,13 @@ class LimitError(AotforgeError):
     kind = "limit"
 
 
+class ShardError(AotforgeError):
+    """A shard of a build that is missing, doubled, damaged, or of another plan, toolchain or revision."""
+
+    exit_code = 31
+    kind = "shard"
+
+
 class CompatError(AotforgeError):
     """A release breaks what the compatibility matrix, or its own manifest, says of it."""
 

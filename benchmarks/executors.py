@@ -1,6 +1,6 @@
 """What a container costs: CPU seconds of compiling the same images in each executor and bare, and the start of an empty step.
 
-    python -m benchmarks.executors [rounds]
+    python -m benchmarks.executors [rounds [executor ...]]
 
 CPU seconds are those of the compile processes: the agent's count of its step, and this process' count of its children for the bare machine.
 Bare and contained rounds alternate, and the least of each is taken.
@@ -13,6 +13,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ class Counted:
         return getattr(self._executor, name)
 
 
-def main(rounds: int) -> None:
+def main(rounds: int, names: Sequence[str]) -> None:
     place = root_place(ROOT, "rocm-kernels", cache=CACHE, environment=dict(os.environ), on_stage=print)
-    for name in ("bubblewrap", "docker", "podman"):
+    for name in names:
         try:
             executor = make_executor(name, cache=CACHE)
         except AotforgeError as error:
@@ -91,4 +92,4 @@ def compiled(site: Site | None) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    main(int((sys.argv[1:] or ["3"])[0]), sys.argv[2:] or ("bubblewrap", "docker", "podman"))

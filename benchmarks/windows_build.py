@@ -50,7 +50,7 @@ def main() -> int:
             root=ROOT, output=Path(name) / "out", cache=cache, jobs=None, environment=dict(os.environ)
         )
         linux = measured(lambda: build_runtime(ROOT, cache=cache))
-        windows = measured(lambda: build_windows(request, on_stage=lambda _: None))
+        windows = measured(lambda: build_windows(request, on_stage=lambda _: None, on_note=lambda _: None))
     ratio = windows["cpu_s"] / linux["cpu_s"]
     result = {"linux": linux, "windows": windows, "cpu_ratio": round(ratio, 2), "load": os.getloadavg()}
     sys.stdout.write(json.dumps(result, indent=1) + "\n")

@@ -17,17 +17,31 @@ if (_root := str(Path(__file__).resolve().parents[1])) not in sys.path:
 from tasks import (
     building,
     checks,
+    ci,
     compat,
     containers,
     dl,
     executors,
     images,
     publishing,
+    releasing,
     tools,
 )
 
 namespace = Collection()
-for _module in (building, publishing, images, containers, executors, tools, compat, dl, checks):
+for _module in (
+    building,
+    releasing,
+    publishing,
+    images,
+    containers,
+    executors,
+    ci,
+    tools,
+    compat,
+    dl,
+    checks,
+):
     for _group, _name, _task in _module.TASKS:
         if _group and _group not in namespace.collections:
             namespace.add_collection(Collection(_group))

@@ -9,7 +9,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, job_count, say
+from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, job_count, say, say_aside
 
 
 @task(
@@ -24,6 +24,8 @@ from tasks.door import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, 
         "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
         "executor": EXECUTOR,
         "keep": "leave a container whose step failed, and say how to enter it",
+        "shard": "make one part of the release only: shard NUMBER/COUNT of its images, or `runtime`; --output gets the part's file",
+        "gather": "assemble the release from the parts in this folder; nothing is compiled or executed",
         "json": JSON,
         "quiet": "no progress and no notes",
     }
@@ -41,6 +43,8 @@ def build(
     verify: bool = True,
     executor: str = "local",
     keep: bool = False,
+    shard: str | None = None,
+    gather: str | None = None,
     json: bool = False,
     quiet: bool = False,
 ) -> None:
@@ -76,14 +80,24 @@ def build(
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build(
-            request,
-            on_stage=display.stage,
-            on_event=display.event,
-            on_verdict=display.verdict,
-            on_note=display.note,
-        )
-    lines = [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report)
+        if shard or gather:
+            from aotforge.shards.run import run_parts  # noqa: PLC0415
+
+            parts = run_parts(
+                request, shard=shard, gather_from=Path(gather).absolute() if gather else None, on_stage=display.stage,
+                on_event=display.event, on_verdict=display.verdict, on_note=display.note,
+            )  # fmt: skip
+            fields, told = parts.fields(), parts.lines()
+        else:
+            report = build(
+                request,
+                on_stage=display.stage,
+                on_event=display.event,
+                on_verdict=display.verdict,
+                on_note=display.note,
+            )
+            fields, told = report_fields(report), report_lines(report)
+    lines = [json_.dumps(fields, indent=1)] if json else told
     for line in lines:
         say(line)
 
@@ -133,24 +147,56 @@ def plan(c: Context, arch: str, profile: str | None = None, json: bool = False) 
     say(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
 
 
-@task(help={"name": "label or key of a compile job", "arch": ARCH, "profile": PROFILE, "json": JSON})
+@task(
+    help={
+        "name": "label or key of a compile job",
+        "arch": ARCH,
+        "profile": PROFILE,
+        "executor": EXECUTOR,
+        "keep": "leave a container whose step failed, and say how to enter it",
+        "cache": "cache folder with the containers' roots (default: AOTFORGE_CACHE, else .aotforge/cache)",
+        "json": JSON,
+    }
+)
 @door
-def compile_job(c: Context, name: str, arch: str, profile: str | None = None, json: bool = False) -> None:
+def compile_job(
+    c: Context,
+    name: str,
+    arch: str,
+    profile: str | None = None,
+    executor: str = "local",
+    keep: bool = False,
+    cache: str | None = None,
+    json: bool = False,
+) -> None:
     """Compile one job alone, past the cache, and show its resources or everything that goes wrong."""
     from dataclasses import asdict  # noqa: PLC0415
     from tempfile import TemporaryDirectory  # noqa: PLC0415
 
-    from aotforge.compile import compile_one, find_job  # noqa: PLC0415
+    from aotforge.compile import compile_one, find_job, toolchain_of  # noqa: PLC0415
+    from aotforge.executors import kernels_site  # noqa: PLC0415
     from aotforge.manifests import load_architectures  # noqa: PLC0415
     from aotforge.plan import plan_project  # noqa: PLC0415
 
-    job = find_job(plan_project(ROOT, archs=arch.split(","), profile=profile), name)
+    kept = cache_folder(cache)
+    site = kernels_site(
+        executor,
+        ROOT,
+        cache=kept,
+        keep=keep,
+        environment=dict(os.environ),
+        on_stage=say_aside,
+        on_note=say_aside,
+    )
+    toolchain = toolchain_of(site, cache=kept)
+    job = find_job(plan_project(ROOT, archs=arch.split(","), profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
             kernels_root=ROOT / "kernels",
             architectures=load_architectures(ROOT / "manifests"),
             scratch=Path(scratch),
+            site=site,
         )
     fields = {"label": job.label, "key": job.key, "digest": image.digest, "bytes": len(image.hsaco)}
     fields |= asdict(image.resources)

@@ -47,6 +47,12 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def say_aside(text: str) -> None:
+    """One line about what goes on, on standard error."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
 def cache_folder(folder: str | None) -> Path:
     """The flag, else AOTFORGE_CACHE, else .aotforge/cache."""
     return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from invoke.context import Context
 from invoke.tasks import task
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from aotforge.publish import Index, KeySet, Publication
     from aotforge.publish.trust import Trusted
     from aotforge.stores import Reader
+
+
+class Publisher(Protocol):
+    """Publishes a release's folder to a place that was chosen before."""
+
+    def __call__(self, folder: Path, *, dry_run: bool, allow_development: bool, quiet: bool) -> Publication:
+        """Raises PublishError, TrustError."""
+
 
 TO = "where to: s3://BUCKET/PREFIX or a folder"
 FROM = "where from: s3://BUCKET/PREFIX, http(s)://..., file:///... or a folder (default: AOTFORGE_FROM)"
@@ -45,16 +53,10 @@ def publish(
     json: bool = False, quiet: bool = False,
 ) -> None:  # fmt: skip
     """Publish a release folder: every file read back, the signed index last."""
-    from aotforge.publish import publish_errors, publish_release  # noqa: PLC0415
-    from aotforge.stores import open_store  # noqa: PLC0415
-
-    with publish_errors():
-        store = open_store(to)
-    with _watched(quiet=quiet or json) as watch:
-        done = publish_release(
-            Path(folder).absolute(), store, _keys(keys), now=datetime.now(UTC), dry_run=dry_run, allow_development=allow_development, watch=watch
-        )  # fmt: skip
-    _say_publication(done, json=json, quiet=quiet)
+    done = load_publisher(to, keys)(
+        Path(folder).absolute(), dry_run=dry_run, allow_development=allow_development, quiet=quiet or json
+    )
+    say_publication(done, json=json, quiet=quiet)
 
 
 @task(positional=["from_", "to"], help={"from": FROM, "to": TO, "root": TRUST, "json": JSON, "quiet": QUIET})
@@ -71,7 +73,7 @@ def mirror(
         reader, trusted = _trusted(from_, root)
     with _watched(quiet=quiet or json) as watch:
         done = mirror(reader, trusted, store, watch=watch)
-    _say_publication(done, json=json, quiet=quiet)
+    say_publication(done, json=json, quiet=quiet)
 
 
 @task(
@@ -215,12 +217,30 @@ def install(
 
 def _drop_in() -> DropIn:
     """What puts an unpacked release into an installed PyTorch; the one place where installing meets it."""
-    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+    from aotforge.dropin.put import put_prefix  # noqa: PLC0415
 
-    raise UnsupportedError(
-        "--pytorch-lib is not there yet",
-        hint="--prefix DIR, then build PyTorch with AOTRITON_INSTALLED_PREFIX=DIR",
-    )
+    def put(prefix: Path, release: str, torch_lib: Path) -> None:
+        put_prefix(ROOT, prefix, release, torch_lib)
+
+    return put
+
+
+def load_publisher(to: str, keys: str | None) -> Publisher:
+    """What publishes a folder to `to`; keys and address are looked at now. Raises PublishError, TrustError."""
+    from aotforge.publish import publish_errors, publish_release  # noqa: PLC0415
+    from aotforge.stores import open_store  # noqa: PLC0415
+
+    with publish_errors():
+        store = open_store(to)
+    signing = _keys(keys)
+
+    def publish(folder: Path, *, dry_run: bool, allow_development: bool, quiet: bool) -> Publication:
+        with _watched(quiet=quiet) as watch:
+            return publish_release(
+                folder, store, signing, now=datetime.now(UTC), dry_run=dry_run, allow_development=allow_development, watch=watch
+            )  # fmt: skip
+
+    return publish
 
 
 def _uninstall(prefix: str | None, *, json: bool) -> None:
@@ -270,6 +290,15 @@ def _trusted(address: str | None, root: str | None, cache: str | None = None) ->
     return reader, trusted_index(reader, trusted_root(root, ROOT, os.environ), cache_folder(cache) / "trust")
 
 
+def yanked_releases(from_: str, root: str | None) -> dict[str, str]:
+    """Releases that were taken back, with the reason, from a place's checked index. Raises InstallError, TrustError."""
+    from aotforge.install.run import install_errors  # noqa: PLC0415
+
+    with install_errors():
+        _, trusted = _trusted(from_, root)
+    return {release.name: release.yanked.reason for release in trusted.index.releases if release.yanked}
+
+
 class _watched:
     """Progress in MiB, one line per stage."""
 
@@ -299,7 +328,8 @@ class _watched:
         self._line.update(done >> 20, (total >> 20) + 1)
 
 
-def _say_publication(done: Publication, *, json: bool, quiet: bool) -> None:
+def say_publication(done: Publication, *, json: bool, quiet: bool) -> None:
+    """What a publication came to."""
     from dataclasses import asdict  # noqa: PLC0415
 
     if json:

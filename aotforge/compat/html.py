@@ -20,7 +20,8 @@ _STYLE = """
 .compat th, .compat td { border: 1px solid var(--line); padding: 0.35em 0.55em; text-align: left; vertical-align: top; }
 .compat thead th { background: var(--band); }
 .compat td.good { color: var(--good); } .compat td.some { color: var(--some); } .compat td.bad { color: var(--bad); }
-.compat small { color: var(--faint); display: block; }
+.compat td { min-width: 7.5em; }
+.compat small { color: var(--faint); display: block; font-weight: normal; }
 .compat small.inline { display: inline; }
 .compat sup a { color: inherit; }
 """

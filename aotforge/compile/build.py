@@ -16,7 +16,7 @@ from aotforge.compile.limits import Limits, worker_count
 from aotforge.compile.resources import resources, spills, violations
 from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.values import KernelImage
-from aotforge.errors import CompileError, ResourceError, UnknownNameError, suggest
+from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.manifests.models import Architectures
 from aotforge.plan.toolchain import read_toolchain
 from aotforge.plan.values import CompileJob, JobKey, Plan, Toolchain
@@ -47,34 +47,18 @@ def compile_plan(
     build = _Build(plan, architectures, cache, on_event or _ignore)
     build.scan()
     if build.missing:
-        allowed = limits or Limits()
-        scheduler: Scheduler | Away
-        if site is None or site.place is None:
-            scheduler = Scheduler(
-                build.missing,
-                cache=cache,
-                allocator=build_allocator(cache.folder),
-                kernels_root=kernels_root,
-                count=worker_count(len(build.missing), allowed, wanted=jobs),
-                limits=allowed,
-                report=build.outcome,
-            )
-        else:
-            # imported where used: a build on this machine needs no executors
-            from aotforge.compile.away import Away  # noqa: PLC0415
-
-            scheduler = Away(
-                build.missing,
-                cache=cache,
-                kernels_root=kernels_root,
-                wanted=jobs,
-                limits=allowed,
-                site=site,
-                report=build.outcome,
-            )
+        scheduler = _scheduler(
+            build.missing,
+            cache=cache,
+            kernels_root=kernels_root,
+            jobs=jobs,
+            limits=limits or Limits(),
+            site=site,
+            report=build.outcome,
+        )
         scheduler.run()
         if scheduler.failures:
-            raise _compile_error(plan, scheduler.failures)
+            raise _compile_error(plan, scheduler.failures, site)
     build.check_resources()
     return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
 
@@ -88,6 +72,23 @@ def toolchain_of(site: Site | None, *, cache: Path) -> Callable[[str], Toolchain
     return lambda pinned: site_toolchain(site, pinned, cache=cache)
 
 
+def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> ImageSet:
+    """Every image of the plan, from the cache alone: nothing is compiled, whatever is missing.
+
+    Raises CacheError naming images that are missing or damaged, ResourceError as `compile_plan`.
+    """
+    build = _Build(plan, architectures, cache, _ignore)
+    build.scan()
+    if build.missing:
+        raise CacheError(
+            f"{len(build.missing)} of {len(plan.jobs)} images are missing or damaged:\n"
+            f"{_list([job.label for job in build.missing])}",
+            hint="build them",
+        )
+    build.check_resources()
+    return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
+
+
 def compile_one(
     job: CompileJob,
     *,
@@ -95,20 +96,21 @@ def compile_one(
     architectures: Architectures,
     scratch: Path,
     limits: Limits | None = None,
+    site: Site | None = None,
 ) -> KernelImage:
     """One job in a fresh worker, past the cache: what a failure's reproduction command runs. `scratch` is an empty folder.
 
-    Raises CompileError with everything that the worker printed, CacheError, ToolchainError.
+    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with a site LimitError and ExecutorError.
     """
     done: list[Entry] = []
     with Cache(scratch) as cache:
-        scheduler = Scheduler(
+        scheduler = _scheduler(
             [job],
             cache=cache,
-            allocator=build_allocator(cache.folder),
             kernels_root=kernels_root,
-            count=1,
+            jobs=1,
             limits=limits or Limits(),
+            site=site,
             report=lambda _: None,
         )
         scheduler.run()
@@ -119,6 +121,41 @@ def compile_one(
         failure = scheduler.failures[0]
         raise CompileError(f"{job.label}: {failure.reason}\n{failure.output}".rstrip())
     return image_of(done[0], architectures.architectures[job.chip.arch])
+
+
+def _scheduler(
+    missing: list[CompileJob],
+    *,
+    cache: Cache,
+    kernels_root: Path,
+    jobs: int | None,
+    limits: Limits,
+    site: Site | None,
+    report: Callable[[Outcome], None],
+) -> Scheduler | Away:
+    """What compiles: workers of this process, or those in the site's root."""
+    if site is not None and site.place is not None:
+        # imported where used: a build on this machine needs no executors
+        from aotforge.compile.away import Away  # noqa: PLC0415
+
+        return Away(
+            missing,
+            cache=cache,
+            kernels_root=kernels_root,
+            wanted=jobs,
+            limits=limits,
+            site=site,
+            report=report,
+        )
+    return Scheduler(
+        missing,
+        cache=cache,
+        allocator=build_allocator(cache.folder),
+        kernels_root=kernels_root,
+        count=worker_count(len(missing), limits, wanted=jobs),
+        limits=limits,
+        report=report,
+    )
 
 
 def find_job(plan: Plan, name: str) -> CompileJob:
@@ -201,14 +238,15 @@ class _Build:
         )
 
 
-def reproduction(plan: Plan, job: CompileJob) -> str:
-    """The command that compiles one job alone."""
-    return f"./dev compile.job {shlex.quote(job.label)} --arch {job.chip.arch} --profile {plan.profile}"
+def reproduction(plan: Plan, job: CompileJob, site: Site | None = None) -> str:
+    """The command that compiles one job alone, where it was compiled."""
+    command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.chip.arch} --profile {plan.profile}"
+    return f"{command} --executor {site.executor.name}" if site and site.place else command
 
 
-def _compile_error(plan: Plan, failures: list[Failure]) -> CompileError:
+def _compile_error(plan: Plan, failures: list[Failure], site: Site | None) -> CompileError:
     entries = [
-        f"{failure.job.label}: {failure.reason}\n    {reproduction(plan, failure.job)}"
+        f"{failure.job.label}: {failure.reason}\n    {reproduction(plan, failure.job, site)}"
         + "".join(f"\n    | {line}" for line in failure.output.splitlines()[-5:])
         for failure in sorted(failures, key=lambda failure: failure.job.label)
     ]

@@ -8,7 +8,14 @@ from aotforge.lazy import lazy_names
 
 if TYPE_CHECKING:
     from aotforge.executors.base import Executor
-    from aotforge.executors.choose import choose_executor, choose_sites, make_executor, reap_all, root_place
+    from aotforge.executors.choose import (
+        choose_executor,
+        choose_sites,
+        kernels_site,
+        make_executor,
+        reap_all,
+        root_place,
+    )
     from aotforge.executors.values import EXECUTORS, Capacity, Finished, Place, Site, Sites, Step, StepLimits
 
 __all__ = [
@@ -23,13 +30,14 @@ __all__ = [
     "StepLimits",
     "choose_executor",
     "choose_sites",
+    "kernels_site",
     "make_executor",
     "reap_all",
     "root_place",
 ]
 
 _VALUES = ("EXECUTORS", "Capacity", "Finished", "Place", "Site", "Sites", "Step", "StepLimits")
-_CHOICES = ("choose_executor", "make_executor", "reap_all", "root_place", "choose_sites")
+_CHOICES = ("choose_executor", "make_executor", "reap_all", "root_place", "choose_sites", "kernels_site")
 
 if not TYPE_CHECKING:
     __getattr__ = lazy_names(

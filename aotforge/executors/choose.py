@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
 from aotforge.executors.base import Executor
-from aotforge.executors.values import EXECUTORS, Place, Site, Sites
+from aotforge.executors.values import EXECUTORS, KERNELS, RUNTIME, Place, Site, Sites
 
 ORDER = ("docker", "podman", "bubblewrap")
 """What `auto` tries before it falls back to this machine as it is."""
-
-KERNELS = "rocm-kernels"
-RUNTIME = "rocm-runtime"
 
 
 def work_parent(cache: Path) -> Path:
@@ -97,24 +94,53 @@ def choose_sites(
     name: str,
     checkout: Path,
     *,
+    roots: Sequence[str] = (KERNELS, RUNTIME),
     cache: Path,
     keep: bool = False,
     environment: Mapping[str, str],
     on_stage: Callable[[str], None],
     on_note: Callable[[str], None],
 ) -> Sites:
-    """Executor and roots of a build of the checkout. Raises what `choose_executor` and `root_place` raise."""
+    """An executor, and the `roots` of the checkout that are needed, none on this machine as it is. Raises what `choose_executor` and
+    `root_place` raise."""
     executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    made = {
+        root: _site(executor, checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+        for root in roots
+    }
+    return Sites(executor=executor.name, made=made)
+
+
+def kernels_site(
+    name: str,
+    checkout: Path,
+    *,
+    cache: Path,
+    keep: bool = False,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Site | None:
+    """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_sites`."""
+    if name == "local":
+        return None
+    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, on_stage=on_stage)
+
+
+def _site(
+    executor: Executor,
+    checkout: Path,
+    root: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+) -> Site:
     if executor.name == "local":
-        return Sites(executor="local", kernels=None, runtime=Site(executor=executor, place=None))
-    kernels, runtime = (
-        Site(
-            executor=executor,
-            place=root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage),
-        )
-        for root in (KERNELS, RUNTIME)
-    )
-    return Sites(executor=executor.name, kernels=kernels, runtime=runtime)
+        return Site(executor=executor, place=None)
+    place = root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+    return Site(executor=executor, place=place)
 
 
 def reap_all(*, cache: Path, kept: bool = False) -> dict[str, list[str]]:

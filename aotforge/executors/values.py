@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 EXECUTORS = ("auto", "local", "docker", "podman", "bubblewrap")
 """What `--executor` takes. `auto` tries docker, podman, bubblewrap and local, in this order."""
 
+KERNELS = "rocm-kernels"
+RUNTIME = "rocm-runtime"
+WINDOWS = "windows-noimage"
+"""The roots: one for each kind of part that a build makes."""
+
 GIB = 1 << 30
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], None]
@@ -85,15 +90,29 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class Sites:
-    """Where a build's parts are made, and the executor's name. None is this machine as it is."""
+    """Where the parts of a build are made, by the names of their roots, and the executor's name. Only what was asked for is there."""
 
     executor: str
-    kernels: Site | None
-    runtime: Site | None
+    made: Mapping[str, Site]
+
+    @property
+    def kernels(self) -> Site:
+        """Where kernels are compiled."""
+        return self.made[KERNELS]
+
+    @property
+    def runtime(self) -> Site:
+        """Where the library for Linux is built."""
+        return self.made[RUNTIME]
+
+    @property
+    def windows(self) -> Site:
+        """Where the library for Windows is built."""
+        return self.made[WINDOWS]
 
     def roots(self) -> tuple[tuple[str, str], ...]:
         """Names and digests of the roots."""
-        places = [site.place for site in (self.kernels, self.runtime) if site is not None]
+        places = [site.place for site in self.made.values()]
         return tuple((place.name, place.identity) for place in places if place is not None)
 
 

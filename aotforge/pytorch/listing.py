@@ -59,3 +59,18 @@ def list_release(folder: Path) -> Listing:
         runtimes=tuple(Runtime(tag=one["tag"], rocm=one["rocm"], sha256=digest) for one, digest in ordered),
         images=tuple(sorted((one["pack"], digest) for one, digest in images)),
     )
+
+
+def newest_release(dist: Path) -> Path:
+    """The release below `dist` that was made last: a finished one before one that was only built. Raises ReleaseError."""
+    for folder in (dist / "finished", dist):
+        found = sorted(
+            (path.parent for path in folder.glob(f"*/{SUMS}")), key=lambda path: (path / SUMS).stat().st_mtime
+        )
+        if found:
+            return found[-1]
+    raise ReleaseError(
+        f"{dist} holds no release",
+        cause="none was made yet, or elsewhere",
+        hint="./dev build --arch gfx908, or name a folder",
+    )

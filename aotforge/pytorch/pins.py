@@ -5,11 +5,16 @@ Names and order are those of PyTorch 2.9 to 2.12. The file itself is PyTorch's; 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
-from aotforge.pytorch.listing import Listing
+from aotforge.errors import UnsupportedError
+from aotforge.pytorch.listing import Listing, list_release
 
 _BASE_IN_ENVIRONMENT = "PYTORCH_AOTRITON_BASE_URL"
+_READS_BASE_URL = (2, 13)
+"""The first PyTorch whose file reads the variable (it pins 0.12b)."""
 
 
 def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: bool) -> str:
@@ -44,12 +49,43 @@ def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: 
     return "".join(f"  {line}\n" for line in lines)
 
 
-def prefix_text(release: str, archs: Sequence[str], base_url: str) -> str:
+def prefix_text(listing: Listing, base_url: str) -> str:
     """The way that needs no edit: a prefix that PyTorch's build takes as it is."""
+    place = f"/opt/aotriton-{listing.release}"
+    packs = ", ".join(pack.removeprefix("amd-") for pack, _ in listing.images)
     return (
-        f"./dev install --prefix /opt/aotriton-{release} --arch {','.join(archs)} --from {base_url}\n"
-        f"AOTRITON_INSTALLED_PREFIX=/opt/aotriton-{release} python setup.py develop   # in the PyTorch checkout\n"
+        f"# image packs of the release: {packs}\n"
+        f"./dev install --version {listing.release} --prefix {place} --arch <your chip> --from {base_url}\n"
+        f"export AOTRITON_INSTALLED_PREFIX={place}   # in the shell that builds PyTorch\n"
     )
+
+
+def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, url: str) -> str:
+    """The lines for one version of PyTorch, and the release in `folder`. Raises UnsupportedError when that PyTorch cannot be built with it,
+    UnknownNameError, ReleaseError."""
+    from aotforge.compat.matrix import load_matrix  # noqa: PLC0415 - only this function asks the matrix
+    from aotforge.compat.models import version_key  # noqa: PLC0415
+
+    matrix = load_matrix(checkout)
+    row = matrix.find(pytorch, fork=fork)
+    service = matrix.service(row)
+    listing = list_release(folder)
+    if not service.build:
+        raise UnsupportedError(
+            f"PyTorch {pytorch} cannot be built with {listing.release}",
+            cause=service.reason or "the matrix does not say that it compiles",
+            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` says what it takes",
+        )
+    late = row.pytorch == "main" or version_key(row.pytorch) >= _READS_BASE_URL
+    return pins_text(listing, base_url=url, commit=_commit(folder), environment_url=late)
+
+
+def _commit(folder: Path) -> str:
+    """The commit in a finished release's release.json; "" for a build's folder."""
+    try:
+        return str(json.loads((folder / "release.json").read_bytes())["origin"]["commit"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _list(name: str, values: Sequence[str], labels: Sequence[str] = ()) -> list[str]:

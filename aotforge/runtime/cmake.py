@@ -17,14 +17,13 @@ def cmake_commands(
     settings: Mapping[str, str],
     jobs: int | None,
     install: str | None,
-    strip: bool = False,
 ) -> list[list[str]]:
     """`settings` are cache variables (`CMAKE_TOOLCHAIN_FILE` for another platform); without `install` two commands."""
     configure = [cmake, "-S", source, "-B", objects, "-G", "Ninja"]
     configure += [f"-D{name}={value}" for name, value in sorted(settings.items())]
     commands = [configure, [cmake, "--build", objects, *(["--parallel", str(jobs)] if jobs else [])]]
     if install is not None:
-        commands.append([cmake, "--install", objects, "--prefix", install, *(["--strip"] if strip else [])])
+        commands.append([cmake, "--install", objects, "--prefix", install])
     return commands
 
 

@@ -22,6 +22,7 @@ from aotforge.runtime.build import (
     shipped_files,
     source_digest,
 )
+from aotforge.runtime.cmake import WORK
 from aotforge.runtime.dl_source import DlSource, dl_source
 from aotforge.runtime.exports import EXPORTS
 from aotforge.runtime.manifest import load_runtime_manifest
@@ -49,6 +50,7 @@ ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
 """Libraries that every Windows has. HIP is none of them: it is looked up at run time."""
 
 _TARGET = "x86_64-w64-mingw32"
+_TOOLCHAIN = "cmake/mingw.cmake"
 _DLLTOOLS = ("llvm-dlltool-19", "llvm-dlltool", *(f"llvm-dlltool-{version}" for version in (22, 18, 16, 14)))
 _STATIC = (
     "libstdc++.a",
@@ -133,13 +135,13 @@ def build_windows_runtime(
 ) -> WindowsBuild:
     """Build `root`/runtime for Windows into `cache`/runtime/<inputs>, or find it there and verify it.
 
-    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it; else this machine's. Raises
-    ToolchainError, RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
+    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it, and its digest is their identity.
+    Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
     """
     env = dict(os.environ if environment is None else environment)
     manifest = load_runtime_manifest(root / "manifests")
     place = site.place if site is not None else None
-    found_tools = find_windows_tools(env) if place is None else None
+    found = find_windows_tools(env) if place is None else None
     sources = source_digest(root / "runtime")
     pins = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -150,7 +152,7 @@ def build_windows_runtime(
         "manifest": manifest.model_dump(mode="json"),
         "pins": pins,
     }
-    facts |= {"sources": sources, "tools": found_tools.identity if found_tools else root_identity(place)}
+    facts |= {"sources": sources, "tools": found.identity if found else root_identity(place)}
     inputs = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "runtime" / inputs
     with _cache_lock(folder), _cache_errors(cache):
@@ -163,21 +165,12 @@ def build_windows_runtime(
                 manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
             )
             dl = dl_source(root, cache=cache, folder=work / "dl", environment=env)
-            prefix = staged / "prefix"
-            settings = {"AOTRITON_GIT_SHA1": sources[:40]}
-            if found_tools is None:
-                compiler = _built_at(site, root, settings, zstd=zstd, dl=dl, jobs=jobs, install=prefix)
+            if found is not None:
+                _build_here(root, found, zstd, dl, sources, staged, jobs=jobs, environment=env)
+                compiler = found.tools.compiler
             else:
-                compiler = found_tools.tools.compiler
-                settings |= {
-                    "AOTFORGE_ZSTD_DIR": str(zstd),
-                    "AOTFORGE_LLVM_DLLTOOL": str(found_tools.dlltool),
-                }
-                settings |= {"CMAKE_TOOLCHAIN_FILE": str(root / "runtime" / _TOOLCHAIN)} | dl.settings
-                configure_and_build(
-                    root / "runtime", work / "objects", found_tools.tools, settings,
-                    jobs=jobs, environment=env, install=prefix,
-                )  # fmt: skip
+                assert site is not None
+                compiler = _build_away(root, site, zstd, dl, sources, staged, jobs=jobs)
             check_dll(staged / "prefix" / LIBRARY, exported_names(root))
             _keep_licence(dl, staged / "prefix")
             shutil.rmtree(work)
@@ -193,18 +186,23 @@ def build_windows_runtime(
     return done
 
 
-def _built_at(
-    site: Site | None,
-    root: Path,
-    settings: Mapping[str, str],
-    *,
-    zstd: Path,
-    dl: DlSource,
-    jobs: int | None,
-    install: Path,
+def _build_here(
+    root: Path, found: WindowsTools, zstd: Path, dl: DlSource, sources: str, staged: Path,
+    *, jobs: int | None, environment: Mapping[str, str],
+) -> None:  # fmt: skip
+    settings = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTRITON_GIT_SHA1": sources[:40]}
+    settings |= {"CMAKE_TOOLCHAIN_FILE": str(root / "runtime" / _TOOLCHAIN)}
+    settings |= {"AOTFORGE_LLVM_DLLTOOL": str(found.dlltool)} | dl.settings
+    configure_and_build(
+        root / "runtime", staged / "work" / "objects", found.tools, settings,
+        jobs=jobs, environment=environment, install=staged / "prefix",
+    )  # fmt: skip
+
+
+def _build_away(
+    root: Path, site: Site, zstd: Path, dl: DlSource, sources: str, staged: Path, *, jobs: int | None
 ) -> str:
-    """Builds in the site's root; returns the compiler's description."""
-    assert site is not None
+    """In a root, by its own mingw-w64; the compiler's description."""
     beside = {"AOTFORGE_ZSTD_DIR": zstd}
     if dl.original is not None:
         beside["AOTFORGE_DL_ORIGINAL"] = dl.original
@@ -213,9 +211,12 @@ def _built_at(
         name="runtime library for Windows",
         source=shipped_files(root / "runtime"),
         beside=beside,
-        settings=dict(settings) | {"CMAKE_TOOLCHAIN_FILE": f"{{work}}/in/source/{_TOOLCHAIN}"},
+        settings={
+            "AOTRITON_GIT_SHA1": sources[:40],
+            "CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/{_TOOLCHAIN}",
+        },
         jobs=jobs,
-        install=install,
+        install=staged / "prefix",
         variables={"CC": f"{_TARGET}-gcc-posix", "CXX": f"{_TARGET}-g++-posix"},
     )
 

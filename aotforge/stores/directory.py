@@ -59,8 +59,7 @@ class DirectoryStore:
         with _faults(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             _tidy(self._folder)
-            handle, name = tempfile.mkstemp(prefix=f".{_PART}", dir=self._folder)
-            os.close(handle)
+            handle, name = _new_part(self._folder / "probe")
             other = Path(f"{name}.link")
             try:
                 other.hardlink_to(name)
@@ -71,7 +70,8 @@ class DirectoryStore:
                 put = False
             finally:
                 other.unlink(missing_ok=True)
-                Path(name).unlink()
+                Path(name).unlink(missing_ok=True)
+                os.close(handle)  # and with it the lock that keeps others from tidying it away
         return Guarantees(put=put, large=put, swap=True)
 
     def names(self, prefix: str) -> Mapping[str, int]:

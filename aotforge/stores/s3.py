@@ -190,14 +190,24 @@ class S3Store:
             on_bytes(content_size(content))
 
     def _again(self, write: Callable[[], None], name: str) -> None:
-        """A 409 says that another writer's request is under way: wait for what comes of it."""
+        """Tries again when another publisher got in the way: its request for the object is under way (409), it replaced parts of an upload that
+        both went on with, or it finished the object and dropped all uploads.
+        """
         for attempt in range(1, _CONFLICTS + 1):
             with faults(f"{self.url}/{name}"):
                 try:
                     return write()
                 except ClientError as error:
-                    if status_of(error) != 409 or attempt == _CONFLICTS:
+                    gone = error.response["Error"].get("Code") == "NoSuchUpload"
+                    again = (
+                        gone
+                        or status_of(error) == 409
+                        or error.response["Error"].get("Code") == "InvalidPart"
+                    )
+                    if not again or attempt == _CONFLICTS:
                         raise
+                    if gone and self.size(name) is not None:
+                        raise self._taken(name) from None
             self._sleep(0.2 * 2**attempt)
         return None
 

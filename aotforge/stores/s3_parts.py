@@ -89,7 +89,7 @@ def _earlier(
         for upload in list(_uploads(client, at)):
             with suppress(ClientError):  # another publisher may finish it meanwhile
                 tags = _matching(client, at, upload, content, part, count)
-                if tags is not None and (not best[0] or len(tags) > len(best[1])):
+                if tags is not None and len(tags) > len(best[1]):
                     best = (upload, tags)
     return best
 

@@ -52,7 +52,7 @@ def verify_images(
     CacheError. Failed images do not raise: see `require_passed`.
     """
     return verify_tasks(
-        _tasks(plan, images, kernels_root), plan.pack, plan.archs, plan.profile,
+        image_tasks(plan, images, kernels_root), plan.pack, plan.archs, plan.profile,
         kernels_root=kernels_root, cache=cache, sources=_sources(plan, kernels_root, architectures), jobs=jobs,
         on_event=on_event, timeout=timeout,
     )  # fmt: skip
@@ -163,7 +163,8 @@ def _sources(plan: Plan, kernels_root: Path, architectures: Architectures | None
     return lines
 
 
-def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:
+def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:
+    """What there is to judge: every job's image with all calls that lead to it, in the plan's order. Raises RulesError, CacheError."""
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
     uses = uses_of(plan, {job.key: job.chip.arch for job in plan.jobs})
     tools = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from aotforge.build_windows import check_platform
@@ -21,8 +23,8 @@ ASKED: list[tuple[dict[str, str | None], type[AotforgeError] | None]] = [
 
 @pytest.mark.parametrize(("options", "error"), ASKED)
 def test_options_of_a_build(options: dict[str, str | None], error: type[AotforgeError] | None) -> None:
-    wanted = {"arch": None, "profile": None, "images": None} | options
-    platform = str(wanted.pop("platform"))
+    wanted: dict[str, Any] = {"arch": None, "profile": None, "images": None} | options
+    platform = wanted.pop("platform")
     if error is None:
         check_platform(platform, **wanted)
         return

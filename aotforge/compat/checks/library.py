@@ -181,5 +181,6 @@ def _own(checkout: Path) -> Iterator[str]:
         if text.count("/") > 1:
             yield text
     host = socket.gethostname()
-    if len(host) >= _HOST_LENGTH:
+    # a machine called debian or localhost would be found everywhere
+    if len(host) >= _HOST_LENGTH and not host.isalpha():
         yield host

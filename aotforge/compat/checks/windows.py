@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from aotforge.compat.checks.library import foreign
 from aotforge.compat.checks.values import Setting
 from aotforge.compat.findings import Finding, failed, judged, not_run
 from aotforge.compat.interface import function_name
+from aotforge.errors import RuntimeBuildError
 from aotforge.release.tree import TOP
+from aotforge.runtime import pe
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
 """Imports that every Windows has; `api-ms-win-*` besides. HIP is looked up at run time, never imported."""
@@ -39,54 +40,12 @@ class PortableExecutable:
 
 
 def read_pe(data: bytes) -> PortableExecutable:
-    """An x86-64 DLL (PE32+). Raises ValueError for anything else. Source: Microsoft's PE Format specification."""
-    try:
-        return _read_pe(data)
-    except (struct.error, IndexError) as error:
-        raise ValueError(f"is cut short: {error}") from error
-
-
-def _read_pe(data: bytes) -> PortableExecutable:
-    if data[:2] != b"MZ":
-        raise ValueError("is no PE file")
-    (start,) = struct.unpack_from("<I", data, 0x3C)
-    if data[start : start + 4] != b"PE\0\0":
-        raise ValueError("is no PE file")
-    machine, sections, timestamp = struct.unpack_from("<HHI", data, start + 4)
-    (optional_size,) = struct.unpack_from("<H", data, start + 20)
-    optional = start + 24
-    (magic,) = struct.unpack_from("<H", data, optional)
-    if machine != 0x8664 or magic != 0x20B:
-        raise ValueError("is not for x86-64")
-    (characteristics,) = struct.unpack_from("<H", data, optional + 70)
-    directories = [struct.unpack_from("<II", data, optional + 112 + 8 * n) for n in range(2)]
-    table = [
-        struct.unpack_from("<IIII", data, optional + optional_size + 40 * n + 8) for n in range(sections)
-    ]
-
-    def at(address: int) -> int:
-        for virtual_size, virtual, raw_size, raw in table:
-            if virtual <= address < virtual + max(virtual_size, raw_size):
-                return int(raw + address - virtual)
-        raise ValueError(f"refers to the address {address:#x}, which no section has")
-
-    def text(address: int) -> str:
-        offset = at(address)
-        return data[offset : data.index(b"\0", offset)].decode("ascii", "replace")
-
-    exports: list[str] = []
-    if directories[0][0]:
-        offset = at(directories[0][0])
-        count, _, names = struct.unpack_from("<III", data, offset + 24)
-        exports = [text(struct.unpack_from("<I", data, at(names) + 4 * n)[0]) for n in range(count)]
-    imports: list[str] = []
-    if directories[1][0]:
-        offset = at(directories[1][0])
-        while (name := struct.unpack_from("<5I", data, offset)[3]) != 0:
-            imports.append(text(name))
-            offset += 20
+    """A 64-bit DLL. Raises RuntimeBuildError for anything else."""
     return PortableExecutable(
-        imports=tuple(imports), exports=tuple(exports), timestamp=timestamp, characteristics=characteristics
+        imports=tuple(pe.imports(data)),
+        exports=tuple(entry.name for entry in pe.exports(data) if entry.name),
+        timestamp=pe.link_time(data),
+        characteristics=pe.characteristics(data),
     )
 
 
@@ -117,12 +76,12 @@ def _check_archive(setting: Setting, path: Path) -> list[Finding]:
     ]
     for name in (name for name in contents if name.endswith(".dll")):
         try:
-            pe = read_pe(contents[name])
-        except ValueError as error:
-            findings.append(failed("windows", f"{name} is a DLL for x86-64", str(error)))
+            module = read_pe(contents[name])
+        except RuntimeBuildError as error:
+            findings.append(failed("windows", f"{name} is a 64-bit DLL", error.what))
             continue
-        findings += _hardening(name, pe)
-        findings += [_interface(setting, pe)] if name == _DLL else []
+        findings += _hardening(name, module)
+        findings += [_interface(setting, module)] if name == _DLL else []
     return findings
 
 
@@ -159,10 +118,10 @@ def _layout(
     return judged("windows", "layout that PyTorch expects, one top folder", found, path.name)
 
 
-def _hardening(name: str, pe: PortableExecutable) -> list[Finding]:
+def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
     strange = [
         found
-        for found in pe.imports
+        for found in module.imports
         if found.lower() not in ALLOWED and not found.lower().startswith("api-ms-win-")
     ]
     bits = {
@@ -170,21 +129,24 @@ def _hardening(name: str, pe: PortableExecutable) -> list[Finding]:
         0x40: "address randomisation",
         0x100: "no execution of data",
     }
-    missing = [text for bit, text in bits.items() if not pe.characteristics & bit]
+    missing = [text for bit, text in bits.items() if not module.characteristics & bit]
     return [
         judged(
-            "windows", f"{name} imports nothing but Windows' own libraries", strange, ", ".join(pe.imports)
+            "windows",
+            f"{name} imports nothing but Windows' own libraries",
+            strange,
+            ", ".join(module.imports),
         ),
         judged("windows", f"{name} is hardened", [f"without {text}" for text in missing]),
         judged(
             "windows",
             f"{name} holds no time of linking",
-            [f"timestamp {pe.timestamp:#x}"] if pe.timestamp else [],
+            [f"timestamp {module.timestamp:#x}"] if module.timestamp else [],
         ),
     ]
 
 
-def _interface(setting: Setting, pe: PortableExecutable) -> Finding:
+def _interface(setting: Setting, module: PortableExecutable) -> Finding:
     """Every function and constructor of the API level by the name that MSVC links to."""
     wanted: dict[str, str] = {}
     level = setting.compat.interface.levels[setting.compat.level]
@@ -201,7 +163,7 @@ def _interface(setting: Setting, pe: PortableExecutable) -> Finding:
     lacking = [
         f"{text} is not exported under a name that MSVC links to"
         for begin, text in wanted.items()
-        if not any(export.startswith(begin) for export in pe.exports)
+        if not any(export.startswith(begin) for export in module.exports)
     ]
     what = f"exports the functions and constructors of API level {setting.compat.level} for MSVC"
-    return judged("windows", what, lacking, f"{len(wanted)} of {len(pe.exports)} exports")
+    return judged("windows", what, lacking, f"{len(wanted)} of {len(module.exports)} exports")

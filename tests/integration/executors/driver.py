@@ -1,6 +1,6 @@
-"""A process that runs steps until it is killed: `python -m tests.integration.executors.driver EXECUTOR CACHE PLACE`.
+"""A process that runs steps until it is killed: `python -m tests.integration.executors.driver EXECUTOR CACHE PLACE SECONDS`.
 
-PLACE is a JSON file. It prints a line for every piece of output that it hears.
+PLACE is a JSON file; the step sleeps for SECONDS, by which it can be found. It prints a line for every piece of output that it hears.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def main(name: str, cache: str, place: str) -> None:
+def main(name: str, cache: str, place: str, seconds: str) -> None:
     fields = json.loads(Path(place).read_text())
     tree, archive = Path(fields.pop("tree")), Path(fields.pop("archive"))
     root = Place(**fields, environment=(), unpacked=lambda: tree, archive=lambda: archive)
     runner = choose_executor(name, cache=Path(cache), on_note=say)
     step = Step(
-        name="killed step", command=("/bin/sh", "-c", "sleep 619 & while true; do echo tick; sleep 0.05; done"), inputs=b"",
+        name="killed step", command=("/bin/sh", "-c", f"sleep {seconds} & while true; do echo tick; sleep 0.05; done"), inputs=b"",
         environment={"PATH": "/usr/bin:/bin"}, limits=StepLimits(memory_bytes=256 << 20, seconds=300),
     )  # fmt: skip
     say("start")

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
+def daemon() -> Iterator[Daemon]:
     """A Docker Engine of the test's own on a loopback TCP port, as a remote DOCKER_HOST is."""
     program = shutil.which("dockerd")
     if program is None or os.geteuid() != 0:
@@ -54,8 +55,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    folder = tmp_path / "engine"
-    folder.mkdir()
+    folder = Path(tempfile.mkdtemp(prefix="engine-"))  # a socket's path may have 107 characters
     words = [program, "--host", url, "--tls=false", "--pidfile", f"{folder}/pid"]
     words += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/run"]
     words += ["--bridge", "none", "--iptables=false", "--ip-forward=false"]
@@ -82,6 +82,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
             process.kill()
             process.wait()
         _unmount(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def step(script: str) -> Step:

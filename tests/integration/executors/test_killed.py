@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
-from aotforge.executors import Place
-from aotforge.executors.docker import DockerExecutor
-from aotforge.executors.podman import PodmanExecutor
+from aotforge.executors import Executor, Place
 from tests.support.places import NAMES, ROOT, executor, small_place
 
 _GONE_SECONDS = 20
@@ -44,48 +44,47 @@ def kill_often(name: str, place: Place, folder: Path, times: int) -> None:
     fields |= {key: getattr(place, key) for key in ("name", "identity", "python", "image", "image_id")}
     file.write_text(json.dumps(fields))
     dice = random.Random()  # random on purpose: what must hold, holds at every moment
-    before = owned()
+    # tests beside this one have steps of their own: its steps are known by how long they sleep, the rest by the clients' numbers
+    seconds = f"{dice.randint(10_000, 99_999)}.{dice.randint(10_000, 99_999)}"
+    clients: list[int] = []
+    helpers: list[psutil.Process] = []
     for turn in range(times):
-        number = (signal.SIGKILL, signal.SIGINT)[turn % 2]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.integration.executors.driver", name, str(folder), str(file)],
+            [sys.executable, "-m", "tests.integration.executors.driver", name, str(folder), str(file), seconds],
             cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
+        clients.append(process.pid)
         assert process.stdout is not None
         while process.stdout.readline() not in {"start\n", ""}:
             pass
         time.sleep(dice.uniform(0, 0.8) if name != "podman" else dice.uniform(0, 1.6))
-        process.send_signal(number)
+        helpers += psutil.Process(process.pid).children(recursive=True)
+        process.send_signal((signal.SIGKILL, signal.SIGINT)[turn % 2])
         process.stdout.close()
         assert process.wait(60) != 0
     end = time.monotonic() + _GONE_SECONDS
     runner.reap()  # the next command
-    while (left := owned() - before) and time.monotonic() < end:
+    while left(runner, seconds, clients, helpers) and time.monotonic() < end:
         time.sleep(0.2)  # the life line takes a moment
-        runner.reap()
-    assert not left
+    runner.reap()
+    assert not left(runner, seconds, clients, helpers)
     assert not [path for path in folder.glob("executors/work/*") if path.is_dir()]
-    assert not _containers(runner)
-    mounts = Path("/proc/mounts").read_text()
-    assert str(folder) not in mounts
+    assert str(folder) not in Path("/proc/mounts").read_text()
 
 
-def owned() -> set[str]:
-    """Processes of killed steps, and control groups."""
-    found = {str(path) for path in Path("/sys/fs/cgroup").glob("*/aotforge-*")}
+def left(runner: Executor, seconds: str, clients: list[int], helpers: list[psutil.Process]) -> list[str]:
+    """Processes, control groups and containers of killed clients."""
+    found = [
+        str(process)
+        for process in helpers
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[:2] == [b"sleep", b"619"] or any(b"aotforge_agent" in word for word in words):
-            found.add(str(path))
-    return found
-
-
-def _containers(runner: object) -> list[str]:
-    if isinstance(runner, DockerExecutor | PodmanExecutor):
-        program = runner.name
-        listed = ["ps", "--all", "--quiet", "--filter", "label=aotforge.owner", "--filter", "status=exited"]
-        return subprocess.run([program, *listed], capture_output=True, text=True, check=True).stdout.split()
-    return []
+        with suppress(OSError):
+            if path.read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]:
+                found.append(str(path))
+    names = [str(path) for path in Path("/sys/fs/cgroup").glob("*/aotforge-*")]
+    if runner.name in {"docker", "podman"}:
+        listed = [runner.name, "ps", "--all", "--format", "{{.Names}}", "--filter", "label=aotforge.owner"]
+        names += subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    return found + [name for name in names if any(f"-{client}-" in name for client in clients)]

@@ -51,7 +51,7 @@ def test_a_job_that_fails_in_a_sandbox_is_reported_as_here(tmp_path: Path) -> No
         )  # fmt: skip
     text = str(caught.value)
     assert "1 of 2 compile jobs failed twice" in text and "broken on purpose" in text
-    assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908" in text
+    assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908 --profile full --executor bubblewrap" in text
     assert len(entries(tmp_path / "there")) == 1  # the other one came back and is kept
 
 

@@ -95,6 +95,27 @@ def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
     assert b"".join(make_store().read("race")) == outcomes[0].encode() * size
 
 
+def test_many_probe_at_once(make_store: MakeStore) -> None:
+    """Trying out what a place honours disturbs nobody who does the same."""
+    faults: list[StoreFault] = []
+
+    def probe(store: Store, rounds: int) -> None:
+        try:
+            for _ in range(rounds):
+                found = store.probe()
+                assert found.put and found.swap
+        except StoreFault as fault:
+            faults.append(fault)
+
+    rounds = 40 if isinstance(make_store(), DirectoryStore) else 3
+    threads = [threading.Thread(target=probe, args=(make_store(), rounds)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, [fault.what for fault in faults]
+
+
 def test_swap_is_for_who_read_last(make_store: MakeStore) -> None:
     one, other = make_store(), make_store()
     assert one.load("tuf/x", limit=9) is None

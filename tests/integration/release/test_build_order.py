@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.build import BuildRequest, _judges, _packed, _require_virtual_gpus, build, make_plans
+from aotforge.build import BuildRequest, build, judges_of, make_plans, packed, require_virtual_gpus
 from aotforge.compile import Cache, compile_plan
 from aotforge.errors import AotforgeError, InterfaceError, OutputError, VerifyError
 from aotforge.release.records import resources_json
@@ -67,9 +67,9 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
     plan = plan_of(root)
     with Cache(tmp_path / "cache") as cache:
         images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1)
-        packed = _packed(plan, images, MANIFEST, {})
+        made = packed(plan, images, MANIFEST, {})
         wanted = {image.digest: asdict(image.resources) for image in images.values()}
-    rows = json.loads(resources_json(packed.pack.name, packed.records))["images"]
+    rows = json.loads(resources_json(made.pack.name, made.records))["images"]
     assert sorted(label for row in rows for label in row["labels"]) == sorted(job.label for job in plan.jobs)
     for row in rows:
         assert {name: row[name] for name in wanted[row["digest"]]} == wanted[row["digest"]]
@@ -82,7 +82,7 @@ def test_a_chip_without_a_virtual_gpu_is_said_before_anything_compiles(
     monkeypatch.setattr("aotforge.emulator.chips.CHIPS", {})
     request = BuildRequest(root=ROOT, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path, jobs=1)
     with pytest.raises(VerifyError, match="images for gfx908 cannot be verified") as caught:
-        _require_virtual_gpus(request, make_plans(request))
+        require_virtual_gpus(request, make_plans(request))
     assert "--no-verify" in caught.value.hint
     assert not list(tmp_path.iterdir())
 
@@ -96,8 +96,8 @@ def test_a_family_in_a_folder_of_another_name_is_judged_by_that_folder(tmp_path:
         root=root, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path / "cache", jobs=1
     )
     plans = make_plans(request)
-    before = _judges(request, plans)
-    assert _judges(request, plans) == before
+    before = judges_of(request, plans)
+    assert judges_of(request, plans) == before
     cases = root / "kernels" / "sums" / "cases.py"
     cases.write_text(cases.read_text() + "\n# changed\n")
-    assert _judges(request, plans) != before
+    assert judges_of(request, plans) != before

@@ -103,6 +103,8 @@ def test_damage_is_said_and_can_be_repaired(objects: Objects, tmp_path: Path, wh
     lines = driver.log.splitlines()
     assert len(lines) == (2 if name == "dispatch.aotd" else 1)
     assert all(name in line and line.startswith("aotriton: error: ") for line in lines)
+    if damage is other_format:
+        assert all("is of format 2, this library reads format 1" in line for line in lines)
 
 
 def test_interfaces_are_both_named(objects: Objects, tmp_path: Path) -> None:

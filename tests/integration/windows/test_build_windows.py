@@ -36,7 +36,7 @@ def build(output: Path, root: Path = ROOT, cache: Path = CACHE, *images: Path) -
     request = WindowsRequest(
         root=root, output=output, cache=cache, jobs=2, images=images, environment={"PATH": os.environ["PATH"]}
     )
-    return build_windows(request, on_stage=lambda _: None)
+    return build_windows(request, on_stage=lambda _: None, on_note=lambda _: None)
 
 
 def members(report: WindowsReport) -> dict[str, bytes]:

@@ -1,0 +1,30 @@
+"""The page of a folder of finished releases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from aotforge.attest.values import DOCUMENT
+from aotforge.compat import load_matrix, matrix_html
+from aotforge.errors import ReleaseError
+from aotforge.page.make import make_page, write_page
+from aotforge.page.read import read_page
+
+
+def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
+    """Writes `folder`/index.html for every finished release in `folder`, the newest version first. Raises ReleaseError, OutputError."""
+    found = sorted((path.parent for path in folder.glob(f"*/{DOCUMENT}")), key=_version, reverse=True)
+    if not found:
+        raise ReleaseError(
+            f"{folder} holds no finished release",
+            cause=f"none of its folders has a {DOCUMENT}",
+            hint="./dev release makes one",
+        )
+    releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
+    return write_page(folder, make_page(releases, matrix=matrix_html(load_matrix(checkout))))
+
+
+def _version(folder: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", folder.name)]

@@ -1,0 +1,83 @@
+"""A two-chip matrix with shards, run job by job as CI would, gives the tarballs of one undivided build, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.checkouts import HOME, copy_checkout, invoke, tarballs
+
+pytestmark = [
+    pytest.mark.compiler,
+    pytest.mark.skipif(shutil.which("git") is None, reason="needs git"),
+    pytest.mark.skipif(
+        not list(HOME.glob("venv-*/bin/python")),
+        reason="no environment made by ./dev: jobs would install one each",
+    ),
+]
+CHIPS = ("--arch", "gfx908,gfx90a", "--profile", "smoke")
+CACHE = ("--cache", str(HOME / "cache"))
+RELEASE = "0.11.2b-r1"
+
+
+def commit(checkout: Path) -> None:
+    named = (
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "commit.gpgsign=false",
+        "-c",
+        "core.hooksPath=/dev/null",
+    )
+    for arguments in (["init", "-q"], ["add", "-A"], [*named, "commit", "-qm", "all"]):
+        subprocess.run(["git", *arguments], cwd=checkout, check=True, capture_output=True)
+
+
+def test_a_two_chip_matrix_gives_the_undivided_builds_tarballs(tmp_path: Path) -> None:
+    checkout = copy_checkout(tmp_path / "checkout")
+    commit(checkout)
+    work = tmp_path / "work"
+    # jobs run ./dev, whose environment is made once
+    shared = {"AOTFORGE_HOME": str(HOME)}
+
+    def run(job: str, *more: str) -> str:
+        flags = ("--shards", "2", "--executor", "local", "--folder", str(work), *CHIPS, *CACHE, *more)
+        return invoke(checkout, "ci.run", "--job", job, *flags, env=shared).stdout
+
+    matrix = json.loads(invoke(checkout, "ci.matrix", "--shards", "2", *CHIPS).stdout)
+    names = [job["name"] for job in matrix["jobs"] if job["kind"] in {"runtime", "images"}]
+    assert len(names) == 5
+    assert f"### {names[0]}" in run(names[0])
+    # the others first, because the release needs them; that one is not run again
+    told = run("release-smoke", "--needs")
+    assert told.count("(had run before)") == 1
+    assert "36 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and right." in told
+
+    whole = json.loads(
+        invoke(checkout, "build", *CHIPS, *CACHE, "--json", "--output", str(tmp_path / "whole")).stdout
+    )
+    made = json.loads(next(work.glob("*/done/release-smoke.json")).read_text())["files"]
+    assert made == {f"{RELEASE}/{name}": digest for name, digest in tarballs(whole).items()}
+
+    parts = tmp_path / "parts"
+    for folder in work.glob("*/artefacts/part-*"):
+        shutil.copytree(folder, parts, dirs_exist_ok=True)
+    gather = ("build", *CHIPS, "--gather", str(parts), "--output", str(tmp_path / "out"), "--json")
+    doubled = shutil.copy(parts / "amd-gfx90a-smoke-1of2.part.tar", parts / "again.part.tar")
+    refused = invoke(checkout, *gather, check=False)
+    assert refused.returncode == 31, refused.stderr
+    said = json.loads(refused.stdout)["error"]
+    assert said["kind"] == "shard" and said["what"].startswith("shard 1/2 of amd-gfx90a is there 2 times: ")
+    Path(doubled).rename(tmp_path / "again")
+    (parts / "amd-gfx908-smoke-2of2.part.tar").unlink()
+    refused = invoke(checkout, *gather, check=False)
+    assert refused.returncode == 31, refused.stderr
+    assert "missing shards of amd-gfx908, profile smoke: 2/2" in refused.stderr
+    assert "--arch gfx908 --profile smoke --shard 2/2" in refused.stderr
+    assert not (tmp_path / "out" / RELEASE).exists()

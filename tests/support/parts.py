@@ -1,0 +1,64 @@
+"""Shards of plans whose images were never compiled: whole and right in form, for judging what shards are put together."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import zstandard
+
+from aotforge.compile.entry import Entry, Figures, Summary, encode
+from aotforge.plan import Plan
+from aotforge.plan.values import CompileJob
+from aotforge.shards.archive import Part, PartFile
+from aotforge.shards.check import Found
+from aotforge.shards.identity import identity
+from aotforge.shards.images import KIND, entry_name
+from aotforge.shards.split import split
+
+JUDGES = "5" * 64
+_FIGURES = Figures(
+    vgpr=8, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, static_lds_bytes=0, dynamic_lds_bytes=0, wavefront=64, num_warps=1,
+)  # fmt: skip
+
+
+def entry_of(job: CompileJob, content: bytes = b"") -> bytes:
+    """A cache entry under the job's key."""
+    hsaco, asm = job.label.encode() + content, zstandard.compress(b"s_endpgm")
+    summary = Summary(
+        key=job.key, digest=hashlib.sha256(hsaco).hexdigest(), symbol="k", figures=_FIGURES, arguments=(),
+        hsaco_size=len(hsaco), asm_size=len(asm),
+    )  # fmt: skip
+    return encode(Entry(summary=summary, hsaco=hsaco, asm_zstd=asm))
+
+
+def digest_of(job: CompileJob) -> str:
+    return hashlib.sha256(job.label.encode()).hexdigest()
+
+
+def shard_of(plan: Plan, number: int, count: int, *, judges: str = JUDGES) -> Part:
+    """A shard as `build --shard` writes it, verdicts aside."""
+    jobs = split(plan.jobs, count)[number - 1]
+    about = {
+        "kind": KIND,
+        "pack": plan.pack,
+        "archs": list(plan.archs),
+        "shard": {"number": number, "count": count},
+        "identity": identity(plan, judges),
+        "jobs": [{"key": job.key, "label": job.label, "digest": digest_of(job)} for job in jobs],
+    }
+    return Part(about=about, files={entry_name(job.key): PartFile(content=entry_of(job)) for job in jobs})
+
+
+def shards_of(plan: Plan, count: int) -> list[Found]:
+    """All shards of a division, as found in files named after them."""
+    return [
+        Found(path=Path(f"{plan.pack}-{number}of{count}.part.tar"), part=shard_of(plan, number, count))
+        for number in range(1, count + 1)
+    ]
+
+
+def with_file(one: Found, name: str, content: bytes) -> Found:
+    """The part with another content in one of its files."""
+    return replace(one, part=replace(one.part, files={**one.part.files, name: PartFile(content=content)}))
