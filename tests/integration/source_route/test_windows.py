@@ -28,6 +28,16 @@ def test_it_configures_by_the_documented_command_without_a_word(route: Callable[
     assert "aotriton_v2.dll" in planned
     assert "aotriton_v2_lib" in planned
     assert "dl_lib" in planned
+    made.ninja("runtime/dl/all")
+    part = (
+        "-DCMAKE_INSTALL_DO_STRIP=1",
+        f"-DCMAKE_INSTALL_PREFIX={made.prefix}",
+        "-P",
+        "runtime/dl/cmake_install.cmake",
+    )
+    made.run("cmake", *part)
+    built = (made.build / "runtime" / "dl" / "dl.dll").read_bytes()
+    assert (made.prefix / "lib" / "dl.dll").read_bytes() == built, "strip would write the time"
 
 
 @pytest.mark.slow
