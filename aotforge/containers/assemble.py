@@ -7,7 +7,6 @@ a merged /usr, as Debian installs them.
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import functools
 import posixpath
@@ -238,8 +237,3 @@ def with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
         for name in others:
             whole[name] = Member(kind="hard", mode=content.mode, target=first)
     return whole
-
-
-def is_full(error: OSError) -> bool:
-    """Whether the disk or the quota is used up."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT}

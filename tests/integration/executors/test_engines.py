@@ -158,7 +158,9 @@ def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, place: Plac
     assert entered.stdout == "left\n", entered.stderr
     other = executor(name, tmp_path)
     mine = f"-{os.getpid()}-"
-    assert not [left for left in other.reap() if mine in left]  # kept from builds, and their process still lives
+    assert not [
+        left for left in other.reap() if mine in left
+    ]  # kept from builds, and their process still lives
     if name == "bubblewrap":
         shutil.rmtree(next((tmp_path / "executors" / "work").glob("aotforge-*")))
     else:
