@@ -111,7 +111,7 @@ def assemble(
                     tree.add(path, spool.add(content, mode), wheel.name)
             on_file(done := done + 1, total)
         _finish(tree, definition, _status(lock.packages, files))
-        members = with_hard_links(_with_parents(tree.members))
+        members = with_hard_links(with_parents(tree.members))
         digest, size = write_tar(members, spool, out, epoch=definition.epoch)
     return Assembled(digest=digest, size=size, members=member_list(members))
 
@@ -205,7 +205,7 @@ def _status(packages: Iterable[LockedPackage], files: Callable[[str], Path]) -> 
     return "\n".join(paragraphs)
 
 
-def _with_parents(members: dict[str, Member]) -> dict[str, Member]:
+def with_parents(members: dict[str, Member]) -> dict[str, Member]:
     """Every folder on the way exists, and nothing lies below a file. Raises ContainerError."""
     whole = dict(members)
     for path in members:
