@@ -116,6 +116,19 @@ def test_a_tarball_that_reaches_out_of_its_folder_is_refused(tmp_path: Path) -> 
     assert not (tmp_path.parent / "evil").exists()
 
 
+def test_a_tarball_that_leads_out_of_its_folder_by_a_link_is_refused(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as tar:
+        link = tarfile.TarInfo("aotriton")
+        link.type, link.linkname = tarfile.SYMTYPE, str(elsewhere)
+        tar.addfile(link)
+        tar.add(__file__, "aotriton/evil")
+    done, _ = take(tmp_path, [tmp_path / "evil.tar.gz"])
+    assert done.returncode != 0 and "neither" in done.stderr
+    assert not list(elsewhere.iterdir())
+
+
 def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_path: Path) -> None:
     made = route()
     given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
