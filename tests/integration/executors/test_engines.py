@@ -214,6 +214,49 @@ def test_what_else_a_user_runs_is_not_counted() -> None:
         shutil.rmtree(folder)
 
 
+_UNPRIVILEGED = """
+import os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from aotforge.executors.bubblewrap import BubblewrapExecutor
+from aotforge.executors.values import Place, Step, StepLimits
+os.setgroups([])
+os.setgid({uid})
+os.setuid({uid})
+tree = Path({tree!r})
+place = Place(name="s", identity="s", python={python!r}, environment=(), image="", image_id="", unpacked=lambda: tree, archive=lambda: tree)
+script = "echo x > /dev/null; echo x > /tmp/y; for f in /dev/x /dev/shm/x /x; do (echo x > $f) 2>/dev/null && echo $f; done; id -u"
+step = Step(name="s", command=("/bin/sh", "-c", script), inputs=b"", environment={{"PATH": "/usr/bin:/bin"}}, limits=StepLimits(seconds=60))
+BubblewrapExecutor(Path({folder!r})).run(step, place, on_output=lambda stream, data: print(data.decode(), end=""))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without rights")
+def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
+    executor("bubblewrap", tmp_path)
+    folder = Path(tempfile.mkdtemp(prefix="user-"))
+    try:
+        folder.chmod(0o755)
+        (folder / "work").mkdir()
+        (folder / "work").chmod(0o1777)
+        place = small_place(folder)
+        code = _UNPRIVILEGED.format(
+            path=[str(ROOT)],
+            uid=64041,
+            tree=str(place.unpacked()),
+            python=place.python,
+            folder=str(folder / "work"),
+        )
+        done = subprocess.run(
+            [place.python, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+        if "cannot make a sandbox" in done.stderr:
+            pytest.skip("this kernel gives users no namespaces")
+        assert done.stdout == "64042\n", done.stderr
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_owners_are_judged_only_where_they_can_be_seen() -> None:
     me = this_process()
     assert parse(str(me)) == me and me.alive() is True
