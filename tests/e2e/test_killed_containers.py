@@ -81,7 +81,9 @@ class Killing:
         log = self.folder / f"log-{turn}"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                command(*arguments), cwd=ROOT, env=environment(ROOT, self.settings), stdout=file, stderr=file, start_new_session=True
+                command(*arguments), cwd=ROOT, env=environment(ROOT, self.settings), stdout=file, stderr=file,
+                # its own group, as a terminal gives it; shells start what is in the background with SIGINT ignored
+                start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )  # fmt: skip
         self.clients.append(process.pid)
         watcher = Watcher(process)
