@@ -83,7 +83,7 @@ class Killing:
             process = subprocess.Popen(
                 command(*arguments), cwd=ROOT, env=environment(ROOT, self.settings), stdout=file, stderr=file,
                 # its own group, as a terminal gives it; shells start what is in the background with SIGINT ignored
-                start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - the watcher comes later
             )  # fmt: skip
         self.clients.append(process.pid)
         watcher = Watcher(process)
