@@ -136,7 +136,7 @@ class Killing:
         found += [name for name in names if any(f"-{client}-" in name for client in self.clients)]
         found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.folder) in line]
         found += [str(path) for path in (self.folder / "temporary").iterdir()]
-        return found + [str(path) for path in (self.folder / "cache" / "executors" / "work").glob("*")]
+        return found + [str(path) for path in (self.folder / "cache" / "executors").glob("*/aotforge-*")]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from aotforge.executors.owner import (
     abandoned,
     labels,
     machine,
+    new_name,
     parse,
     this_process,
 )
@@ -110,6 +112,30 @@ def test_what_failed_is_kept_and_can_be_entered(name: str, place: Place, tmp_pat
     else:
         container = next(word for word in words if word.startswith("aotforge-"))
         subprocess.run([name, "rm", "--force", container], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_what_an_engine_makes_after_its_client_died_is_removed(
+    name: str, place: Place, tmp_path: Path
+) -> None:
+    runner = executor(name, tmp_path)
+    assert runner.run(step("true"), place).status == 0  # the engine has the image now
+    folder = tmp_path / "executors" / name
+    assert not list(folder.iterdir())
+    me = this_process()
+    late, never = new_name(Owner(me.machine, me.pid, me.started + 1)), new_name(me)
+    for announced in (late, never):
+        (folder / announced).touch()
+    words = [name, "create", "--name", late, place.image_id, "/bin/sh"]
+    maker = threading.Timer(1, lambda: subprocess.run(words, capture_output=True, check=True))
+    maker.start()
+    assert runner.reap() == [late]
+    maker.join()
+    assert [path.name for path in folder.iterdir()] == [never]  # its client lives
+    listed = subprocess.run(
+        [name, "ps", "--all", "--quiet", "--filter", f"name={late}"], capture_output=True, check=True
+    )
+    assert listed.stdout == b""
 
 
 def test_owners_are_judged_only_where_they_can_be_seen() -> None:
