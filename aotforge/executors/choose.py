@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
+from aotforge.executors.announced import Announced
 from aotforge.executors.base import Executor
 from aotforge.executors.values import EXECUTORS, KERNELS, RUNTIME, Place, Site, Sites
 
@@ -32,11 +33,11 @@ def make_executor(name: str, *, cache: Path, keep: bool = False) -> Executor:
     if name == "docker":
         from aotforge.executors.docker import DockerExecutor  # noqa: PLC0415
 
-        return DockerExecutor(keep=keep)
+        return DockerExecutor(Announced(cache / "executors" / "docker"), keep=keep)
     if name == "podman":
         from aotforge.executors.podman import PodmanExecutor  # noqa: PLC0415
 
-        return PodmanExecutor(keep=keep)
+        return PodmanExecutor(Announced(cache / "executors" / "podman"), keep=keep)
     raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
 
 

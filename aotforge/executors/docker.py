@@ -10,6 +10,7 @@ from typing import Any
 
 from aotforge.errors import ExecutorError
 from aotforge.executors import owner, session
+from aotforge.executors.announced import Announced
 from aotforge.executors.base import Executor, Run
 from aotforge.executors.session import LINGER_SECONDS, UID, WORK, Ended, Setting, agent_command
 from aotforge.executors.values import Capacity, Place, Step
@@ -116,12 +117,12 @@ class DockerRun(Run):
 
 
 class DockerExecutor(Executor):
-    """Steps in containers of the engine that the Docker CLI's variables name."""
+    """Steps in containers of the engine that the Docker CLI's variables name. `announced` has those that are being made."""
 
     name = "docker"
 
-    def __init__(self, *, keep: bool = False) -> None:
-        self._keep = keep
+    def __init__(self, announced: Announced, *, keep: bool = False) -> None:
+        self._announced, self._keep = announced, keep
         self._client = _connect()
         self._engine = self._client.api
 
@@ -135,7 +136,9 @@ class DockerExecutor(Executor):
         run: DockerRun | None = None
         try:
             with _engine_errors(step.name):
+                self._announced.add(name)
                 self._create(name, step, place)
+                self._announced.drop(name)
                 attached = self._engine.attach_socket(
                     name, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
                 )
@@ -200,13 +203,16 @@ class DockerExecutor(Executor):
                     hint="remove the image there, then build again",
                 ) from None
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, name: str) -> bool:
+        """Whether there was such a container."""
         from docker.errors import DockerException  # noqa: PLC0415
         from requests.exceptions import RequestException  # noqa: PLC0415
 
         # what cannot be removed now, the next command's reaper finds by its labels
         with suppress(DockerException, RequestException, OSError):
             self._engine.remove_container(name, force=True, v=True)
+            return True
+        return False
 
     def capacity(self) -> Capacity:
         """The engine's machine."""
@@ -223,7 +229,7 @@ class DockerExecutor(Executor):
                 if owner.abandoned(marks, now=time.time()) or (kept and owner.releasable(marks)):
                     self._remove(container["Id"])
                     removed.append(container["Names"][0].lstrip("/"))
-        return removed
+        return removed + self._announced.reap(removed, self._remove)
 
 
 def _connect() -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 from aotforge.compile.limits import available_cpus, available_memory
 from aotforge.errors import ExecutorError
 from aotforge.executors import owner
+from aotforge.executors.announced import Announced
 from aotforge.executors.base import Executor, Run
 from aotforge.executors.processes import ProcessChannel
 from aotforge.executors.session import LINGER_SECONDS, UID, WORK, Ended, Setting, agent_command
@@ -63,7 +64,7 @@ class PodmanExecutor(Executor):
 
     name = "podman"
 
-    def __init__(self, *, keep: bool = False) -> None:
+    def __init__(self, announced: Announced, *, keep: bool = False) -> None:
         program = shutil.which("podman")
         if program is None:
             raise ExecutorError(
@@ -71,7 +72,7 @@ class PodmanExecutor(Executor):
                 cause="there is no podman on PATH",
                 hint="apt-get install podman, or another --executor",
             )
-        self._program, self._keep = program, keep
+        self._program, self._announced, self._keep = program, announced, keep
         self._runtime = self._find_runtime()
 
     def _find_runtime(self) -> list[str]:
@@ -88,6 +89,7 @@ class PodmanExecutor(Executor):
         self._require_image(place)
         name = owner.new_name(owner.this_process())
         run: PodmanRun | None = None
+        self._announced.add(name)
         try:
             channel = PodmanChannel(
                 self._run_words(name, step, place), environment=dict(os.environ), what="podman"
@@ -102,9 +104,11 @@ class PodmanExecutor(Executor):
         except BaseException:
             if run is None or not run.kept:
                 self._remove(name)
+            self._announced.drop(name)
             raise
         if not run.kept:
             self._remove(name)
+        self._announced.drop(name)
 
     def _run_words(self, name: str, step: Step, place: Place) -> list[str]:
         limits = step.limits
@@ -156,6 +160,12 @@ class PodmanExecutor(Executor):
                 "removing a container", "rm", "--force", "--ignore", "--volumes", "--time", "0", name
             )
 
+    def _remove_late(self, name: str) -> bool:
+        if self.state(name):
+            self._remove(name)
+            return not self.state(name)
+        return False
+
     def _command(self, doing: str, *words: str, seconds: float = _COMMAND_SECONDS) -> str:
         try:
             done = subprocess.run(
@@ -201,4 +211,4 @@ class PodmanExecutor(Executor):
             if owner.abandoned(marks, now=time.time()) or (kept and owner.releasable(marks)):
                 self._remove(container["Id"])
                 removed.append(str(container["Names"][0]))
-        return removed
+        return removed + self._announced.reap(removed, self._remove_late)

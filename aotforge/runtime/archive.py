@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import RuntimeBuildError, ToolchainError
-from aotforge.files import write_atomic
+from aotforge.files import output_errors, write_atomic
 
 _MEMBER_LIMIT = 16 * 2**20
 
@@ -56,9 +56,10 @@ def unpack_flat(
 ) -> Path:
     """Puts `top`/<member> of a tar archive into `folder`, without the members' own folders, and returns it.
 
-    `optional` members may be missing. Raises RuntimeBuildError for an archive without one of the others.
+    `optional` members may be missing. Raises RuntimeBuildError for an archive without one of the others, OutputError.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive) as tar:
             there = set(tar.getnames())
@@ -67,7 +68,9 @@ def unpack_flat(
                 content = tar.extractfile(info)
                 if content is None or info.size > _MEMBER_LIMIT:
                     raise RuntimeBuildError(f"{archive}: {member} is not a file of ordinary size")
-                (folder / Path(member).name).write_bytes(content.read())
+                data, target = content.read(), folder / Path(member).name
+                with output_errors(target):  # a full disk is no damaged archive
+                    target.write_bytes(data)
     except KeyError as error:
         raise RuntimeBuildError(
             f"{archive} has no {error.args[0] if error.args else 'such member'}",

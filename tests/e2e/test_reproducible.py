@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import build_json, copy_checkout, tarballs
+from tests.e2e.checkouts import build_json, copy_checkout, invoke, tarballs
+from tests.support.places import cache, executor, project_place
 
 pytestmark = pytest.mark.compiler
 
@@ -29,3 +31,20 @@ def test_two_builds_in_different_surroundings_are_identical(tmp_path: Path) -> N
         assert hashlib.sha256((tmp_path / "out" / two["release"] / name).read_bytes()).hexdigest() == digest
     text = (Path(two["folder"]) / "SHA256SUMS").read_text()
     assert {line.split("  ")[1] for line in text.splitlines()} == set(tarballs(two)) - {"SHA256SUMS"}
+
+
+@pytest.mark.slow
+def test_two_clones_make_one_windows_zip(tmp_path: Path) -> None:
+    project_place("windows-noimage")
+    executor("docker", tmp_path)
+    digests = set()
+    for folder in (tmp_path / "a", tmp_path / "another place" / "ünïcode"):
+        checkout = copy_checkout(folder / "checkout")
+        (folder / "cache").mkdir()
+        for part in ("containers", "sources"):
+            (folder / "cache" / part).symlink_to(cache() / part)
+        flags = ("--executor", "docker", "--cache", str(folder / "cache"), "--output", str(folder / "out"))
+        report = json.loads(invoke(checkout, "build", "--platform", "windows", "--json", *flags).stdout)
+        assert report["fresh"]
+        digests.add(hashlib.sha256(Path(report["file"]).read_bytes()).hexdigest())
+    assert len(digests) == 1

@@ -7,13 +7,13 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,19 +28,14 @@ from aotforge.executors.owner import (
     abandoned,
     labels,
     machine,
+    new_name,
     parse,
     this_process,
 )
+from tests.support.engines import Daemon, private_daemon
 from tests.support.places import ROOT, WALLED, executor, small_place
 
-_READY_SECONDS = 60
 LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
-
-
-@dataclass
-class Daemon:
-    process: subprocess.Popen[bytes]
-    url: str
 
 
 @pytest.fixture(scope="session")
@@ -50,41 +45,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 @pytest.fixture
 def daemon() -> Iterator[Daemon]:
-    """A Docker Engine of the test's own on a loopback TCP port, as a remote DOCKER_HOST is."""
-    program = shutil.which("dockerd")
-    if program is None or os.geteuid() != 0:
-        pytest.skip("needs dockerd and root to start an engine of its own")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        url = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    folder = Path(tempfile.mkdtemp(prefix="engine-"))  # a socket's path may have 107 characters
-    words = [program, "--host", url, "--tls=false", "--pidfile", f"{folder}/pid"]
-    words += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/run"]
-    words += ["--bridge", "none", "--iptables=false", "--ip-forward=false"]
-    # a containerd of its own has 15 s to start, which a busy machine does not keep
-    for running in ("/run/containerd/containerd.sock", "/run/docker/containerd/containerd.sock"):
-        if Path(running).is_socket():
-            words += ["--containerd", running, "--containerd-namespace", f"test-{os.getpid()}"]
-            words += ["--containerd-plugins-namespace", f"test-plugins-{os.getpid()}"]
-            break
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
-    try:
-        end = time.monotonic() + _READY_SECONDS
-        while b"API listen on" not in (folder / "log").read_bytes():
-            if process.poll() is not None or time.monotonic() > end:
-                pytest.skip(f"no engine of its own: {(folder / 'log').read_text()[-300:]}")
-            time.sleep(0.1)
-        yield Daemon(process, url)
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        _unmount(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+    with private_daemon() as started:
+        yield started
 
 
 def step(script: str) -> Step:
@@ -257,6 +219,30 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
         shutil.rmtree(folder)
 
 
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_what_an_engine_makes_after_its_client_died_is_removed(
+    name: str, place: Place, tmp_path: Path
+) -> None:
+    runner = executor(name, tmp_path)
+    assert runner.run(step("true"), place).status == 0  # the engine has the image now
+    folder = tmp_path / "executors" / name
+    assert not list(folder.iterdir())
+    me = this_process()
+    late, never = new_name(Owner(me.machine, me.pid, me.started + 1)), new_name(me)
+    for announced in (late, never):
+        (folder / announced).touch()
+    words = [name, "create", "--name", late, place.image_id, "/bin/sh"]
+    maker = threading.Timer(1, lambda: subprocess.run(words, capture_output=True, check=True))
+    maker.start()
+    assert runner.reap() == [late]
+    maker.join()
+    assert [path.name for path in folder.iterdir()] == [never]  # its client lives
+    listed = subprocess.run(
+        [name, "ps", "--all", "--quiet", "--filter", f"name={late}"], capture_output=True, check=True
+    )
+    assert listed.stdout == b""
+
+
 def test_owners_are_judged_only_where_they_can_be_seen() -> None:
     me = this_process()
     assert parse(str(me)) == me and me.alive() is True
@@ -282,14 +268,3 @@ def _sleeping(seconds: str) -> bool:
         except OSError:
             continue
     return False
-
-
-def _unmount(folder: Path) -> None:
-    for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-        if (target := line.split()[1]).startswith(str(folder)):
-            subprocess.run(["umount", "-l", target], capture_output=True, check=False)
-    for pid in folder.rglob("containerd.pid"):
-        try:
-            os.kill(int(pid.read_text()), signal.SIGKILL)
-        except (OSError, ValueError):
-            continue
