@@ -96,6 +96,24 @@ def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
         uninstall(prefix)
 
 
+def test_a_prefix_behind_a_link(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
+    """/opt/aotriton -> /opt/aotriton-0.11: the tree behind the link is installed, changed and removed; the link is its owner's."""
+    root, link = keys.roots[0], tmp_path / "link"
+    (tmp_path / "real").mkdir()
+    link.symlink_to("real")
+    for packs in (PACKS, GFX90A):
+        assert try_install(store, root, tmp_path, InstallRequest(packs=packs, prefix=link)).fresh
+        assert link.readlink() == Path("real")
+    assert tree(tmp_path / "real") == expected(tmp_path / "r1", "rocm7.1", "gfx908", "gfx90a")
+    assert not list(tmp_path.glob(".*staged*"))
+    uninstall(link)
+    assert not (tmp_path / "real").exists() and link.is_symlink()
+    link.unlink()
+    link.symlink_to("link")
+    with pytest.raises(InstallError, match="cannot be followed"):
+        try_install(store, root, tmp_path, InstallRequest(packs=PACKS, prefix=link))
+
+
 def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     root, prefix = keys.roots[0], tmp_path / "prefix"
     prefix.mkdir()
