@@ -50,9 +50,10 @@ def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> 
         )
     try:
         return ReleaseServer(folder, host=host, port=port, log=log)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "ports are 0 to 65535"
         raise ToolchainError(
-            f"{host}:{port} cannot be listened on: {error.strerror}",
+            f"{host}:{port} cannot be listened on: {reason}",
             cause="another program has the port, or the address is not this machine's",
             hint="choose another --port; 0 takes a free one",
         ) from error
