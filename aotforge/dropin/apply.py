@@ -70,6 +70,10 @@ def drop_in(
 
 def undo(folder: Path, *, dry_run: bool = False) -> Report:
     """Puts back what was in `folder` (a torch/lib) before the first drop-in. Raises DropInError, OutputError."""
+    if not folder.is_dir():
+        raise DropInError(
+            f"{folder} is not a folder", hint="name the torch/lib that the release was put into"
+        )
     record = load_record(folder)
     if record is None:
         return Report(folder=folder, release="", changes=(), dry_run=dry_run)

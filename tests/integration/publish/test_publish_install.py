@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.install import InstallRequest, install, uninstall
 from aotforge.publish import KeySet, trusted_index, yank_release
+from aotforge.pytorch import serve
 from aotforge.release.archive import sha256_file
 from aotforge.stores import StoreFault
 from aotforge.stores.directory import DirectoryStore
@@ -158,6 +160,19 @@ def test_over_http(web: Web, keys: KeySet, tmp_path: Path) -> None:
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
     archives = [path for path, _ in web.asked if path.endswith(".gz")]
     assert len(archives) == 2 and not any("rocm7.0" in path or "gfx90a" in path for path in archives)
+
+
+def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
+    """`release.serve` over a folder that was published to gives the index as well, and nothing else that lies there."""
+    (tmp_path / "store" / "tuf" / "private.json").write_text("{}")
+    with serve(tmp_path / "store", host="127.0.0.1", port=0, log=lambda line: None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = HttpReader(server.url, sleep=lambda seconds: None)
+        assert try_install(place, keys.roots[0], tmp_path).fresh
+        for name in ("tuf/private.json", "tuf/.swap.lock", "tuf/../tuf/timestamp.json"):
+            with pytest.raises(StoreFault, match="404"):
+                list(place.read(name))
+        server.shutdown()
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -80,6 +80,8 @@ def test_in_and_out_again(tmp_path: Path) -> None:
     assert undo(torch.folder).changes
     assert tree(torch.folder) == before
     assert undo(torch.folder).changes == ()
+    with pytest.raises(DropInError, match="not a folder"):
+        undo(torch.folder / "mistyped")
 
 
 def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) -> None:
