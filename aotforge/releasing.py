@@ -100,6 +100,7 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
         record = check_record(root / "releases", _make_record(origin, built.release.folder, extra))
         origin = replace(origin, commit=record.commit)
     watch.stage("papers and signature")
+    checks: list[CheckReport] = []
     finished = finish_release(
         built.release.folder,
         extra=extra,
@@ -108,11 +109,11 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
         output=request.output,
         key=request.key,
         builder=request.builder,
+        approve=lambda folder: checks.append(_checked(request, folder, watch)),
     )
-    checks = _checked(request, finished, watch)
     saved = save_record(root / "releases", record) if record else None
     return ReleaseReport(
-        build=built, windows=windows, finished=finished, origin=origin, checks=checks, record=saved
+        build=built, windows=windows, finished=finished, origin=origin, checks=checks[0], record=saved
     )
 
 
@@ -158,13 +159,13 @@ def _windows(request: ReleaseRequest, watch: Watch) -> WindowsReport:
     return build_windows(wanted, on_stage=watch.stage)
 
 
-def _checked(request: ReleaseRequest, finished: Finished, watch: Watch) -> CheckReport:
+def _checked(request: ReleaseRequest, folder: Path, watch: Watch) -> CheckReport:
     from aotforge.compat.check import check_release  # noqa: PLC0415 - slow to import, and last to run
     from aotforge.compat.findings import require_ok  # noqa: PLC0415
 
     watch.stage("compatibility checks")
     report = check_release(
-        finished.folder,
+        folder,
         checkout=request.build.root,
         cache=request.build.cache,
         jobs=request.build.jobs,
