@@ -44,7 +44,7 @@ def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> 
 
     Raises ReleaseError when no release is there, ToolchainError when the address cannot be listened on.
     """
-    if not any(folder.glob(f"*/{SUMS}")):
+    if not any(folder.glob(f"[!.]*/{SUMS}")):
         raise ReleaseError(
             f"{folder} holds no release",
             cause=f"none of its folders has a {SUMS}",
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _path(self) -> Path | None:
         """The file that the request names: `/<release>/<file>`, a release being a folder with SHA256SUMS, or one of the index."""
         parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
-        if len(parts) != 2 or any(part in {"", ".", ".."} or "\\" in part or "\0" in part for part in parts):
+        if len(parts) != 2 or any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts):
             return None
         path = self.server.folder / parts[0] / parts[1]
         inside = path.is_file() and path.resolve().is_relative_to(self.server.folder)
