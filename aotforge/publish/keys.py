@@ -189,7 +189,8 @@ def _write_key(path: Path, signer: CryptoSigner) -> None:
 
 
 def _from_folder(folder: Path) -> KeySet:
-    roots = sorted((folder / "roots").glob("*.root.json"), key=lambda path: int(path.name.split(".")[0]))
+    numbered = [p for p in (folder / "roots").glob("*.root.json") if p.name.split(".")[0].isdecimal()]
+    roots = sorted(numbered, key=lambda path: int(path.name.split(".")[0]))
     if not roots:
         raise PublishError(
             f"{folder} has no roots/1.root.json",

@@ -12,6 +12,7 @@ from aotforge.errors import AotforgeError, PublishError, SignatureError
 from aotforge.publish.keys import load_keys
 from aotforge.stores import Fault, StoreFault, open_reader, open_store
 from aotforge.stores.http import HttpReader
+from tests.support.publishing import make_keys
 
 SECRET = "MC4CAQAwBQYDK2VwBCIEIHsecret"
 
@@ -56,6 +57,12 @@ def test_a_key_where_a_folder_belongs() -> None:
             None, {"AOTFORGE_KEYS": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n"}
         )
     assert SECRET not in str(caught.value)
+
+
+def test_a_root_that_somebody_kept_by_another_name(tmp_path: Path) -> None:
+    known = make_keys(tmp_path / "keys").roots
+    (tmp_path / "keys" / "roots" / "before.root.json").write_text("{}")
+    assert load_keys(tmp_path / "keys", {}).roots == known
 
 
 def test_a_port_that_is_none(tmp_path: Path) -> None:
