@@ -66,8 +66,10 @@ _CAUSES = {
 
 
 @contextmanager
-def output_lock(path: Path) -> Iterator[None]:
+def output_lock(path: Path) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
+
+    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends.
 
     The lock is a file beside the output (`.<name>.lock`) that stays; the kernel releases the lock when its
     holder dies, so a killed build leaves nothing to clean up.
@@ -85,7 +87,7 @@ def output_lock(path: Path) -> Iterator[None]:
                 cause=f"it holds the lock {lock}",
                 hint="wait until it has finished, or choose another output folder",
             ) from error
-        yield
+        yield handle
     finally:
         os.close(handle)
 

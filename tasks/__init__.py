@@ -25,6 +25,7 @@ from tasks import (
     images,
     publishing,
     releasing,
+    source,
     tools,
 )
 
@@ -40,6 +41,7 @@ for _module in (
     tools,
     compat,
     dl,
+    source,
     checks,
 ):
     for _group, _name, _task in _module.TASKS:

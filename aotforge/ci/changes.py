@@ -20,6 +20,9 @@ RULES: tuple[tuple[str, Effect], ...] = (
     ("tests/*", "checks"),
     ("benchmarks/*", "checks"),
     ("requirements/test.*", "checks"),
+    # the source route: jobs configure runtime/ alone
+    ("CMakeLists.txt", "checks"),
+    ("cmake/*", "checks"),
     # tests of the library: its build does not look at them (aotforge/runtime/build.py, _NOT_SHIPPED)
     ("runtime/tests/*", "checks"),
     ("runtime/fuzz/*", "checks"),

@@ -83,7 +83,7 @@ class _Run:
 
     def run(self, on_start: Callable[[CiJob], None]) -> RunResult:
         place = self._work / "jobs" / self._job.name
-        with output_lock(place):
+        with output_lock(place) as lock:
             made_from = self._made_from()
             if (told := self._finished(made_from)) is not None:
                 return RunResult(job=self._job, code=0, fresh=False, summary=told)
@@ -93,8 +93,10 @@ class _Run:
             for need in self._needs:
                 shutil.copytree(self._artefact(need), checkout / self._job.inputs, dirs_exist_ok=True)
             began = time.monotonic()
+            # the job holds the lock with us: when this process is killed it works on, and no other may take its checkout away
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", self._job.line], cwd=checkout, env=self._environment(place), check=False,
+                pass_fds=(lock,),
             )  # fmt: skip
             seconds = time.monotonic() - began
             if done.returncode:

@@ -76,8 +76,10 @@ class Away:
                 try:
                     self._compile()
                 finally:
-                    for key in list(self._mine):
+                    # also of jobs that failed: another build need not wait for the end of this one
+                    for key in self._mine:
                         self._cache.release(key)
+                    self._mine.clear()
             elif self._waiting:
                 time.sleep(_POLL_SECONDS)
 
@@ -131,7 +133,6 @@ class Away:
                 cause=" / ".join(text[-3:]),
                 hint=finished.kept or "run it again with --keep to look at what it leaves",
             )
-        self._mine.clear()
 
     def _step(self) -> Step:
         limits = self._limits

@@ -7,7 +7,6 @@ a merged /usr, as Debian installs them.
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import functools
 import posixpath
@@ -112,7 +111,7 @@ def assemble(
                     tree.add(path, spool.add(content, mode), wheel.name)
             on_file(done := done + 1, total)
         _finish(tree, definition, _status(lock.packages, files))
-        members = with_hard_links(_with_parents(tree.members))
+        members = with_hard_links(with_parents(tree.members))
         digest, size = write_tar(members, spool, out, epoch=definition.epoch)
     return Assembled(digest=digest, size=size, members=member_list(members))
 
@@ -206,7 +205,7 @@ def _status(packages: Iterable[LockedPackage], files: Callable[[str], Path]) -> 
     return "\n".join(paragraphs)
 
 
-def _with_parents(members: dict[str, Member]) -> dict[str, Member]:
+def with_parents(members: dict[str, Member]) -> dict[str, Member]:
     """Every folder on the way exists, and nothing lies below a file. Raises ContainerError."""
     whole = dict(members)
     for path in members:
@@ -238,8 +237,3 @@ def with_hard_links(members: dict[str, Member]) -> dict[str, Member]:
         for name in others:
             whole[name] = Member(kind="hard", mode=content.mode, target=first)
     return whole
-
-
-def is_full(error: OSError) -> bool:
-    """Whether the disk or the quota is used up."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT}

@@ -115,13 +115,19 @@ def idle(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
     kept |= {places.archive(image_id(entry.root).removeprefix("sha256:")) for entry in found}
     folders = {places.store, places.tar("x").parent, places.tree("x").parent, places.archive("x").parent}
     return [
-        (path, size_of(path)) for folder in sorted(folders) for path in _below(folder) if path not in kept
+        (path, size_of(path))
+        for folder in sorted(folders)
+        for path in _below(folder)
+        if path not in kept and not _young(path)
     ]
 
 
 def _young(path: Path) -> bool:
-    """Hidden names are staged by a process that may be alive; a day later it is not."""
-    return path.name.startswith(".") and time.time() - path.lstat().st_mtime < _DAY
+    """Hidden names are staged by a process that may be alive; a day later it is not. What is gone meanwhile was."""
+    try:
+        return path.name.startswith(".") and time.time() - path.lstat().st_mtime < _DAY
+    except FileNotFoundError:
+        return True
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from aotforge.containers.assemble import Assembled, with_hard_links
+from aotforge.containers.assemble import Assembled, with_hard_links, with_parents
 from aotforge.containers.members import Member, Spool, file_mode, member_list, write_tar
 from aotforge.containers.roots import Named, OnStage
 from aotforge.errors import ContainerError
@@ -82,6 +82,8 @@ def _normalised(stream: Any, tar: Path) -> Assembled:
                     or name in _ENGINES_OWN
                 ):
                     continue
+                if name.startswith("/") or ".." in name.split("/"):
+                    raise ContainerError(f"the engine exports a member outside the root: {info.name}")
                 content = archive.extractfile(info) if info.isreg() else None
                 member = _member(spool, info, content)
                 if member is not None:
@@ -89,7 +91,8 @@ def _normalised(stream: Any, tar: Path) -> Assembled:
         with tempfile.TemporaryFile() as nothing:
             for name in _EMPTY:
                 members[name] = spool.add(nothing, 0o644)
-        members = with_hard_links(members)
+        # nothing lies below a link either, so that unpacking stays in its folder whatever an engine sends
+        members = with_hard_links(with_parents(members))
         digest, size = write_tar(members, spool, out, epoch=EPOCH)
     return Assembled(digest=digest, size=size, members=member_list(members))
 

@@ -39,10 +39,12 @@ class Executor(ABC):
         LimitError, ExecutorError, CacheError, and what `on_output` raises.
         """
         with self.starting(step, place) as run:
+            session = Session(run.channel, step, run.setting, on_output)
             try:
-                finished = Session(run.channel, step, run.setting, on_output).run()
+                finished = session.run()
             except LimitError as error:
-                if kept := run.keep():
+                # an agent that ended without an answer is not there to be entered
+                if session.answered and (kept := run.keep()):
                     error.hint += f"; what it left: {kept}"
                 raise
             return replace(finished, kept=run.keep() if finished.status else "")

@@ -96,7 +96,8 @@ class BubblewrapExecutor(Executor):
 
     def _words(self, root: Path, step: Step, kept: Path | None) -> list[str]:
         words = [self._program, *_namespaces(), "--die-with-parent", "--new-session", "--clearenv"]
-        words += ["--ro-bind", str(root), "/", "--proc", "/proc", "--dev", "/dev"]
+        # its /dev is a file system in memory without a limit, which a user without root could write to
+        words += ["--ro-bind", str(root), "/", "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
         if kept is None:
             words += ["--perms", "1777", "--size", str(step.limits.scratch_bytes), "--tmpfs", "/tmp"]
         else:

@@ -132,6 +132,7 @@ class DockerExecutor(Executor):
         name = owner.new_name(owner.this_process())
         with _engine_errors(step.name):
             self._require_image(place)
+        run: DockerRun | None = None
         try:
             with _engine_errors(step.name):
                 self._create(name, step, place)
@@ -146,7 +147,8 @@ class DockerExecutor(Executor):
             finally:
                 channel.close()
         except BaseException:
-            self._remove(name)
+            if run is None or not run.kept:
+                self._remove(name)
             raise
         if not run.kept:
             self._remove(name)
@@ -179,6 +181,8 @@ class DockerExecutor(Executor):
             labels=owner.labels(owner.this_process(), seconds=seconds, keep=self._keep),
             name=name,
             host_config=host,
+            # the Docker CLI's settings may name a proxy, with a password; there is no network to use it on
+            use_config_proxy=False,
         )
 
     def _require_image(self, place: Place) -> None:

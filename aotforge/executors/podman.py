@@ -87,6 +87,7 @@ class PodmanExecutor(Executor):
         assert place is not None
         self._require_image(place)
         name = owner.new_name(owner.this_process())
+        run: PodmanRun | None = None
         try:
             channel = PodmanChannel(
                 self._run_words(name, step, place), environment=dict(os.environ), what="podman"
@@ -99,7 +100,8 @@ class PodmanExecutor(Executor):
                 if not run.kept:
                     channel.close()
         except BaseException:
-            self._remove(name)
+            if run is None or not run.kept:
+                self._remove(name)
             raise
         if not run.kept:
             self._remove(name)
@@ -110,7 +112,9 @@ class PodmanExecutor(Executor):
         words = [self._program, *self._runtime, "run", "--name", name, "--interactive", "--pull", "never"]
         for key, value in owner.labels(owner.this_process(), seconds=seconds, keep=self._keep).items():
             words += ["--label", f"{key}={value}"]
-        words += ["--network", "none", "--read-only", "--read-only-tmpfs=false", "--user", f"{UID}:{UID}"]
+        # podman would hand on this machine's proxy settings, which may hold a password; there is no network to use them on
+        words += ["--http-proxy=false", "--network", "none"]
+        words += ["--read-only", "--read-only-tmpfs=false", "--user", f"{UID}:{UID}"]
         words += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--log-driver", "none"]
         words += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
         words += ["--pids-limit", str(limits.processes + _SPARE_PROCESSES), "--workdir", "/"]

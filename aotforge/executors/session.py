@@ -98,6 +98,8 @@ class Session:
         self._arrived: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(maxsize=64)
         self._outputs: list[bytes] = []
         self._over = threading.Event()
+        self.answered = False
+        """Whether the agent said how the step ended; it stays then, if it was told to."""
 
     def run(self) -> Finished:
         """Until the step has ended. Raises LimitError, ExecutorError, and whatever `on_output` raises."""
@@ -114,6 +116,7 @@ class Session:
                 if frame is None:
                     raise self._lost()
                 if frame[0] == b"X":
+                    self.answered = True
                     return self._finished(json.loads(frame[1]))
                 self._take(*frame)
         finally:

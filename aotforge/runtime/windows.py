@@ -61,7 +61,6 @@ _STATIC = (
     "libmingwex.a",
     "libmsvcrt.a",
 )
-_TOOLCHAIN = "cmake/mingw.cmake"
 _STAMP = "build.json"
 _INSTALL = f"apt-get install {PACKAGES}"
 

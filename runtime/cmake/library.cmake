@@ -19,7 +19,11 @@ target_compile_options(aotforge_readers PRIVATE ${AOTFORGE_WARNINGS} -ffunction-
 target_link_libraries(aotforge_readers PRIVATE aotforge_zstd)
 set_target_properties(aotforge_readers PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
 
-add_library(aotriton_v2 SHARED
+set(AOTFORGE_LINKAGE SHARED)
+if(AOTRITON_NO_SHARED)
+  set(AOTFORGE_LINKAGE STATIC)
+endif()
+add_library(aotriton_v2 ${AOTFORGE_LINKAGE}
   src/api_launch.cpp src/api_util.cpp src/api_v2.cpp src/api_v3.cpp src/attention.cpp src/backward.cpp src/device.cpp
   src/forward.cpp src/hip_api.cpp src/launch.cpp src/operators.cpp src/pack.cpp src/state.cpp
   src/${AOTFORGE_SYSTEM}/process.cpp)
@@ -31,6 +35,11 @@ target_include_directories(aotriton_v2
 target_compile_features(aotriton_v2 INTERFACE cxx_std_17)
 target_compile_options(aotriton_v2 PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections
   "$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
-target_compile_definitions(aotriton_v2 PRIVATE AOTFORGE_STATIC_LIBSTDCXX)
-target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
-include(cmake/${AOTFORGE_SYSTEM}.cmake)
+set_target_properties(aotriton_v2 PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN OFF DEFINE_SYMBOL "")
+if(AOTRITON_NO_SHARED)
+  include(cmake/static.cmake)
+else()
+  set_source_files_properties(src/state.cpp PROPERTIES COMPILE_DEFINITIONS AOTFORGE_STATIC_LIBSTDCXX)
+  target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
+  include(cmake/${AOTFORGE_SYSTEM}.cmake)
+endif()

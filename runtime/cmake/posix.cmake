@@ -11,7 +11,7 @@ if(NOT AOTFORGE_SANITIZE)
 endif()
 # Programs need libaotriton_v2.so.X.Y.Z by that name: a version, and the SONAME is the whole of it.
 set_target_properties(aotriton_v2 PROPERTIES
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN OFF
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
   LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT AOTFORGE_SANITIZE)
   target_link_options(aotriton_v2 PRIVATE LINKER:--strip-all)

@@ -1,7 +1,9 @@
 #include "process.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -32,14 +34,28 @@ bool hip_in_scope(HipLibrary& out) {
   return true;
 }
 
+std::string program_file() {
+  std::string path(256, '\0');
+  for (;;) {
+    const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());
+    if (size < 0) return {};
+    if (static_cast<size_t>(size) < path.size()) return path.substr(0, static_cast<size_t>(size));
+    path.resize(2 * path.size());
+  }
+}
+
 __attribute__((destructor)) void at_unload() { unload(); }  // dlclose, and the end of the process
 
 }  // namespace
 
 std::string library_file() {
-  Dl_info info;
   static const char anchor = 0;
-  return ::dladdr(&anchor, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
+  Dl_info info;
+  link_map* object = nullptr;
+  if (::dladdr1(&anchor, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return {};
+  // the nameless object is the program itself: linked into it, we are where it is, which argv[0] need not say
+  if (object != nullptr && object->l_name != nullptr && object->l_name[0] == '\0') return program_file();
+  return info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
 std::string trusted_variable(const char* name) {

@@ -134,7 +134,8 @@ int reload(const std::string& file, int count) {
   }
   std::printf("handles %lu then %lu, bytes %zu then %zu\n", early, handles(), memory, in_use());
   if (early == 0 || memory == 0) return wrong("nothing counts", 0);
-  if (handles() > early + 2) return wrong("handles", static_cast<long>(handles() - early));
+  // Wine keeps some for later, a few more or less; a leak is one for each load
+  if (handles() > early + static_cast<unsigned long>(count) / 4) return wrong("handles", static_cast<long>(handles() - early));
   return in_use() > memory + (768u << 10) ? wrong("growth", static_cast<long>(in_use() - memory)) : 0;
 }
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aotforge.ci.jobs import CiJob
 from aotforge.ci.run import RunRequest, RunResult, run_job
-from aotforge.errors import ShardError, UnknownNameError
+from aotforge.errors import OutputBusyError, ShardError, UnknownNameError
 from tests.integration.ci.test_revisions import git
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -22,6 +25,7 @@ def job(name: str, script: str, *needs: str, output: str = "out") -> CiJob:
     )  # fmt: skip
 
 
+UP = "../../../../.."  # from a checkout to the test's folder
 MAKE = "mkdir -p out/sub; cp README.md out/sub/made; echo x > out/.hidden; date +%N > out/when"
 JOBS = (
     job("one", MAKE),
@@ -116,6 +120,35 @@ def test_a_finished_job_is_run_again_when_its_files_its_needs_or_its_command_cha
     assert [r.fresh for r in run(root, "one", other)] == [True]
     git(root, "commit", "-qm", "second", "--allow-empty")
     assert [r.fresh for r in run(root, "one", other)] == [True]
+
+
+def test_a_job_whose_runner_was_killed_keeps_its_checkout_until_it_ends(root: Path) -> None:
+    jobs = (job("slow", f"touch {UP}/began; until [ -e {UP}/go ]; do sleep 0.05; done; {MAKE}"),)
+    runner = multiprocessing.get_context("spawn").Process(target=run, args=(root, "slow", jobs))
+    runner.start()
+    _wait_for((root.parent / "began").exists)
+    runner.kill()
+    runner.join()
+    with pytest.raises(OutputBusyError):
+        run(root, "slow", jobs)
+    (root.parent / "go").touch()
+    _wait_for(lambda: bool(list((root.parent / "work").glob("*/jobs/slow/checkout/out/when"))))
+    _wait_for(lambda: _code(root, jobs) == 0)
+
+
+def _code(root: Path, jobs: tuple[CiJob, ...]) -> int:
+    try:
+        return run(root, "slow", jobs)[0].code
+    except OutputBusyError:
+        return -1
+
+
+def _wait_for(there: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if there():
+            return
+        time.sleep(0.05)
+    pytest.fail("nothing for a minute")
 
 
 def test_hidden_files_are_not_handed_on(root: Path) -> None:

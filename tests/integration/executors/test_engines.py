@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from aotforge.errors import ExecutorError, UnknownNameError
+from aotforge.errors import ExecutorError, LimitError, UnknownNameError
 from aotforge.executors import Place, Step, StepLimits, choose_executor, make_executor
 from aotforge.executors.owner import (
     DEADLINE,
@@ -29,7 +31,7 @@ from aotforge.executors.owner import (
     parse,
     this_process,
 )
-from tests.support.places import WALLED, executor, small_place
+from tests.support.places import ROOT, WALLED, executor, small_place
 
 _READY_SECONDS = 60
 LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
@@ -137,22 +139,122 @@ def _refuse() -> object:
 
 
 @pytest.mark.parametrize("name", WALLED)
-def test_what_failed_is_kept_and_can_be_entered(name: str, place: Place, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["exit 9", "sleep 600"])
+def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, place: Place, tmp_path: Path) -> None:
     runner = executor(name, tmp_path, keep=True)
     assert runner.run(step("true"), place).kept == ""
-    done = runner.run(step("echo left > /tmp/work/out/trace; exit 9"), place)
-    assert done.status == 9 and done.kept
-    words = [word for word in shlex.split(done.kept) if word not in {"-it", "--new-session"}]
+    failing = step(f"echo left > /tmp/work/out/trace; {end}")
+    if end == "exit 9":
+        done = runner.run(failing, place)
+        assert done.status == 9 and done.kept
+        kept = done.kept
+    else:
+        with pytest.raises(LimitError) as limit:
+            runner.run(replace(failing, limits=replace(LIMITS, seconds=2)), place)
+        kept = limit.value.hint.partition("what it left: ")[2]
+    words = [word for word in shlex.split(kept) if word not in {"-it", "--new-session"}]
     words = [*words[:-1], "/bin/sh", "-c", "cat /tmp/work/out/trace"]
     entered = subprocess.run(words, capture_output=True, text=True, check=False)
     assert entered.stdout == "left\n", entered.stderr
     other = executor(name, tmp_path)
-    assert other.reap() == []  # kept from builds, and their process still lives
+    mine = f"-{os.getpid()}-"
+    assert not [
+        left for left in other.reap() if mine in left
+    ]  # kept from builds, and their process still lives
     if name == "bubblewrap":
         shutil.rmtree(next((tmp_path / "executors" / "work").glob("aotforge-*")))
     else:
         container = next(word for word in words if word.startswith("aotforge-"))
         subprocess.run([name, "rm", "--force", container], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_no_proxys_password_enters_a_container(
+    name: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"proxies": {"default": {"httpsProxy": "http://me:hush@proxy.test:1"}}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("https_proxy", "http://me:hush@proxy.test:1")
+    heard: list[bytes] = []
+    done = executor(name, tmp_path).run(
+        step("cat /proc/[0-9]*/environ"), place, on_output=lambda stream, data: heard.append(data)
+    )
+    assert b"PATH=" in b"".join(heard) and b"hush" not in b"".join(heard), done
+
+
+_CROWDED = """
+import os, sys, threading, time
+sys.path[:0] = {path!r}
+from pathlib import Path
+from aotforge.executors.local import LocalExecutor
+from aotforge.executors.values import Step, StepLimits
+os.setgroups([])
+os.setgid({uid})
+os.setuid({uid})
+for _ in range(120):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+step = Step(name="s", command=("/bin/sh", "-c", "(true); /bin/echo fine"), inputs=b"", environment={{}}, limits=StepLimits(processes=64))
+print(LocalExecutor(Path({folder!r})).run(step, None).status)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without rights")
+def test_what_else_a_user_runs_is_not_counted() -> None:
+    folder = tempfile.mkdtemp(prefix="crowd-")  # pytest's own folders are closed to others
+    try:
+        Path(folder).chmod(0o1777)
+        python = shutil.which("python3", path="/usr/bin") or sys.executable
+        code = _CROWDED.format(path=[str(ROOT)], uid=64041, folder=folder)
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.stdout == "0\n", done.stderr
+    finally:
+        shutil.rmtree(folder)
+
+
+_UNPRIVILEGED = """
+import os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from aotforge.executors.bubblewrap import BubblewrapExecutor
+from aotforge.executors.values import Place, Step, StepLimits
+os.setgroups([])
+os.setgid({uid})
+os.setuid({uid})
+tree = Path({tree!r})
+place = Place(name="s", identity="s", python={python!r}, environment=(), image="", image_id="", unpacked=lambda: tree, archive=lambda: tree)
+script = "echo x > /dev/null; echo x > /tmp/y; for f in /dev/x /dev/shm/x /x; do (echo x > $f) 2>/dev/null && echo $f; done; id -u"
+step = Step(name="s", command=("/bin/sh", "-c", script), inputs=b"", environment={{"PATH": "/usr/bin:/bin"}}, limits=StepLimits(seconds=60))
+BubblewrapExecutor(Path({folder!r})).run(step, place, on_output=lambda stream, data: print(data.decode(), end=""))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without rights")
+def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
+    executor("bubblewrap", tmp_path)
+    folder = Path(tempfile.mkdtemp(prefix="user-"))
+    try:
+        folder.chmod(0o755)
+        (folder / "work").mkdir()
+        (folder / "work").chmod(0o1777)
+        place = small_place(folder)
+        code = _UNPRIVILEGED.format(
+            path=[str(ROOT)],
+            uid=64041,
+            tree=str(place.unpacked()),
+            python=place.python,
+            folder=str(folder / "work"),
+        )
+        done = subprocess.run(
+            [place.python, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        )
+        if "cannot make a sandbox" in done.stderr:
+            pytest.skip("this kernel gives users no namespaces")
+        assert done.stdout == "64042\n", done.stderr
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_owners_are_judged_only_where_they_can_be_seen() -> None:

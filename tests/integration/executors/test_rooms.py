@@ -45,10 +45,13 @@ def test_a_job_that_fails_in_a_sandbox_is_reported_as_here(tmp_path: Path) -> No
     root = write_many(tmp_path / "k", 1)
     write_family(root, "bad", KERNEL + "raise ValueError('broken on purpose')\n")
     there = site("bubblewrap", tmp_path, "rocm-kernels")
-    with pytest.raises(CompileError) as caught, Cache(tmp_path / "there") as cache:
-        compile_plan(
-            plan_of(root), kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache, site=there
-        )  # fmt: skip
+    plan = plan_of(root)
+    with Cache(tmp_path / "there") as cache, Cache(tmp_path / "there") as other:
+        with pytest.raises(CompileError) as caught:
+            compile_plan(
+                plan, kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache, site=there
+            )  # fmt: skip
+        assert all(other.acquire(job.key) for job in plan.jobs), "another build would wait for this one's end"
     text = str(caught.value)
     assert "1 of 2 compile jobs failed twice" in text and "broken on purpose" in text
     assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908 --profile full --executor bubblewrap" in text

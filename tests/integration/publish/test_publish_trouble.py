@@ -151,7 +151,9 @@ def test_parts_are_used_again(server: Server, tmp_path: Path) -> None:
             if "partNumber" in str(getattr(request, "url", "")):
                 with lock:
                     number = next(sent)
-                if number > 3:
+                if number > 4:
+                    threading.Event().wait()  # for the kill
+                if number == 4:
                     arrived.acquire()
                     arrived.acquire()
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -14,6 +14,7 @@ from tests.support.families import PROJECT
 
 NOW = {"amd-gfx908": "1", "amd-gfx90a": "2"}
 CHECKED = ["docs/ci.md", "README.md", "tests/unit/x.py", "benchmarks/x.py", "requirements/test.txt", "runtime/tests/x.cpp"]  # fmt: skip
+CHECKED += ["cmake/images.cmake", "CMakeLists.txt"]
 
 
 @pytest.mark.parametrize("path", CHECKED)

@@ -17,7 +17,9 @@ from aotforge.errors import ShardError, UnknownNameError
 from aotforge.plan import plan_project
 from tests.support.families import PROJECT
 
-MANIFEST = load_ci_manifest(PROJECT / "manifests").model_copy(update={"executor": "local"})
+MANIFEST = load_ci_manifest(PROJECT / "manifests").model_copy(
+    update={"executor": "local", "platforms": ("linux",)}
+)
 PLANS = tuple(plan_project(PROJECT, archs=[arch], profile="quick") for arch in ("gfx908", "gfx90a"))
 PACKS = frozenset(plan.pack for plan in PLANS)
 REQUEST = CiRequest(archs=("gfx908", "gfx90a"), profile="quick", shards=2)
@@ -61,11 +63,11 @@ def test_the_library_for_windows_is_a_job_of_its_own() -> None:
     jobs = {job.name: job for job in make_jobs(manifest, REQUEST, PLANS, ALL)}
     windows = jobs["runtime-windows"]
     assert windows.line == "./dev build --platform windows --output ci-out/windows"
-    assert windows.packages == ("g++-mingw-w64-x86-64-posix",)
+    assert windows.packages == ("g++-mingw-w64-x86-64-posix", "llvm-19")
     assert windows.name not in jobs["release-quick"].needs
     assert set(jobs) - {"runtime-windows"} == {job.name for job in jobs_of()}
     (row,) = json.loads(matrix_github([windows]).splitlines()[1].partition("=")[2])
-    assert row["packages"] == "g++-mingw-w64-x86-64-posix"
+    assert row["packages"] == "g++-mingw-w64-x86-64-posix llvm-19"
     assert (
         "g++-mingw" in json.loads(matrix_gitlab([windows], manifest))["runtime-windows"]["before_script"][0]
     )

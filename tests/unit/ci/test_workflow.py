@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from aotforge.ci.manifest import load_ci_manifest
 from aotforge.ci.matrix import GROUPS
@@ -20,6 +21,12 @@ TEXT = (PROJECT / ".github" / "workflows" / "ci.yml").read_text()
 
 def test_the_committed_workflows_are_what_their_sources_make() -> None:
     check_generated(PROJECT)
+
+
+def test_no_push_waits_in_a_group_that_drops_what_waits() -> None:
+    # each push builds only what differs from the one before: what a dropped run should have built, no later one would
+    tree = YAML(typ="safe", pure=True).load(TEXT)
+    assert tree["concurrency"]["group"].endswith("== 'pull_request' && github.ref || github.run_id }}")
 
 
 def checkout(folder: Path) -> Path:

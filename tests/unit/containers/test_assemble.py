@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from aotforge.containers.assemble import Assembled, assemble, merged
 from aotforge.containers.members import first_difference
 from aotforge.containers.models import Definition, Lock
+from aotforge.containers.registry import _normalised
 from aotforge.errors import ContainerError
 from tests.support.debs import DEFINITION, PACKAGES, File, deb, locked
 
@@ -130,3 +132,25 @@ def test_dpkg_sees_the_packages(tmp_path: Path) -> None:
         text = status.read().decode()
     assert text.count("Status: install ok installed\n") == 2
     assert text.startswith("Package: one\nStatus")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("opt", "opt/file"), "lies below /opt"),
+        (("../file",), "outside the root"),
+        (("usr/../../file",), "outside the root"),
+        (("/file",), "outside the root"),
+    ],
+)
+def test_what_an_engine_exports_stays_in_the_root(tmp_path: Path, names: tuple[str, ...], said: str) -> None:
+    exported = io.BytesIO()
+    with tarfile.open(fileobj=exported, mode="w") as tar:
+        for name in names:
+            info = tarfile.TarInfo(name)
+            if name == "opt":
+                info.type, info.linkname = tarfile.SYMTYPE, str(tmp_path)
+            tar.addfile(info)
+    exported.seek(0)
+    with pytest.raises(ContainerError, match=said):
+        _normalised(exported, tmp_path / "root.tar")

@@ -26,7 +26,9 @@ from aotforge.containers.keeping import lines as list_lines
 from aotforge.containers.members import Spool, file_digest
 from aotforge.containers.mirrors import AptSettings
 from aotforge.containers.models import LockedWheel, read_lock
-from aotforge.containers.roots import export_store, find_root
+from aotforge.containers.roots import export_store, find_root, staged
+from aotforge.containers.store import Store
+from aotforge.containers.values import Places
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
 from tests.support.debs import PACKAGES, deb, locked, make_checkout, wheel, write_lock
 
@@ -362,6 +364,17 @@ def test_list_and_prune(tmp_path: Path, mirror: Path, served: str) -> None:
         remove(path)
     assert idle(checkout, cache) == []
     assert file_digest(make(checkout, cache).tar) == new.digest
+
+
+def test_prune_leaves_alone_what_is_being_written(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    cache = tmp_path / "cache"
+    places = Places(cache=cache)
+    tar = places.tar("1" * 64)
+    with Store(places.store).entering(hashlib.sha256().hexdigest()), staged(tar) as path:
+        assert idle(checkout, cache) == []
+        os.utime(path, (0, 0))  # a process that was killed left it long ago
+        assert [found for found, _ in idle(checkout, cache)] == [path]
 
 
 def test_every_lock_of_this_checkout_fits() -> None:

@@ -1,0 +1,207 @@
+"""Images by cmake: ready ones, checked and installed unchanged, and ones that the pipeline builds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.checkouts import HOME, copy_checkout, share_interpreter
+from tests.integration.source_route.routes import PYTORCH, Finished, Route, files, times
+from tests.support.attention import spy_pack
+from tests.support.runtime import ROOT
+from tests.support.small_pack import write
+
+pytestmark = pytest.mark.compiler
+Make = Callable[..., Route]
+IMAGES = "lib/aotriton.images"
+
+
+def pack(folder: Path, name: str, arch: str) -> Path:
+    """A pack of the format, without code that a GPU could run."""
+    write(spy_pack(arch), folder / name)
+    (folder / name / "__signature__").write_text(f'{{\n "archs": [\n  "{arch}"\n ],\n "pack": "{name}"\n}}\n')
+    return folder / name
+
+
+def release(folder: Path, packs: dict[str, str]) -> Path:
+    """A release folder with an image tarball for every pack, and SHA256SUMS."""
+    folder.mkdir(parents=True)
+    for name, arch in packs.items():
+        source = pack(folder / "work", name, arch)
+        with tarfile.open(folder / f"aotriton-0.11.2b-r1-images-{name}.tar.gz", "w:gz") as tar:
+            tar.add(source, f"aotriton/{IMAGES}/{name}")
+    shutil.rmtree(folder / "work")
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())
+    ]
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    return folder
+
+
+def take(tmp_path: Path, ready: Sequence[Path], archs: str = "", **extra: str) -> tuple[Finished, Path]:
+    """cmake -P take_images.cmake, as the build runs it."""
+    output = tmp_path / "taken é"
+    settings = tmp_path / "settings.cmake"
+    values = {"READY": ";".join(map(str, ready)), "ARCHS": archs, "OUTPUT": str(output)}
+    settings.write_text("".join(f"set({name} [==[{value}]==])\n" for name, value in values.items()))
+    done = subprocess.run(
+        ["cmake", f"-DSETTINGS={settings}", "-P", ROOT / "cmake" / "take_images.cmake"],
+        env=dict(os.environ) | extra, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return done, output
+
+
+def test_every_form_of_ready_images_is_taken_unchanged(tmp_path: Path) -> None:
+    made = release(tmp_path / "a release é", {"amd-gfx908": "gfx908", "amd-gfx90a": "gfx90a"})
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    two = pack(tmp_path / "packs", "amd-gfx90a", "gfx90a")
+    tarball = made / "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
+    for ready, archs, wanted in (
+        ([made], "", [one, two]),
+        ([made], "gfx908", [one]),
+        ([made], "gfx908;gfx1030", [one]),
+        ([tmp_path / "packs"], "gfx90a", [two]),
+        ([tarball], "gfx90a", [one]),  # named itself, it is wanted itself
+        ([one, two], "", [one, two]),
+    ):
+        done, output = take(tmp_path, ready, archs, LC_ALL="C")
+        assert done.returncode == 0, done.stderr
+        assert files(output) == {f"{p.name}/{name}": data for p in wanted for name, data in files(p).items()}
+        assert ("no images for gfx1030" in " ".join(done.stderr.split())) == ("gfx1030" in archs)
+
+
+def test_damaged_foreign_and_doubled_images_are_refused(tmp_path: Path) -> None:
+    made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    good, output = take(tmp_path, [made])
+    assert good.returncode == 0
+    before = files(output)
+    tarball = made / "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+
+    def refused(*ready: Path, archs: str = "") -> str:
+        done, _ = take(tmp_path, ready, archs)
+        assert done.returncode != 0
+        assert files(output) == before, "what was there stays"
+        return " ".join(done.stderr.split())
+
+    assert "has the pack amd-gfx908 twice" in refused(made, one)
+    assert "has no images for gfx1030" in refused(made, archs="gfx1030")
+    assert "holds no images" in refused(tmp_path / "packs" / ".." / "release" / "..")
+    (one / "dispatch.aotd").unlink()
+    assert "is no image pack of this library's format: it has no dispatch.aotd" in refused(one)
+    other = made / "aotriton-0.11.2b-r1-images-amd-gfx90a.tar.gz"
+    other.write_bytes(tarball.read_bytes())
+    assert "SHA256SUMS does not name aotriton-0.11.2b-r1-images-amd-gfx90a.tar.gz" in refused(other)
+    other.unlink()
+    damaged = bytearray(tarball.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    tarball.write_bytes(damaged)
+    assert "is damaged: its SHA-256 is" in refused(made)
+    (made / "SHA256SUMS").unlink()
+    assert "tar.gz" in refused(made), "without sums the archive's own checksum"
+
+
+def test_a_tarball_that_reaches_out_of_its_folder_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as tar:
+        tar.add(__file__, "../evil")
+    done, _ = take(tmp_path, [tmp_path / "evil.tar.gz"])
+    assert "members that would lie outside" in " ".join(done.stderr.split())
+    assert not (tmp_path.parent / "evil").exists()
+
+
+def test_a_tarball_that_leads_out_of_its_folder_by_a_link_is_refused(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as tar:
+        link = tarfile.TarInfo("aotriton")
+        link.type, link.linkname = tarfile.SYMTYPE, str(elsewhere)
+        tar.addfile(link)
+        tar.add(__file__, "aotriton/evil")
+    done, _ = take(tmp_path, [tmp_path / "evil.tar.gz"])
+    assert done.returncode != 0 and "neither" in done.stderr
+    assert not list(elsewhere.iterdir())
+
+
+def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_path: Path) -> None:
+    made = route()
+    given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
+    ready = [option for option in PYTORCH if "NOIMAGE" not in option] + [f"-DAOTRITON_IMAGES={given}"]
+    made.configure(*ready)
+    install = ("cmake", "--install", ".", "--component", "images")
+    early = made.run(*install, check=False)
+    assert early.returncode != 0
+    assert "holds no image packs. Next step: build before installing" in made.said(early)
+    made.ninja("aotforge_images")
+    made.run(*install)
+    target = made.prefix / IMAGES / "amd-gfx908"
+    assert files(target) == files(made.build / "images" / "amd-gfx908")
+    assert {path.stat().st_mode & 0o777 for path in target.iterdir()} == {0o644}
+    before = times(target)
+    assert "no work to do" in made.ninja("aotforge_images").stdout
+    assert "Up-to-date" in made.run(*install).stdout
+    assert times(target) == before
+    (target / "stale.aoti").write_bytes(b"of an older release")
+    made.run(*install)
+    assert files(target) == files(made.build / "images" / "amd-gfx908")
+    assert sorted(path.name for path in (made.prefix / "lib").iterdir()) == ["aotriton.images"], (
+        "nothing is left beside it"
+    )
+    for path in given.iterdir():
+        path.unlink()
+    shutil.copytree(release(tmp_path / "newer", {"amd-gfx90a": "gfx90a"}), given, dirs_exist_ok=True)
+    made.ninja("aotforge_images")
+    assert sorted(path.name for path in (made.build / "images").iterdir()) == ["amd-gfx90a"]
+
+
+def test_the_pipeline_builds_what_is_asked_for_and_only_what_changed(route: Make, tmp_path: Path) -> None:
+    source = copy_checkout(tmp_path / "a tree")
+    shutil.rmtree(source / "kernels" / "flash")  # six small kernels are enough here
+    cache = tmp_path / "cache"
+    share_interpreter(cache)
+    made = route(source=source, AOTFORGE_HOME=str(HOME), AOTFORGE_CACHE=str(cache))
+    built = [option for option in PYTORCH if "NOIMAGE" not in option and "TARGET" not in option]
+    said = made.said(
+        made.configure(*built, "-DAOTRITON_TARGET_ARCH=gfx908:sramecc+;gfx1030", "-DAOTFORGE_PROFILE=smoke")
+    )
+    assert "there are no kernels for gfx1030; images are built for the others" in said
+    made.ninja("aotforge_images")
+    images = made.build / "images" / "amd-gfx908"
+    assert {"__signature__", "dispatch.aotd", "add.add.aoti"} == set(files(images))
+    before = times(images), files(images)
+    assert "no work to do" in made.ninja("aotforge_images").stdout
+    (source / "runtime" / "src" / "log.cpp").write_text("// another library\n")
+    assert "no work to do" in made.ninja("aotforge_images").stdout
+    kernel = source / "kernels" / "add" / "add.py"
+    text = kernel.read_text()
+    kernel.write_text(text + "# a comment\n")
+    made.ninja("aotforge_images")
+    assert (times(images), files(images)) == before, "the same kernels: nothing is written"
+    assert "(left + right)" in text
+    kernel.write_text(text.replace("(left + right)", "tl.where(mask, left + right, right)"))
+    made.ninja("aotforge_images")
+    after = files(images)
+    assert after["add.add.aoti"] != before[1]["add.add.aoti"]
+    kernel.write_text(text.replace("(left + right)", "tl.where(mask, left + right, left)"))
+    made.run("cmake", ".", "-DAOTRITON_GPU_BUILD_TIMEOUT=0.0001")
+    late = made.said(made.ninja("aotforge_images", check=False))
+    assert "no answer in 0.006 s" in late
+    assert "finished kernels are kept" in late
+    assert files(images) == after, "what was there stays"
+
+
+def test_without_python_the_next_step_is_said(route: Make, tmp_path: Path) -> None:
+    made = route(AOTFORGE_HOME=str(tmp_path / "home"))
+    options = [option for option in PYTORCH if "NOIMAGE" not in option]
+    made.configure(*options, "-DAOTFORGE_PYTHON=/nowhere/python3")
+    done = made.ninja("aotforge_images", check=False)
+    said = made.said(done)
+    assert done.returncode != 0
+    assert "dev: no Python 3.11 to 3.15 found" in said
+    assert "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON" in said
