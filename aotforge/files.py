@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aotforge.errors import OutputBusyError, OutputError
@@ -103,7 +103,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{prefix}*"):
-            shutil.rmtree(left)
+            _discard(left)
         staged = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
     try:
         with output_errors(staged):
@@ -111,7 +111,16 @@ def staged_folder(path: Path) -> Iterator[Path]:
             yield staged
             _put_in_place(staged, path)
     finally:
-        shutil.rmtree(staged, ignore_errors=True)
+        with suppress(OSError):
+            _discard(staged)
+
+
+def _discard(path: Path) -> None:
+    """Removes a folder, or the link that lay in its place."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)
 
 
 def _put_in_place(staged: Path, path: Path) -> None:
@@ -128,7 +137,7 @@ def _put_in_place(staged: Path, path: Path) -> None:
         except OSError:
             aside.rename(path)
             raise
-        shutil.rmtree(aside)
+        _discard(aside)
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(handle)

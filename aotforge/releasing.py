@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aotforge.attest.finish import Finished, finish_release
 from aotforge.attest.origin import gather_origin, source_commit
-from aotforge.attest.record import make_record, save_record
+from aotforge.attest.record import Record, check_record, make_record, save_record
 from aotforge.attest.values import Origin
 from aotforge.build import BuildReport, BuildRequest, build
 from aotforge.build_windows import WindowsReport, WindowsRequest, build_windows
@@ -18,6 +18,7 @@ from aotforge.compile import CompileEvent
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.manifests import load_architectures
 from aotforge.release import ReleaseManifest, load_release_manifest, member_time
+from aotforge.release.archive import sha256_file
 from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import TAR_SUMS
 from aotforge.verify.values import VerifyEvent
@@ -82,6 +83,7 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
     )
     _require_no_development(built, development=request.development)
     windows = _windows(request, watch) if request.windows else None
+    extra = [windows.file] if windows else []
     origin = gather_origin(
         root,
         release=manifest.name,
@@ -93,20 +95,25 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
         executor=built.executor,
         roots=tuple(sorted({*built.roots, *(windows.roots if windows else ())})),
     )
+    record = None
+    if not request.development:  # before anything is written: a recorded release is never replaced by another
+        record = check_record(root / "releases", _make_record(origin, built.release.folder, extra))
+        origin = replace(origin, commit=record.commit)
     watch.stage("papers and signature")
+    checks: list[CheckReport] = []
     finished = finish_release(
         built.release.folder,
-        extra=[windows.file] if windows else [],
+        extra=extra,
         origin=origin,
         plans=built.plans,
         output=request.output,
         key=request.key,
         builder=request.builder,
+        approve=lambda folder: checks.append(_checked(request, folder, watch)),
     )
-    checks = _checked(request, finished, watch)
-    record = None if request.development else _record(root, origin, finished)
+    saved = save_record(root / "releases", record) if record else None
     return ReleaseReport(
-        build=built, windows=windows, finished=finished, origin=origin, checks=checks, record=record
+        build=built, windows=windows, finished=finished, origin=origin, checks=checks[0], record=saved
     )
 
 
@@ -152,13 +159,13 @@ def _windows(request: ReleaseRequest, watch: Watch) -> WindowsReport:
     return build_windows(wanted, on_stage=watch.stage)
 
 
-def _checked(request: ReleaseRequest, finished: Finished, watch: Watch) -> CheckReport:
+def _checked(request: ReleaseRequest, folder: Path, watch: Watch) -> CheckReport:
     from aotforge.compat.check import check_release  # noqa: PLC0415 - slow to import, and last to run
     from aotforge.compat.findings import require_ok  # noqa: PLC0415
 
     watch.stage("compatibility checks")
     report = check_release(
-        finished.folder,
+        folder,
         checkout=request.build.root,
         cache=request.build.cache,
         jobs=request.build.jobs,
@@ -168,11 +175,14 @@ def _checked(request: ReleaseRequest, finished: Finished, watch: Watch) -> Check
     return report
 
 
-def _record(root: Path, origin: Origin, finished: Finished) -> Path:
-    manifest = json.loads((finished.folder / MANIFEST).read_bytes())
-    lines = (finished.folder / TAR_SUMS).read_text(encoding="ascii").splitlines()
+def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
+    """The record of what a build made in `folder`, and of the archives beside it."""
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    lines = (folder / TAR_SUMS).read_text(encoding="ascii").splitlines()
     tars = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    return save_record(root / "releases", make_record(origin, manifest=manifest, tars=tars))
+    return make_record(
+        origin, manifest=manifest, tars=tars | {path.name: sha256_file(path) for path in extra}
+    )
 
 
 def report_fields(report: ReleaseReport) -> dict[str, object]:
@@ -204,6 +214,8 @@ def report_lines(report: ReleaseReport) -> Sequence[str]:
     """The report for people."""
     done, built = report.finished, report.build
     counts = f"{built.compiled} compiled, {built.cached} from the cache; {built.executed} executed, {built.known} verified before"
+    if not built.release.fresh:
+        counts = "nothing to build, these sources made it before"
     lines = [f"{report.origin.release} for {', '.join(report.origin.archs)}: {counts}"]
     lines += [f"{file.size:>12,}  {done.folder / file.name}" for file in done.files]
     checks = report.checks

@@ -185,9 +185,8 @@ def verify(c: Context, folder: str, key: str | None = None) -> None:
 
 
 @task(
-    positional=["folder"],
     help={
-        "folder": "a release's folder (default: the newest in releases/dist)",
+        "release": "a release's folder (default: the newest in releases/dist)",
         "pytorch": "version whose build is to download it, e.g. 2.11",
         "url": "where the release will be, without its name (default: what release.serve says)",
         "fork": "ROCm/pytorch instead of pytorch/pytorch",
@@ -196,12 +195,12 @@ def verify(c: Context, folder: str, key: str | None = None) -> None:
 )
 @door
 def pins(
-    c: Context, pytorch: str, folder: str = "", url: str = "", fork: bool = False, prefix: bool = False
+    c: Context, pytorch: str, release: str = "", url: str = "", fork: bool = False, prefix: bool = False
 ) -> None:
     """The lines for PyTorch's cmake/External/aotriton.cmake that make its build download a release."""
     from aotforge.pytorch import list_release, newest_release, pins_for_pytorch, prefix_text  # noqa: PLC0415
 
-    chosen = Path(folder) if folder else newest_release(ROOT / "releases" / "dist")
+    chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
     text = pins_for_pytorch(ROOT, chosen, pytorch=pytorch, fork=fork, url=url or "http://127.0.0.1:8080/")
     say((prefix_text(list_release(chosen), url or "http://127.0.0.1:8080/") if prefix else text).rstrip("\n"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,11 +44,13 @@ def finish_release(
     output: Path,
     key: Ed25519PrivateKey | None,
     builder: str,
+    approve: Callable[[Path], None] = lambda folder: None,
 ) -> Finished:
     """Makes `output`/<release> of the folder that a build made and `extra` archives (the Windows runtime).
 
     The files are the build's own, linked where the file system can; SHA256SUMS covers them and the documents, the signature covers
-    SHA256SUMS. Raises ReleaseError for a folder that is no whole release, OutputError, OutputBusyError.
+    SHA256SUMS. `approve` sees the folder before anybody else does; when it raises, what was there stays.
+    Raises ReleaseError for a folder that is no whole release, OutputError, OutputBusyError.
     """
     archives, manifest = build_files(build)
     tars = _tar_digests(build)
@@ -68,6 +70,7 @@ def finish_release(
         if key is not None:
             _write(staged / SIGNATURE, sign_sums((staged / SUMS).read_bytes(), key))
             _write(staged / PROVENANCE, sign_statement(statement_json(origin, files, builder=builder), key))
+        approve(staged)
         fresh = not _same(staged, folder)
     return Finished(folder=folder, files=files, signed=key is not None, fresh=fresh)
 

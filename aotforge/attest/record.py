@@ -64,26 +64,34 @@ def _pack(images: Iterable[Mapping[str, Any]]) -> dict[str, object]:
     return {"jobs": len(lines), "images": hashlib.sha256("".join(lines).encode("ascii")).hexdigest()}
 
 
-def save_record(releases: Path, record: Record) -> Path:
-    """Writes `releases`/<release>.json. Raises ReleaseError when a record with other digests is there: a release name means one set of
-    bytes for ever."""
+def check_record(releases: Path, record: Record) -> Record:
+    """What is recorded of the release: the record in `releases` where there is one, with its commit, else `record`. Raises ReleaseError when the
+    one that is there has other digests: a release name means one set of bytes for ever."""
     path = releases / f"{record.release}.json"
-    if path.exists():
-        known = load(path, Record)
-        if (known.tars, known.packs) != (record.tars, record.packs):
-            changed = sorted(
-                name
-                for name in known.tars.keys() | record.tars.keys()
-                if known.tars.get(name) != record.tars.get(name)
-            )
-            raise ReleaseError(
-                f"{record.release} is recorded with other bytes: {', '.join(changed[:3]) or 'its images'} differ",
-                cause=f"something changed since {path} was committed, and a release is never changed",
-                hint="raise `revision` in manifests/release.yaml to make a new release; `./dev release.diff` shows what changed",
-            )
-        return path
-    text = json.dumps(record.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True)
-    write_atomic(path, (text + "\n").encode("utf-8"))
+    if not path.exists():
+        return record
+    known = load(path, Record)
+    if (known.tars, known.packs) != (record.tars, record.packs):
+        changed = sorted(
+            name
+            for name in known.tars.keys() | record.tars.keys()
+            if known.tars.get(name) != record.tars.get(name)
+        )
+        raise ReleaseError(
+            f"{record.release} is recorded with other bytes: {', '.join(changed[:3]) or 'its images'} differ",
+            cause=f"something changed since {path} was committed, and a release is never changed",
+            hint="raise `revision` in manifests/release.yaml to make a new release; `./dev release.diff` shows what changed",
+        )
+    return known
+
+
+def save_record(releases: Path, record: Record) -> Path:
+    """Writes `releases`/<release>.json, or leaves the one that is there. Raises as `check_record`."""
+    path = releases / f"{record.release}.json"
+    check_record(releases, record)
+    if not path.exists():
+        text = json.dumps(record.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True)
+        write_atomic(path, (text + "\n").encode("utf-8"))
     return path
 
 

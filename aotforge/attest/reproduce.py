@@ -14,7 +14,8 @@ from typing import Any
 
 from aotforge.attest.compare import compare_archives
 from aotforge.attest.record import Record, differing, load_record
-from aotforge.errors import ReproduceError, ToolchainError
+from aotforge.errors import OutputError, ReproduceError, ToolchainError
+from aotforge.files import output_errors
 from aotforge.release.stamp import TAR_SUMS
 
 _LISTED = 20
@@ -50,6 +51,8 @@ def reproduce(request: ReproduceRequest, *, on_stage: Callable[[str], None]) -> 
     """Builds the release again and compares. Raises ReproduceError when an archive differs, explained as far as the released files are at
     hand, or when an image was not compiled; ToolchainError, UnknownNameError and whatever the build raises."""
     record = load_record(request.root / "releases", request.release)
+    if request.work:
+        _make_empty(request.work)
     with tempfile.TemporaryDirectory(prefix="aotforge-reproduce-", dir=request.work) as scratch:
         work = request.work or Path(scratch)
         checkout = Path(scratch) / "checkout"
@@ -72,6 +75,18 @@ def reproduce(request: ReproduceRequest, *, on_stage: Callable[[str], None]) -> 
     return Reproduction(
         release=record.release, commit=record.commit, compiled=compiled, archives=tuple(record.tars)
     )
+
+
+def _make_empty(folder: Path) -> None:
+    """An older build in `folder` would be found there and nothing compiled. Raises OutputError."""
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OutputError(
+                f"{folder} is not empty",
+                cause="a release is made again from nothing, and earlier files would stand in for it",
+                hint="name a new folder with --work, or empty this one",
+            )
 
 
 def _clone(root: Path, commit: str, target: Path) -> None:
@@ -164,11 +179,8 @@ def _digests(output: Path, report: Mapping[str, Any]) -> dict[str, str]:
         if (folder / TAR_SUMS).is_file()
         else {}
     )
-    zips = {
-        str(file["name"]): str(file["sha256"])
-        for file in report["files"]
-        if str(file["name"]).endswith(".zip")
-    }
+    # the build for Windows makes one archive
+    zips = {Path(str(report["file"])).name: str(report["sha256"])} if "file" in report else {}
     return tars | zips
 
 

@@ -33,9 +33,13 @@ def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed255
     text = environment.get(KEY_VARIABLE, "")
     if path is None and "-----BEGIN" in text:
         where, data = f"the environment variable {KEY_VARIABLE}", text.encode("utf-8")
-    elif path is not None or text:
-        file = path or Path(text)
-        where, data = str(file), _read(file)
+    elif path is not None:
+        where, data = str(path), _read(path)
+    elif text:
+        where = f"the file that {KEY_VARIABLE} names"
+        data = _read(
+            Path(text), named=where
+        )  # perhaps it is a key in a form that was not recognised: it must not be shown
     else:
         raise SignatureError(
             "no signing key was given",
@@ -109,10 +113,11 @@ def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:
     return payload
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, named: str = "") -> bytes:
     try:
         return path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no path"
         raise SignatureError(
-            f"{path} cannot be read: {error.strerror}", hint="name the key's file with --key"
-        ) from error
+            f"{named or path} cannot be read: {reason}", hint="name the key's file with --key"
+        ) from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from aotforge.attest.values import UNSIGNED
 from aotforge.compat.findings import Finding, judged
 from aotforge.errors import ReleaseError
 from aotforge.release.archive import sha256_file
@@ -205,9 +206,6 @@ def _tops(names: list[str]) -> list[str]:
     )
 
 
-_UNLISTED = re.compile(r"\..*|.*\.(sig|pub|pem|dsse|intoto\.jsonl|dsse\.json)|" + re.escape(SUMS))
-
-
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     """Sums, names and completeness of the folder, and the form of each archive."""
     present = {path.name for path in candidate.folder.iterdir()}
@@ -215,7 +213,7 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     wrong += [
         f"{name} is not listed"
         for name in sorted(present - candidate.sums.keys())
-        if not _UNLISTED.fullmatch(name)
+        if name not in {SUMS, *UNSIGNED} and not name.startswith(".")
     ]
     wrong += [
         f"{name} is not the file that was listed"

@@ -116,7 +116,7 @@ def write_baselines(folder: Path, *, checkout: Path) -> tuple[Path, Path]:
 
 def newest_release(dist: Path) -> Path:
     """The release folder that was written last. Raises ReleaseError when there is none."""
-    found = [path.parent for path in dist.glob("*/MANIFEST.json")]
+    found = [path.parent for path in dist.glob("[!.]*/MANIFEST.json")]
     if not found:
         raise ReleaseError(
             f"{dist} holds no release", hint="build one (`./dev build --arch gfx908`), or name its folder"

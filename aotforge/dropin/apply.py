@@ -8,6 +8,7 @@ beside it. A run that dies anywhere is completed, or undone, by the next one.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from aotforge.files import exchange, output_errors, output_lock, staged_folder
 from aotforge.release.archive import sha256_file
 
 _TEMPORARY = ".new"
+_OWN = "images.json"
+"""In a staged release: its images with their SHA-256. An installer that replaces PyTorch writes through our link, into that folder."""
 
 
 def drop_in(
@@ -49,6 +52,7 @@ def drop_in(
     if dry_run or not changes:
         return Report(folder=folder, release=wanted, changes=changes, dry_run=dry_run)
     with _store(folder) as store:
+        _keep_reinstalled(store)
         _stage(source, store / wanted)
         names = (*source.names, IMAGES)
         owned = tuple(sorted({*names, *(record.names if record else ())}))
@@ -56,6 +60,7 @@ def drop_in(
         (store / ORIGINALS).mkdir(exist_ok=True)
         if not (store / CURRENT).is_symlink():
             _point(store / CURRENT, ORIGINALS)
+        _keep_originals(folder, [name for name in names if not _ours(folder, name)])
         for name in names:
             _hand_over(folder, name)
         _point(store / CURRENT, wanted)
@@ -65,17 +70,24 @@ def drop_in(
 
 def undo(folder: Path, *, dry_run: bool = False) -> Report:
     """Puts back what was in `folder` (a torch/lib) before the first drop-in. Raises DropInError, OutputError."""
+    if not folder.is_dir():
+        raise DropInError(
+            f"{folder} is not a folder", hint="name the torch/lib that the release was put into"
+        )
     record = load_record(folder)
     if record is None:
         return Report(folder=folder, release="", changes=(), dry_run=dry_run)
+    newer = {IMAGES} if _reinstalled(folder / STORE / CURRENT) else set()
     changes = tuple(
-        f"{name}: " + ("the original" if _there(folder / STORE / ORIGINALS / name) else "removed")
+        f"{name}: "
+        + ("the original" if name in newer or _there(folder / STORE / ORIGINALS / name) else "removed")
         for name in record.names
         if _ours(folder, name)
     )
     if not dry_run:
         with _store(folder) as store:
             if (store / ORIGINALS).is_dir():
+                _keep_reinstalled(store)
                 _point(store / CURRENT, ORIGINALS)
             for name in record.names:
                 if _ours(folder, name):
@@ -114,7 +126,11 @@ def _same(source: Source, staged: Path) -> bool:
         for path in (lib / IMAGES).rglob("*")
         if path.is_file()
     }
-    files = [path for path in staged.rglob("*") if path.is_file() and not path.is_symlink()]
+    files = [
+        path
+        for path in staged.rglob("*")
+        if path.is_file() and not path.is_symlink() and path != staged / _OWN
+    ]
     return wanted == {path.relative_to(staged).as_posix(): sha256_file(path) for path in files} and all(
         _there(staged / name) for name in source.names
     )
@@ -131,18 +147,61 @@ def _stage(source: Source, place: Path) -> None:
             if name != source.soname:
                 (staged / name).symlink_to(source.soname)
         shutil.copytree(source.prefix / "lib" / IMAGES, staged / IMAGES, copy_function=shutil.copyfile)
+        own = {name: sha256_file(path) for name, path in _files(staged / IMAGES)}
+        (staged / _OWN).write_text(json.dumps(own, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _reinstalled(staged: Path) -> list[str]:
+    """Files among a staged release's images that are not its own: those of a PyTorch that was installed since. Raises DropInError."""
+    try:
+        own = json.loads((staged / _OWN).read_bytes())
+        return sorted(name for name, path in _files(staged / IMAGES) if own.get(name) != sha256_file(path))
+    except FileNotFoundError:  # no release is in force
+        return []
+    except (OSError, ValueError, AttributeError) as error:
+        raise DropInError(
+            f"{staged / _OWN} cannot be used: {error}",
+            cause="it was edited or damaged, so PyTorch's own images cannot be told from the release's",
+            hint="reinstall PyTorch, after removing its folder",
+        ) from error
+
+
+def _keep_reinstalled(store: Path) -> None:
+    """Images that came through our link with another PyTorch become the originals, in the place of the replaced PyTorch's."""
+    staged, kept = store / CURRENT, store / ORIGINALS / IMAGES
+    if not (names := _reinstalled(staged)):
+        return
+    new = kept.with_name(f"{IMAGES}{_TEMPORARY}")
+    _remove(new)
+    for name in names:
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        _link_or_copy(str(staged / IMAGES / name), str(new / name))
+    _replace(new, kept)
+
+
+def _keep_originals(folder: Path, names: list[str]) -> None:
+    """Copies of what will be replaced, all before the first is: some are links to others."""
+    for name in names:
+        path, kept = folder / name, folder / STORE / ORIGINALS / name
+        if _there(path):
+            _clone(path, kept)
+        elif not _is_folder(kept):  # of a PyTorch that was replaced by one without it
+            _remove(kept)
 
 
 def _hand_over(folder: Path, name: str) -> None:
     """Turns an entry of torch/lib into a link of ours; while `current` leads to the originals, that changes nothing."""
     if _ours(folder, name):
         return
-    path, kept = folder / name, folder / STORE / ORIGINALS / name
-    if _there(path):
-        _clone(path, kept)
     new = _fresh(folder, name)
     new.symlink_to(_target(name))
-    _replace(new, path)
+    _replace(new, folder / name)
 
 
 def _hand_back(folder: Path, name: str) -> None:
@@ -178,7 +237,7 @@ def _link_or_copy(path: str, copy: str) -> None:
 
 def _replace(new: Path, path: Path) -> None:
     """Puts `new` in the place of `path`. rename(2) cannot put a link over a folder or back, so these are swapped."""
-    if _is_folder(path) or _is_folder(new):
+    if (_is_folder(path) or _is_folder(new)) and _there(path):
         if not exchange(new, path):
             aside = new.with_name(f"{new.name}.old")
             _remove(aside)

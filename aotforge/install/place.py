@@ -27,6 +27,16 @@ class Record:
     files: Mapping[str, str]
 
 
+def real_prefix(prefix: Path) -> Path:
+    """Where `prefix` is when it is a link: the tree is replaced there, and the link stays. Raises InstallError for links in a circle."""
+    try:
+        return prefix.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError before Python 3.13
+        raise InstallError(
+            f"{prefix} cannot be followed: {error}", hint="choose another folder, or correct the link"
+        ) from None
+
+
 def read_record(prefix: Path) -> Record | None:
     """The record of an installation; None when `prefix` does not exist or is empty. Raises InstallError when something else is there."""
     try:
@@ -74,6 +84,7 @@ def write_record(staged: Path, record: Record) -> None:
 
 def uninstall(prefix: Path) -> tuple[str, int]:
     """Removes an installation; returns its release and number of files. Raises InstallError when something foreign lies in it."""
+    prefix = real_prefix(prefix)
     with output_lock(prefix):
         record = read_record(prefix)
         if record is None:

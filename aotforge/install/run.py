@@ -15,6 +15,7 @@ from aotforge.install.place import (
     changed_files,
     check_foreign,
     read_record,
+    real_prefix,
     write_record,
 )
 from aotforge.install.unpack import FolderSink, unpack
@@ -58,8 +59,9 @@ def install(
     release, notes = choose_release(index, request)
     with install_errors():
         if request.prefix is not None:
-            with output_lock(request.prefix):
-                return _prefix(reader, release, request, machine, request.prefix, notes, downloads, watch)
+            prefix = real_prefix(request.prefix)
+            with output_lock(prefix):
+                return _prefix(reader, release, request, machine, prefix, notes, downloads, watch)
         if request.torch_lib is None or drop_in is None:
             raise InstallError(
                 "there is no place to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"

@@ -15,7 +15,8 @@ from aotforge.page.read import read_page
 
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
     """Writes `folder`/index.html for every finished release in `folder`, the newest version first. Raises ReleaseError, OutputError."""
-    found = sorted((path.parent for path in folder.glob(f"*/{DOCUMENT}")), key=_version, reverse=True)
+    # what begins with a dot is being made, or was left by somebody who was killed
+    found = sorted((path.parent for path in folder.glob(f"[!.]*/{DOCUMENT}")), key=_version, reverse=True)
     if not found:
         raise ReleaseError(
             f"{folder} holds no finished release",

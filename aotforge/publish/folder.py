@@ -1,4 +1,4 @@
-"""A release folder as the build leaves it: SHA256SUMS, what it lists, and further files (SBOM, provenance, signatures) beside them."""
+"""A release folder as build and release leave it: SHA256SUMS, what it lists, and what is signed with a key beside them; nothing else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from aotforge.attest.values import UNSIGNED
 from aotforge.errors import PublishError
 from aotforge.publish.archive import NoSink, UnsafeArchiveError, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME
@@ -39,7 +40,15 @@ def read_release_folder(
         parse_sums(_text(folder / SUMS), SUMS),
         parse_sums(_text(folder / SUMS_UNCOMPRESSED), SUMS_UNCOMPRESSED),
     )
-    files = [_file(path, sums, tars, on_bytes) for path in _paths(folder)]
+    paths = _paths(folder)
+    # what is published is public and stays so: a key or a note that somebody left there must not be
+    if strange := [path for path in paths if path.name not in {*sums, *UNSIGNED, SUMS}]:
+        raise PublishError(
+            f"{strange[0]} is not listed in {SUMS}",
+            cause="it does not belong to the release",
+            hint="move it away, then publish again",
+        )
+    files = [_file(path, sums, tars, on_bytes) for path in paths]
     if missing := sorted({*sums} - {file.name for file in files}):
         raise PublishError(f"{folder}: {SUMS} lists {missing[0]}, which is not there", hint=_REBUILD)
     first_last = {MANIFEST: -1, SUMS: 1}
@@ -132,10 +141,11 @@ def _file(
         raise PublishError(
             f"{path} is not what {SUMS} says", cause="it was changed after the build", hint=_REBUILD
         )
-    wanted = tars.get(path.name.removesuffix(".gz"))
-    if tar and (path.name not in sums or (wanted and wanted != tar.sha256)):
-        where = SUMS if path.name not in sums else SUMS_UNCOMPRESSED
+    # an archive that is not listed here would be refused by everyone who installs it
+    if tar and tars.get(path.name.removesuffix(".gz")) != tar.sha256:
         raise PublishError(
-            f"{path} is not what {where} says", cause="it does not belong to this release", hint=_REBUILD
+            f"{path} is not what {SUMS_UNCOMPRESSED} says",
+            cause="it does not belong to this release",
+            hint=_REBUILD,
         )
     return IndexedFile(name=path.name, size=size, sha256=digest, tar=tar)

@@ -88,6 +88,10 @@ def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
     AOTFORGE_ROOT names. Raises PublishError, TrustError.
     """
     if folder is None and FOLDER_VARIABLE in environment:
+        if "\n" in environment[FOLDER_VARIABLE]:  # a key, which must not be shown
+            raise PublishError(
+                f"{FOLDER_VARIABLE} names no folder", hint=f"PEM text belongs in {_KEY_VARIABLE.format('TARGETS')} and its like"
+            )  # fmt: skip
         folder = Path(environment[FOLDER_VARIABLE])
     if folder is not None:
         return _from_folder(folder)
@@ -185,7 +189,8 @@ def _write_key(path: Path, signer: CryptoSigner) -> None:
 
 
 def _from_folder(folder: Path) -> KeySet:
-    roots = sorted((folder / "roots").glob("*.root.json"), key=lambda path: int(path.name.split(".")[0]))
+    numbered = [p for p in (folder / "roots").glob("*.root.json") if p.name.split(".")[0].isdecimal()]
+    roots = sorted(numbered, key=lambda path: int(path.name.split(".")[0]))
     if not roots:
         raise PublishError(
             f"{folder} has no roots/1.root.json",

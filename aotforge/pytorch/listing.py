@@ -64,8 +64,9 @@ def list_release(folder: Path) -> Listing:
 def newest_release(dist: Path) -> Path:
     """The release below `dist` that was made last: a finished one before one that was only built. Raises ReleaseError."""
     for folder in (dist / "finished", dist):
-        found = sorted(
-            (path.parent for path in folder.glob(f"*/{SUMS}")), key=lambda path: (path / SUMS).stat().st_mtime
+        found = sorted(  # what begins with a dot is being made, or was left by somebody who was killed
+            (path.parent for path in folder.glob(f"[!.]*/{SUMS}")),
+            key=lambda path: (path / SUMS).stat().st_mtime,
         )
         if found:
             return found[-1]

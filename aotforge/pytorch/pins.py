@@ -55,7 +55,8 @@ def prefix_text(listing: Listing, base_url: str) -> str:
     packs = ", ".join(pack.removeprefix("amd-") for pack, _ in listing.images)
     return (
         f"# image packs of the release: {packs}\n"
-        f"./dev install --version {listing.release} --prefix {place} --arch <your chip> --from {base_url}\n"
+        f"# {base_url} must have been published to, for its signed index; root.json comes from the publisher\n"
+        f"./dev install --version {listing.release} --prefix {place} --arch <your chip> --from {base_url} --root root.json\n"
         f"export AOTRITON_INSTALLED_PREFIX={place}   # in the shell that builds PyTorch\n"
     )
 

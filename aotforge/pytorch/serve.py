@@ -1,6 +1,7 @@
 """A release offered over HTTP at the addresses that PyTorch's client asks for, with ranges so that a broken download goes on.
 
-For tests and for a machine room of one's own; it speaks plain HTTP and serves nothing but the files of the releases in one folder.
+For tests and for a machine room of one's own; it speaks plain HTTP and serves nothing but the files of the releases in one folder, and
+the signed index when the folder was published to, so that `invoke install --from` works as well.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.release.stamp import SUMS
 
 _CHUNK = 1 << 20
+_INDEX = re.compile(r"tuf/(timestamp|[0-9]+\.(root|targets|snapshot))\.json")
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
@@ -42,7 +44,7 @@ def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> 
 
     Raises ReleaseError when no release is there, ToolchainError when the address cannot be listened on.
     """
-    if not any(folder.glob(f"*/{SUMS}")):
+    if not any(folder.glob(f"[!.]*/{SUMS}")):
         raise ReleaseError(
             f"{folder} holds no release",
             cause=f"none of its folders has a {SUMS}",
@@ -50,9 +52,10 @@ def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> 
         )
     try:
         return ReleaseServer(folder, host=host, port=port, log=log)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "ports are 0 to 65535"
         raise ToolchainError(
-            f"{host}:{port} cannot be listened on: {error.strerror}",
+            f"{host}:{port} cannot be listened on: {reason}",
             cause="another program has the port, or the address is not this machine's",
             hint="choose another --port; 0 takes a free one",
         ) from error
@@ -88,13 +91,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(file, os.fstat(file.fileno()).st_size, body=body)
 
     def _path(self) -> Path | None:
-        """The file that the request names: `/<release>/<file>`, a release being a folder with SHA256SUMS."""
+        """The file that the request names: `/<release>/<file>`, a release being a folder with SHA256SUMS, or one of the index."""
         parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
-        if len(parts) != 2 or any(part in {"", ".", ".."} or "\\" in part or "\0" in part for part in parts):
+        if len(parts) != 2 or any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts):
             return None
         path = self.server.folder / parts[0] / parts[1]
         inside = path.is_file() and path.resolve().is_relative_to(self.server.folder)
-        return path if inside and (path.parent / SUMS).is_file() else None
+        known = (path.parent / SUMS).is_file() or _INDEX.fullmatch("/".join(parts))
+        return path if inside and known else None
 
     def _send(self, file: BinaryIO, size: int, *, body: bool) -> None:
         wanted = self.headers.get("Range")

@@ -23,8 +23,8 @@ class HttpReader:
     def __init__(self, base: str, *, attempts: int = 5, sleep: Callable[[float], None] = time.sleep) -> None:
         from aotforge.stores.open import printable  # noqa: PLC0415 - open.py makes readers
 
+        self._url = printable(base)  # first: it says what is wrong with an address
         self._parts = urlsplit(base)
-        self._url = printable(base)
         self._attempts = attempts
         self._sleep = sleep
 
@@ -114,9 +114,12 @@ class HttpReader:
 
     def _broken(self, name: str, error: Exception) -> StoreFault:
         reason = getattr(error, "reason", None) or error
+        said = str(reason) or "the connection was closed"
+        if isinstance(reason, http.client.InvalidURL):
+            said = "the address cannot be used"  # its own words quote the address with its query
         return StoreFault(
             Fault.UNAVAILABLE,
-            f"{self._url}/{name} cannot be read: {type(reason).__name__}: {str(reason) or 'the connection was closed'}",
+            f"{self._url}/{name} cannot be read: {type(reason).__name__}: {said}",
             cause=f"the server or the network failed {self._attempts} times",
             hint="run the same command again: it goes on where it stopped",
         )

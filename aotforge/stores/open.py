@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from aotforge.stores.directory import DirectoryStore
 from aotforge.stores.http import HttpReader
@@ -37,14 +37,26 @@ def printable(url: str) -> str:
     """The address without user, password and query, which may hold secrets (a presigned URL's signature)."""
     if "://" not in url:
         return url
-    parts = urlsplit(url)
+    parts = _split(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "", "")).rstrip("/")
 
 
+def _split(url: str) -> SplitResult:
+    """Raises StoreFault, which does not quote the address: it may hold secrets."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise StoreFault(
+            Fault.REFUSED,
+            f"an address is not understood: {error}",
+            hint="s3://, http(s)://, file:// or a folder",
+        ) from None
+
+
 def _folder(url: str) -> Path:
     if url.startswith("file://"):
-        parts = urlsplit(url)
+        parts = _split(url)
         if parts.netloc not in {"", "localhost"}:
             raise StoreFault(
                 Fault.REFUSED, f"{printable(url)} names another machine", hint="file:///absolute/path"
@@ -62,7 +74,7 @@ def _folder(url: str) -> Path:
 def _s3(url: str, *, anonymous: bool) -> Store:
     from aotforge.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes a third of a second to import
 
-    parts = urlsplit(url)
+    parts = _split(url)
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
         raise StoreFault(
             Fault.REFUSED,

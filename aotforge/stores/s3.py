@@ -43,7 +43,13 @@ def open_s3(bucket: str, prefix: str, *, anonymous: bool = False, attempts: int 
             max_pool_connections=16,
             **settings,
         )
-        client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
+        try:
+            client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
+        except ValueError:  # boto3's words for an endpoint that is no address; they quote it
+            raise StoreFault(
+                Fault.REFUSED, f"s3://{bucket}: the endpoint is no address", cause="AWS_ENDPOINT_URL_S3, or the AWS configuration, names it",
+                hint="e.g. AWS_ENDPOINT_URL_S3=https://s3.example.org",
+            ) from None  # fmt: skip
         if not client.meta.endpoint_url.endswith("amazonaws.com"):
             # another server than Amazon's need not answer to bucket.host
             config = config.merge(Config(s3={"addressing_style": "path"}))

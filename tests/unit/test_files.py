@@ -135,3 +135,20 @@ def test_second_process_gets_busy_until_the_first_is_killed(tmp_path: Path) -> N
         pass
     with output_lock(tmp_path / "out"):
         pass
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_link_in_the_place_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
+) -> None:
+    """It is replaced, nothing is left beside, and what it led to is untouched."""
+    if not swaps:
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "f").write_bytes(b"kept")
+    (tmp_path / "out").symlink_to("elsewhere")
+    for text in (b"one", b"two"):
+        with staged_folder(tmp_path / "out") as staged:
+            (staged / "f").write_bytes(text)
+        assert tree(tmp_path) == {"elsewhere/f": b"kept", "out/f": text}
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]

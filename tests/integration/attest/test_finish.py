@@ -20,7 +20,7 @@ from aotforge.attest.finish import check_finished, finish_release
 from aotforge.attest.record import differing, load_record, make_record, save_record
 from aotforge.attest.signing import load_private_key, open_statement
 from aotforge.attest.values import DOCUMENT, PROVENANCE, SBOM, SIGNATURE, BuildTools, Origin
-from aotforge.errors import ReleaseError, SignatureError, UnknownNameError
+from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
 from aotforge.release import assemble_release
 from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import SUMS, TAR_SUMS
@@ -173,6 +173,27 @@ def test_record(done: Path, tmp_path: Path) -> None:
         save_record(tmp_path, record.model_copy(update={"tars": {**record.tars, name: "0" * 64}}))
     with pytest.raises(UnknownNameError, match="no record"):
         load_record(tmp_path, "9.9b-r1")
+
+
+def test_what_is_not_approved_takes_no_place(
+    done: Path, build: Path, key: Ed25519PrivateKey, tmp_path: Path
+) -> None:
+    """A release that breaks a check must not lie where others look for finished ones, nor replace one that held."""
+    before = {path.name: path.read_bytes() for path in done.iterdir()}
+    seen = []
+
+    def refuse(folder: Path) -> None:
+        seen.append(check_finished(folder, key.public_key()))
+        raise CompatError("a check found a violation")
+
+    other = replace(ORIGIN, epoch=ORIGIN.epoch + 1)
+    for output in (done.parent, tmp_path / "empty"):
+        with pytest.raises(CompatError):
+            finish_release(
+                build, origin=other, plans=[standin.PLAN], output=output, key=key, builder=BUILDER, approve=refuse
+            )  # fmt: skip
+    assert len(seen) == 2 and {path.name: path.read_bytes() for path in done.iterdir()} == before
+    assert not [path for path in (tmp_path / "empty").iterdir() if path.is_dir()]
 
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:

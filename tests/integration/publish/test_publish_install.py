@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.install import InstallRequest, install, uninstall
 from aotforge.publish import KeySet, trusted_index, yank_release
+from aotforge.pytorch import serve
 from aotforge.release.archive import sha256_file
 from aotforge.stores import StoreFault
 from aotforge.stores.directory import DirectoryStore
@@ -96,6 +98,24 @@ def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
         uninstall(prefix)
 
 
+def test_a_prefix_behind_a_link(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
+    """/opt/aotriton -> /opt/aotriton-0.11: the tree behind the link is installed, changed and removed; the link is its owner's."""
+    root, link = keys.roots[0], tmp_path / "link"
+    (tmp_path / "real").mkdir()
+    link.symlink_to("real")
+    for packs in (PACKS, GFX90A):
+        assert try_install(store, root, tmp_path, InstallRequest(packs=packs, prefix=link)).fresh
+        assert link.readlink() == Path("real")
+    assert tree(tmp_path / "real") == expected(tmp_path / "r1", "rocm7.1", "gfx908", "gfx90a")
+    assert not list(tmp_path.glob(".*staged*"))
+    uninstall(link)
+    assert not (tmp_path / "real").exists() and link.is_symlink()
+    link.unlink()
+    link.symlink_to("link")
+    with pytest.raises(InstallError, match="cannot be followed"):
+        try_install(store, root, tmp_path, InstallRequest(packs=PACKS, prefix=link))
+
+
 def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     root, prefix = keys.roots[0], tmp_path / "prefix"
     prefix.mkdir()
@@ -140,6 +160,19 @@ def test_over_http(web: Web, keys: KeySet, tmp_path: Path) -> None:
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
     archives = [path for path, _ in web.asked if path.endswith(".gz")]
     assert len(archives) == 2 and not any("rocm7.0" in path or "gfx90a" in path for path in archives)
+
+
+def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
+    """`release.serve` over a folder that was published to gives the index as well, and nothing else that lies there."""
+    (tmp_path / "store" / "tuf" / "private.json").write_text("{}")
+    with serve(tmp_path / "store", host="127.0.0.1", port=0, log=lambda line: None) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = HttpReader(server.url, sleep=lambda seconds: None)
+        assert try_install(place, keys.roots[0], tmp_path).fresh
+        for name in ("tuf/private.json", "tuf/.swap.lock", "tuf/../tuf/timestamp.json"):
+            with pytest.raises(StoreFault, match="404"):
+                list(place.read(name))
+        server.shutdown()
 
 
 @pytest.mark.parametrize("ranges", [True, False])

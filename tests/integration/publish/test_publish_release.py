@@ -41,7 +41,7 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
 
 def test_once_and_again(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
     release = make_release(tmp_path / "r1")
-    (release / "sbom.cdx.json").write_text("{}")  # beside what SHA256SUMS lists
+    (release / "SHA256SUMS.sig").write_text("signature\n")  # beside what SHA256SUMS lists
     store = make_store()
     dry = publish_release(release, store, keys, now=NOW, dry_run=True)
     assert dry.dry_run and len(dry.sent) == 8 and not store.names("")
@@ -65,10 +65,21 @@ def test_other_bytes_under_the_same_name(make_store: MakeStore, keys: KeySet, tm
     with pytest.raises(PublishError, match=r"published with other files.*\n.*\n.*new revision"):
         publish(make_release(tmp_path / "other", seed=1), store, keys)
     more = shutil.copytree(tmp_path / "r1", tmp_path / "more")
-    (more / "sbom.json").write_text("{}")
-    with pytest.raises(PublishError, match=r"other files: sbom.json"):
+    (more / "provenance.dsse.json").write_text("{}")
+    with pytest.raises(PublishError, match=r"other files: provenance.dsse.json"):
         publish(more, store, keys)
     assert {name: b"".join(store.read(name)) for name in store.names("")} == before
+
+
+@pytest.mark.parametrize("name", ["key.pem", "notes.txt", "extra.zip", "aotriton-0.11.2b-r1-images-x.tar.gz"])
+def test_what_somebody_left_in_the_folder(
+    make_store: MakeStore, keys: KeySet, tmp_path: Path, name: str
+) -> None:
+    release, store = make_release(tmp_path / "r1"), make_store()
+    (release / name).write_text("private")
+    with pytest.raises(PublishError, match=f"{name} is not listed in SHA256SUMS"):
+        publish(release, store, keys)
+    assert not store.names("")
 
 
 def test_an_unfinished_release_of_other_bytes(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
@@ -252,12 +263,13 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     def unlisted(folder: Path) -> None:
         (folder / "more.tar.gz").write_bytes((folder / archive).read_bytes())
 
-    def resummed(folder: Path) -> None:
+    def resummed(folder: Path, wrong: str = "0" * 64) -> None:
         lines = (folder / "SHA256SUMS.uncompressed").read_text().splitlines()
         tars = {line[66:]: line[:64] for line in lines if not line.endswith("json")}
         lines = (folder / "SHA256SUMS").read_text().splitlines()
         sums = {line[66:]: line[:64] for line in lines}
-        write_sums(folder, sums, tars | {archive[:-3]: "0" * 64})
+        tars[archive[:-3]] = wrong
+        write_sums(folder, sums, {name: digest for name, digest in tars.items() if digest})
 
     def development(folder: Path) -> None:
         manifest = json.loads((folder / "MANIFEST.json").read_text())
@@ -272,8 +284,9 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     refused(
         "other manifest", lambda f: (f / "MANIFEST.json").open("a").write(" "), "not what SHA256SUMS says"
     )
-    refused("unlisted", unlisted, "more.tar.gz is not what SHA256SUMS says")
+    refused("unlisted", unlisted, "more.tar.gz is not listed in SHA256SUMS")
     refused("resummed", resummed, "not what SHA256SUMS.uncompressed says")
+    refused("left out", lambda f: resummed(f, ""), "not what SHA256SUMS.uncompressed says")
     refused("subfolder", lambda f: (f / "sub").mkdir(), "no plain file")
     refused("link", lambda f: (f / "link").symlink_to(archive), "no plain file")
     refused("development", development, "development build: because")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,8 @@ def test_in_and_out_again(tmp_path: Path) -> None:
     assert undo(torch.folder).changes
     assert tree(torch.folder) == before
     assert undo(torch.folder).changes == ()
+    with pytest.raises(DropInError, match="not a folder"):
+        undo(torch.folder / "mistyped")
 
 
 def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) -> None:
@@ -122,6 +126,70 @@ def test_after_a_reinstalled_pytorch_its_files_are_the_originals(tmp_path: Path)
     assert state(torch) == source.release
     undo(torch.folder)
     assert (torch.folder / OLD).read_text() == "library reinstalled"
+
+
+def upgrade(torch: TorchLib) -> dict[str, str]:
+    """What pip does for another version: what it installed goes, what it brings is written through folders' links. Returns the new files."""
+    for name in ("libaotriton_v2.so", OLD):
+        (torch.folder / name).unlink()
+    (torch.folder / "aotriton.images" / "amd-gfx90a" / "__signature__").unlink(missing_ok=True)
+    new = {
+        "libaotriton_v2.so": "library upgraded",
+        NEW: "library upgraded",
+        "aotriton.images/amd-gfx90a/__signature__": "images upgraded",
+        "aotriton.images/amd-gfx908/__signature__": "images upgraded",
+        "aotriton.images/amd-gfx942/__signature__": "images upgraded",
+    }
+    for name, text in new.items():
+        (torch.folder / name).parent.mkdir(exist_ok=True)
+        (torch.folder / name).unlink(missing_ok=True)
+        (torch.folder / name).write_text(text)
+    return new
+
+
+def contents(torch: TorchLib) -> dict[str, str]:
+    """Of AOTriton in torch/lib, without links of ours that lead nowhere any more."""
+    return {
+        path.relative_to(torch.folder).as_posix(): path.read_text()
+        for path in torch.folder.rglob("*")
+        if path.is_file() and STORE not in path.parts and path.name != "libtorch_hip.so"
+    }
+
+
+@pytest.mark.parametrize("again", ["", "0.11.2b-r1", "0.11.2b-r2"])
+@pytest.mark.parametrize("had_images", [True, False])
+def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
+    tmp_path: Path, again: str, had_images: bool
+) -> None:
+    """An upgrade goes through the link to our images; undoing must not give the new PyTorch the old one's."""
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    if not had_images:
+        shutil.rmtree(torch.folder / "aotriton.images")
+    drop_in(source, torch, check=allowed)
+    new = upgrade(torch)
+    if again:
+        source = source if again == source.release else make_source(tmp_path, again)
+        drop_in(source, TorchLib(folder=torch.folder, version="2.11.0", needed=(NEW,)), check=allowed)
+        assert state(torch) == again
+    undo(torch.folder)
+    assert contents(torch) == new
+
+
+def test_links_among_the_originals_lead_somewhere_at_every_moment(tmp_path: Path) -> None:
+    source, number, died = make_source(tmp_path), 0, True
+    while died:
+        torch = make_torch(tmp_path / str(number))
+        (torch.folder / "libaotriton_v2.so").unlink()
+        (torch.folder / "libaotriton_v2.so").symlink_to(OLD)
+        before = tree(torch.folder)
+        died = steps(partial(drop_in, source, torch, check=allowed), number)
+        assert (torch.folder / "libaotriton_v2.so").read_text().startswith("library ")
+        undo(torch.folder)
+        if (torch.folder / STORE).exists():  # it died before its record
+            shutil.rmtree(torch.folder / STORE)
+        assert tree(torch.folder) == before
+        number += 1
+    assert number > 20
 
 
 def test_refusals_leave_everything(tmp_path: Path) -> None:

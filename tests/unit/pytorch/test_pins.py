@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aotforge.compat.check import newest_release as newest_candidate
 from aotforge.errors import ReleaseError
-from aotforge.pytorch import list_release, pins_text
-from aotforge.pytorch.serve import _part
+from aotforge.page.site import make_site
+from aotforge.pytorch import list_release, newest_release, pins_text, serve
+from aotforge.pytorch.serve import _Handler, _part
+
+ROOT = Path(__file__).parents[3]
 
 NAMES = [
     "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz",
@@ -24,6 +30,7 @@ NAMES = [
 
 
 def release(folder: Path, names: list[str]) -> Path:
+    folder.mkdir(exist_ok=True)
     (folder / "SHA256SUMS").write_text("".join(f"{at:064x}  {name}\n" for at, name in enumerate(names)))
     return folder
 
@@ -70,6 +77,30 @@ def test_ranges_are_those_of_a_slice(size: int, first: int, last: int) -> None:
         assert taken(_part(f"bytes={first}-{last}", size)) == data[first : last + 1]
     else:
         assert _part(f"bytes={first}-{last}", size) is None
+
+
+def test_what_is_being_made_is_no_release_yet(tmp_path: Path) -> None:
+    """A staged folder, newer than all others, of a release whose checks run or that was killed."""
+    staged = tmp_path / "finished" / ".0.11.2b-r1.staged-x"
+    staged.mkdir(parents=True)
+    for name in ("SHA256SUMS", "MANIFEST.json", "release.json"):
+        (staged / name).write_text("{}")
+    for look in (
+        lambda: newest_release(tmp_path),
+        lambda: newest_candidate(tmp_path / "finished"),
+        lambda: serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print),
+        lambda: make_site(ROOT, tmp_path / "finished", base_url="x", yanked={}),
+    ):
+        with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
+            look()
+    whole = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
+    os.utime(whole / "SHA256SUMS", (1, 1))
+    assert newest_release(tmp_path) == whole
+    with serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print) as server:
+        handler = SimpleNamespace(server=server, path=f"/{staged.name}/SHA256SUMS")
+        assert _Handler._path(handler) is None  # type: ignore[arg-type]
+        handler.path = f"/{whole.name}/SHA256SUMS"
+        assert _Handler._path(handler) == whole / "SHA256SUMS"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("header", ["bytes=-", "bytes=a-b", "items=0-1", "bytes=0-1,4-5", ""])

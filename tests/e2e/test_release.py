@@ -1,0 +1,203 @@
+"""From `invoke release` to a PyTorch that computes with it, as the people on both sides do it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.checkouts import ROOT, command, environment
+from tests.e2e.released import (
+    CLIENTS,
+    RELEASE,
+    User,
+    attention,
+    build_client,
+    hip_library,
+    json_of,
+    make_user,
+)
+from tests.support.places import executor, project_place
+from tests.support.s3 import have_ministack, running_server
+
+pytestmark = pytest.mark.compiler
+RIGHT = (0, "client: right numbers\n")
+ORIGINAL = "#include <aotriton/flash.h>\nhipError_t aotriton::v2::flash::check_gpu(aotriton::Stream) { return hipError_t(77); }\n"
+PYTHON = (
+    "int torch_main(int, char**);\nint main(int count, char** words) { return torch_main(count, words); }\n"
+)
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
+    """Who has released 0.11.2b-r1 to a bucket."""
+    if not have_ministack():
+        pytest.skip("ministack, an S3 server from the package index, is not in this environment")
+    folder = tmp_path_factory.mktemp("user")
+    executor("bubblewrap", folder)
+    for root in ("rocm-kernels", "rocm-runtime"):
+        project_place(root)
+    scratch = tmp_path_factory.mktemp("s3")
+    with running_server(scratch) as server:
+        made = make_user(folder, server)
+        report = json_of(made.release(*made.publication(), "--json"))
+        (folder / "report.json").write_text(json.dumps(report))
+        yield made
+
+
+@contextmanager
+def served(user: User) -> Iterator[str]:
+    """`invoke release.serve` while it runs; the address that it printed."""
+    process = subprocess.Popen(
+        command("release.serve", "--port", "0"), cwd=user.checkout, env=environment(user.checkout),
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+
+
+def test_what_was_released(user: User) -> None:
+    report = json_of((user.folder / "report.json").read_text())
+    record = json_of((user.checkout / "releases" / f"{RELEASE}.json").read_text())
+    assert report["commit"] == record["commit"] == user.first_commit()
+    assert report["checks"]["failed"] == 0 and report["signed"]
+    assert record["packs"]["amd-gfx908"]["jobs"] == 18
+    listed = json_of(user.run("release.list", "--from", user.to, "--root", user.root, "--json"))
+    (release,) = listed["releases"]
+    assert (release["name"], release["verified"], release["development"]) == (RELEASE, True, [])
+    published = {name.removeprefix(f"{RELEASE}/") for name in report["publication"]["sent"]}
+    assert (
+        published
+        == {file["name"] for file in release["files"]}
+        == {path.name for path in user.finished.iterdir()}
+    )
+    assert "signatures hold" in user.run("release.verify", user.finished, "--key", user.folder / "key.pub")
+    other = user.folder / "other.pub"
+    key = "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="  # of RFC 8032's first test
+    other.write_text(f"-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n")
+    assert "not this key's signature" in user.run("release.verify", user.finished, "--key", other, code=37)
+    page = Path(user.run("release.page", "--url", user.url).strip()).read_text()
+    assert RELEASE in page and all(
+        file["sha256"] in page for file in report["files"] if "images" in file["name"]
+    )
+
+
+def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:
+    """2.11 downloads from the bucket, 2.9 from `release.serve`; both compute on a virtual MI100."""
+    pins = user.run("release.pins", "--release", user.finished, "--pytorch", "2.11", "--url", user.url)
+    assert '"amd-gfx908"' in pins and f'set(__AOTRITON_CI_COMMIT "{user.first_commit()}")' in pins
+    assert attention(user, build_client(tmp_path / "from bucket", pins)) == RIGHT
+    with served(user) as url:
+        pins = user.run("release.pins", "--pytorch", "2.9", "--url", url)
+        assert attention(user, build_client(tmp_path / "from server", pins)) == RIGHT
+
+
+@pytest.mark.parametrize(("version", "level"), [("2.7", "0.9"), ("2.13", "0.12")])
+def test_a_pytorch_of_another_api_level(user: User, version: str, level: str) -> None:
+    said = user.run("release.pins", "--pytorch", version, code=11)
+    assert f"PyTorch {version} cannot be built with {RELEASE}" in said
+    assert f"API level {level}, this release is 0.11" in said
+
+
+def test_a_prefix_from_the_bucket_and_from_a_folder(user: User, tmp_path: Path) -> None:
+    install = ("install", "--arch", "gfx908", "--root", user.root, "--rocm", "7.0", "--json")
+    first = json_of(user.run(*install, "--from", user.to, "--prefix", tmp_path / "one"))
+    assert (first["release"], first["fresh"]) == (RELEASE, True)
+    user.run("release.mirror", user.to, tmp_path / "mirror", "--root", user.root)
+    json_of(user.run(*install, "--from", tmp_path / "mirror", "--prefix", tmp_path / "two"))
+    files = [
+        {
+            path.relative_to(tmp_path / name): path.read_bytes()
+            for path in (tmp_path / name).rglob("*")
+            if path.is_file()
+        }
+        for name in ("one", "two")
+    ]
+    assert files[0] == files[1]
+    client = build_client(tmp_path / "client", "", env={"AOTRITON_INSTALLED_PREFIX": str(tmp_path / "one")})
+    assert attention(user, client) == RIGHT
+
+
+def make_torch(user: User, folder: Path) -> Path:
+    """PyTorch 2.9's wheel in small: libtorch_hip.so, linked to 0.11.0 by name, does attention; the wheel's own library cannot."""
+    lib, name = folder / "torch" / "lib", "libaotriton_v2.so.0.11.0"
+    (lib / "aotriton.images" / "amd-gfx90a").mkdir(parents=True)
+    (lib / "aotriton.images" / "amd-gfx90a" / "__signature__").write_bytes(b"of another format")
+    (lib.parent / "version.py").write_text("__version__ = '2.9.1+rocm7.0'\n")
+    runtime = user.finished / f"aotriton-{RELEASE}-manylinux_2_28_x86_64-rocm7.0-shared.tar.gz"
+    subprocess.run(["tar", "-xf", runtime, "-C", folder], check=True)
+    for source, text in (("original.cpp", ORIGINAL), ("python.cpp", PYTHON)):
+        (folder / source).write_text(text)
+    includes = [f"-I{folder / 'aotriton' / 'include'}", f"-I{ROOT / 'runtime' / 'src' / 'standin'}"]
+    shared = ["g++", "-std=c++17", *includes, "-shared", "-fPIC"]
+    for made in (
+        [*shared, "original.cpp", "-o", lib / name, f"-Wl,-soname,{name}"],
+        [*shared, "-Dmain=torch_main", CLIENTS / "client.cpp", "-o", lib / "libtorch_hip.so", lib / name, hip_library(), "-Wl,-rpath,$ORIGIN"],
+        ["g++", "python.cpp", "-o", "python", lib / "libtorch_hip.so", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"],
+    ):  # fmt: skip
+        subprocess.run(made, cwd=folder, check=True)
+    return lib
+
+
+def test_an_installed_pytorch(user: User, tmp_path: Path) -> None:
+    lib = make_torch(user, tmp_path)
+    program = tmp_path / "python"
+    before = attention(user, program)
+    assert before[0] != 0
+    drop_in = ("release.dropin", "--pytorch-lib", lib, "--arch", "gfx908")
+    planned = user.run(*drop_in, "--dry-run").splitlines()
+    assert not (lib / ".aotforge-dropin").exists()
+    done = user.run(*drop_in).splitlines()
+    assert planned == [f"would change: {line}" for line in done]
+    assert attention(user, program) == RIGHT
+    assert user.run(*drop_in) == "nothing to do\n"
+    user.run("release.dropin", "--pytorch-lib", lib, "--undo")
+    # the same from the published place
+    install = ("install", "--pytorch-lib", lib, "--arch", "gfx908", "--root", user.root, "--from", user.to)
+    assert f"{RELEASE} for gfx908 is in" in user.run(*install)
+    assert attention(user, program) == RIGHT
+    user.run("release.dropin", "--pytorch-lib", lib, "--undo")
+    assert attention(user, program) == before
+
+
+def test_an_installed_pytorch_that_must_not_have_it(user: User, tmp_path: Path) -> None:
+    lib, name = tmp_path / "torch" / "lib", "libaotriton_v2.so.0.9.2"
+    lib.mkdir(parents=True)
+    (lib.parent / "version.py").write_text("__version__ = '2.7.1+rocm6.3'\n")
+    shared = ["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-x", "none"]
+    subprocess.run([*shared, "-o", lib / name, f"-Wl,-soname,{name}"], check=True)
+    subprocess.run([*shared, "-Wl,--no-as-needed", lib / name, "-o", lib / "libtorch_hip.so"], check=True)
+    held = {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()}
+    for task in (
+        ("release.dropin", "--pytorch-lib", lib),
+        ("install", "--pytorch-lib", lib, "--arch", "gfx908", "--root", user.root, "--from", user.to),
+    ):
+        assert "libaotriton_v2.so.0.9.2" in user.run(*task, code=36)
+    assert {path: path.read_bytes() for path in lib.rglob("*") if path.is_file()} == held
+
+
+def test_again_and_what_may_not_be_released(user: User) -> None:
+    """The record is committed in between, as it says; the release stays the one that was published."""
+    kept = {path.name: path.read_bytes() for path in user.finished.iterdir()}
+    made_from = json_of((user.checkout / "releases" / f"{RELEASE}.json").read_text())["commit"]
+    user.commit("the record of 0.11.2b-r1")
+    again = json_of(user.release(*user.publication(), "--json"))
+    assert (again["fresh"], again["commit"], again["publication"]["sent"]) == (False, made_from, [])
+    licence = user.checkout / "LICENSE"
+    licence.write_text(licence.read_text() + "\nOne line more.\n")
+    assert "LICENSE" in user.release(code=23)
+    user.commit("another licence")
+    assert "is recorded with other bytes" in user.release(code=23)
+    assert "platform" in user.release(code=23, executor="local")
+    assert "0.12b cannot be released" in user.run("release", "--version", "0.12b", "--unsigned", code=11)
+    assert "no signing key" in user.run("release", "--version", "0.11.2b", code=37)
+    assert {path.name: path.read_bytes() for path in user.finished.iterdir()} == kept

@@ -1,0 +1,74 @@
+"""Addresses and keys that cannot be used: one clear error, and nothing secret in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aotforge.attest.signing import load_private_key
+from aotforge.errors import AotforgeError, PublishError, SignatureError
+from aotforge.publish.keys import load_keys
+from aotforge.stores import Fault, StoreFault, open_reader, open_store
+from aotforge.stores.http import HttpReader
+from tests.support.publishing import make_keys
+
+SECRET = "MC4CAQAwBQYDK2VwBCIEIHsecret"
+
+
+def read(address: str) -> object:
+    return list(HttpReader(address, attempts=1).read("0.11.2b-r1/SHA256SUMS"))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: read(f"http://127.0.0.1:9/x?X-Amz-Signature={SECRET} and a space"),
+        lambda: read(f"http://user:{SECRET}@127.0.0.1:9 0/x"),
+        lambda: open_reader(f"http://user:{SECRET}@[::1/x"),
+        lambda: open_store(f"s3://[{SECRET}/x"),
+    ],
+)
+def test_addresses(use: Callable[[], object]) -> None:
+    with pytest.raises(StoreFault) as caught:
+        use()
+    assert SECRET not in f"{caught.value.what} {caught.value.cause} {caught.value.hint}"
+
+
+def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"user:{SECRET}@host")
+    with pytest.raises(StoreFault, match="the endpoint is no address") as caught:
+        open_store("s3://bucket/prefix")
+    assert caught.value.kind is Fault.REFUSED and SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [SECRET, f"{SECRET}\nand more", f"{SECRET}\0", SECRET * 200])
+def test_a_signing_key_without_its_frame(text: str) -> None:
+    """A secret store that lost the BEGIN line; it is taken for a path, which must not be shown."""
+    with pytest.raises(SignatureError, match="AOTFORGE_SIGNING_KEY") as caught:
+        load_private_key(None, {"AOTFORGE_SIGNING_KEY": text})
+    assert SECRET not in str(caught.value)
+
+
+def test_a_key_where_a_folder_belongs() -> None:
+    with pytest.raises(PublishError, match="AOTFORGE_KEYS") as caught:
+        load_keys(
+            None, {"AOTFORGE_KEYS": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n-----END PRIVATE KEY-----\n"}
+        )
+    assert SECRET not in str(caught.value)
+
+
+def test_a_root_that_somebody_kept_by_another_name(tmp_path: Path) -> None:
+    known = make_keys(tmp_path / "keys").roots
+    (tmp_path / "keys" / "roots" / "before.root.json").write_text("{}")
+    assert load_keys(tmp_path / "keys", {}).roots == known
+
+
+def test_a_port_that_is_none(tmp_path: Path) -> None:
+    from aotforge.pytorch import serve
+
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "SHA256SUMS").touch()
+    with pytest.raises(AotforgeError, match="ports are 0 to 65535"):
+        serve(tmp_path, host="127.0.0.1", port=99999, log=lambda line: None)
