@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import subprocess
 import tarfile
 import tempfile
@@ -19,6 +20,24 @@ from aotforge.verify.tools import judges_digest
 
 _PLANNED = ("kernels", "manifests", "requirements")
 """What `plan_project` reads below a checkout."""
+
+OF_A_REPOSITORY = frozenset(
+    f"GIT_{name}"
+    for name in (
+        *(
+            "DIR",
+            "WORK_TREE",
+            "IMPLICIT_WORK_TREE",
+            "INDEX_FILE",
+            "COMMON_DIR",
+            "OBJECT_DIRECTORY",
+            "PREFIX",
+            "NAMESPACE",
+        ),
+        *("ALTERNATE_OBJECT_DIRECTORIES", "SHALLOW_FILE", "GRAFT_FILE"),
+    )
+)
+"""Variables that tie git to one repository (`git rev-parse --local-env-vars`, without its configuration); hooks have some of them."""
 
 
 def affected_since(root: Path, revision: str, archs: Sequence[str], profile: str) -> Affected:
@@ -90,9 +109,12 @@ def _before(root: Path, revision: str, archs: Sequence[str], profile: str) -> di
 
 
 def git(root: Path, *arguments: str) -> bytes:
-    """What a git command prints. Raises ShardError."""
+    """What a git command prints about the repository of `root`, whatever one a hook that called us is about. Raises ShardError."""
+    environment = {name: value for name, value in os.environ.items() if name not in OF_A_REPOSITORY}
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, env=environment, capture_output=True, check=False
+        )
     except OSError as error:
         raise ShardError(f"git does not run: {error.strerror}", hint="install git") from error
     if done.returncode:

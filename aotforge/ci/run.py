@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.ci.jobs import CiJob, find_job
-from aotforge.ci.revision import git
+from aotforge.ci.revision import OF_A_REPOSITORY, git
 from aotforge.ci.summary import summary
 from aotforge.errors import ShardError
 from aotforge.files import output_lock, staged_folder, write_atomic
@@ -147,7 +147,8 @@ class _Run:
 
     def _environment(self, place: Path) -> dict[str, str]:
         caller = self._request.environment
-        kept = {k: v for k, v in caller.items() if not k.startswith(_OURS) or k in _KEPT}
+        dropped = {k for k in caller if k.startswith(_OURS) or k in OF_A_REPOSITORY} - _KEPT
+        kept = {k: v for k, v in caller.items() if k not in dropped}
         cache = self._request.cache or place / "cache"
         return kept | {"CI": "true", "AOTFORGE_HOME": str(self._request.home), "AOTFORGE_CACHE": str(cache)}
 

@@ -151,6 +151,18 @@ def _wait_for(there: Callable[[], bool]) -> None:
     pytest.fail("nothing for a minute")
 
 
+def test_a_run_from_a_hook_leaves_the_callers_repository_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = (root / ".git" / "HEAD").read_text()
+    variables = {"GIT_DIR": str(root / ".git"), "GIT_INDEX_FILE": str(root / ".git" / "index")}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (result,) = run(root, "two", **variables)
+    assert result.code == 0 and (root / ".git" / "HEAD").read_text() == head
+    assert "GIT_" not in (artefact(root, "two") / "env").read_text()
+
+
 def test_hidden_files_are_not_handed_on(root: Path) -> None:
     run(root, "one")
     assert sorted(path.name for path in artefact(root, "one").rglob("*")) == ["made", "sub", "when"]
