@@ -158,7 +158,7 @@ def test_a_run_from_a_hook_leaves_the_callers_repository_alone(
     variables = {"GIT_DIR": str(root / ".git"), "GIT_INDEX_FILE": str(root / ".git" / "index")}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    (result,) = run(root, "two", **variables)
+    (result,) = run(root, "two", GIT_DIR=variables["GIT_DIR"], GIT_INDEX_FILE=variables["GIT_INDEX_FILE"])
     assert result.code == 0 and (root / ".git" / "HEAD").read_text() == head
     assert "GIT_" not in (artefact(root, "two") / "env").read_text()
 
