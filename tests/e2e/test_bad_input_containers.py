@@ -29,7 +29,7 @@ def store(folder: Path, *, library: Path | None = None) -> Path:
     for part in ("containers", "sources"):
         (folder / part).symlink_to(cache() / part)
     if library is not None:
-        shutil.copytree(library / "runtime", folder / "runtime")
+        shutil.copytree(library / "runtime", folder / "runtime", symlinks=True)
     return folder
 
 
@@ -117,9 +117,7 @@ def test_disks_that_fill_up_while_images_come_back_and_while_tarballs_are_writte
     whole = store(tmp_path / "whole")
     flags = ("--output", str(tmp_path / "out"))
     invoke(ROOT, *BUILD, "docker", "--cache", str(whole), "--output", str(tmp_path / "first"))
-    for path in (whole / "images-1").rglob("*"):
-        assert path.stat().st_size < 1 << 20
-    with small_disk(tmp_path / "cache", 680) as folder:
+    with small_disk(tmp_path / "cache", 720) as folder:
         store(folder, library=whole)
         done = invoke(ROOT, *BUILD, "docker", "--cache", str(folder), *flags, check=False)
         assert done.returncode == 21, done.stderr
