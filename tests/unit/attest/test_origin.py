@@ -49,8 +49,7 @@ def test_other_sources_than_the_commit_s(root: Path, how: str) -> None:
     elif how == "moved in":
         git(root, "mv", "source.py", "releases/source.py")
     elif how == "moved out":
-        (root / "other.py").unlink()
-        git(root, "mv", "releases/README.md", "source.py", "--force")
+        git(root, "mv", "releases/README.md", "source.py.new")
     with pytest.raises(ReleaseError, match=r"source\.py"):
         source_commit(root, development=False)
     assert source_commit(root, development=True) == NO_COMMIT
