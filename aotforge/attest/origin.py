@@ -21,7 +21,7 @@ def source_commit(root: Path, *, development: bool) -> str:
     """The commit that the checkout is at. Raises ReleaseError when files differ from it, unless `development`, which then gives NO_COMMIT;
     ToolchainError without git."""
     head = _git(root, "rev-parse", "HEAD")
-    changed = [] if head is None else (_git(root, "status", "--porcelain") or "").splitlines()
+    changed = [] if head is None else (_git(root, "status", "--porcelain", "--no-renames") or "").splitlines()
     changed = [line[3:] for line in changed if not line[3:].startswith("releases/")]
     if head is not None and not changed:
         return head

@@ -83,14 +83,14 @@ class User:
         return self.git("rev-parse", "HEAD")
 
 
-def make_user(folder: Path, server: Server) -> User:
-    """A clone at its first commit, keys and an empty bucket."""
+def make_user(folder: Path, server: Server, *, bucket: str = "") -> User:
+    """A clone at its first commit, keys and an empty bucket (or `bucket`, where none is needed)."""
     checkout = copy_checkout(folder / "checkout")
     profiles = checkout / "manifests" / "profiles.yaml"
     head, _, rest = profiles.read_text().partition("  smoke:")
     assert "complete: false" in rest
     profiles.write_text(f"{head}  smoke:{rest.replace('complete: false', 'complete: true', 1)}")
-    user = User(checkout=checkout, folder=folder, server=server, bucket=server.bucket())
+    user = User(checkout=checkout, folder=folder, server=server, bucket=bucket or server.bucket())
     user.git("init", "--quiet", "--initial-branch", "main")
     user.commit("sources")
     for command in (

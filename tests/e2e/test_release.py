@@ -139,11 +139,12 @@ def make_torch(user: User, folder: Path) -> Path:
         (folder / source).write_text(text)
     includes = [f"-I{folder / 'aotriton' / 'include'}", f"-I{ROOT / 'runtime' / 'src' / 'standin'}"]
     shared = ["g++", "-std=c++17", *includes, "-shared", "-fPIC"]
-    for made in (
+    commands: tuple[list[str | Path], ...] = (
         [*shared, "original.cpp", "-o", lib / name, f"-Wl,-soname,{name}"],
         [*shared, "-Dmain=torch_main", CLIENTS / "client.cpp", "-o", lib / "libtorch_hip.so", lib / name, hip_library(), "-Wl,-rpath,$ORIGIN"],
         ["g++", "python.cpp", "-o", "python", lib / "libtorch_hip.so", f"-Wl,-rpath,{lib}", "-Wl,--allow-shlib-undefined"],
-    ):  # fmt: skip
+    )  # fmt: skip
+    for made in commands:
         subprocess.run(made, cwd=folder, check=True)
     return lib
 

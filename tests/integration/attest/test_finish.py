@@ -17,7 +17,7 @@ from cyclonedx.model.bom import Bom
 from aotforge.attest.compare import compare_archives, compare_documents
 from aotforge.attest.document import load_document
 from aotforge.attest.finish import check_finished, finish_release
-from aotforge.attest.record import differing, load_record, make_record, save_record
+from aotforge.attest.record import check_record, differing, load_record, make_record, save_record
 from aotforge.attest.signing import load_private_key, open_statement
 from aotforge.attest.values import DOCUMENT, PROVENANCE, SBOM, SIGNATURE, BuildTools, Origin
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
@@ -171,6 +171,11 @@ def test_record(done: Path, tmp_path: Path) -> None:
     assert differing(record, {n: d for n, d in tars.items() if n != name}) == [name]
     with pytest.raises(ReleaseError, match="recorded with other bytes"):
         save_record(tmp_path, record.model_copy(update={"tars": {**record.tars, name: "0" * 64}}))
+    # the same bytes from a later commit, which holds the record, are the recorded release
+    later = record.model_copy(update={"commit": "b" * 40})
+    assert check_record(tmp_path, later) == record
+    assert save_record(tmp_path, later) == path and load_record(tmp_path, record.release) == record
+    assert check_record(tmp_path / "elsewhere", later) == later
     with pytest.raises(UnknownNameError, match="no record"):
         load_record(tmp_path, "9.9b-r1")
 

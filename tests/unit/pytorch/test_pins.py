@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aotforge.compat.check import newest_release as newest_candidate
 from aotforge.errors import ReleaseError
 from aotforge.page.site import make_site
-from aotforge.pytorch import list_release, newest_release, pins_text, serve
+from aotforge.pytorch import list_release, newest_release, pins_text, prefix_text, serve
 from aotforge.pytorch.serve import _Handler, _part
 
 ROOT = Path(__file__).parents[3]
@@ -55,6 +55,32 @@ def test_lists_run_in_step(tmp_path: Path) -> None:
     later = pins_text(listing, base_url="https://example.org/a/", commit="", environment_url=True)
     assert "__AOTRITON_BASE_URL" not in later and "__AOTRITON_CI_COMMIT" not in later
     assert "PYTORCH_AOTRITON_BASE_URL=https://example.org/a/" in later
+
+
+def test_the_way_without_an_edit(tmp_path: Path) -> None:
+    listing = list_release(release(tmp_path, NAMES))
+    text = prefix_text(listing, "s3://bucket/aot")
+    (install,) = (line for line in text.splitlines() if "install" in line and line.startswith("./dev"))
+    words = install.split()
+    prefix = words[words.index("--prefix") + 1]
+    assert words[words.index("--version") + 1] == "0.11.2b-r1" and "--from s3://bucket/aot " in install
+    assert f"export AOTRITON_INSTALLED_PREFIX={prefix} " in text
+    assert "gfx11xx, gfx908" in text
+
+
+def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="holds no release"):
+        newest_release(tmp_path)
+    for at, name in enumerate(("finished/a", "finished/b", "c")):
+        (tmp_path / name).mkdir(parents=True)
+        os.utime(
+            release(tmp_path / name, NAMES) / "SHA256SUMS",
+            (1000 - at, 1000 - at if "c" not in name else 9000),
+        )
+    assert newest_release(tmp_path) == tmp_path / "finished/a"
+    (tmp_path / "finished/a/SHA256SUMS").unlink()
+    (tmp_path / "finished/b/SHA256SUMS").unlink()
+    assert newest_release(tmp_path) == tmp_path / "c"
 
 
 @pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
