@@ -11,6 +11,7 @@ from pathlib import Path
 from aotforge.attest.values import BuildTools, Origin
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.plan.values import Plan
+from aotforge.repository import outside_environment
 from aotforge.runtime.manifest import load_runtime_manifest
 
 NO_COMMIT = "0" * 40
@@ -71,7 +72,11 @@ def gather_origin(
 def _git(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False
+            ["git", "-C", str(root), *arguments],
+            env=outside_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except OSError as error:
         raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error

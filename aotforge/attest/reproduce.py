@@ -17,6 +17,7 @@ from aotforge.attest.record import Record, differing, load_record
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.files import output_errors
 from aotforge.release.stamp import TAR_SUMS
+from aotforge.repository import outside_environment
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")
@@ -95,7 +96,9 @@ def _clone(root: Path, commit: str, target: Path) -> None:
         ["git", "-C", str(target), "checkout", "--quiet", "--detach", commit],
     ):
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command, env=outside_environment(), capture_output=True, text=True, check=False
+            )
         except OSError as error:
             raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
         if done.returncode:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import subprocess
 import tarfile
 import tempfile
@@ -16,28 +15,11 @@ from aotforge.ci.changes import Affected, affected, effect, everything
 from aotforge.errors import AotforgeError, ShardError
 from aotforge.manifests import load_architectures
 from aotforge.plan import load_families, plan_project, plan_to_json, select_archs
+from aotforge.repository import outside_environment
 from aotforge.verify.tools import judges_digest
 
 _PLANNED = ("kernels", "manifests", "requirements")
 """What `plan_project` reads below a checkout."""
-
-OF_A_REPOSITORY = frozenset(
-    f"GIT_{name}"
-    for name in (
-        *(
-            "DIR",
-            "WORK_TREE",
-            "IMPLICIT_WORK_TREE",
-            "INDEX_FILE",
-            "COMMON_DIR",
-            "OBJECT_DIRECTORY",
-            "PREFIX",
-            "NAMESPACE",
-        ),
-        *("ALTERNATE_OBJECT_DIRECTORIES", "SHALLOW_FILE", "GRAFT_FILE"),
-    )
-)
-"""Variables that tie git to one repository (`git rev-parse --local-env-vars`, without its configuration); hooks have some of them."""
 
 
 def affected_since(root: Path, revision: str, archs: Sequence[str], profile: str) -> Affected:
@@ -110,10 +92,9 @@ def _before(root: Path, revision: str, archs: Sequence[str], profile: str) -> di
 
 def git(root: Path, *arguments: str) -> bytes:
     """What a git command prints about the repository of `root`, whatever one a hook that called us is about. Raises ShardError."""
-    environment = {name: value for name, value in os.environ.items() if name not in OF_A_REPOSITORY}
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=root, env=environment, capture_output=True, check=False
+            ["git", *arguments], cwd=root, env=outside_environment(), capture_output=True, check=False
         )
     except OSError as error:
         raise ShardError(f"git does not run: {error.strerror}", hint="install git") from error

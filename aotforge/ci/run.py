@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.ci.jobs import CiJob, find_job
-from aotforge.ci.revision import OF_A_REPOSITORY, git
+from aotforge.ci.revision import git
 from aotforge.ci.summary import summary
 from aotforge.errors import ShardError
 from aotforge.files import output_lock, staged_folder, write_atomic
 from aotforge.release.archive import sha256_file
+from aotforge.repository import OF_A_REPOSITORY
 
 _OURS = ("AOTFORGE_", "AOTRITON_", "TRITON_", "GITHUB_", "PYTHON", "INVOKE_")
 _KEPT = {"AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"}
