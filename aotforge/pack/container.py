@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from aotforge.errors import PackError
 from aotforge.pack.dictionary import choose_dictionary
-from aotforge.pack.frames import Decoder, Encoder
+from aotforge.pack.frames import Decoder, Encoder, encode_frames
 from aotforge.pack.source import Source
 from aotforge.pack.values import FORMAT, Compressor, ContainerIndex, ImageEntry
 from aotforge.pack.wire import damaged
@@ -41,8 +41,7 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
     ordered = [by_digest[digest] for digest in digests]
     dictionary = choose_dictionary(ordered, min(compressor.dictionary_bytes, DICTIONARY_LIMIT))
     stored = Encoder(b"", compressor, largest=len(dictionary)).frame(dictionary) if dictionary else b""
-    encoder = Encoder(dictionary, compressor, largest=max(map(len, ordered)))
-    frames = [encoder.frame(image) for image in ordered]
+    frames = encode_frames(dictionary, compressor, ordered)
     dictionary_offset = HEADER_SIZE + ENTRY_SIZE * len(digests)
     data_offset = dictionary_offset + len(stored)
     entries = bytearray()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
@@ -123,17 +124,25 @@ def _check_pack(packed: PackInput) -> None:
 
 
 def _write_tarballs(folder: Path, contents: Mapping[str, Members], epoch: int) -> dict[str, Digests]:
-    digests: dict[str, Digests] = {}
-    written: dict[int, str] = {}
+    """Archives with the same members are one file under several names; different ones are written side by side, for deflate and hashing
+    run outside Python's lock."""
+    first: dict[int, str] = {}
     for name, members in contents.items():
-        same = written.get(id(members))
-        if same is None:
-            digests[name] = write_tar_gz(folder / name, members, epoch=epoch)
-            written[id(members)] = name
-        else:
-            (folder / name).hardlink_to(folder / same)
-            digests[name] = digests[same]
-    return digests
+        first.setdefault(id(members), name)
+    with ThreadPoolExecutor(min(len(first), len(os.sched_getaffinity(0)))) as pool:
+        written = dict(
+            zip(
+                first.values(),
+                pool.map(
+                    lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), first.values()
+                ),
+                strict=True,
+            )
+        )
+    for name, members in contents.items():
+        if name not in written:
+            (folder / name).hardlink_to(folder / first[id(members)])
+    return {name: written[first[id(members)]] for name, members in contents.items()}
 
 
 def _write_file(path: Path, data: bytes) -> None:
@@ -153,11 +162,14 @@ def _write_sums(folder: Path, name: str, sums: Mapping[str, str]) -> None:
 
 
 def _read_back(folder: Path, contents: Mapping[str, Members], digests: Mapping[str, Digests]) -> None:
-    checked = set()
-    for name, members in contents.items():
-        if id(members) not in checked:
-            check_tar_gz(folder / name, members, digests[name])
-            checked.add(id(members))
+    distinct = {id(members): name for name, members in contents.items()}
+    with ThreadPoolExecutor(min(len(distinct), len(os.sched_getaffinity(0)))) as pool:
+        # a list: an iterator that nobody reads would keep the errors to itself
+        list(
+            pool.map(
+                lambda name: check_tar_gz(folder / name, contents[name], digests[name]), distinct.values()
+            )
+        )
 
 
 def _files(folder: Path, digests: Mapping[str, Digests]) -> tuple[ReleaseFile, ...]:

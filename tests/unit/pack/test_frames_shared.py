@@ -1,0 +1,30 @@
+"""Frames made by several threads are those that one would make."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from aotforge.pack.frames import Decoder, Encoder, encode_frames
+from aotforge.pack.values import Compressor
+
+IMAGES = [
+    random.Random(n % 7).randbytes(600) + random.Random(n).randbytes(40) + b"\0" * (n % 50)
+    for n in range(331)
+]
+SETTINGS = Compressor(level=19, dictionary_bytes=4096)
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3, 64])
+@pytest.mark.parametrize("dictionary", [b"", b"".join(IMAGES[:4])])
+def test_any_number_of_threads_gives_the_same_frames(
+    cpus: int, dictionary: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Encoder(dictionary, SETTINGS, largest=max(map(len, IMAGES)))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    frames = encode_frames(dictionary, SETTINGS, IMAGES)
+    assert frames == [one.frame(image) for image in IMAGES]
+    decoder = Decoder(dictionary, file="f")
+    assert [decoder.image(f, len(i), "an image") for f, i in zip(frames, IMAGES, strict=True)] == IMAGES
