@@ -27,6 +27,7 @@ def store(folder: Path, *, library: Path | None = None) -> Path:
         project_place(root)
     share_interpreter(folder)
     for part in ("containers", "sources"):
+        (cache() / part).mkdir(exist_ok=True)  # on a new machine nothing may have been fetched yet
         (folder / part).symlink_to(cache() / part)
     if library is not None:
         shutil.copytree(library / "runtime", folder / "runtime", symlinks=True)

@@ -52,6 +52,7 @@ def test_a_two_chip_matrix_gives_the_undivided_builds_tarballs(tmp_path: Path) -
 
     matrix = json.loads(invoke(checkout, "ci.matrix", "--shards", "2", *CHIPS).stdout)
     names = [job["name"] for job in matrix["jobs"] if job["kind"] in {"runtime", "images"}]
+    names.remove("runtime-windows")  # of which no release is gathered
     assert len(names) == 5
     assert f"### {names[0]}" in run(names[0])
     # the others first, because the release needs them; that one is not run again

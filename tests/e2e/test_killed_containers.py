@@ -155,6 +155,7 @@ def store(folder: Path) -> None:
     """A cache that has roots and sources, and nothing that was made of them."""
     share_interpreter(folder)
     for part in ("containers", "sources"):
+        (cache() / part).mkdir(exist_ok=True)
         (folder / part).symlink_to(cache() / part)
 
 

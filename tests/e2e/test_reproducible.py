@@ -42,6 +42,7 @@ def test_two_clones_make_one_windows_zip(tmp_path: Path) -> None:
         checkout = copy_checkout(folder / "checkout")
         (folder / "cache").mkdir()
         for part in ("containers", "sources"):
+            (cache() / part).mkdir(exist_ok=True)
             (folder / "cache" / part).symlink_to(cache() / part)
         flags = ("--executor", "docker", "--cache", str(folder / "cache"), "--output", str(folder / "out"))
         report = json.loads(invoke(checkout, "build", "--platform", "windows", "--json", *flags).stdout)

@@ -49,6 +49,7 @@ def built(checkout: Path, name: str, profile: str, folder: Path, shared: tuple[s
     share_interpreter(folder)
     for part in shared:
         (cache() / part).mkdir(parents=True, exist_ok=True)
+        (cache() / part).mkdir(exist_ok=True)
         (folder / part).symlink_to(cache() / part)
     request = BuildRequest(
         root=checkout, archs=("gfx908",), profile=profile, output=folder / "out", cache=folder, jobs=2, verify=False,
