@@ -41,6 +41,14 @@ def write_atomic(path: Path, data: bytes) -> None:
             raise
 
 
+def link_or_copy(path: str | Path, place: str | Path) -> None:
+    """The file under another name, sharing its bytes where the file system can, else a copy with its mode."""
+    try:
+        os.link(path, place)
+    except OSError:
+        shutil.copy2(path, place)
+
+
 @contextmanager
 def output_errors(path: Path) -> Iterator[None]:
     """Turns the system's errors into OutputError. `path` is what was being written."""

@@ -21,6 +21,7 @@ from aotforge.release import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.archive import sha256_file
 from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import TAR_SUMS
+from aotforge.release.sums import read_sums
 from aotforge.verify.values import VerifyEvent
 
 if TYPE_CHECKING:
@@ -178,8 +179,7 @@ def _checked(request: ReleaseRequest, folder: Path, watch: Watch) -> CheckReport
 def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
     """The record of what a build made in `folder`, and of the archives beside it."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
-    lines = (folder / TAR_SUMS).read_text(encoding="ascii").splitlines()
-    tars = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    tars = read_sums(folder / TAR_SUMS)
     return make_record(
         origin, manifest=manifest, tars=tars | {path.name: sha256_file(path) for path in extra}
     )

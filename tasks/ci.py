@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from tasks.door import ARCH, EXECUTOR, HOME, ROOT, door, job_count, say
+
+if TYPE_CHECKING:
+    from aotforge.ci.plan import Planned
 
 _JOBS = {
     "arch": f"{ARCH} (default: manifests/ci.yaml)",
@@ -19,6 +23,21 @@ _JOBS = {
     "executor": f"{EXECUTOR.partition(':')[0]} (default: manifests/ci.yaml)",
     "changed_since": "a git revision: only jobs that the difference from it can affect",
 }
+
+
+def _planned(
+    arch: str | None, profile: str | None, shards: int, executor: str | None, changed_since: str | None
+) -> Planned:
+    from aotforge.ci.plan import planned  # noqa: PLC0415
+
+    return planned(
+        ROOT,
+        arch=arch,
+        profile=profile,
+        shards=job_count(shards),
+        executor=executor,
+        changed_since=changed_since,
+    )
 
 
 @task(help={"format": "github (outputs of a job), gitlab (a child pipeline) or json", **_JOBS})
@@ -33,16 +52,9 @@ def matrix(
     executor: str | None = None,
 ) -> None:
     """Print the jobs: checks, runtime, images by pack and shard, release."""
-    from aotforge.ci.plan import planned, printed  # noqa: PLC0415
+    from aotforge.ci.plan import printed  # noqa: PLC0415
 
-    found = planned(
-        ROOT,
-        arch=arch,
-        profile=profile,
-        shards=job_count(shards),
-        executor=executor,
-        changed_since=changed_since,
-    )
+    found = _planned(arch, profile, shards, executor, changed_since)
     text = printed(found, format)
     for reason in found.affected.reasons:
         sys.stderr.write(f"note: {reason}\n")
@@ -89,17 +101,9 @@ def run(
     executor: str | None = None,
 ) -> None:
     """Run a job as CI would: its command line in a clean clone of HEAD, with the files of the jobs that it needs."""
-    from aotforge.ci.plan import planned  # noqa: PLC0415
     from aotforge.ci.run import RunRequest, run_job  # noqa: PLC0415
 
-    found = planned(
-        ROOT,
-        arch=arch,
-        profile=profile,
-        shards=job_count(shards),
-        executor=executor,
-        changed_since=changed_since,
-    )
+    found = _planned(arch, profile, shards, executor, changed_since)
     request = RunRequest(
         root=ROOT,
         folder=Path(folder).absolute() if folder else HOME / "ci",

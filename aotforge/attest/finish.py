@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +15,13 @@ from aotforge.attest.sbom import sbom_json
 from aotforge.attest.signing import check_sums, open_statement, sign_statement, sign_sums
 from aotforge.attest.values import DOCUMENT, PROVENANCE, SBOM, SIGNATURE, UNSIGNED, FileFacts, Origin
 from aotforge.errors import ReleaseError, SignatureError
-from aotforge.files import output_errors, output_lock, staged_folder
+from aotforge.files import link_or_copy, output_errors, output_lock, staged_folder
 from aotforge.plan.values import Plan
 from aotforge.release.archive import GZIP_LEVEL, sha256_file
 from aotforge.release.contents import read_release
 from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import SUMS, TAR_SUMS
+from aotforge.release.sums import read_sums, sums_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,19 +52,19 @@ def finish_release(
     Raises ReleaseError for a folder that is no whole release, OutputError, OutputBusyError.
     """
     archives, manifest = build_files(build)
-    tars = _tar_digests(build)
+    tars = read_sums(build / TAR_SUMS)
     folder = output / origin.release
     with output_lock(folder), staged_folder(folder) as staged, output_errors(staged):
         for path in (*archives, *extra):
-            _link(path, staged / path.name)
+            link_or_copy(path, staged / path.name)
         described = [_facts(path, tars, origin) for path in sorted(staged.iterdir())]
-        _write(staged / TAR_SUMS, _sums({**tars, **{path.name: sha256_file(path) for path in extra}}))
+        _write(staged / TAR_SUMS, sums_bytes({**tars, **{path.name: sha256_file(path) for path in extra}}))
         _write(staged / SBOM, sbom_json(origin, described))
         document = document_json(
             origin, plans=plans, packs=read_release(build), manifest=manifest, files=described
         )
         _write(staged / DOCUMENT, document)
-        _write(staged / SUMS, _sums({path.name: sha256_file(path) for path in staged.iterdir()}))
+        _write(staged / SUMS, sums_bytes({path.name: sha256_file(path) for path in staged.iterdir()}))
         files = tuple(_facts(path, tars, origin) for path in sorted(staged.iterdir()))
         if key is not None:
             _write(staged / SIGNATURE, sign_sums((staged / SUMS).read_bytes(), key))
@@ -78,7 +77,7 @@ def finish_release(
 def check_finished(folder: Path, key: Ed25519PublicKey | None) -> tuple[str, ...]:
     """Holds every file of a finished release against SHA256SUMS and, with `key`, the sums against the signature and the provenance
     statement. Returns the names of the files. Raises ReleaseError, SignatureError."""
-    sums = _read_sums(folder / SUMS)
+    sums = read_sums(folder / SUMS)
     present = {path.name for path in folder.iterdir()} - {SUMS} - UNSIGNED
     if present != set(sums):
         odd = sorted(present ^ set(sums))
@@ -101,7 +100,7 @@ def check_finished(folder: Path, key: Ed25519PublicKey | None) -> tuple[str, ...
 
 def build_files(build: Path) -> tuple[list[Path], Mapping[str, object]]:
     """The files of a build's folder that a release takes over, and its MANIFEST.json. Raises ReleaseError."""
-    sums = _read_sums(build / SUMS)
+    sums = read_sums(build / SUMS)
     for name, digest in sums.items():
         if not (build / name).is_file() or sha256_file(build / name) != digest:
             raise ReleaseError(
@@ -147,40 +146,9 @@ def _facts(path: Path, tars: Mapping[str, str], origin: Origin) -> FileFacts:
     )
 
 
-def _tar_digests(build: Path) -> dict[str, str]:
-    return _read_sums(build / TAR_SUMS)
-
-
-def _read_sums(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-        found = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (OSError, ValueError) as error:
-        raise ReleaseError(
-            f"{path} is missing or no list of SHA-256 sums",
-            cause="the folder is no release",
-            hint="./dev build makes one",
-        ) from error
-    if any("/" in name or name in {"", ".", ".."} for name in found):
-        raise ReleaseError(f"{path} names a file outside of its folder", cause="the list was altered")
-    return found
-
-
-def _sums(sums: Mapping[str, str]) -> bytes:
-    return "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode("ascii")
-
-
 def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     path.chmod(0o644)
-
-
-def _link(path: Path, place: Path) -> None:
-    try:
-        os.link(path, place)
-    except OSError:
-        shutil.copyfile(path, place)
-        place.chmod(0o644)
 
 
 def _same(one: Path, other: Path) -> bool:

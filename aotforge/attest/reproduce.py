@@ -17,6 +17,7 @@ from aotforge.attest.record import Record, differing, load_record
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.files import output_errors
 from aotforge.release.stamp import TAR_SUMS
+from aotforge.release.sums import read_sums
 from aotforge.repository import outside_environment
 
 _LISTED = 20
@@ -173,15 +174,8 @@ def _prove_compiled(report: Mapping[str, Any], record: Record) -> int:
 
 def _digests(output: Path, report: Mapping[str, Any]) -> dict[str, str]:
     folder = output / str(report["release"])
-    tars = (
-        {
-            name: digest
-            for digest, name in (line.split("  ", 1) for line in (folder / TAR_SUMS).read_text().splitlines())
-            if name.endswith(".tar")
-        }
-        if (folder / TAR_SUMS).is_file()
-        else {}
-    )
+    listed = read_sums(folder / TAR_SUMS) if (folder / TAR_SUMS).is_file() else {}
+    tars = {name: digest for name, digest in listed.items() if name.endswith(".tar")}
     # the build for Windows makes one archive
     zips = {Path(str(report["file"])).name: str(report["sha256"])} if "file" in report else {}
     return tars | zips

@@ -20,6 +20,7 @@ from aotforge.errors import ReleaseError
 from aotforge.release.archive import sha256_file
 from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import SUMS
+from aotforge.release.sums import parse_sums
 from aotforge.release.tree import TOP
 
 MEMBER_LIMIT = 2 * 1024**3
@@ -82,8 +83,7 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError for a folder that is no release."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+        sums = parse_sums((folder / SUMS).read_text(encoding="ascii"))
         name = str(manifest["release"])
         present = sorted(path.name for path in folder.iterdir())
     except (OSError, ValueError, KeyError, TypeError) as error:

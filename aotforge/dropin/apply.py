@@ -18,7 +18,7 @@ from pathlib import Path
 from aotforge.dropin.record import CURRENT, ORIGINALS, STORE, Record, load_record, save_record
 from aotforge.dropin.values import IMAGES, Report, Source, TorchLib
 from aotforge.errors import DropInError
-from aotforge.files import exchange, output_errors, output_lock, staged_folder
+from aotforge.files import exchange, link_or_copy, output_errors, output_lock, staged_folder
 from aotforge.release.archive import sha256_file
 
 _TEMPORARY = ".new"
@@ -181,7 +181,7 @@ def _keep_reinstalled(store: Path) -> None:
     _remove(new)
     for name in names:
         (new / name).parent.mkdir(parents=True, exist_ok=True)
-        _link_or_copy(str(staged / IMAGES / name), str(new / name))
+        link_or_copy(staged / IMAGES / name, new / name)
     _replace(new, kept)
 
 
@@ -222,17 +222,10 @@ def _clone(path: Path, copy: Path) -> None:
     if path.is_symlink():
         partial.symlink_to(path.readlink())
     elif path.is_dir():
-        shutil.copytree(path, partial, symlinks=True, copy_function=_link_or_copy)
+        shutil.copytree(path, partial, symlinks=True, copy_function=link_or_copy)
     else:
-        _link_or_copy(str(path), str(partial))
+        link_or_copy(path, partial)
     partial.rename(copy)
-
-
-def _link_or_copy(path: str, copy: str) -> None:
-    try:
-        os.link(path, copy)
-    except OSError:
-        shutil.copy2(path, copy)
 
 
 def _replace(new: Path, path: Path) -> None:

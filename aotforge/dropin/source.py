@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-
 from aotforge.dropin.values import IMAGES, PLAIN_NAME, Source
-from aotforge.errors import DropInError
+from aotforge.errors import DropInError, ReleaseError
+from aotforge.release.platform import read_soname
 
 
 def read_source(prefix: Path, *, release: str) -> Source:
@@ -22,7 +19,10 @@ def read_source(prefix: Path, *, release: str) -> Source:
             hint="`invoke install --prefix DIR` makes one",
         )
     real = library.resolve()
-    soname = _soname(real)
+    try:
+        soname = read_soname(real)
+    except ReleaseError as error:
+        raise DropInError(error.what) from error
     if real.name != soname:
         raise DropInError(f"{real} has SONAME {soname}", cause="the library was renamed")
     names = sorted(path.name for path in (prefix / "lib").glob(f"{PLAIN_NAME}*") if path.resolve() == real)
@@ -35,13 +35,3 @@ def read_source(prefix: Path, *, release: str) -> Source:
             hint="`invoke install --prefix DIR --arch ARCH` unpacks library and images together",
         )
     return Source(release=release, prefix=prefix, soname=soname, names=tuple(names), packs=tuple(packs))
-
-
-def _soname(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            section = ELFFile(file).get_section_by_name(".dynamic")
-            tags = section.iter_tags() if isinstance(section, DynamicSection) else ()
-            return next((str(tag.soname) for tag in tags if tag.entry.d_tag == "DT_SONAME"), "")
-    except (OSError, ELFError) as error:
-        raise DropInError(f"{path} is not a library: {error}") from error

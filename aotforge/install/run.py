@@ -22,12 +22,10 @@ from aotforge.install.unpack import FolderSink, unpack
 from aotforge.install.values import DropIn, Installation, InstallRequest, Machine
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.folder import parse_sums, read_pieces
+from aotforge.publish.run import Watch, counting
 from aotforge.publish.values import SUMS, SUMS_UNCOMPRESSED, Index, IndexedFile, IndexedRelease
 from aotforge.stores.directory import DirectoryStore
 from aotforge.stores.values import Reader, StoreFault, read_small
-
-Watch = Callable[[str, int, int], None]
-"""Told of a stage (downloading, unpacking) and how many bytes of how many are done in it."""
 
 _SUMS_LIMIT = 16 * 1024 * 1024
 
@@ -118,10 +116,10 @@ def _unpack_all(
     _check_sums(reader, release, files)
     total = sum(file.size for file in files)
     sources = [
-        _source(reader, release, file, downloads, _counting(watch, "downloading", total)) for file in files
+        _source(reader, release, file, downloads, counting(watch, "downloading", total)) for file in files
     ]
     sink = FolderSink(root=folder)
-    count = _counting(watch, "unpacking", total)
+    count = counting(watch, "unpacking", total)
     for file, (where, chunks) in zip(files, sources, strict=True):
         unpack(file, where, chunks, sink, on_bytes=count)
     return sink.made
@@ -166,17 +164,6 @@ def _is(data: bytes, file: IndexedFile) -> bool:
     import hashlib  # noqa: PLC0415
 
     return (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256)
-
-
-def _counting(watch: Watch, stage: str, total: int) -> Callable[[int], None]:
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        watch(stage, done, total)
-
-    return count
 
 
 def _installation(

@@ -18,7 +18,7 @@ from aotforge.publish.values import Index, IndexedFile, IndexedRelease, LocalRel
 from aotforge.stores.values import Content, Fault, Store, StoreFault
 
 Watch = Callable[[str, int, int], None]
-"""Told of a stage (checking, sending, reading back) and how many bytes of how many are done in it."""
+"""Told of a stage (checking, sending, downloading, unpacking) and how many bytes of how many are done in it."""
 
 
 @dataclass(kw_only=True)
@@ -51,7 +51,7 @@ def publish_release(
     """
     total = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
     release = read_release_folder(
-        folder, allow_development=allow_development, on_bytes=_counting(watch, "checking", total)
+        folder, allow_development=allow_development, on_bytes=counting(watch, "checking", total)
     )
     with publish_errors():
         state = load_state(store, keys.roots)
@@ -112,11 +112,10 @@ def place(
 def _place_all(store: Store, release: LocalRelease, watch: Watch) -> Tally:
     tally = Tally()
     total = sum(file.size for file in release.files)
-    sending, reading = _counting(watch, "sending", 2 * total), None
-    reading = sending
+    counted = counting(watch, "sending", 2 * total)
     for file in release.files:
         path = release.folder / file.name
-        place(store, f"{release.name}/{file.name}", path, file, tally, sending=sending, reading=reading)
+        place(store, f"{release.name}/{file.name}", path, file, tally, sending=counted, reading=counted)
     return tally
 
 
@@ -187,7 +186,8 @@ def _notes(release: LocalRelease) -> tuple[str, ...]:
     return notes if release.verified else (*notes, "not every image was executed and compared")
 
 
-def _counting(watch: Watch, stage: str, total: int) -> Callable[[int], None]:
+def counting(watch: Watch, stage: str, total: int) -> Callable[[int], None]:
+    """What adds up bytes and tells `watch`."""
     done = 0
 
     def count(more: int) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotforge.errors import ReleaseError
 from aotforge.release.stamp import SUMS
+from aotforge.release.sums import read_sums
 
 _RUNTIME = re.compile(
     r"aotriton-(?P<release>.+)-(?P<tag>[a-z]+_\d+_\d+)_(?P<machine>\w+?)-rocm(?P<rocm>\d+\.\d+)-shared\.tar\.gz"
@@ -35,15 +36,7 @@ class Listing:
 
 def list_release(folder: Path) -> Listing:
     """The release in `folder`, from its SHA256SUMS. Raises ReleaseError when that is missing or names no runtime or no images."""
-    try:
-        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
-        sums = {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (OSError, ValueError) as error:
-        raise ReleaseError(
-            f"{folder / SUMS} is missing or no list of SHA-256 sums",
-            cause="the folder is no release",
-            hint="name a folder that `./dev build` or `./dev release` made",
-        ) from error
+    sums = read_sums(folder / SUMS)
     runtimes = [(found, digest) for name, digest in sums.items() if (found := _RUNTIME.fullmatch(name))]
     images = [(found, digest) for name, digest in sums.items() if (found := _IMAGES.fullmatch(name))]
     releases = {found["release"] for found, _ in (*runtimes, *images)}

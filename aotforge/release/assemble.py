@@ -17,6 +17,7 @@ from aotforge.release.manifest import ReleaseManifest
 from aotforge.release.platform import measure_platform_tag, read_soname
 from aotforge.release.records import MANIFEST, manifest_json
 from aotforge.release.stamp import SUMS, TAR_SUMS, find_release, write_stamp
+from aotforge.release.sums import sums_bytes
 from aotforge.release.tree import assembly_tree, images_tree, runtime_tree
 from aotforge.release.values import PackInput, PlatformTag, Release, ReleaseFile
 from aotforge.release.verdicts import require_verdicts, unverified_reasons
@@ -153,7 +154,7 @@ def _write_file(path: Path, data: bytes) -> None:
 def _write_sums(folder: Path, name: str, sums: Mapping[str, str]) -> None:
     """A file for `sha256sum --check`, synchronised to the disk together with what it lists."""
     path = folder / name
-    _write_file(path, "".join(f"{sums[file]}  {file}\n" for file in sorted(sums)).encode("ascii"))
+    _write_file(path, sums_bytes(sums))
     for listed in (*(folder / file for file in sums), path):
         if listed.exists():
             handle = os.open(listed, os.O_RDONLY)

@@ -18,6 +18,7 @@ from aotforge.pack.values import ImagePack
 from aotforge.release.archive import sha256_file
 from aotforge.release.records import MANIFEST
 from aotforge.release.stamp import SUMS
+from aotforge.release.sums import read_sums
 from aotforge.release.tree import TOP
 
 _ARCHIVE = re.compile(r"aotriton-(?P<release>.+)-(?P<kind>images|asm)-(?P<pack>[^/]+)\.tar\.gz")
@@ -43,7 +44,7 @@ def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
 
     Raises ReleaseError for a folder that is no release, and for an archive that is missing, altered or damaged.
     """
-    sums = _sums(folder)
+    sums = read_sums(folder / SUMS)
     found: dict[tuple[str, str], dict[str, str]] = {}
     for name in sums:
         parts = _ARCHIVE.fullmatch(name)
@@ -78,20 +79,6 @@ def _listed(folder: Path, sums: Mapping[str, str]) -> dict[str, frozenset[str]] 
         return {str(pack["name"]): frozenset(str(row["digest"]) for row in pack["images"]) for pack in packs}
     except (ValueError, KeyError, TypeError) as error:
         raise ReleaseError(f"{path} is not of this format", hint=_HINT) from error
-
-
-def _sums(folder: Path) -> dict[str, str]:
-    """File name to SHA-256."""
-    try:
-        lines = (folder / SUMS).read_text(encoding="ascii").splitlines()
-        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not a list of SHA-256 sums"
-        raise ReleaseError(
-            f"{folder / SUMS}: {reason}",
-            cause="the folder is no release",
-            hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
-        ) from error
 
 
 def _pack(
