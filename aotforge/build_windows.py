@@ -20,6 +20,7 @@ from aotforge.release import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.archive import sha256_file
 from aotforge.release.contents import read_release
 from aotforge.release.stamp import SUMS
+from aotforge.release.sums import sums_bytes
 from aotforge.release.tree import TOP
 from aotforge.release.zip import check_zip, digest_members, write_zip
 from aotforge.runtime.interface import DEFINITION, library_operators
@@ -154,8 +155,8 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
         fresh = not path.is_file() or sha256_file(path) != sha256
         if fresh:
             staged.replace(path)
-        sums = "".join(f"{sha256_file(file)}  {file.name}\n" for file in sorted(path.parent.glob("*.zip")))
-    write_atomic(path.parent / SUMS, sums.encode("ascii"))
+        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip")}
+    write_atomic(path.parent / SUMS, sums_bytes(sums))
     return fresh, sha256
 
 

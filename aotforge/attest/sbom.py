@@ -8,7 +8,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from importlib.metadata import version
 
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -82,7 +81,7 @@ def _libstdcxx(tools: BuildTools) -> Component:
 def _tools(tools: BuildTools) -> list[Component]:
     chain = tools.toolchain
     found = [
-        Component(name="aotforge", version=version("aotforge") if _installed() else None, type=ComponentType.APPLICATION),
+        Component(name="aotforge", type=ComponentType.APPLICATION),
         Component(
             name="triton", version=chain.triton_version, type=ComponentType.APPLICATION,
             purl=PackageURL(type="pypi", name="triton", version=chain.triton_version),
@@ -101,13 +100,3 @@ def _tools(tools: BuildTools) -> list[Component]:
             )
         )  # fmt: skip
     return found
-
-
-def _installed() -> bool:
-    from importlib.metadata import PackageNotFoundError  # noqa: PLC0415
-
-    try:
-        version("aotforge")
-    except PackageNotFoundError:
-        return False
-    return True

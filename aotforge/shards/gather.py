@@ -11,6 +11,7 @@ from aotforge.build import BuildRequest, chips_of, default_output, judges_of, pa
 from aotforge.compile import Cache
 from aotforge.compile.build import stored_images
 from aotforge.errors import ShardError
+from aotforge.executors.values import RUNTIME
 from aotforge.files import output_lock
 from aotforge.manifests import load_architectures
 from aotforge.plan import Plan
@@ -61,7 +62,7 @@ def gather(
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     licence = (request.root / "LICENSE").read_bytes()
-    sites, plans = placed(request, on_stage=on_stage, on_note=on_note)
+    sites, plans = placed(request, RUNTIME, on_stage=on_stage, on_note=on_note)
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
         check_replaceable(manifest, output, [plan.pack for plan in plans])

@@ -6,15 +6,15 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from aotforge.build import BuildRequest
+from aotforge.build import BuildRequest, make_plans, sites_of
 from aotforge.executors import Site
+from aotforge.executors.values import RUNTIME
 from aotforge.files import write_atomic
 from aotforge.runtime import build_runtime, check_interfaces, load_runtime_manifest
 from aotforge.runtime.build import source_digest
 from aotforge.shards import archive
 from aotforge.shards.archive import Part, PartFile
 from aotforge.shards.images import PartReport
-from aotforge.shards.place import placed
 
 KIND = "runtime"
 PLATFORM = "linux"
@@ -28,8 +28,9 @@ def build_library(
 
     Raises InterfaceError when the library does not fit the chips' plans, and what `build_runtime` raises.
     """
-    sites, plans = placed(request, on_stage=on_stage, on_note=on_note)
-    check_interfaces(request.root, plans)
+    # operators are the rules', whatever compiles the kernels: their root is not needed
+    check_interfaces(request.root, make_plans(request))
+    sites = sites_of(request, (RUNTIME,), on_stage=on_stage, on_note=on_note)
     built = build_runtime(
         request.root,
         cache=request.cache,

@@ -23,13 +23,7 @@ def have_radosgw() -> bool:
     return all(shutil.which(program) for program in PROGRAMS)
 
 
-@contextmanager
-def running_radosgw(scratch: Path) -> Iterator[Server]:
-    """One monitor, one in-memory OSD, one gateway; about ten seconds to start."""
-    fsid, monitor, gateway = str(uuid.uuid4()), free_port(), free_port()
-    configuration = scratch / "ceph.conf"
-    configuration.write_text(
-        f"""[global]
+_CONFIGURATION = """[global]
 fsid = {fsid}
 mon host = v1:127.0.0.1:{monitor}
 auth cluster required = none
@@ -54,67 +48,72 @@ mon max pg per osd = 2000
 mon allow pool size one = true
 rgw dns name = localhost
 """
-    )
-    for folder in ("mon", "osd"):
-        (scratch / folder).mkdir()
+
+
+class _Cluster:
+    """Ceph's programs in one folder; those that stay are ended with `stack`."""
+
+    def __init__(self, scratch: Path, stack: ExitStack) -> None:
+        self._scratch, self._stack = scratch, stack
+        self._configuration = scratch / "ceph.conf"
+
+    def configure(self, fsid: str, monitor: int) -> None:
+        self._configuration.write_text(
+            _CONFIGURATION.format(fsid=fsid, monitor=monitor, scratch=self._scratch)
+        )
+        for folder in ("mon", "osd"):
+            (self._scratch / folder).mkdir()
+
+    def run(self, program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [program, "-c", str(self._configuration), *arguments],
+            capture_output=True, text=True, timeout=150, check=False, cwd=self._scratch,
+        )  # fmt: skip
+        if done.returncode:
+            raise AssertionError(f"{program} {arguments}: {done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    def start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self._scratch / f"{program}.out").open("wb") as out:
+            process = subprocess.Popen(
+                [program, "-c", str(self._configuration), "-f", *arguments],
+                stdout=out, stderr=out, cwd=self._scratch,
+            )  # fmt: skip
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def start_osd(self) -> None:
+        # one that asks before it knows the cluster's identity gives up
+        for _ in range(5):
+            process = self.start("ceph-osd", "-i", "0")
+            while process.poll() is None:
+                if "1 up" in self.run("ceph", "osd", "stat"):
+                    return
+                time.sleep(0.2)
+        raise AssertionError("the OSD does not stay")
+
+
+@contextmanager
+def running_radosgw(scratch: Path) -> Iterator[Server]:
+    """One monitor, one in-memory OSD, one gateway; about ten seconds to start."""
+    fsid, monitor, gateway = str(uuid.uuid4()), free_port(), free_port()
+    monmap, osd = str(scratch / "monmap"), str(uuid.uuid4())
     with ExitStack() as stack:
-
-        def run(*command: str) -> str:
-            done = subprocess.run(
-                [command[0], "-c", str(configuration), *command[1:]],
-                capture_output=True,
-                text=True,
-                timeout=150,
-                check=False,
-                cwd=scratch,
-            )
-            if done.returncode:
-                raise AssertionError(f"{command}: {done.stdout}{done.stderr}")
-            return done.stdout.strip()
-
-        def start(*command: str) -> subprocess.Popen[bytes]:
-            with (scratch / f"{command[0]}.out").open("wb") as out:
-                process = subprocess.Popen(
-                    [command[0], "-c", str(configuration), "-f", *command[1:]],
-                    stdout=out,
-                    stderr=out,
-                    cwd=scratch,
-                )
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return process
-
-        def start_osd() -> None:
-            # one that asks before it knows the cluster's identity gives up
-            for _ in range(5):
-                process = start("ceph-osd", "-i", "0")
-                while process.poll() is None:
-                    if "1 up" in run("ceph", "osd", "stat"):
-                        return
-                    time.sleep(0.2)
-            raise AssertionError("the OSD does not stay")
-
-        monmap = str(scratch / "monmap")
+        cluster = _Cluster(scratch, stack)
+        cluster.configure(fsid, monitor)
         subprocess.run(
             ["monmaptool", "--create", "--clobber", "--addv", "a", f"[v1:127.0.0.1:{monitor}]", "--fsid", fsid, monmap],
             check=True, capture_output=True,
         )  # fmt: skip
-        run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap)
-        start("ceph-mon", "-i", "a")
-        osd = str(uuid.uuid4())
-        run("ceph", "--connect-timeout", "30", "osd", "new", osd, "0")
-        run("ceph-osd", "--mkfs", "-i", "0", "--osd-uuid", osd)
-        start("ceph-osd", "-i", "0")
-        run(
-            "radosgw-admin",
-            "user",
-            "create",
-            "--uid=tests",
-            "--display-name=tests",
-            f"--access-key={ACCESS}",
-            f"--secret-key={SECRET}",
-        )
-        start(
+        cluster.run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap)
+        cluster.start("ceph-mon", "-i", "a")
+        cluster.run("ceph", "--connect-timeout", "30", "osd", "new", osd, "0")
+        cluster.run("ceph-osd", "--mkfs", "-i", "0", "--osd-uuid", osd)
+        cluster.start_osd()
+        user = ("--uid=tests", "--display-name=tests", f"--access-key={ACCESS}", f"--secret-key={SECRET}")
+        cluster.run("radosgw-admin", "user", "create", *user)
+        cluster.start(
             "radosgw",
             "-n",
             "client.rgw",
