@@ -19,20 +19,21 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from aotforge.compile import Cache, KernelImage, compile_plan
-from aotforge.manifests import load_architectures
-from aotforge.pack import ImagePack, open_files, verify_pack, write_pack
-from aotforge.plan import Plan, plan_project
-from aotforge.release import (
-    ImageRecord,
-    PackInput,
-    Release,
-    ReleaseManifest,
-    assemble_release,
-    load_release_manifest,
-)
-from aotforge.runtime import build_runtime
-from aotforge.verify.values import Verdict
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.library.build_linux import build_runtime
+from aotforge.pack.model import ImagePack
+from aotforge.pack.reader import open_files
+from aotforge.pack.verify_pack import verify_pack
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
+from aotforge.release.assemble import assemble_release
+from aotforge.release.model import ImageRecord, PackInput, Release
+from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
+from aotforge.verify.verdict import Verdict
 from benchmarks.rebuild_noop import KERNEL, RULES, make
 
 ROOT = Path(__file__).parents[1]

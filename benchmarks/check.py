@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from aotforge.compat.candidate import open_candidate
-from aotforge.compat.check import check_release, newest_release
-from aotforge.compat.compilers import STANDARDS, find_compilers, find_hip
-from aotforge.compat.matrix import load_matrix
-from aotforge.compat.programs import make_program
+from aotforge.conformance.candidate import open_candidate
+from aotforge.conformance.check_release import check_release, newest_release
+from aotforge.conformance.compilers import STANDARDS, find_compilers, find_hip
+from aotforge.conformance.matrix import load_matrix
+from aotforge.conformance.programs import make_program
 
 ROOT = Path(__file__).parents[1]
 TARGET_SECONDS = 60.0

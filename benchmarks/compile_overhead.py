@@ -21,12 +21,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from aotforge.allocator import build_allocator
-from aotforge.compile import Cache, CompileEvent, compile_plan
-from aotforge.compile.limits import available_cpus
+from aotforge.base.architectures import load_architectures
+from aotforge.base.machine import available_cpus
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.events import CompileEvent
 from aotforge.compile.pool import worker_environment
-from aotforge.manifests import load_architectures
-from aotforge.plan import Plan, plan_project
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
+from aotforge.toolchain.allocator import build_allocator
 
 ROOT = Path(__file__).parents[1]
 TARGET_CPU = 1.10

@@ -17,13 +17,16 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.compile import Cache, KernelImage, compile_plan
-from aotforge.emulator import Emulator, LaunchReport, Program
-from aotforge.emulator.library import default_cache
-from aotforge.interpret.dispatch import Launch, select
-from aotforge.interpret.memory import Memory
-from aotforge.manifests import load_architectures
-from aotforge.plan import Plan, plan_project
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
+from aotforge.virtual_gpu.emulator.interpreter_library import default_cache
+from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program
+from aotforge.virtual_gpu.interpreter.dispatch import Launch, select
+from aotforge.virtual_gpu.interpreter.memory import Memory
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
 

@@ -17,11 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from aotforge.compile import Cache, compile_plan
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
-from aotforge.executors import Executor, Finished, Place, Site, Step, make_executor, root_place
-from aotforge.manifests import load_architectures
-from aotforge.plan import plan_project
+from aotforge.plan.planner import plan_project
+from aotforge.sandbox.executors.choose import make_executor, root_place
+from aotforge.sandbox.executors.executor import Executor
+from aotforge.sandbox.executors.step import Finished, Place, Site, Step
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")

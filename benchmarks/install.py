@@ -20,10 +20,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from aotforge.install import InstallRequest, uninstall
-from aotforge.publish.folder import read_pieces
-from aotforge.release.archive import Member, write_tar_gz
-from aotforge.stores.directory import DirectoryStore
+from aotforge.deliver.install.model import InstallRequest
+from aotforge.deliver.install.prefix import uninstall
+from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.publish.release_dir import read_pieces
+from aotforge.publish.stores.directory import DirectoryStore
 from tests.support.publishing import PACKS, make_keys, publish, try_install, write_sums
 
 NAME = "0.11.2b-r1"

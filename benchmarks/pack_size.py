@@ -21,12 +21,17 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotforge.compile import Cache, ImageSet, compile_plan
-from aotforge.manifests import load_architectures
-from aotforge.pack import Compressor, ImagePack, open_files, write_pack
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.image_set import ImageSet
 from aotforge.pack.container import read_dictionary, read_image
-from aotforge.plan import Plan, plan_project
-from aotforge.release import load_release_manifest
+from aotforge.pack.model import Compressor, ImagePack
+from aotforge.pack.reader import open_files
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
+from aotforge.release.release_manifest import load_release_manifest
 
 ROOT = Path(__file__).parents[1]
 PRESETS = {"xz -6": 6, "xz -9e": 9 | lzma.PRESET_EXTREME}

@@ -20,10 +20,10 @@ from typing import Any
 import boto3
 from boto3.s3.transfer import TransferConfig
 
-from aotforge.publish.run import Tally, place
-from aotforge.publish.values import IndexedFile
-from aotforge.release.archive import sha256_file
-from aotforge.stores.s3 import PART, S3Store, open_s3
+from aotforge.formats.archive import sha256_file
+from aotforge.publish.index_model import IndexedFile
+from aotforge.publish.stores.s3 import PART, S3Store, open_s3
+from aotforge.publish.upload import Tally, place
 from tests.support.s3 import Server, running_server
 
 TARGET = 0.8

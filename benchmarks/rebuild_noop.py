@@ -18,11 +18,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from aotforge.compile import Cache, compile_plan
-from aotforge.compile.entry import Entry, encode
-from aotforge.manifests import load_architectures, load_profiles
-from aotforge.plan import Plan, load_families, make_plan, pinned_triton, plan_project, read_toolchain
+from aotforge.base.architectures import load_architectures, load_profiles
+from aotforge.compile.cache import Cache
+from aotforge.compile.cache_entry import Entry, encode
+from aotforge.compile.compile_plan import compile_plan
 from aotforge.plan.closure import SourceTree
+from aotforge.plan.families import load_families
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import make_plan, plan_project
+from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 ROOT = Path(__file__).parents[1]
 TARGET_SECONDS = 5.0

@@ -17,11 +17,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from aotforge.compile import Cache, compile_plan
-from aotforge.manifests import load_architectures
-from aotforge.pack import write_pack
-from aotforge.plan import plan_project
-from aotforge.release import load_release_manifest
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.pack.writer import write_pack
+from aotforge.plan.planner import plan_project
+from aotforge.release.release_manifest import load_release_manifest
 from tests.support.runtime import Objects, build_objects
 
 ROOT = Path(__file__).parents[1]

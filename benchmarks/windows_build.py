@@ -17,10 +17,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from aotforge.build_windows import WindowsRequest, build_windows
-from aotforge.runtime import build_runtime
-from aotforge.runtime.manifest import load_runtime_manifest
-from aotforge.runtime.zstd import unpack_zstd
+from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_manifest import load_runtime_manifest
+from aotforge.library.zstd_source import unpack_zstd
+from aotforge.pipeline.build_windows import WindowsRequest, build_windows
 
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")

@@ -1,5 +1,5 @@
 # cmake -DSOURCES=runtime -DOUTPUT=config.h [-DSHA1=...] -P write_config.cmake: config.h with the digest of SOURCES, as
-# aotforge.runtime.build.source_digest defines it: SHA-256 over "name\0size\0content" of every shipped file, sorted by the parts of its name.
+# aotforge.library.build_linux.source_digest defines it: SHA-256 over "name\0size\0content" of every shipped file, sorted by the parts of its name.
 cmake_minimum_required(VERSION 3.18)
 
 if(NOT SHA1)

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from aotforge.compile.entry import VERSION, Entry, EntryError, decode
+from aotforge.compile.cache_entry import VERSION, Entry, EntryError, decode
 from aotforge.compile.locks import LockFile
 from aotforge.errors import CacheError
-from aotforge.plan.values import JobKey
+from aotforge.plan.model import JobKey
 
 _HOUSEKEEPING = "housekeeping"
 _HINTS = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from aotforge.plan.values import JobKey
+from aotforge.plan.model import JobKey
 
 EventKind = Literal["scanned", "compiled", "shared", "damaged", "retry", "failed", "spills"]
 

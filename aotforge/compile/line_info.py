@@ -1,6 +1,6 @@
 """The same job with line info: compiled again to find out which source line an instruction comes from, never to be shipped.
 
-Such an image names the folder of its sources, so it is checked against nothing but its own machine code (`aotforge.verify.sources`).
+Such an image names the folder of its sources, so it is checked against nothing but its own machine code (`aotforge.verify.source_map`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from aotforge.plan.values import CompileJob
+from aotforge.plan.model import CompileJob
 
 _SWITCH = "TRITON_DISABLE_LINE_INFO"
 

@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from aotforge.compile.limits import resident_bytes
+from aotforge.base.machine import resident_bytes
 from aotforge.compile.wire import Frames, frame, job_to_wire
 from aotforge.errors import CacheError, ToolchainError
-from aotforge.plan.values import CompileJob
+from aotforge.plan.model import CompileJob
 
 _LOG_TAIL = 4096
 
@@ -31,7 +31,7 @@ class Worker:
         temporary: Path,
         allocator: Path | None = None,
     ) -> None:
-        """Start it. `allocator` is the library of aotforge.allocator, which a compiling worker refuses to be without.
+        """Start it. `allocator` is the library of aotforge.toolchain.allocator, which a compiling worker refuses to be without.
 
         Raises ToolchainError when no process can be started, CacheError when the library cannot be opened.
         """

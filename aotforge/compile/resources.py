@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aotforge.compile.entry import Figures
-from aotforge.compile.values import Resources
-from aotforge.manifests.models import Architecture
-from aotforge.plan.values import CompileJob
+from aotforge.base.architectures import Architecture
+from aotforge.compile.cache_entry import Figures
+from aotforge.compile.kernel_image import Resources
+from aotforge.plan.model import CompileJob
 
 
 def resources(figures: Figures, chip: Architecture) -> Resources:

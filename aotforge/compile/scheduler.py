@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from aotforge.compile.entry import Entry, EntryError, Summary, decode
-from aotforge.compile.limits import Limits
+from aotforge.compile.cache_entry import Entry, EntryError, Summary, decode
 from aotforge.compile.pool import Worker
+from aotforge.compile.worker_limits import Limits
 from aotforge.errors import CacheError, ToolchainError
-from aotforge.plan.values import CompileJob, JobKey
+from aotforge.plan.model import CompileJob, JobKey
 
 ATTEMPTS = 2
 _POLL_SECONDS = 0.1

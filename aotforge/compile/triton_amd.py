@@ -18,14 +18,19 @@ from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource, make_backend
 
-from aotforge.compile.codeobject import kernel_metadata
-from aotforge.compile.entry import Entry, Summary
-from aotforge.compile.layout import check_code_object, check_no_paths, read_arguments, read_figures
+from aotforge.compile.cache_entry import Entry, Summary
+from aotforge.compile.code_object_check import (
+    check_code_object,
+    check_no_paths,
+    read_arguments,
+    read_figures,
+)
 from aotforge.compile.line_info import has_line_info
 from aotforge.compile.warmup import warm_up
 from aotforge.errors import ToolchainError
+from aotforge.formats.code_object import kernel_metadata
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.values import CompileJob
+from aotforge.plan.model import CompileJob
 
 PACKAGE = "aotforge_kernels"
 """Kernels are modules of this package wherever they lie, because module names enter symbols of functions that are not inlined."""

@@ -7,8 +7,8 @@ import struct
 from dataclasses import asdict
 from typing import Any
 
+from aotforge.plan.model import CompileJob
 from aotforge.plan.serial import build_value
-from aotforge.plan.values import CompileJob
 
 _HEAD = struct.Struct("<II")
 

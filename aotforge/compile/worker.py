@@ -3,7 +3,7 @@
 Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
 leaves a choice (seen in Triton 3.9.0: operands of `or` chains in attention kernels), so the same job compiled after
 different others, in one process, gives different bytes, and so do other versions of glibc. The worker therefore runs with an allocator of
-this project (aotforge/allocator), and each fork gives LLVM a fresh heap: addresses in it depend on nothing but the job. Python's
+this project (aotforge/toolchain), and each fork gives LLVM a fresh heap: addresses in it depend on nothing but the job. Python's
 collector is off, because it would free LLVM's objects at times that depend on Python's version.
 
 Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. Whatever a compiler does to a process (abort, hang, eat
@@ -26,9 +26,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotforge.allocator import begin_heap
-from aotforge.compile.entry import encode
+from aotforge.compile.cache_entry import encode
 from aotforge.compile.wire import Frames, frame, job_from_wire
+from aotforge.toolchain.allocator import begin_heap
 
 if TYPE_CHECKING:
     from aotforge.compile.triton_amd import Compiler

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterable
 
 from aotforge.errors import PackError
+from aotforge.pack.binary import damaged
+from aotforge.pack.byte_source import Source
 from aotforge.pack.dictionary import choose_dictionary
 from aotforge.pack.frames import Decoder, Encoder, encode_frames
-from aotforge.pack.source import Source
-from aotforge.pack.values import FORMAT, Compressor, ContainerIndex, ImageEntry
-from aotforge.pack.wire import damaged
+from aotforge.pack.model import FORMAT, Compressor, ContainerIndex, ImageEntry
 
 MAGIC = b"AOTFIMG\n"
 HEADER_SIZE = 128

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from aotforge.compile.values import KernelImage
+from aotforge.compile.kernel_image import KernelImage
 from aotforge.errors import PackError
-from aotforge.plan.values import Plan, PlannedKernel
+from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.rules import ValueType
 
 _SIZES: dict[ValueType, int] = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}

@@ -6,9 +6,9 @@ import hashlib
 import struct
 from collections.abc import Mapping
 
-from aotforge.pack.values import FORMAT, DispatchChoice, DispatchKernel, DispatchTable
-from aotforge.pack.wire import Writer
-from aotforge.plan.values import GridTerm, Predicate
+from aotforge.pack.binary import Writer
+from aotforge.pack.model import FORMAT, DispatchChoice, DispatchKernel, DispatchTable
+from aotforge.plan.model import GridTerm, Predicate
 from aotforge.rules import Operator, ValueType
 
 MAGIC = b"AOTFDSP\n"

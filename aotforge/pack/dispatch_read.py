@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from aotforge.errors import PackError
 from aotforge.pack import dispatch as fmt
-from aotforge.pack.values import (
+from aotforge.pack.binary import Cursor, damaged
+from aotforge.pack.model import (
     FORMAT,
     DispatchChoice,
     DispatchContainer,
@@ -17,8 +18,7 @@ from aotforge.pack.values import (
     DispatchKernel,
     DispatchTable,
 )
-from aotforge.pack.wire import Cursor, damaged
-from aotforge.plan.values import GridTerm, Predicate
+from aotforge.plan.model import GridTerm, Predicate
 from aotforge.rules import Operator, Value, ValueType
 
 

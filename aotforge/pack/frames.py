@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import zstandard
 
-from aotforge.pack.values import Compressor
-from aotforge.pack.wire import damaged
+from aotforge.pack.binary import damaged
+from aotforge.pack.model import Compressor
 
 WINDOW_LIMIT = 8 * 1024 * 1024
 _IMAGES_PER_THREAD = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from aotforge.errors import UnknownNameError
-from aotforge.pack.read import OpenPack, open_pack
-from aotforge.pack.values import PackedImage
+from aotforge.pack.model import PackedImage
+from aotforge.pack.reader import OpenPack, open_pack
 
 
 def list_images(path: Path) -> tuple[PackedImage, ...]:

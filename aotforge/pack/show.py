@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from aotforge.pack.values import PackedImage
-from aotforge.plan.values import GridTerm, Predicate
+from aotforge.pack.model import PackedImage
+from aotforge.plan.model import GridTerm, Predicate
 
 _SHORT = 12
 _LOW, _HIGH = -(2**63), 2**63 - 1

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aotforge.pack.wire import damaged
+from aotforge.pack.binary import damaged
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 """Names of a pack's files: ASCII, at most 64 characters, no dot in front."""

@@ -16,7 +16,7 @@ from aotforge.plan.checks import (
     run_rule,
 )
 from aotforge.plan.jobs import KernelContext, make_job
-from aotforge.plan.values import (
+from aotforge.plan.model import (
     CompileJob,
     GridTerm,
     JobKey,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from aotforge.plan.checks import Place
+from aotforge.plan.model import CompileJob, Toolchain
 from aotforge.plan.signature import FunctionSignature
-from aotforge.plan.values import CompileJob, Toolchain
 from aotforge.rules import Chip, Family, Kernel, Operator, Scalar, Setting, ValueType
 
 RECIPE = 1

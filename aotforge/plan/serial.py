@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
-from aotforge.plan.values import Plan
+from aotforge.plan.model import Plan
 
 
 def plan_to_json(plan: Plan) -> str:

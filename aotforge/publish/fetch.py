@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from aotforge.base.files import output_errors
 from aotforge.errors import TrustError
-from aotforge.files import output_errors
-from aotforge.publish.values import IndexedFile
-from aotforge.release.archive import sha256_file
-from aotforge.stores.values import CHUNK, Reader
+from aotforge.formats.archive import sha256_file
+from aotforge.publish.index_model import IndexedFile
+from aotforge.publish.stores.store import CHUNK, Reader
 
 
 def fetch_file(

@@ -18,8 +18,8 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root
 from tuf.api.serialization import DeserializationError
 
+from aotforge.base.files import output_errors, write_atomic
 from aotforge.errors import PublishError, TrustError
-from aotforge.files import output_errors, write_atomic
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 ONLINE = ROLES[1:]

@@ -21,13 +21,13 @@ from tuf.api.serialization import DeserializationError
 from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
+from aotforge.base.files import output_errors
 from aotforge.errors import TrustError
-from aotforge.files import output_errors
 from aotforge.publish.index import read_index
+from aotforge.publish.index_model import Index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
-from aotforge.publish.repository import FOLDER, LIMIT, SIGNED_AT, TIMESTAMP
-from aotforge.publish.values import Index
-from aotforge.stores.values import Fault, Reader, StoreFault
+from aotforge.publish.signed_index import FOLDER, LIMIT, SIGNED_AT, TIMESTAMP
+from aotforge.publish.stores.store import Fault, Reader, StoreFault
 
 COMMITTED_ROOT = Path("releases/root.json")
 """Where this project's own root of trust lies in a checkout, once it has published something."""

@@ -11,19 +11,18 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
-from importlib import resources
 from importlib.metadata import version
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import zstandard
 
-from aotforge.files import write_atomic
-from aotforge.manifests.models import Architecture
-from aotforge.plan.values import Plan
-from aotforge.release.archive import sha256_file
-from aotforge.release.manifest import ReleaseManifest
-from aotforge.release.values import PlatformTag, Release, ReleaseFile
+from aotforge.base.architectures import Architecture
+from aotforge.base.files import write_atomic
+from aotforge.base.source_groups import group_digest
+from aotforge.formats.archive import sha256_file
+from aotforge.plan.model import Plan
+from aotforge.release.model import PlatformTag, Release, ReleaseFile
+from aotforge.release.release_manifest import ReleaseManifest
 
 SUMS = "SHA256SUMS"
 TAR_SUMS = "SHA256SUMS.uncompressed"
@@ -62,9 +61,7 @@ def inputs_digest(
     for path in sorted(runtime.rglob("*")):
         content = str(path.readlink()) if path.is_symlink() else sha256_file(path) if path.is_file() else ""
         add(path.relative_to(runtime).as_posix(), content)
-    for package in ("aotforge.compile", "aotforge.pack", "aotforge.release"):
-        for item in _files(resources.files(package)):
-            add(item.read_bytes())
+    add(group_digest("release"))
     return digest.hexdigest()
 
 
@@ -128,13 +125,3 @@ def _release(fields: Mapping[str, object], folder: Path) -> Release:
         verified=fields["verified"] is True,
         fresh=True,
     )
-
-
-def _files(folder: Traversable) -> list[Traversable]:
-    found: list[Traversable] = []
-    for item in sorted(folder.iterdir(), key=lambda item: item.name):
-        if item.is_dir() and item.name != "__pycache__":
-            found += _files(item)
-        elif item.is_file():
-            found.append(item)
-    return found

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aotforge.interpret.numbers import DType
 from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.interpreter.number_formats import DType
 
 SLACK = 1.25
 """For the second-order terms that first-order rounding analysis leaves out."""

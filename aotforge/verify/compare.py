@@ -17,9 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from aotforge.errors import RulesError
-from aotforge.interpret.numbers import EPSILON, DType
 from aotforge.verify.bounds import SMALLEST, Bounded
 from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
 
 PEER_FACTOR = 2.0
 TILE_SCALE = 0.005

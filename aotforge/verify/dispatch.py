@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aotforge.errors import RulesError
-from aotforge.plan.values import JobKey, Plan, PlannedChoice, Predicate
-from aotforge.verify.values import Use
+from aotforge.plan.model import JobKey, Plan, PlannedChoice, Predicate
+from aotforge.verify.verdict import Use
 
 Values = Mapping[str, int | float]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from aotforge.errors import RulesError
-from aotforge.verify.trial import Case
+from aotforge.verify.invocation import Case
 
 Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]
 Shaped = Callable[[str, Mapping[str, int], Mapping[str, int]], Case]
@@ -26,7 +26,7 @@ def load_cases(root: Path, folder: str) -> Cases | None:
     found = getattr(module, "cases", None)
     if not callable(found):
         raise RulesError(
-            f"{root / folder / 'cases.py'} has no function cases", hint="see aotforge/verify/trial.py"
+            f"{root / folder / 'cases.py'} has no function cases", hint="see aotforge/verify/invocation.py"
         )
     return found  # type: ignore[no-any-return]
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, ToolchainError
-from aotforge.verify.values import ImageTask, Verdict
+from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.worker import receive, send
 
 _LOG_TAIL = 2000

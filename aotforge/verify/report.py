@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from aotforge.errors import VerifyError
-from aotforge.verify.values import Verdict, VerifyReport
+from aotforge.verify.verdict import Verdict, VerifyReport
 
 _LISTED = 20
 

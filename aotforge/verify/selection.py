@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
-from aotforge.plan import load_families
-from aotforge.plan.families import LoadedFamily
+from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.rules import Functional, Kernel
-from aotforge.verify.trial import Case
+from aotforge.verify.invocation import Case
 
 
 def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:

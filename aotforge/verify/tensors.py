@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.interpret.numbers import STORAGE, DType, decode, encode
+from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
 
 Float = npt.NDArray[np.float64]
 _CANARY = {2: 0x7FD5, 4: 0x7FD5AA55}  # NaN in every type, with a payload that no kernel produces

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aotforge.errors import AotforgeError
-from aotforge.verify.judge import judge
+from aotforge.verify.check_image import judge
 
 _PR_SET_PDEATHSIG = 1
 HEADER = struct.Struct("<Q")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from aotforge.interpret.numbers import EPSILON, DType, decode, encode
 from aotforge.verify.bounds import SMALLEST, Bounded
 from aotforge.verify.compare import Expected
+from aotforge.verify.invocation import Case, Trial
 from aotforge.verify.tensors import Guarded, Layout
-from aotforge.verify.trial import Case, Trial
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType, decode, encode
 
 from . import peer
 from .reference import add

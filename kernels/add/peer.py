@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.interpret.numbers import DType, decode, encode
+from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 
 def add(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], dtype: DType) -> npt.NDArray[np.float64]:

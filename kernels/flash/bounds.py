@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from aotforge.interpret.numbers import EPSILON, DType
 from aotforge.verify.bounds import FLOAT32 as _E
 from aotforge.verify.bounds import SMALLEST, Bounded
 from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
 
 from .reference import attention, attention_backward
 

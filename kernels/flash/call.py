@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aotforge.interpret.numbers import DType, decode, encode
 from aotforge.verify.tensors import Float, Guarded, Layout
+from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 DTYPE_KEY: Mapping[DType, int] = {"fp32": 1, "fp16": 2, "bf16": 3}
 DENSE = Layout()

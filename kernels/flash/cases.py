@@ -11,11 +11,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from aotforge.interpret.numbers import DType, decode, encode
 from aotforge.verify.bounds import FLOAT32, Bounded
 from aotforge.verify.compare import Expected
+from aotforge.verify.invocation import Case, Trial
 from aotforge.verify.tensors import Float, Guarded, Layout
-from aotforge.verify.trial import Case, Trial
+from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 from . import peer
 from .bounds import bounds

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.interpret.numbers import DType, decode, encode
+from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.emulator.values import Listing
+from aotforge.virtual_gpu.emulator.decoded import Listing
 from tests.campaigns.subjects import Subject, calls_of, subjects, try_calls
 
 BARRIERS = frozenset({"s_barrier", "s_barrier_wait"})

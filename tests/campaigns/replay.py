@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aotforge.emulator import Step
-from aotforge.emulator.values import Line, Operand
+from aotforge.virtual_gpu.emulator.decoded import Line, Operand
+from aotforge.virtual_gpu.emulator.program import Step
 
 Register = tuple[str, int]
 _WAIT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")

@@ -9,24 +9,25 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.compile import Cache, KernelImage, compile_plan
-from aotforge.compile.codeobject import kernel_metadata
-from aotforge.emulator import Checks, Emulator, LaunchReport, Program, Step
-from aotforge.emulator.chips import chip_named
-from aotforge.emulator.descriptor import read_descriptor
-from aotforge.emulator.elf import read_elf
-from aotforge.emulator.program import Trace
-from aotforge.emulator.values import Listing
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.kernel_image import KernelImage
 from aotforge.errors import ExecutionError
-from aotforge.interpret.memory import Memory
-from aotforge.plan import plan_project
-from aotforge.plan.values import CompileJob
+from aotforge.formats.code_object import kernel_metadata
+from aotforge.formats.elf import read_elf
+from aotforge.plan.model import CompileJob
+from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
 from aotforge.verify.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.families import load_cases
+from aotforge.verify.invocation import Trial
 from aotforge.verify.tensors import Float
-from aotforge.verify.trial import Trial
-from aotforge.verify.values import Use
+from aotforge.verify.verdict import Use
+from aotforge.virtual_gpu.emulator.chips import chip_named
+from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
+from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
+from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program, Step, Trace
+from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.support.families import PROJECT, architectures
 
 KERNELS = PROJECT / "kernels"

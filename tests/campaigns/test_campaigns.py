@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.emulator.disassembly import OBJDUMP, find_objdump
+from aotforge.virtual_gpu.emulator.disassembly import OBJDUMP, find_objdump
 from tests.campaigns.barriers import removals, remove_each
 from tests.campaigns.bit_flips import IMAGE, Flip, flips
 from tests.campaigns.subjects import calls_of, execute, subjects, try_calls, wrong

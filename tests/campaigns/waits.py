@@ -19,9 +19,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.emulator import Checks, Program
-from aotforge.emulator.values import Line, Listing
 from aotforge.errors import ExecutionError
+from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing
+from aotforge.virtual_gpu.emulator.program import Program
 from tests.campaigns.replay import Replay
 from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.virtual_hip import build_virtual_hip, environment
+from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke
 from tests.support.places import cache
 from tests.support.s3 import Server

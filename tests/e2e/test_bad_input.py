@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.files import output_lock
+from aotforge.base.files import output_lock
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke
 
 
@@ -71,7 +71,17 @@ def test_a_read_only_output_is_refused() -> None:
     cache = str(HOME / "cache")  # what is compiled already need not be compiled for this
     done = invoke(
         ROOT,
-        *("build", "--arch", "gfx908", "--profile", "smoke", "--output", "/proc/aotforge", "--cache", cache),
+        *(
+            "build",
+            "--arch",
+            "gfx908",
+            "--profile",
+            "smoke",
+            "--output",
+            "/proc/aotforge",
+            "--cache",
+            cache,
+        ),
         check=False,
     )
     assert done.returncode == 17, done.stderr

@@ -1,4 +1,4 @@
-"""The headers that aotforge.compat.interface generates from compat/api_levels.yaml, and programs compiled against them."""
+"""The headers that aotforge.conformance.interface generates from compat/api_levels.yaml, and programs compiled against them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from aotforge.compat import interface
+from aotforge.conformance import interface
 
 from .runtime import ROOT
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aotforge.containers.assemble import assemble
-from aotforge.containers.models import Definition, Lock, LockedPackage, LockedWheel
-from aotforge.containers.store import Store
-from aotforge.manifests import load
+from aotforge.base.manifest_reader import load
+from aotforge.sandbox.rootfs.assemble import assemble
+from aotforge.sandbox.rootfs.definitions import Definition, Lock, LockedPackage, LockedWheel
+from aotforge.sandbox.rootfs.package_store import Store
 
 File = tuple[str, bytes, int]
 """Path, content and mode; a mode of 0o120000 makes a symbolic link, 0o40000 a folder, 0o100000 a hard link."""

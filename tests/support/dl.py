@@ -10,8 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.runtime.dl import TARGET, build_dl
-from aotforge.runtime.dl_source import DlManifest
+from aotforge.library.dl import TARGET, build_dl
+from aotforge.library.dl_source import DlManifest
 from tests.support.runtime import CACHE, ROOT, tree_digest
 
 GCC = f"{TARGET}-gcc-posix"

@@ -6,10 +6,12 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from aotforge.manifests import Architectures, Profiles, load_architectures, load_profiles
-from aotforge.plan import Plan, load_families, make_plan, read_toolchain
+from aotforge.base.architectures import Architectures, Profiles, load_architectures, load_profiles
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.values import Toolchain
+from aotforge.plan.families import load_families
+from aotforge.plan.model import Plan, Toolchain
+from aotforge.plan.planner import make_plan
+from aotforge.toolchain.triton import read_toolchain
 
 PROJECT = Path(__file__).parents[2]
 TINY = PROJECT / "tests" / "fixtures" / "kernels"

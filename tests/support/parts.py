@@ -8,14 +8,13 @@ from pathlib import Path
 
 import zstandard
 
-from aotforge.compile.entry import Entry, Figures, Summary, encode
-from aotforge.plan import Plan
-from aotforge.plan.values import CompileJob
-from aotforge.shards.archive import Part, PartFile
-from aotforge.shards.check import Found
-from aotforge.shards.identity import identity
-from aotforge.shards.images import KIND, entry_name
-from aotforge.shards.split import split
+from aotforge.compile.cache_entry import Entry, Figures, Summary, encode
+from aotforge.pipeline.shards.identity import identity
+from aotforge.pipeline.shards.image_shard import KIND, entry_name
+from aotforge.pipeline.shards.merge_check import Found
+from aotforge.pipeline.shards.shard_file import Part, PartFile
+from aotforge.pipeline.shards.split import split
+from aotforge.plan.model import CompileJob, Plan
 
 JUDGES = "5" * 64
 _FIGURES = Figures(

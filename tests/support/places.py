@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import AotforgeError, ExecutorError
-from aotforge.executors import Executor, Place, make_executor, root_place
+from aotforge.sandbox.executors.choose import make_executor, root_place
+from aotforge.sandbox.executors.executor import Executor
+from aotforge.sandbox.executors.step import Place
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"

@@ -9,10 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aotforge.install import Installation, InstallRequest, Machine, install
-from aotforge.publish import KeySet, Publication, create_keys, load_keys, publish_release, trusted_index
-from aotforge.release.archive import Link, Member, Members, write_tar_gz
-from aotforge.stores import Reader, Store
+from aotforge.deliver.install.install_release import install
+from aotforge.deliver.install.model import Installation, InstallRequest, Machine
+from aotforge.formats.archive import Link, Member, Members, write_tar_gz
+from aotforge.publish.index_model import Publication
+from aotforge.publish.keys import KeySet, create_keys, load_keys
+from aotforge.publish.stores.store import Reader, Store
+from aotforge.publish.trust import trusted_index
+from aotforge.publish.upload import publish_release
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime.now(UTC)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aotforge.build import BuildRequest, build
-from aotforge.release.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.pipeline.build_release import BuildRequest, build
 
 from .runtime import CACHE, ROOT
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aotforge.runtime import Tools, load_runtime_manifest
-from aotforge.runtime.build import configure_and_build
-from aotforge.runtime.tools import find_tools
-from aotforge.runtime.zstd import unpack_zstd
+from aotforge.library.build_linux import configure_and_build
+from aotforge.library.build_tools import find_tools
+from aotforge.library.library_build import Tools
+from aotforge.library.library_manifest import load_runtime_manifest
+from aotforge.library.zstd_source import unpack_zstd
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"

@@ -22,7 +22,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ConnectionClosedError
 
-from aotforge.stores.s3 import S3Store
+from aotforge.publish.stores.s3 import S3Store
 
 SECRET = "aSecretThatMustNeverBePrinted/0123456789"
 FAULTS = ("403", "404", "409", "412", "500", "503", "dropped", "lost")

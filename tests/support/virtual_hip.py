@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.emulator.proof import assemble
-from aotforge.virtual_hip import VirtualHip
+from aotforge.virtual_gpu.emulator.proof import assemble
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip
 
 Array = npt.NDArray[Any]
 TO_DEVICE, TO_HOST = 1, 2

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import ToolchainError
-from aotforge.runtime.build import configure_and_build
-from aotforge.runtime.windows import WindowsBuild, build_windows_runtime, find_windows_tools
+from aotforge.library.build_linux import configure_and_build
+from aotforge.library.build_windows import WindowsBuild, build_windows_runtime, find_windows_tools
 from tests.support.runtime import CACHE, ROOT, _alone, tree_digest
 from tests.support.wine import Wine, windows_path
 

@@ -10,7 +10,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from aotforge.compile import Cache, CompileEvent, ImageSet, Limits, compile_plan
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.events import CompileEvent
+from aotforge.compile.image_set import ImageSet
+from aotforge.compile.worker_limits import Limits
 from tests.support.families import PROJECT, architectures, plan_of
 
 

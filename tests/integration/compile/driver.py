@@ -11,7 +11,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from aotforge.compile import Cache, CompileEvent, compile_plan
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.events import CompileEvent
 from tests.support.families import architectures, plan_of
 
 

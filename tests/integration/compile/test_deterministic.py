@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile import Cache, compile_one, compile_plan
-from aotforge.manifests import load_architectures
-from aotforge.plan import Plan, plan_project
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_one, compile_plan
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
 
 ROOT = Path(__file__).parents[3]
 KERNELS = ROOT / "kernels"

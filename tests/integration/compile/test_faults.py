@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile import Limits
+from aotforge.compile.worker_limits import Limits
 from aotforge.errors import CacheError, CompileError, ToolchainError
 from tests.integration.compile.builds import build, entries, kinds, lines, start, workers_of
 from tests.support.families import KERNEL, write_family, write_many

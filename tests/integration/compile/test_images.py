@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from aotforge.compile import Cache, Resources, compile_one, find_job
-from aotforge.compile.codeobject import metadata
-from aotforge.compile.entry import Figures
+from aotforge.compile.cache import Cache
+from aotforge.compile.cache_entry import Figures
+from aotforge.compile.compile_plan import compile_one, find_job
+from aotforge.compile.kernel_image import Resources
 from aotforge.compile.resources import register_waves
 from aotforge.errors import CompileError, ResourceError, UnknownNameError
+from aotforge.formats.code_object import metadata
 from tests.integration.compile.builds import build, entries, kinds
 from tests.support.families import KERNEL, TINY, architectures, plan_of, write_family
 

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile import Cache, compile_plan
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import worker_environment
-from aotforge.manifests import load_architectures
-from aotforge.plan import Plan, plan_project
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
 
 ROOT = Path(__file__).parents[3]
 _REST = "bias=false,dropout=false,varlen=false,causal=true:0"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.interpret.run import run_operator
 from aotforge.rules import Chip, Scalar
 from aotforge.verify.tensors import Float, Guarded, Layout
+from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.flash.call import DTYPE_KEY, Case, values_of
 from kernels.flash.rules import FAMILY
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from aotforge.interpret.numbers import DType
-from aotforge.interpret.run import run_operator
+from aotforge.virtual_gpu.interpreter.number_formats import DType
+from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import (

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import UnsupportedError
-from aotforge.interpret.dispatch import select
-from aotforge.plan import Plan, plan_project
-from aotforge.plan.values import CompileJob, PlannedChoice, PlannedKernel
+from aotforge.plan.model import CompileJob, Plan, PlannedChoice, PlannedKernel
+from aotforge.plan.planner import plan_project
 from aotforge.rules import Kernel
+from aotforge.virtual_gpu.interpreter.dispatch import select
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 from tests.integration.kernels.attention_call import GFX908

@@ -10,10 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, UnsupportedError
-from aotforge.interpret.machine import Opaque, execute
-from aotforge.interpret.memory import Memory
-from aotforge.interpret.numbers import EPSILON, DType, bf16_bits, bf16_values, decode, encode
-from aotforge.interpret.run import run_operator
+from aotforge.virtual_gpu.interpreter.machine import Opaque, execute
+from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.number_formats import (
+    EPSILON,
+    DType,
+    bf16_bits,
+    bf16_values,
+    decode,
+    encode,
+)
+from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.add.reference import add
 from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels

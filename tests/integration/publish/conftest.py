@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aotforge.publish import KeySet
+from aotforge.publish.keys import KeySet
 from tests.support.publishing import make_keys
 from tests.support.s3 import Server, have_ministack, running_server
 

@@ -16,14 +16,18 @@ from typing import Any
 
 import pytest
 
+from aotforge.deliver.install.install_release import install
+from aotforge.deliver.install.model import InstallRequest
+from aotforge.deliver.install.prefix import uninstall
+from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, TrustError
-from aotforge.install import InstallRequest, install, uninstall
-from aotforge.publish import KeySet, trusted_index, yank_release
-from aotforge.pytorch import serve
-from aotforge.release.archive import sha256_file
-from aotforge.stores import StoreFault
-from aotforge.stores.directory import DirectoryStore
-from aotforge.stores.http import HttpReader
+from aotforge.formats.archive import sha256_file
+from aotforge.publish.keys import KeySet
+from aotforge.publish.maintenance import yank_release
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.http import HttpReader
+from aotforge.publish.stores.store import StoreFault
+from aotforge.publish.trust import trusted_index
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
 from tests.support.web import Web, running_web

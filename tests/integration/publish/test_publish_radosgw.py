@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import PublishError
-from aotforge.publish import KeySet
-from aotforge.stores import Fault, StoreFault
+from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.store import Fault, StoreFault
 from tests.support.publishing import make_release, publish, released_names, try_install
 from tests.support.radosgw import SECRET, have_radosgw, running_radosgw
 from tests.support.s3 import Server

@@ -12,18 +12,12 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import AotforgeError, PublishError, TrustError, UnknownNameError
-from aotforge.publish import (
-    KeySet,
-    load_keys,
-    mirror,
-    publish_release,
-    renew_index,
-    rotate_keys,
-    trusted_index,
-    yank_release,
-)
-from aotforge.stores import Store
-from aotforge.stores.directory import DirectoryStore
+from aotforge.publish.keys import KeySet, load_keys, rotate_keys
+from aotforge.publish.maintenance import mirror, renew_index, yank_release
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.store import Store
+from aotforge.publish.trust import trusted_index
+from aotforge.publish.upload import publish_release
 from tests.support.publishing import NOW, make_keys, make_release, publish, released_names, write_sums
 from tests.support.s3 import Server, Trouble
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from aotforge.stores import Fault, Store, StoreFault
-from aotforge.stores.directory import DirectoryStore
-from aotforge.stores.s3 import S3Store
-from aotforge.stores.values import read_small
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.s3 import S3Store
+from aotforge.publish.stores.store import Fault, Store, StoreFault, read_small
 from tests.support.s3 import Server
 
 MIB = 1 << 20

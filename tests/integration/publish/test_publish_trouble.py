@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import OutputError, PublishError, TrustError
-from aotforge.publish import KeySet, trusted_index
-from aotforge.stores import Fault, Store, StoreFault
-from aotforge.stores.directory import DirectoryStore
+from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.store import Fault, Store, StoreFault
+from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish, released_names
 from tests.support.s3 import FAULTS, Server, Trouble, strike
 

@@ -13,10 +13,11 @@ import pytest
 from tuf.api.metadata import Metadata
 
 from aotforge.errors import InstallError, TrustError
-from aotforge.publish import KeySet, rotate_keys, trusted_index, trusted_root
-from aotforge.publish.repository import change_index
-from aotforge.publish.values import Index
-from aotforge.stores.directory import DirectoryStore
+from aotforge.publish.index_model import Index
+from aotforge.publish.keys import KeySet, rotate_keys
+from aotforge.publish.signed_index import change_index
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.trust import trusted_index, trusted_root
 from tests.support.publishing import NOW, make_keys, make_release, publish, try_install
 
 RUNTIME = "0.11.2b-r1/aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm7.1-shared.tar.gz"
@@ -171,7 +172,7 @@ def test_one_root_key_is_not_enough(place: Place, tmp_path: Path) -> None:
 
 
 def test_expired_root(tmp_path: Path) -> None:
-    from aotforge.publish import create_keys, load_keys
+    from aotforge.publish.keys import create_keys, load_keys
 
     create_keys(tmp_path / "keys", now=NOW - timedelta(days=400), repository=tmp_path / "repository")
     place = Place(tmp_path / "place", load_keys(tmp_path / "keys", {}))

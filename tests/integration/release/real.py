@@ -7,13 +7,17 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.compile import Cache, KernelImage, compile_plan
-from aotforge.manifests import Profile, Profiles, load_architectures
-from aotforge.plan import load_families, make_plan, pinned_triton, read_toolchain
+from aotforge.base.architectures import Profile, Profiles, load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.library.build_linux import build_runtime
+from aotforge.library.build_tools import find_tools
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.values import Plan
-from aotforge.runtime import build_runtime
-from aotforge.runtime.tools import find_tools
+from aotforge.plan.families import load_families
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import make_plan
+from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 ROOT = Path(__file__).parents[3]
 # the project's own cache: it is content-addressed, and with it these tests need no network after the first build

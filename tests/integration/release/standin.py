@@ -6,11 +6,12 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotforge.compile import KernelImage
-from aotforge.pack import write_pack
-from aotforge.plan.values import Plan
-from aotforge.release import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
-from aotforge.verify.values import Verdict
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Plan
+from aotforge.release.model import ImageRecord, PackInput
+from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
+from aotforge.verify.verdict import Verdict
 from tests.unit.pack.samples import sample
 
 ROOT = Path(__file__).parents[3]

@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.architectures import load_architectures
+from aotforge.base.files import output_lock
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError, ReleaseError
-from aotforge.files import output_lock
-from aotforge.manifests import load_architectures
-from aotforge.pack import ImagePack, read_pack
-from aotforge.release import PackInput, Release, assemble_release, find_release, inputs_digest
-from aotforge.release.archive import Digests, Members, write_tar_gz
+from aotforge.formats.archive import Digests, Members, write_tar_gz
+from aotforge.pack.model import ImagePack
+from aotforge.pack.reader import read_pack
+from aotforge.release.assemble import assemble_release
+from aotforge.release.model import PackInput, Release
+from aotforge.release.stamp import find_release, inputs_digest
 from tests.integration.release.real import unpack
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 
@@ -188,7 +191,7 @@ import os, sys
 os.umask(int(sys.argv[1], 8))
 from pathlib import Path
 from tests.integration.release.standin import LICENCE, MANIFEST, packed
-from aotforge.release import assemble_release
+from aotforge.release.assemble import assemble_release
 assemble_release(MANIFEST, [packed()], Path(sys.argv[2]), output=Path(sys.argv[3]), licence=LICENCE,
                  epoch=MANIFEST.epoch, inputs="0")
 """
@@ -299,7 +302,9 @@ def fails(
 
 
 @pytest.mark.parametrize("earlier", [True, False])
-@pytest.mark.parametrize("call", ["os.fsync", "pathlib.Path.hardlink_to", "aotforge.files._put_in_place"])
+@pytest.mark.parametrize(
+    "call", ["os.fsync", "pathlib.Path.hardlink_to", "aotforge.base.files._put_in_place"]
+)
 def test_disk_full_leaves_earlier_results(
     runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, earlier: bool
 ) -> None:

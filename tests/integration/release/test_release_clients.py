@@ -19,10 +19,15 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.pack import open_files, verify_pack, write_pack
-from aotforge.pytorch import list_release, pins_text, serve
-from aotforge.release import PackInput, Release, assemble_release
-from aotforge.virtual_hip import build_virtual_hip, environment
+from aotforge.deliver.pytorch.listing import list_release
+from aotforge.deliver.pytorch.pins import pins_text
+from aotforge.deliver.pytorch.serve import serve
+from aotforge.pack.reader import open_files
+from aotforge.pack.verify_pack import verify_pack
+from aotforge.pack.writer import write_pack
+from aotforge.release.assemble import assemble_release
+from aotforge.release.model import PackInput, Release
+from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.integration.release.real import CACHE, Runtime, runtime_and_double, small_attention, unpack
 from tests.integration.release.standin import LICENCE, MANIFEST, records
 

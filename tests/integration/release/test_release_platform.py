@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ReleaseError
-from aotforge.release import measure_platform_tag
+from aotforge.release.platform_tag import measure_platform_tag
 from tests.integration.release.standin import library
 
 # asks for symbol versions of chosen age, whatever glibc this machine has

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from aotforge.errors import OutputError, VerifyError
-from aotforge.release import ImageRecord, PackInput, Release, assemble_release
-from aotforge.verify import Verdict
-from aotforge.verify.values import OutputFigures
+from aotforge.release.assemble import assemble_release
+from aotforge.release.model import ImageRecord, PackInput, Release
+from aotforge.verify.verdict import OutputFigures, Verdict
 from tests.integration.release.standin import LICENCE, MANIFEST, packed, prefix
 
 PACKED = packed()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.runtime import build_runtime
+from aotforge.library.build_linux import build_runtime
 from tests.e2e.checkouts import copy_checkout
 from tests.integration.source_route.routes import LAUNCHER, PYTORCH, Route, environment, files, times
 from tests.support.runtime import CACHE, ROOT

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aotforge.runtime.windows import build_windows_runtime
+from aotforge.library.build_windows import build_windows_runtime
 from tests.integration.source_route.routes import PYTORCH, Route, files
 from tests.support.runtime import CACHE, ROOT
 

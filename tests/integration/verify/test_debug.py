@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.debug import DebugRequest, debug, list_cases, report_lines, require_right
+from aotforge.devtools.debug_kernel import DebugRequest, debug, list_cases, report_lines, require_right
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
+from aotforge.verify.invocation import Case
 from aotforge.verify.selection import find_case
-from aotforge.verify.trial import Case
 from tests.support.families import PROJECT
 
 

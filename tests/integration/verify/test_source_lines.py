@@ -9,15 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.compile import Cache, ImageSet, KernelImage, compile_plan
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.image_set import ImageSet
+from aotforge.compile.kernel_image import KernelImage
 from aotforge.compile.line_info import with_line_info
-from aotforge.emulator import Emulator
-from aotforge.emulator.lines import LineMap, read_lines
 from aotforge.errors import DecodeError, ExecutionError
-from aotforge.interpret.memory import Memory
-from aotforge.plan import CompileJob, plan_project
-from aotforge.verify.sources import source_map
-from tests.integration.emulator.attention_images import Images
+from aotforge.plan.model import CompileJob
+from aotforge.plan.planner import plan_project
+from aotforge.verify.source_map import source_map
+from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
+from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.interpreter.memory import Memory
+from tests.integration.virtual_gpu.emulator.attention_images import Images
 from tests.support.families import (
     HEADER,
     KERNEL,

@@ -17,14 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.compile import Cache, Limits, compile_plan
-from aotforge.emulator import Emulator
-from aotforge.interpret.memory import Memory
-from aotforge.interpret.numbers import EPSILON, DType, decode, encode
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.worker_limits import Limits
 from aotforge.verify.compare import TILE_SCALE, Expected
 from aotforge.verify.dispatch import launch_of, uses_of
 from aotforge.verify.families import load_cases
 from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType, decode, encode
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 

@@ -13,12 +13,18 @@ from typing import Any
 
 import pytest
 
-from aotforge.compile import Cache, KernelImage, Limits, compile_plan
-from aotforge.emulator.library import load_library
-from aotforge.emulator.proof import assemble
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.worker_limits import Limits
 from aotforge.errors import RulesError, VerifyError
-from aotforge.plan import Plan
-from aotforge.verify import VerifyEvent, VerifyReport, require_passed, run, verify_images
+from aotforge.plan.model import Plan
+from aotforge.verify import verify_plan as run
+from aotforge.verify.report import require_passed
+from aotforge.verify.verdict import VerifyEvent, VerifyReport
+from aotforge.verify.verify_plan import verify_images
+from aotforge.virtual_gpu.emulator.interpreter_library import load_library
+from aotforge.virtual_gpu.emulator.proof import assemble
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 

@@ -11,17 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile import Cache, KernelImage, Limits, compile_plan
-from aotforge.emulator.library import load_library
+from aotforge.base.files import write_atomic
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.worker_limits import Limits
 from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
-from aotforge.files import write_atomic
-from aotforge.pack import write_pack
-from aotforge.plan import Plan
-from aotforge.release import PackInput, ReleaseManifest, assemble_release
-from aotforge.release.archive import Member, write_tar_gz
-from aotforge.release.contents import read_release
-from aotforge.verify import Verdict, require_passed, verify_images
-from aotforge.verify_images import VerifyRequest, verify, verify_release
+from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.pack.writer import write_pack
+from aotforge.pipeline.verify_release import VerifyRequest, verify, verify_release
+from aotforge.plan.model import Plan
+from aotforge.release.assemble import assemble_release
+from aotforge.release.model import PackInput
+from aotforge.release.reader import read_release
+from aotforge.release.release_manifest import ReleaseManifest
+from aotforge.verify.report import require_passed
+from aotforge.verify.verdict import Verdict
+from aotforge.verify.verify_plan import verify_images
+from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from tests.integration.release.real import CACHE
 from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
 from tests.integration.verify.test_verify import faulty, scaled

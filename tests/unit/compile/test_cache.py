@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.compile.cache import Cache
-from aotforge.compile.entry import EntryError, encode
+from aotforge.compile.cache_entry import EntryError, encode
 from aotforge.compile.locks import LockFile
 from aotforge.errors import CacheError
 from tests.unit.compile.test_entries import make_entry

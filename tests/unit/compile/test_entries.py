@@ -10,10 +10,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.codeobject import CodeObjectError, Unpacker, kernel_metadata, metadata
-from aotforge.compile.entry import Entry, EntryError, Figures, Summary, decode, encode
-from aotforge.compile.values import KernelArgument
+from aotforge.compile.cache_entry import Entry, EntryError, Figures, Summary, decode, encode
+from aotforge.compile.kernel_image import KernelArgument
 from aotforge.compile.wire import Frames, frame
+from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 
 
 def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile import limits
-from aotforge.compile.limits import Limits, available_cpus, available_memory, resident_bytes, worker_count
+from aotforge.base import machine
+from aotforge.base.machine import available_cpus, available_memory, resident_bytes
+from aotforge.compile import worker_limits as limits
 from aotforge.compile.pool import worker_environment
+from aotforge.compile.worker_limits import Limits, worker_count
 
 GIB = 1 << 30
 
@@ -37,7 +39,7 @@ def test_cpus_memory_and_jobs_bound_the_workers(
 def test_cgroups_of_both_versions_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cpus, memory = available_cpus(), available_memory()
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    monkeypatch.setattr(limits, "_cgroup_folders", lambda: [tmp_path])
+    monkeypatch.setattr(machine, "_cgroup_folders", lambda: [tmp_path])
     assert available_cpus() == 16
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert available_cpus() == 16

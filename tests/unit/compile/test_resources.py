@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.codeobject import CodeObjectError
-from aotforge.compile.entry import Figures
-from aotforge.compile.layout import check_code_object, check_no_paths, expected_arguments
+from aotforge.compile.cache_entry import Figures
+from aotforge.compile.code_object_check import check_code_object, check_no_paths, expected_arguments
 from aotforge.compile.resources import occupancy, register_waves, resources, spills, violations
+from aotforge.formats.code_object import CodeObjectError
 from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
 
 GFX908 = architectures().architectures["gfx908"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aotforge.compile.build import reproduction
+from aotforge.compile.compile_plan import reproduction
 from aotforge.compile.pool import Worker
 from aotforge.compile.wire import Frames, frame
 from aotforge.compile.worker import _serve

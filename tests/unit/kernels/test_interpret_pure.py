@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, UnsupportedError
-from aotforge.interpret.dispatch import select
-from aotforge.interpret.memory import Memory
-from aotforge.interpret.numbers import bf16_bits, bf16_values, decode, encode
 from aotforge.rules import Chip, Kernel
+from aotforge.virtual_gpu.interpreter.dispatch import select
+from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
 
 GFX908 = Chip(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)

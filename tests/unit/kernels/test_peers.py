@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aotforge.interpret.numbers import EPSILON, DType
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
 from kernels.add import peer as add_peer
 from kernels.flash import peer
 from kernels.flash.bounds import bounds

@@ -6,8 +6,8 @@ import hashlib
 import random
 from collections.abc import Sequence
 
-from aotforge.compile.values import KernelArgument, KernelImage, Resources
-from aotforge.plan.values import (
+from aotforge.compile.kernel_image import KernelArgument, KernelImage, Resources
+from aotforge.plan.model import (
     CompileJob,
     GridTerm,
     Plan,

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from aotforge.pack.frames import Decoder, Encoder, encode_frames
-from aotforge.pack.values import Compressor
+from aotforge.pack.model import Compressor
 
 IMAGES = [
     random.Random(n % 7).randbytes(600) + random.Random(n).randbytes(40) + b"\0" * (n % 50)

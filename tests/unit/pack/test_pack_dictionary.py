@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.pack import Compressor, dictionary
+from aotforge.pack import dictionary
+from aotforge.pack.byte_source import BytesSource
 from aotforge.pack.container import encode_container, read_images, read_index
 from aotforge.pack.dictionary import choose_dictionary
-from aotforge.pack.source import BytesSource
+from aotforge.pack.model import Compressor
 
 PARTS = st.lists(st.integers(0, 5), min_size=1, max_size=12)
 

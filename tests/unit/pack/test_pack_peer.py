@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aotforge.pack import open_files, write_pack
+from aotforge.pack.byte_source import BytesSource
 from aotforge.pack.container import read_images, read_index
 from aotforge.pack.dispatch import encode_dispatch
 from aotforge.pack.dispatch_read import decode_dispatch
-from aotforge.pack.source import BytesSource
+from aotforge.pack.reader import open_files
+from aotforge.pack.writer import write_pack
 from tests.support import small_pack
 from tests.unit.pack.samples import sample
 

@@ -15,18 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
-from aotforge.pack import (
-    ImagePack,
-    cat_image,
-    check_pack,
-    list_images,
-    open_files,
-    open_pack,
-    read_pack,
-    write_pack,
-)
 from aotforge.pack.dispatch import HEADER_SIZE, encode_dispatch
 from aotforge.pack.dispatch_read import decode_dispatch
+from aotforge.pack.inspect import cat_image, list_images
+from aotforge.pack.model import ImagePack
+from aotforge.pack.reader import check_pack, open_files, open_pack, read_pack
+from aotforge.pack.writer import write_pack
 from tests.unit.pack.samples import sample
 
 PLAN, IMAGES = sample()
@@ -152,8 +146,8 @@ def test_hostile_index_entry_behind_a_valid_index_digest(
     struct.pack_into(code, data, 128 + offset, value)
     count = struct.unpack_from("<I", data, 24)[0]
     data[96:128] = hashlib.sha256(data[128 : 128 + 64 * count]).digest()
+    from aotforge.pack.byte_source import BytesSource
     from aotforge.pack.container import read_images, read_index
-    from aotforge.pack.source import BytesSource
 
     source = BytesSource(CONTAINER, bytes(data))
     tracemalloc.start()

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from aotforge.pack import open_files, write_pack
 from aotforge.pack.inspect import listing
+from aotforge.pack.reader import open_files
 from aotforge.pack.show import grid_text, listing_json, listing_text, when_text
-from aotforge.plan.values import GridTerm, Predicate
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import GridTerm, Predicate
 from tests.unit.pack.samples import sample
 
 PLAN, IMAGES = sample()

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from aotforge.errors import PackError
-from aotforge.pack import open_files, verify_pack, write_pack
-from aotforge.plan.values import Plan
+from aotforge.pack.reader import open_files
+from aotforge.pack.verify_pack import verify_pack
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Plan
 from tests.unit.pack.samples import image, sample
 
 PLAN, IMAGES = sample()

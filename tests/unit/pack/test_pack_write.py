@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import PackError
-from aotforge.pack import Compressor, open_files, verify_pack, write_pack
-from aotforge.plan.values import Plan, PlannedKernel
+from aotforge.pack.model import Compressor
+from aotforge.pack.reader import open_files
+from aotforge.pack.verify_pack import verify_pack
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Plan, PlannedKernel
 from tests.unit.pack.samples import image, sample
 
 PLAN, IMAGES = sample()
@@ -78,7 +81,7 @@ def test_order_of_images_does_not_matter() -> None:
 
 def test_processes_with_other_hash_seeds_write_the_same_bytes() -> None:
     program = (
-        "import hashlib; from tests.unit.pack.samples import sample; from aotforge.pack import write_pack\n"
+        "import hashlib; from tests.unit.pack.samples import sample; from aotforge.pack.writer import write_pack\n"
         "files = write_pack(*sample(), release='0.0-r1').files\n"
         "print(hashlib.sha256(b''.join(n.encode() + d for n, d in sorted(files.items()))).hexdigest())"
     )

@@ -11,11 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import ManifestError, RulesError, ToolchainError, UnknownNameError, UnsupportedError
-from aotforge.manifests import load_profiles
-from aotforge.plan import Plan, load_families, plan_from_json, plan_project, plan_to_json
-from aotforge.plan.build import check_profiles, select_archs, select_profile
-from aotforge.plan.toolchain import pinned_triton, read_toolchain
+from aotforge.base.architectures import load_profiles
+from aotforge.errors import (
+    ManifestError,
+    RulesError,
+    ToolchainError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from aotforge.plan.families import load_families
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import check_profiles, plan_project, select_archs, select_profile
+from aotforge.plan.serial import plan_from_json, plan_to_json
+from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.support.families import (
     FAKE_TOOLCHAIN,
     PROJECT,
@@ -88,7 +96,7 @@ def test_json_round_trips_and_is_canonical(tmp_path: Path) -> None:
 
 def test_the_plan_does_not_depend_on_the_hash_seed_nor_import_triton() -> None:
     code = (
-        "import sys; from tests.support.families import *; from aotforge.plan import plan_to_json;"
+        "import sys; from tests.support.families import *; from aotforge.plan.serial import plan_to_json;"
         "sys.stdout.write(plan_to_json(plan_of(TINY, compiler=FAKE_TOOLCHAIN)));"
         "assert not {'triton', 'rich', 'numpy', 'zstandard'} & set(sys.modules)"
     )

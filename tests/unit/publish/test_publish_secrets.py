@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.attest.signing import load_private_key
 from aotforge.errors import AotforgeError, PublishError, SignatureError
 from aotforge.publish.keys import load_keys
-from aotforge.stores import Fault, StoreFault, open_reader, open_store
-from aotforge.stores.http import HttpReader
+from aotforge.publish.stores.addresses import open_reader, open_store
+from aotforge.publish.stores.http import HttpReader
+from aotforge.publish.stores.store import Fault, StoreFault
+from aotforge.release.signing import load_private_key
 from tests.support.publishing import make_keys
 
 SECRET = "MC4CAQAwBQYDK2VwBCIEIHsecret"
@@ -66,7 +67,7 @@ def test_a_root_that_somebody_kept_by_another_name(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_none(tmp_path: Path) -> None:
-    from aotforge.pytorch import serve
+    from aotforge.deliver.pytorch.serve import serve
 
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "SHA256SUMS").touch()

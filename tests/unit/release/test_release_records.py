@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.release import ImageRecord
-from aotforge.release.records import resources_json
+from aotforge.release.json_documents import resources_json
+from aotforge.release.model import ImageRecord
 from tests.unit.pack.samples import sample
 
 PLAN, IMAGES = sample()

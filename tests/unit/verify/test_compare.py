@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import RulesError
-from aotforge.interpret.numbers import DType, decode, encode
 from aotforge.verify.bounds import Bounded
 from aotforge.verify.compare import Expected, unit_in_last_place
 from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
 DTYPES: tuple[DType, ...] = ("fp16", "bf16", "fp32")
 

@@ -7,11 +7,12 @@ from functools import cache
 import pytest
 
 from aotforge.errors import RulesError, UnsupportedError
-from aotforge.interpret.dispatch import select
-from aotforge.plan import Plan, load_families
+from aotforge.plan.families import load_families
+from aotforge.plan.model import Plan
 from aotforge.verify.dispatch import Values, launch_of, uses_of
 from aotforge.verify.families import load_cases
-from aotforge.verify.values import Use
+from aotforge.verify.verdict import Use
+from aotforge.virtual_gpu.interpreter.dispatch import select
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, plan_of
 
 ROOT = PROJECT / "kernels"

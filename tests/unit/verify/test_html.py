@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from aotforge.emulator.classes import InstructionClass
-from aotforge.verify import Verdict, VerifyReport, report_html
+from aotforge.verify.html_report import report_html
+from aotforge.verify.verdict import Verdict, VerifyReport
+from aotforge.virtual_gpu.emulator.classes import InstructionClass
 from tests.unit.verify.test_verdicts import FAILED, OUT, PASSED, UNVERIFIED, report
 
 _VOID = {"meta", "br"}

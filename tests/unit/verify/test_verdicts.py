@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.values import Resources
+from aotforge.compile.kernel_image import Resources
 from aotforge.errors import CacheError, VerifyError
-from aotforge.plan.values import GridTerm, PlannedChoice, PlannedKernel
-from aotforge.verify import Verdict, VerifyReport, joined_report, report_json, report_text, require_passed
-from aotforge.verify.store import load_verdict, store_verdict, verdict_key
-from aotforge.verify.values import ImageTask, OutputFigures, Use
+from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
+from aotforge.verify.report import joined_report, report_json, report_text, require_passed
+from aotforge.verify.verdict import ImageTask, OutputFigures, Use, Verdict, VerifyReport
+from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 
 FIGURES = Resources(
     vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,

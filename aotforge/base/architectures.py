@@ -1,0 +1,90 @@
+"""Models of `manifests/architectures.yaml` and `manifests/profiles.yaml`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from aotforge.base.manifest_reader import Manifest, load
+from aotforge.rules import Chip
+
+Positive = Annotated[int, Field(ge=1)]
+ArchName = Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,5}$")]
+PackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+
+
+class Architecture(Manifest):
+    """One chip. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
+
+    Of RDNA chips "cu" is the workgroup processor (two CUs), as their images are compiled for it.
+    `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
+    `sgprs_reserved` are each wave's for the trap handler.
+    """
+
+    product_line: str
+    wavefront: Literal[32, 64]
+    matrix: Literal["MFMA", "WMMA", "none"]
+    accumulators: Literal["split", "unified", "none"]
+    pack: PackName
+    lds_bytes: Positive
+    lds_per_cu: Positive
+    lds_granule: Positive
+    vgprs: Positive
+    vgpr_granule: Positive
+    sgprs: Annotated[int, Field(ge=0)]
+    sgprs_reserved: Annotated[int, Field(ge=0)]
+    sgpr_granule: Positive
+    max_waves_per_simd: Positive
+    simds_per_cu: Positive
+    max_workgroups_per_cu: Positive
+
+    def chip(self, arch: str) -> Chip:
+        """The part of the figures that rules may use."""
+        return Chip(arch=arch, wavefront=self.wavefront, matrix=self.matrix, lds_bytes=self.lds_bytes)
+
+
+class Architectures(Manifest):
+    """`architectures.yaml`: every chip that `--arch` takes."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    architectures: dict[ArchName, Architecture]
+
+
+KeepValue = bool | int | str
+
+
+class Profile(Manifest):
+    """What a build compiles: values kept per choice name; a choice that is not named keeps every value."""
+
+    description: str
+    complete: bool
+    keep: dict[str, tuple[KeepValue, ...]]
+
+
+class Profiles(Manifest):
+    """`profiles.yaml`: every profile that `--profile` takes, and the default one."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    default: Name
+    profiles: dict[Name, Profile]
+
+    @model_validator(mode="after")
+    def _default_exists(self) -> Profiles:
+        if self.default not in self.profiles:
+            raise ValueError(
+                f"default profile {self.default!r} is not among {', '.join(sorted(self.profiles))}"
+            )
+        return self
+
+
+def load_architectures(folder: Path) -> Architectures:
+    """`folder`/architectures.yaml. Raises ManifestError."""
+    return load(folder / "architectures.yaml", Architectures)
+
+
+def load_profiles(folder: Path) -> Profiles:
+    """`folder`/profiles.yaml. Raises ManifestError."""
+    return load(folder / "profiles.yaml", Profiles)

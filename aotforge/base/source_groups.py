@@ -1,0 +1,118 @@
+"""The one list of this project's own sources that enter digests, containers and CI's scope.
+
+A pattern is relative to `aotforge/`; `!` excludes. A group is only as good as its patterns: one that matches no file (a renamed
+folder) raises, so that no digest silently covers less than it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from aotforge.errors import ToolchainError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+_EMULATOR = ("virtual_gpu/emulator/**/*", "!virtual_gpu/emulator/debugger/*", "formats/elf.py")
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and zstandard only
+    "compile worker": (
+        "__init__.py",
+        "errors.py",
+        "rules.py",
+        "base/__init__.py",
+        "base/files.py",
+        "base/machine.py",
+        "formats/__init__.py",
+        "formats/code_object.py",
+        "toolchain/**/*",
+        "compile/*.py",
+        "plan/*.py",
+    ),
+    # a verdict holds for these sources; presentation and debuggers have no part in it
+    "verifier": (
+        *_EMULATOR,
+        "formats/code_object.py",
+        "virtual_gpu/interpreter/*",
+        "!virtual_gpu/interpreter/breakpoints.py",
+        "verify/*.py",
+        "!verify/html_report.py",
+        "!verify/report.py",
+        "!verify/selection.py",
+    ),
+    # programs prepared for the virtual HIP library
+    "virtual HIP": (*_EMULATOR, "formats/code_object.py", "virtual_gpu/hip/**/*"),
+    # what turns images, verdicts and the library into a release's bytes
+    "release": (
+        "compile/*.py",
+        "formats/*.py",
+        "pack/*.py",
+        "release/**/*",
+        "pipeline/build_release.py",
+    ),
+    # what makes shards: shards of different revisions do not belong together
+    "shards": ("compile/*.py", "formats/archive.py", "pipeline/shards/*.py"),
+}
+
+Effect = Literal["checks", "plans", "runtime", "everything"]
+
+EFFECTS: tuple[tuple[str, Effect], ...] = (
+    # documentation; checks run always
+    ("docs/*", "checks"),
+    # used by checks only
+    ("tests/*", "checks"),
+    ("benchmarks/*", "checks"),
+    ("requirements/test.*", "checks"),
+    # the source route: jobs configure runtime/ alone
+    ("CMakeLists.txt", "checks"),
+    ("cmake/*", "checks"),
+    # tests of the library, not part of its build (aotforge/library/build_linux.py, _NOT_SHIPPED)
+    ("runtime/tests/*", "checks"),
+    ("runtime/fuzz/*", "checks"),
+    ("runtime/hip_double/*", "checks"),
+    ("runtime/*", "runtime"),
+    ("manifests/runtime.yaml", "runtime"),
+    # inputs of plans and verdicts: compared, not guessed
+    ("kernels/*", "plans"),
+    ("manifests/architectures.yaml", "plans"),
+    ("manifests/profiles.yaml", "plans"),
+    # the groups above are in here
+    ("aotforge/*", "everything"),
+    ("*.md", "checks"),
+)
+"""What a change of a file can affect, by path below the checkout: the first matching pattern decides; `*` also matches slashes."""
+
+
+def group_files(group: str, package: Path = PACKAGE) -> dict[str, Path]:
+    """Files of a group by their path below `package`, sorted. Raises ToolchainError when a pattern matches nothing."""
+    patterns = GROUPS[group]
+    found: dict[str, Path] = {}
+    for pattern in patterns:
+        matched = {
+            path.relative_to(package).as_posix(): path
+            for path in package.glob(pattern.removeprefix("!"))
+            if path.is_file() and "__pycache__" not in path.parts
+        }
+        if not matched:
+            raise ToolchainError(
+                f"the sources of the group {group!r} are incomplete: {pattern} matches no file below {package}",
+                cause="the checkout is incomplete, or a file was renamed without aotforge/base/source_groups.py",
+                hint="git status shows what is missing; git checkout -- aotforge restores it",
+            )
+        if pattern.startswith("!"):
+            found = {name: path for name, path in found.items() if name not in matched}
+        else:
+            found |= matched
+    return dict(sorted(found.items()))
+
+
+def group_digest(group: str, package: Path = PACKAGE) -> str:
+    """SHA-256 over names and contents of a group's files. Raises ToolchainError, OSError."""
+    digest = hashlib.sha256()
+    for name, path in group_files(group, package).items():
+        data = path.read_bytes()
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()

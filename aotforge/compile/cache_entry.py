@@ -1,0 +1,108 @@
+"""A compiled image as bytes: what workers send and what the cache holds.
+
+Layout (little-endian): magic `AOTFOBJ\\n`, u32 version, u32 header size, SHA-256 of all that follows; then the header (canonical
+JSON), the HSACO and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is found out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from dataclasses import asdict, dataclass, fields
+
+from aotforge.compile.kernel_image import KernelArgument
+from aotforge.plan.model import JobKey
+
+VERSION = 1
+_MAGIC = b"AOTFOBJ\n"
+_PREFIX = struct.Struct("<8sII32s")
+
+
+class EntryError(ValueError):
+    """Bytes that are no intact entry of the expected key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Numbers of the code object and of Triton, before anything is derived from a chip's figures. LDS in bytes."""
+
+    vgpr: int
+    agpr: int
+    sgpr: int
+    vgpr_spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    static_lds_bytes: int
+    dynamic_lds_bytes: int
+    wavefront: int
+    num_warps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """An entry without its bulk. `digest` is the SHA-256 of the HSACO, sizes are in bytes as stored."""
+
+    key: JobKey
+    digest: str
+    symbol: str
+    figures: Figures
+    arguments: tuple[KernelArgument, ...]
+    hsaco_size: int
+    asm_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A whole entry; `asm_zstd` is the assembly text, compressed."""
+
+    summary: Summary
+    hsaco: bytes
+    asm_zstd: bytes
+
+    def asm(self) -> str:
+        """The assembly text."""
+        # imported where used: a build that finds every image in the cache needs no assembly
+        import zstandard  # noqa: PLC0415
+
+        return zstandard.ZstdDecompressor().decompress(self.asm_zstd).decode("utf-8")
+
+
+def encode(entry: Entry) -> bytes:
+    """The entry as bytes; equal entries give equal bytes."""
+    header = json.dumps(asdict(entry.summary), sort_keys=True, separators=(",", ":")).encode("ascii")
+    body = b"".join((header, entry.hsaco, entry.asm_zstd))
+    return _PREFIX.pack(_MAGIC, VERSION, len(header), hashlib.sha256(body).digest()) + body
+
+
+def decode(data: bytes, key: JobKey) -> Entry:
+    """Verify and take apart. Raises EntryError when anything but the intact entry of `key` is there."""
+    if len(data) < _PREFIX.size:
+        raise EntryError(f"truncated to {len(data)} bytes")
+    magic, version, header_size, digest = _PREFIX.unpack_from(data)
+    if magic != _MAGIC or version != VERSION:
+        raise EntryError("not a cache entry of this version")
+    body = memoryview(data)[_PREFIX.size :]
+    if hashlib.sha256(body).digest() != digest:
+        raise EntryError("contents do not match their SHA-256")
+    try:
+        summary = _summary(json.loads(bytes(body[:header_size])))
+    except (ValueError, KeyError, TypeError) as error:
+        raise EntryError(f"header: {error}") from error
+    hsaco = bytes(body[header_size : header_size + summary.hsaco_size])
+    asm = bytes(body[header_size + summary.hsaco_size :])
+    if summary.key != key:
+        raise EntryError(f"is the entry of {summary.key}")
+    if len(asm) != summary.asm_size or hashlib.sha256(hsaco).hexdigest() != summary.digest:
+        raise EntryError("image does not match its header")
+    return Entry(summary=summary, hsaco=hsaco, asm_zstd=asm)
+
+
+def _summary(tree: dict[str, object]) -> Summary:
+    figures, arguments = tree["figures"], tree["arguments"]
+    if not isinstance(figures, dict) or not isinstance(arguments, list):
+        raise TypeError("figures and arguments")
+    values = {field.name: tree[field.name] for field in fields(Summary)}
+    values["figures"] = Figures(**figures)
+    values["arguments"] = tuple(KernelArgument(**argument) for argument in arguments)
+    return Summary(**values)  # type: ignore[arg-type]

@@ -1,0 +1,103 @@
+"""Whether a code object is what its job asked for: name, kernarg layout, workgroup size, no scratch buffers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from aotforge.compile.cache_entry import Figures
+from aotforge.compile.kernel_image import KernelArgument
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.plan.model import CompileJob
+
+SCRATCH_POINTERS = 2
+"""Triton's global and profile scratch buffers: pointers after the parameters, null here."""
+
+HIDDEN_ARGUMENTS = frozenset(
+    (
+        *(f"hidden_{what}_{axis}" for what in ("block_count", "group_size", "remainder") for axis in "xyz"),
+        *(f"hidden_global_offset_{axis}" for axis in "xyz"),
+        *("hidden_grid_dims", "hidden_dynamic_lds_size"),
+    )
+)
+"""What `tl.num_programs` needs, after the explicit arguments: launch geometry that HIP fills in by itself. Hidden arguments that ask for
+services (host calls, heap, queues) are refused."""
+
+_SIZES = {"i32": 4, "i64": 8, "u64": 8, "fp32": 4}
+
+
+def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:
+    """Kernarg segment of a job: run-time parameters in order, naturally aligned, then the scratch pointers."""
+    arguments = []
+    offset = 0
+    kinds = [kind for _, kind in job.signature if kind != "constexpr"]
+    for kind in (*kinds, *("*scratch",) * SCRATCH_POINTERS):
+        size = 8 if kind.startswith("*") else _SIZES[kind]
+        offset = (offset + size - 1) // size * size
+        arguments.append(
+            KernelArgument(
+                offset=offset, size=size, kind="global_buffer" if kind.startswith("*") else "by_value"
+            )
+        )
+        offset += size
+    return tuple(arguments)
+
+
+def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
+    """Explicit arguments as the code object's metadata describes them; hidden ones are the driver's to fill."""
+    return tuple(argument for argument in _all_arguments(kernel) if not argument.kind.startswith("hidden_"))
+
+
+def _all_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
+    return tuple(
+        KernelArgument(offset=argument[".offset"], size=argument[".size"], kind=argument[".value_kind"])
+        for argument in kernel.get(".args", ())
+    )
+
+
+def read_figures(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> Figures:
+    """Resource figures from the code object's metadata and Triton's."""
+    return Figures(
+        vgpr=kernel[".vgpr_count"],
+        agpr=kernel.get(".agpr_count", 0),
+        sgpr=kernel[".sgpr_count"],
+        vgpr_spills=kernel[".vgpr_spill_count"],
+        sgpr_spills=kernel[".sgpr_spill_count"],
+        scratch_bytes=kernel[".private_segment_fixed_size"],
+        static_lds_bytes=kernel[".group_segment_fixed_size"],
+        dynamic_lds_bytes=triton["shared"],
+        wavefront=kernel[".wavefront_size"],
+        num_warps=triton["num_warps"],
+    )
+
+
+def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> None:
+    """Raises CodeObjectError when the code object does not fit its job."""
+    found, wanted = _all_arguments(kernel), expected_arguments(job)
+    for place, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
+        if have != want and (want is not None or have is None or have.kind not in HIDDEN_ARGUMENTS):
+            raise CodeObjectError(f"kernarg {place} is {_text(have)}, the plan's is {_text(want)}")
+    for name in ("global_scratch_size", "profile_scratch_size"):
+        if triton.get(name):
+            raise CodeObjectError(f"needs {name} {triton[name]}, which the runtime does not allocate")
+    if kernel[".wavefront_size"] != job.chip.wavefront:
+        raise CodeObjectError(f"wavefront of {kernel['.wavefront_size']}, the chip's is {job.chip.wavefront}")
+    threads = triton["num_warps"] * job.chip.wavefront
+    if kernel[".max_flat_workgroup_size"] != threads:
+        raise CodeObjectError(
+            f"workgroup of {kernel['.max_flat_workgroup_size']} threads, {threads} are launched"
+        )
+    if kernel.get(".uses_dynamic_stack"):
+        raise CodeObjectError("uses a dynamic stack")
+
+
+def check_no_paths(hsaco: bytes, paths: tuple[str, ...]) -> None:
+    """Images must not tell where they were made. Raises CodeObjectError naming the path that one holds."""
+    for path in paths:
+        if len(path) > 3 and path.encode() in hsaco:
+            raise CodeObjectError(f"holds the host path {path}")
+
+
+def _text(argument: KernelArgument | None) -> str:
+    return f"{argument.size} bytes at {argument.offset} ({argument.kind})" if argument else "missing"

@@ -1,0 +1,72 @@
+"""Compiled images of a plan, read from the cache when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aotforge.base.architectures import Architecture
+from aotforge.compile.cache import Cache
+from aotforge.compile.cache_entry import Entry, EntryError, Summary
+from aotforge.compile.kernel_image import KernelImage, Resources
+from aotforge.compile.resources import resources
+from aotforge.errors import CacheError
+from aotforge.plan.model import CompileJob, JobKey
+
+
+class ImageSet(Mapping[JobKey, KernelImage]):
+    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; nothing is kept in memory but figures."""
+
+    def __init__(
+        self,
+        jobs: tuple[CompileJob, ...],
+        summaries: Mapping[JobKey, Summary],
+        chips: Mapping[str, Architecture],
+        cache: Cache,
+    ) -> None:
+        self._jobs = {job.key: job for job in jobs}
+        self._summaries = summaries
+        self._chips = chips
+        self._cache = cache
+
+    def __getitem__(self, key: JobKey) -> KernelImage:
+        """The image. Raises KeyError for jobs of other plans, CacheError when its entry is gone or damaged since the build."""
+        job, summary = self._jobs[key], self._summaries[key]
+        try:
+            entry = self._cache.load(key)
+        except EntryError as error:
+            raise CacheError(
+                f"image of {job.label}: {error}", hint="build again: it is compiled anew"
+            ) from error
+        if entry is None or entry.summary.digest != summary.digest:
+            raise CacheError(
+                f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
+            )
+        return image_of(entry, self._chips[job.chip.arch])
+
+    def __iter__(self) -> Iterator[JobKey]:
+        return iter(self._jobs)
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def digest(self, key: JobKey) -> str:
+        """SHA-256 of the image's HSACO, without reading it."""
+        return self._summaries[key].digest
+
+    def resources(self, key: JobKey) -> Resources:
+        """The image's resource figures, without reading it."""
+        return resources(self._summaries[key].figures, self._chips[self._jobs[key].chip.arch])
+
+
+def image_of(entry: Entry, chip: Architecture) -> KernelImage:
+    """A cache entry as the value that the next rooms take."""
+    summary = entry.summary
+    return KernelImage(
+        key=summary.key,
+        digest=summary.digest,
+        symbol=summary.symbol,
+        hsaco=entry.hsaco,
+        asm=entry.asm(),
+        resources=resources(summary.figures, chip),
+        arguments=summary.arguments,
+    )

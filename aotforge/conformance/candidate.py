@@ -1,0 +1,275 @@
+"""A candidate release: its folder read and its tarballs unpacked into a temporary folder, without trusting either."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import tarfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from aotforge.conformance.findings import Finding, judged
+from aotforge.errors import ReleaseError
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.sums import parse_sums
+from aotforge.release.attestations import UNSIGNED
+from aotforge.release.json_documents import MANIFEST
+from aotforge.release.layout import TOP
+from aotforge.release.stamp import SUMS
+
+MEMBER_LIMIT = 2 * 1024**3
+"""Bytes that one tarball may hold; a guard against bombs."""
+
+ARCHIVE = re.compile(
+    r"aotriton-(?P<release>.+?)-(?:(?P<kind>images|asm)-(?P<pack>[^/]+)|(?P<platform>manylinux_2_\d+_x86_64|linux_x86_64)-rocm(?P<rocm>[0-9.]+)-shared)\.tar\.gz"
+)
+WINDOWS = re.compile(r"aotriton-(?P<release>.+)-win_amd64-shared(-(?P<packs>.+))?\.zip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archive:
+    """A tarball of the release. `root` is where it was unpacked, shared by tarballs of the same content; `tar` is the SHA-256 of the
+    uncompressed tar; `complaints` is what is wrong with its form.
+    """
+
+    name: str
+    kind: str
+    pack: str
+    rocm: str
+    platform: str
+    tar: str
+    root: Path
+    complaints: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A release folder, unpacked. `manifest` is MANIFEST.json, `sums` SHA256SUMS."""
+
+    name: str
+    folder: Path
+    manifest: Mapping[str, Any]
+    sums: Mapping[str, str]
+    archives: tuple[Archive, ...]
+    windows: tuple[Path, ...]
+
+    @property
+    def runtimes(self) -> tuple[Archive, ...]:
+        """Runtime tarballs, one per ROCm name."""
+        return tuple(a for a in self.archives if a.kind == "runtime")
+
+    def prefix(self) -> Path:
+        """The install prefix of the runtime. Raises ReleaseError when there is no runtime tarball."""
+        if not self.runtimes:
+            raise ReleaseError(f"{self.folder} has no runtime tarball")
+        return self.runtimes[0].root / TOP
+
+    def packs(self) -> dict[str, Path]:
+        """Folders of the image packs by name."""
+        return {
+            a.pack: a.root / TOP / "lib" / "aotriton.images" / a.pack
+            for a in self.archives
+            if a.kind == "images"
+        }
+
+
+def open_candidate(folder: Path, work: Path) -> Candidate:
+    """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError for a folder that is no release."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        sums = parse_sums((folder / SUMS).read_text(encoding="ascii"))
+        name = str(manifest["release"])
+        present = sorted(path.name for path in folder.iterdir())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(
+            f"{folder} is no release: {error}",
+            cause=f"{MANIFEST} or {SUMS} is missing or damaged",
+            hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
+        ) from error
+    roots: dict[str, tuple[str, Path, tuple[str, ...]]] = {}
+    archives = []
+    for file in present:
+        match = ARCHIVE.fullmatch(file)
+        if match:
+            archives.append(_archive(folder / file, match, work, roots))
+    windows = tuple(folder / file for file in present if WINDOWS.fullmatch(file))
+    return Candidate(
+        name=name,
+        folder=folder,
+        manifest=manifest,
+        sums=sums,
+        archives=tuple(archives),
+        windows=windows,
+    )
+
+
+def _archive(
+    path: Path, match: re.Match[str], work: Path, roots: dict[str, tuple[str, Path, tuple[str, ...]]]
+) -> Archive:
+    digest = sha256_file(path)
+    if digest not in roots:
+        root = work / f"tar-{len(roots)}"
+        root.mkdir(parents=True)
+        tar, complaints = unpack(path, root)
+        roots[digest] = (tar, root, complaints)
+    tar, root, complaints = roots[digest]
+    return Archive(
+        name=path.name,
+        kind=match["kind"] or "runtime",
+        pack=match["pack"] or "",
+        rocm=match["rocm"] or "",
+        platform=match["platform"] or "",
+        tar=tar,
+        root=root,
+        complaints=complaints,
+    )
+
+
+def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
+    """Unpacks a .tar.gz below `root`: files, folders and links that stay inside; anything else is left out and complained about.
+
+    Returns the SHA-256 of the uncompressed tar and what is wrong with the archive's form.
+    """
+    complaints: list[str] = []
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(path, "rb") as file:
+            size = 0
+            while chunk := file.read(1024 * 1024):
+                digest.update(chunk)
+                size += len(chunk)
+                if size > MEMBER_LIMIT:
+                    return "", (f"holds more than {MEMBER_LIMIT} bytes",)
+        with path.open("rb") as raw:
+            head = raw.read(10)
+        if head[3] & 0x08 or head[4:8] != b"\0\0\0\0":
+            complaints.append("its gzip header holds a name or a time")
+        with tarfile.open(path, "r:gz") as tar:
+            names: list[str] = []
+            for info in tar:
+                complaints += _form(info, names)
+                names.append(info.name)
+                _extract(tar, info, root, complaints)
+        complaints += _tops(names)
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        complaints.append(f"cannot be unpacked: {error}")
+    return digest.hexdigest(), tuple(dict.fromkeys(complaints))
+
+
+def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
+    found = []
+    if (info.uid, info.gid, info.uname, info.gname) != (0, 0, "", ""):
+        found.append(f"{info.name} belongs to {info.uname or info.uid}:{info.gname or info.gid}, not to 0:0")
+    if info.isreg() and info.mode & 0o7022:
+        found.append(f"{info.name} has mode {info.mode:o}")
+    if names and names[-1].split("/") >= info.name.split("/"):
+        found.append(f"{info.name} is out of order or there twice")
+    return found
+
+
+def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo, root: Path, complaints: list[str]) -> None:
+    parts = PurePosixPath(info.name).parts
+    if not parts or info.name.startswith("/") or ".." in parts:
+        complaints.append(f"{info.name!r} leads out of the archive")
+        return
+    target = root.joinpath(*parts)
+    if any(parent.is_symlink() for parent in target.parents if parent != root):
+        complaints.append(f"{info.name} lies behind a link")
+        return
+    if info.isdir():
+        target.mkdir(parents=True, exist_ok=True)
+    elif info.isreg():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        stream = tar.extractfile(info)
+        if stream is not None and not target.exists():
+            target.write_bytes(stream.read())
+    elif info.issym() and "/" not in info.linkname and info.linkname not in {"", ".", ".."}:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.is_symlink() and not target.exists():
+            target.symlink_to(info.linkname)
+    else:
+        complaints.append(f"{info.name} is neither a file, a folder nor a link to its neighbour")
+
+
+def _tops(names: list[str]) -> list[str]:
+    tops = sorted({name.split("/", 1)[0] for name in names})
+    return (
+        []
+        if tops == [TOP]
+        else [f"has {len(tops)} top entries ({', '.join(tops[:4])}), PyTorch needs one: {TOP}"]
+    )
+
+
+def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
+    """Sums, names and completeness of the folder, and the form of each archive."""
+    present = {path.name for path in candidate.folder.iterdir()}
+    wrong = [f"{name} is missing" for name in sorted(candidate.sums.keys() - present)]
+    wrong += [
+        f"{name} is not listed"
+        for name in sorted(present - candidate.sums.keys())
+        if name not in {SUMS, *UNSIGNED} and not name.startswith(".")
+    ]
+    wrong += [
+        f"{name} is not the file that was listed"
+        for name in sorted(candidate.sums.keys() & present)
+        if sha256_file(candidate.folder / name) != candidate.sums[name]
+    ]
+    findings = [judged("folder", f"every file as {SUMS} lists it", wrong, f"{len(candidate.sums)} files")]
+    found = {a.rocm for a in candidate.runtimes}
+    odd = [f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found]
+    odd += [f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))]
+    odd += [
+        f"{a.name} is not of {candidate.name}"
+        for a in candidate.archives
+        if not a.name.startswith(f"aotriton-{candidate.name}-")
+    ]
+    images = {a.pack for a in candidate.archives if a.kind == "images"}
+    texts = {a.pack for a in candidate.archives if a.kind == "asm"}
+    odd += [f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)]
+    odd += [] if images else ["there is no image pack"]
+    findings.append(
+        judged(
+            "folder",
+            "a runtime per promised ROCm, texts beside every image pack",
+            odd,
+            f"ROCm {' '.join(rocms)}; {', '.join(sorted(images))}",
+        )
+    )
+    tars = {a.tar for a in candidate.runtimes}
+    findings.append(
+        judged(
+            "folder",
+            "the same library under every ROCm's name",
+            ["the tarballs differ"] if len(tars) > 1 else [],
+        )
+    )
+    said = candidate.manifest.get("tarballs", {})
+    wrong = [
+        f"{a.name} holds another tar than {MANIFEST} says"
+        for a in candidate.archives
+        if not isinstance(said, dict) or said.get(a.name.removesuffix(".gz")) != a.tar
+    ]
+    findings.append(judged("folder", f"uncompressed tars as {MANIFEST} names them", wrong))
+    findings.append(
+        judged(
+            "archives",
+            "one top folder, files and neighbour links only, canonical order and owners",
+            [f"{a.name} {text}" for a in candidate.archives for text in a.complaints],
+            f"{len(candidate.archives)} archives",
+        )
+    )
+    return findings
+
+
+def files_below(root: Path) -> list[Path]:
+    """Regular files below a folder, sorted; links are not followed."""
+    found = []
+    for folder, _, names in os.walk(root):
+        found += [Path(folder, name) for name in names if not Path(folder, name).is_symlink()]
+    return sorted(found)

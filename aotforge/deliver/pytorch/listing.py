@@ -1,0 +1,70 @@
+"""The archives of a release that PyTorch's client asks for, with their digests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.errors import ReleaseError
+from aotforge.formats.sums import read_sums
+from aotforge.release.stamp import SUMS
+
+_RUNTIME = re.compile(
+    r"aotriton-(?P<release>.+)-(?P<tag>[a-z]+_\d+_\d+)_(?P<machine>\w+?)-rocm(?P<rocm>\d+\.\d+)-shared\.tar\.gz"
+)
+_IMAGES = re.compile(r"aotriton-(?P<release>.+)-images-(?P<pack>[a-z0-9-]+)\.tar\.gz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A runtime archive: its platform tag without the machine, the ROCm it is named for, its SHA-256."""
+
+    tag: str
+    rocm: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A release as its file names tell it: runtimes by ROCm, oldest first, and image packs with their SHA-256, by name."""
+
+    release: str
+    runtimes: tuple[Runtime, ...]
+    images: tuple[tuple[str, str], ...]
+
+
+def list_release(folder: Path) -> Listing:
+    """The release in `folder`, from its SHA256SUMS. Raises ReleaseError when that is missing or names no runtime or no images."""
+    sums = read_sums(folder / SUMS)
+    runtimes = [(found, digest) for name, digest in sums.items() if (found := _RUNTIME.fullmatch(name))]
+    images = [(found, digest) for name, digest in sums.items() if (found := _IMAGES.fullmatch(name))]
+    releases = {found["release"] for found, _ in (*runtimes, *images)}
+    if not runtimes or not images or len(releases) != 1:
+        raise ReleaseError(
+            f"{folder} is no release for PyTorch",
+            cause=f"{SUMS} names no runtime, no images, or archives of several releases",
+            hint="./dev build --arch gfx908 makes one",
+        )
+    ordered = sorted(runtimes, key=lambda one: [int(part) for part in one[0]["rocm"].split(".")])
+    return Listing(
+        release=releases.pop(),
+        runtimes=tuple(Runtime(tag=one["tag"], rocm=one["rocm"], sha256=digest) for one, digest in ordered),
+        images=tuple(sorted((one["pack"], digest) for one, digest in images)),
+    )
+
+
+def newest_release(dist: Path) -> Path:
+    """The release below `dist` that was made last: a finished one before one that was only built. Raises ReleaseError."""
+    for folder in (dist / "finished", dist):
+        found = sorted(  # what begins with a dot is being made, or was left by somebody who was killed
+            (path.parent for path in folder.glob(f"[!.]*/{SUMS}")),
+            key=lambda path: (path / SUMS).stat().st_mtime,
+        )
+        if found:
+            return found[-1]
+    raise ReleaseError(
+        f"{dist} holds no release",
+        cause="none was made yet, or elsewhere",
+        hint="./dev build --arch gfx908, or name a folder",
+    )

@@ -1,0 +1,275 @@
+"""`python -m aotforge.virtual_gpu.emulator run FILE.hsaco --asm FILE.s --grid 3 --arg in:x.npy --arg out:fp32:1024:y.npy --arg 1000`.
+
+`run` executes, stops and shows, `show` lists a kernel's text, `list` the chips. See docs/virtual-gpu.md and
+docs/virtual-gpu-tools.md. Exits with the error's code when a kernel must not be executed or does what it must not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import numpy as np
+
+from aotforge.devtools.emulator_arguments import (
+    Argument,
+    parse_argument,
+    parse_checks,
+    parse_grid,
+    read_bytes,
+    read_text,
+    trace_text,
+)
+from aotforge.devtools.emulator_listing import chips_text, listing_lines
+from aotforge.errors import AotforgeError, UnsupportedError
+from aotforge.virtual_gpu.emulator.debugger.places import Breakpoint, Map, parse_breakpoint, parse_group
+from aotforge.virtual_gpu.emulator.debugger.reports import Reporter
+from aotforge.virtual_gpu.emulator.debugger.session import Session
+from aotforge.virtual_gpu.emulator.debugger.shell import Shell, parse_lanes
+from aotforge.virtual_gpu.emulator.debugger.source import source_lines
+from aotforge.virtual_gpu.emulator.debugger.views import parse_views
+from aotforge.virtual_gpu.emulator.decoded import Checks
+from aotforge.virtual_gpu.emulator.listing import parse_listing
+from aotforge.virtual_gpu.emulator.program import (
+    DEFAULT_LIMIT,
+    Emulator,
+    LaunchReport,
+    Program,
+    Step,
+    Trace,
+)
+from aotforge.virtual_gpu.interpreter.memory import Memory
+
+if TYPE_CHECKING:
+    from aotforge.devtools.cost.program import ProgramCost
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    flags = _parser().parse_args(arguments)
+    try:
+        flags.body(flags)
+    except AotforgeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader has seen enough
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m aotforge.virtual_gpu.emulator", description="A virtual AMD GPU"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))
+    show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
+    show.add_argument("asm", type=Path, help="assembly text, as Triton hands it out")
+    show.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
+    show.set_defaults(body=_show)
+    commands.add_parser("list", help="the chips that are emulated").set_defaults(body=_list)
+    return parser
+
+
+_LINES = "the same kernel's text with line numbers, when --asm has none"
+
+
+def _run_flags(run: argparse.ArgumentParser) -> None:
+    run.set_defaults(body=_run)
+    run.add_argument("hsaco", type=Path, help="the code object")
+    run.add_argument("--asm", type=Path, required=True, help="its assembly text, as Triton hands it out")
+    run.add_argument("--arch", help="the chip (default: the one that the text names)")
+    run.add_argument("--grid", default="1", help="workgroups per axis: X or X,Y or X,Y,Z")
+    run.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="[NAME=]ARG",
+        help="in the kernel's order: a number (1000, 0.5), in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy",
+    )
+    run.add_argument("--lds", type=int, default=0, help="dynamic LDS in bytes (Triton's metadata.shared)")
+    run.add_argument("--schedule", type=int, help="seed of a random wave schedule (default: waves in turn)")
+    run.add_argument(
+        "--seed", type=int, default=1, help="seed of the garbage that registers and memory start with"
+    )
+    run.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
+    run.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write every executed instruction and its result ('-': standard output)",
+    )
+    run.add_argument(
+        "--checks",
+        nargs="?",
+        const="all",
+        metavar="WHICH,...",
+        help="look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)",
+    )
+    run.add_argument("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
+    run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
+    stops = run.add_argument_group("stopping")
+    stops.add_argument(
+        "--debug", action="store_true", help="stop at the start and ask; commands may come from a pipe"
+    )
+    stops.add_argument(
+        "--break",
+        dest="breaks",
+        action="append",
+        default=[],
+        metavar="PLACE",
+        help="stop before an instruction and show --dump: line of the text, byte address (0x4c), label, or FILE.py:LINE",
+    )
+    stops.add_argument("--break-wave", type=int, help="only in this wave of a workgroup")
+    stops.add_argument("--break-group", metavar="X,Y,Z", help="only in this workgroup")
+    stops.add_argument(
+        "--break-hit", type=int, default=1, help="from this time on that the wave comes by (1)"
+    )
+    stops.add_argument(
+        "--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time"
+    )
+    stops.add_argument(
+        "--dump",
+        default="",
+        metavar="WHAT,...",
+        help="v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ...",
+    )
+    stops.add_argument("--lanes", metavar="A-B", help="show these lanes only")
+    stops.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
+
+
+def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
+    """What `--checks` asks for; buffers that start as garbage have no value until the kernel stores one."""
+    if text is None:
+        return False
+    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
+    return replace(parse_checks(text), unwritten=garbage)
+
+
+def _list(flags: argparse.Namespace) -> None:
+    sys.stdout.write(chips_text() + "\n")
+
+
+def _show(flags: argparse.Namespace) -> None:
+    lines = listing_lines(read_text(flags.asm), read_text(flags.lines) if flags.lines else None)
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _run(flags: argparse.Namespace) -> None:
+    asm = read_text(flags.asm)
+    grid = parse_grid(flags.grid)
+    parsed = [parse_argument(text) for text in flags.arg]
+    hsaco = read_bytes(flags.hsaco)
+    program = Emulator(flags.arch or parse_listing(asm).arch).load(hsaco, asm)
+    names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
+    if len(set(names)) < len(names):
+        raise UnsupportedError("two arguments have the same name")
+    memory = Memory({name: a.buffer for name, a in zip(names, parsed, strict=True) if a.buffer is not None})
+    lines = read_text(flags.lines) if flags.lines else None
+    where = Map(program=program, source=source_lines(asm, program.listing, lines_from=lines))
+    session = _session(flags, where, memory, parsed)
+    costs = _costs(program, hsaco) if flags.cost else None
+    values = [a.value for a in parsed]
+    options: dict[str, Any] = {
+        "meter": costs.meter if costs else None,
+        "checks": _checks(flags.checks, parsed, names),
+        "lds_bytes": flags.lds,
+        "schedule": flags.schedule,
+        "seed": flags.seed,
+        "limit": flags.limit,
+    }
+    with _tracer(flags.trace, flags.trace_lane) as trace:
+        if session:
+            report = session.run(grid, values, memory, trace=trace, **options)
+        else:
+            report = program.launch(grid, values, memory, trace=trace, source=where, **options)
+    if report is None:  # the user has left
+        return
+    _save(parsed)
+    _print(report)
+    if costs:
+        sys.stdout.write("\n".join(["", *costs.lines(grid, flags.lds)]) + "\n")
+
+
+def _costs(program: Program, hsaco: bytes) -> ProgramCost:
+    from aotforge.devtools.cost.program import ProgramCost  # noqa: PLC0415 - a room after this one, used by the front door only
+
+    return ProgramCost(program, hsaco)
+
+
+def _session(
+    flags: argparse.Namespace, where: Map, memory: Memory, arguments: Sequence[Argument]
+) -> Session | None:
+    """What stops where the flags say, or None when nothing shall stop."""
+    if not flags.debug and not flags.breaks:
+        if flags.dump:
+            raise UnsupportedError(
+                "--dump shows something at a breakpoint", hint="add --break PLACE, or --debug"
+            )
+        return None
+    count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1
+    default = Breakpoint(
+        text="",
+        indices=(),
+        wave=flags.break_wave,
+        group=parse_group(flags.break_group) if flags.break_group else None,
+        hit=flags.break_hit,
+        count=count,
+    )
+    breaks = [parse_breakpoint(text, where, default) for text in flags.breaks]
+    parse_views(flags.dump)  # mistakes are told before the launch
+    lanes = parse_lanes(flags.lanes, where.program.chip.lanes) if flags.lanes else None
+    values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
+    values |= {a.name: a.value for a in arguments if a.name}
+    if flags.debug:
+        shell = Shell(memory, values, views=flags.dump, lanes=lanes)
+        shell.session = Session(where, shell.stopped, breakpoints=breaks, at_entry=True)
+        return shell.session
+    reporter = Reporter(where, memory, values, views=flags.dump, lanes=lanes, out=sys.stdout)
+    return Session(where, reporter.stopped, breakpoints=breaks)
+
+
+@contextmanager
+def _tracer(file: str | None, lane: int) -> Iterator[Trace | None]:
+    """What writes a trace to a file or to standard output (`-`), or None."""
+    if file is None:
+        yield None
+    elif file == "-":
+        yield _writer(sys.stdout, lane)
+    else:
+        with Path(file).open("w") as stream:
+            yield _writer(stream, lane)
+
+
+def _writer(stream: TextIO, lane: int) -> Trace:
+    def trace(step: Step) -> None:
+        stream.write(trace_text(step, lane) + "\n")
+
+    return trace
+
+
+def _save(arguments: Sequence[Argument]) -> None:
+    for argument in arguments:
+        if argument.output and argument.buffer is not None:
+            np.save(argument.output, argument.buffer)
+
+
+def _print(report: LaunchReport) -> None:
+    rate = report.instructions / max(report.seconds, 1e-9) / 1e6
+    lines = [
+        f"{report.instructions} wave-instructions in {report.workgroups} workgroups, "
+        f"{report.seconds:.3f} s on {report.threads} threads, {rate:.1f} M/s"
+    ]
+    lines += [f"{count:12} {name}" for name, count in report.counts.most_common()]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

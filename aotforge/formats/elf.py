@@ -1,0 +1,132 @@
+"""The parts of an AMDGPU ELF file that execution needs: sections, symbols, loadable segments.
+
+Raises CodeObjectError for anything that is not a readable 64-bit little-endian ELF file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from aotforge.formats.code_object import CodeObjectError
+
+_SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_NOBITS = 2, 4, 9, 11, 8
+_PT_LOAD = 1
+_NULL_SECTION = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A section. `address` as loaded, `offset` in the file."""
+
+    name: str
+    kind: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Symbol:
+    """A defined symbol: its address as loaded (in a relocatable file: in its section) and size."""
+
+    name: str
+    value: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElfFile:
+    """A parsed file. `memory` is the loaded image from address 0: every PT_LOAD segment in its place."""
+
+    sections: tuple[Section, ...]
+    symbols: tuple[Symbol, ...]
+    memory: bytes
+
+    def section(self, name: str) -> Section:
+        """The section of a name. Raises CodeObjectError."""
+        found = [section for section in self.sections if section.name == name]
+        if len(found) != 1:
+            raise CodeObjectError(f"{len(found)} sections called {name}")
+        return found[0]
+
+    def symbol(self, name: str) -> Symbol:
+        """The symbol of a name. Raises CodeObjectError."""
+        found = [symbol for symbol in self.symbols if symbol.name == name]
+        if not found:
+            raise CodeObjectError(f"no symbol {name}")
+        return found[0]
+
+    @property
+    def relocations(self) -> int:
+        """How many relocation entries the file has."""
+        return sum(
+            section.size // (24 if section.kind == _SHT_RELA else 16)
+            for section in self.sections
+            if section.kind in {_SHT_RELA, _SHT_REL}
+        )
+
+
+def read_elf(data: bytes) -> ElfFile:
+    """Parse an ELF file. Raises CodeObjectError."""
+    if data[:6] != b"\x7fELF\x02\x01":
+        raise CodeObjectError("not a 64-bit little-endian ELF file")
+    try:
+        sections = _sections(data)
+        return ElfFile(sections=sections, symbols=_symbols(sections), memory=_memory(data))
+    except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
+        raise CodeObjectError(f"truncated or damaged: {error}") from error
+
+
+def _text_at(table: bytes, offset: int) -> str:
+    return table[offset : table.index(b"\0", offset)].decode()
+
+
+def _sections(data: bytes) -> tuple[Section, ...]:
+    (start,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
+    table = data[headers[names][4] : headers[names][4] + headers[names][5]]
+    return tuple(
+        Section(
+            name=_text_at(table, h[0]),
+            kind=h[1],
+            address=h[3],
+            offset=h[4],
+            size=h[5],
+            link=h[6],
+            data=b"" if h[1] == _SHT_NOBITS else data[h[4] : h[4] + h[5]],
+        )
+        for h in headers
+    )
+
+
+def _symbols(sections: tuple[Section, ...]) -> tuple[Symbol, ...]:
+    found = {}
+    for section in sections:
+        if section.kind in {_SHT_SYMTAB, _SHT_DYNSYM}:
+            names = sections[section.link].data
+            for at in range(0, section.size, 24):
+                name, _, _, where, value, size = struct.unpack_from("<IBBHQQ", section.data, at)
+                if where != _NULL_SECTION and name:
+                    text = _text_at(names, name)
+                    found[text] = Symbol(name=text, value=value, size=size)
+    return tuple(found.values())
+
+
+def _memory(data: bytes) -> bytes:
+    (start,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    memory = bytearray()
+    for i in range(count):
+        kind, _, offset, address, _, in_file, in_memory, _ = struct.unpack_from(
+            "<IIQQQQQQ", data, start + i * size
+        )
+        if kind == _PT_LOAD:
+            if address + in_memory > 1 << 28:
+                raise CodeObjectError("a segment is larger than any kernel")
+            memory.extend(bytes(max(0, address + in_memory - len(memory))))
+            memory[address : address + in_file] = data[offset : offset + in_file]
+    return bytes(memory)

@@ -1,0 +1,144 @@
+"""The DLL's export table, from the interface's facts and a real compiler: what mingw calls each symbol, and what MSVC calls it.
+
+`python -m aotforge.library.exports` writes `EXPORTS` again after a change of compat/api_levels.yaml; a test does the same and
+compares. Needs clang.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aotforge.errors import ToolchainError
+
+EXPORTS = Path("runtime", "src", "windows", "exports.def")
+"""Below the checkout."""
+
+_LEVEL = "0.11"
+_INCLUDES = ("runtime/tests/msvc/include", "runtime/src/standin", "runtime/include")
+_CLANGS = ("clang-19", "clang-22", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang")
+_MSVC, _MINGW = "x86_64-pc-windows-msvc", "x86_64-w64-windows-gnu"
+_SYMBOL = r'@(?:"([^"]+)"|([\w.$]+))'
+# LLVM's language reference: a pointer's initialiser, a definition's body, a call
+_POINTER = re.compile(rf"^@(ref_\d+) = [^@]*{_SYMBOL}", re.MULTILINE)
+_MAKER = re.compile(r"^define [^\n]*@make_(\d+)\(.*?^}", re.MULTILINE | re.DOTALL)
+_CALL = re.compile(rf"\bcall [^\n@]*{_SYMBOL}\(")
+_MEMBER = re.compile(r"^define [^\n]*@(_ZNK?8aotriton10TensorView\w+)\(", re.MULTILINE)
+_HEAD = """\
+; Exports of aotriton_v2.dll, written by `python -m aotforge.library.exports` from compat/api_levels.yaml: symbols as mingw mangles
+; them, then entry points by the names that MSVC gives them. Members of TensorView have no such: the compilers call those differently.
+LIBRARY aotriton_v2.dll
+EXPORTS
+"""
+
+
+def exports_def(root: Path) -> str:
+    """The text of `EXPORTS` for a checkout: `name` or `"MSVC's name" = symbol`. Raises ToolchainError without a clang that
+    compiles the headers.
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415
+
+    facts = YAML(typ="safe").load(root / "compat" / "api_levels.yaml")
+    functions, classes = _functions(facts), _classes(facts)
+    unit = _unit(functions, classes)
+    msvc = _compiled(root, unit, _MSVC)
+    mingw = _compiled(root, unit + _instances(facts), _MINGW)
+    symbols = dict(_entries(mingw))
+    # of a constructor mingw has two, for a whole object and for a base; MSVC's callers want the object back, so they get ours
+    makers = {f"make_{i}": name for i, name in enumerate(classes)}
+    plain = {*symbols.values(), *_MEMBER.findall(mingw), "aotforge_launch"}
+    plain |= {symbols[maker].replace("C1E", "C2E") for maker in makers}
+    aliases = {
+        alias: f"aotforge_msvc_{makers[key].rpartition('::')[2]}" if key in makers else symbols[key]
+        for key, alias in _entries(msvc)
+    }
+    lines = [f"  {name}" for name in sorted(plain)]
+    lines += [f'  "{alias}" = {symbol}' for alias, symbol in sorted(aliases.items())]
+    return _HEAD + "\n".join(lines) + "\n"
+
+
+def _functions(facts: Mapping[str, Any]) -> list[str]:
+    """Qualified names of the free functions."""
+    found = []
+    for space, declarations in facts["levels"][_LEVEL]["functions"].items():
+        names = [match.group(1) for match in (re.search(r"(\w+)\(", text) for text in declarations) if match]
+        found += ["::".join(part for part in ("aotriton", space, name) if part) for name in names]
+    return found
+
+
+def _classes(facts: Mapping[str, Any]) -> list[str]:
+    """Qualified names of the structs whose constructor the library has: those with a version."""
+    return [
+        f"aotriton::{name}"
+        for name, entry in facts["levels"][_LEVEL]["structs"].items()
+        if "version" in entry
+    ]
+
+
+def _unit(functions: Sequence[str], classes: Sequence[str]) -> str:
+    lines = [
+        "#include <aotriton/flash.h>",
+        "inline void* operator new(size_t, void* at) { return at; }",
+        'extern "C" {',
+    ]
+    lines += [
+        f"extern decltype(&{name}) const ref_{i}; decltype(&{name}) const ref_{i} = &{name};"
+        for i, name in enumerate(functions)
+    ]
+    lines += [f"void make_{i}(void* at) {{ new (at) {name}; }}" for i, name in enumerate(classes)]
+    return "\n".join([*lines, "}", ""])
+
+
+def _instances(facts: Mapping[str, Any]) -> str:
+    return "".join(
+        f"template class aotriton::TensorView<{rank}>;\n" for rank in facts["tensor_view"]["instantiated"]
+    )
+
+
+def _entries(ir: str) -> list[tuple[str, str]]:
+    """(ref_N or make_N, symbol) of everything that `_unit` names."""
+    found = [(key, quoted or bare) for key, quoted, bare in _POINTER.findall(ir)]
+    for maker in _MAKER.finditer(ir):
+        quoted, bare = _CALL.findall(maker.group(0))[-1]
+        found.append((f"make_{maker.group(1)}", quoted or bare))
+    return found
+
+
+def _compiled(root: Path, unit: str, target: str) -> str:
+    """LLVM's text of a translation unit."""
+    clang = next((found for name in _CLANGS if (found := shutil.which(name))), None)
+    if clang is None:
+        raise ToolchainError("no clang found", hint="apt-get install clang-19")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        template = (root / "runtime" / "include" / "aotriton" / "config.h.in").read_text(encoding="utf-8")
+        (folder / "aotriton").mkdir()
+        (folder / "aotriton" / "config.h").write_text(re.sub(r"@\w+@", "0", template), encoding="utf-8")
+        # as the library itself sees the headers: an imported function's address is no constant
+        command = [
+            clang,
+            f"--target={target}",
+            "-std=c++17",
+            "-O0",
+            "-nostdinc++",
+            "-fno-exceptions",
+            "-Daotriton_v2_EXPORTS",
+        ]
+        command += [f"-I{path}" for path in (folder, *(root / part for part in _INCLUDES))]
+        command += ["-S", "-emit-llvm", "-x", "c++", "-", "-o", "-"]
+        done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ToolchainError(f"{clang} does not compile the headers for {target}", cause=done.stderr[:500])
+    return done.stdout
+
+
+if __name__ == "__main__":
+    _root = Path(__file__).resolve().parents[2]
+    (_root / EXPORTS).write_text(exports_def(_root), encoding="utf-8")
+    sys.stdout.write(f"{EXPORTS}\n")

@@ -1,0 +1,139 @@
+"""Values of the pack room: an image pack as bytes, and what its files say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aotforge.plan.model import GridTerm, Predicate
+from aotforge.rules import Operator, ValueType
+
+SIGNATURE_FILE = "__signature__"
+DISPATCH_FILE = "dispatch.aotd"
+CONTAINER_SUFFIX = ".aoti"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressor:
+    """How containers are compressed; figures from manifests/release.yaml.
+
+    `level` is zstd's (1 to 22), `dictionary_bytes` the most that a container's dictionary may hold when
+    decoded: the runtime decodes and verifies it before a container's first image, so it is bounded by the
+    first launch's time.
+    """
+
+    level: int = 19
+    dictionary_bytes: int = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePack:
+    """One directory below aotriton.images: its name (e.g. amd-gfx908) and the bytes of each of its files."""
+
+    name: str
+    files: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageEntry:
+    """A container's index entry. `digest` is the SHA-256 of the image; the frame lies at `offset`, `stored`
+    bytes long, and decodes to `size` bytes.
+    """
+
+    digest: bytes
+    offset: int
+    stored: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerIndex:
+    """Header and index of a container; offsets and sizes in bytes from the start of the file."""
+
+    identity: bytes
+    images: tuple[ImageEntry, ...]
+    dictionary_offset: int
+    dictionary_stored: int
+    dictionary_size: int
+    dictionary_digest: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchContainer:
+    """A container that the dispatch data refers to: file name and container ID."""
+
+    file: str
+    identity: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchChoice:
+    """An image for a functional; `image` counts in the container's index, `threads` per workgroup, grid
+    axes x first.
+    """
+
+    image: int
+    symbol: str
+    dynamic_lds_bytes: int
+    threads: int
+    predicates: tuple[Predicate, ...]
+    grid: tuple[tuple[GridTerm, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchFunctional:
+    """Choices for one chip and one set of key values, in the order in which they are tried."""
+
+    arch: str
+    key: tuple[int, ...]
+    choices: tuple[DispatchChoice, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchKernel:
+    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg
+    order.
+    """
+
+    name: str
+    operator: str
+    step: int
+    container: str
+    keys: tuple[str, ...]
+    parameters: tuple[tuple[ValueType, str], ...]
+    null_pointers: int
+    functionals: tuple[DispatchFunctional, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchTable:
+    """Everything in dispatch.aotd."""
+
+    archs: tuple[str, ...]
+    containers: tuple[DispatchContainer, ...]
+    operators: tuple[Operator, ...]
+    kernels: tuple[DispatchKernel, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedImage:
+    """One row of `images.ls`: an image and one call that it serves. `tried` counts from 0 among the
+    functional's choices; sizes in bytes; `key` are (operator value, number) pairs.
+    """
+
+    digest: str
+    container: str
+    kernel: str
+    operator: str
+    step: int
+    arch: str
+    key: tuple[tuple[str, int], ...]
+    tried: int
+    predicates: tuple[Predicate, ...]
+    grid: tuple[tuple[GridTerm, ...], ...]
+    symbol: str
+    threads: int
+    dynamic_lds_bytes: int
+    size: int
+    stored: int

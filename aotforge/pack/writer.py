@@ -1,0 +1,200 @@
+"""Packing: plan and images in, the files of one image pack out. Nothing is read from anywhere else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import zstandard
+
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.errors import PackError
+from aotforge.pack.byte_source import BytesSource
+from aotforge.pack.container import encode_container, read_index
+from aotforge.pack.contract import check_arguments, check_plan
+from aotforge.pack.dispatch import encode_dispatch
+from aotforge.pack.model import (
+    CONTAINER_SUFFIX,
+    DISPATCH_FILE,
+    SIGNATURE_FILE,
+    Compressor,
+    ContainerIndex,
+    DispatchChoice,
+    DispatchContainer,
+    DispatchFunctional,
+    DispatchKernel,
+    DispatchTable,
+    ImagePack,
+)
+from aotforge.pack.reader import check_pack
+from aotforge.pack.signature import FILE_NAME, ContainerRecord, Signature, TritonBuild, encode_signature
+from aotforge.plan.model import JobKey, Plan, PlannedKernel
+
+
+def write_pack(
+    plan: Plan, images: Iterable[KernelImage], *, release: str, compressor: Compressor | None = None
+) -> ImagePack:
+    """The plan's image pack, read back and verified before it is returned.
+
+    The plan is the contract: PackError when an image is missing or not planned, when an operator lacks a
+    step, when a code object takes other arguments than the plan passes, or when a bound of the format is
+    exceeded. `release` is recorded in `__signature__`. Equal input gives equal bytes, whatever the order of
+    `images`.
+    """
+    compressor = compressor or Compressor()
+    by_key = _by_key(plan, images)
+    check_plan(plan)
+    kernels = sorted(plan.kernels, key=lambda kernel: (kernel.operator, kernel.step))
+    files: dict[str, bytes] = {}
+    indexes: dict[str, ContainerIndex] = {}
+    for kernel in kernels:
+        file = container_file(kernel)
+        of_kernel = [by_key[choice.job] for functional in kernel.functionals for choice in functional.choices]
+        files[file] = encode_container((image.hsaco for image in of_kernel), compressor, file=file)
+        indexes[file] = read_index(BytesSource(file, files[file]))
+    table = _table(plan, kernels, indexes, by_key)
+    files[DISPATCH_FILE] = encode_dispatch(table, file=DISPATCH_FILE)
+    files[SIGNATURE_FILE] = encode_signature(
+        _signature(plan, table, indexes, files[DISPATCH_FILE], release=release, compressor=compressor)
+    )
+    pack = ImagePack(name=plan.pack, files=MappingProxyType(dict(sorted(files.items()))))
+    check_pack(pack)
+    return pack
+
+
+def container_file(kernel: PlannedKernel) -> str:
+    """File name of a kernel's container. Raises PackError when the names do not make one."""
+    name = f"{kernel.family}.{kernel.name}{CONTAINER_SUFFIX}"
+    if not FILE_NAME.fullmatch(name):
+        raise PackError(
+            f"{name!r} cannot be a container's file name",
+            cause="families and kernels have names of ASCII letters, digits, '_', '.', '-', 64 in all",
+            hint="rename the kernel family or the kernel",
+        )
+    return name
+
+
+def _by_key(plan: Plan, images: Iterable[KernelImage]) -> Mapping[JobKey, KernelImage]:
+    by_key: dict[JobKey, KernelImage] = {}
+    for image in images:
+        if image.key in by_key:
+            raise PackError(f"two images for compile job {image.key}")
+        if hashlib.sha256(image.hsaco).hexdigest() != image.digest:
+            raise PackError(f"the image of compile job {image.key} does not match its SHA-256 {image.digest}")
+        by_key[image.key] = image
+    planned = {job.key: job.label for job in plan.jobs}
+    missing = [f"{label} ({key})" for key, label in planned.items() if key not in by_key]
+    if missing:
+        raise PackError(
+            f"{len(missing)} of {len(planned)} images are missing, first {missing[0]}",
+            cause="not every compile job of the plan has finished",
+            hint="compile the whole plan before packing it",
+        )
+    unexpected = sorted(set(by_key) - set(planned))
+    if unexpected:
+        raise PackError(
+            f"{len(unexpected)} images are not in the plan, first {unexpected[0]}",
+            cause="the images were compiled for another plan",
+            hint="pack each plan with its own images",
+        )
+    return by_key
+
+
+def _table(
+    plan: Plan,
+    kernels: list[PlannedKernel],
+    indexes: Mapping[str, ContainerIndex],
+    by_key: Mapping[JobKey, KernelImage],
+) -> DispatchTable:
+    return DispatchTable(
+        archs=tuple(sorted(plan.archs)),
+        containers=tuple(
+            DispatchContainer(file=file, identity=indexes[file].identity) for file in sorted(indexes)
+        ),
+        operators=tuple(sorted(plan.operators, key=lambda operator: operator.name)),
+        kernels=tuple(_kernel(kernel, indexes[container_file(kernel)], by_key) for kernel in kernels),
+    )
+
+
+def _kernel(
+    kernel: PlannedKernel, index: ContainerIndex, by_key: Mapping[JobKey, KernelImage]
+) -> DispatchKernel:
+    numbers = {entry.digest.hex(): number for number, entry in enumerate(index.images)}
+    null_pointers = {
+        check_arguments(kernel, by_key[choice.job])
+        for functional in kernel.functionals
+        for choice in functional.choices
+    }
+    if len(null_pointers) != 1:
+        raise PackError(
+            f"images of {kernel.family}.{kernel.name} differ in scratch pointers: {sorted(null_pointers)}"
+        )
+    functionals = []
+    for functional in sorted(kernel.functionals, key=lambda f: (f.arch, f.key)):
+        choices = []
+        for choice in functional.choices:
+            image = by_key[choice.job]
+            choices.append(
+                DispatchChoice(
+                    image=numbers[image.digest],
+                    symbol=image.symbol,
+                    dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
+                    threads=image.resources.threads,
+                    predicates=choice.predicates,
+                    grid=choice.grid,
+                )
+            )
+        functionals.append(
+            DispatchFunctional(arch=functional.arch, key=functional.key, choices=tuple(choices))
+        )
+    return DispatchKernel(
+        name=f"{kernel.family}.{kernel.name}",
+        operator=kernel.operator,
+        step=kernel.step,
+        container=container_file(kernel),
+        keys=kernel.keys,
+        parameters=tuple((parameter.type, parameter.value) for parameter in kernel.parameters),
+        null_pointers=null_pointers.pop(),
+        functionals=tuple(functionals),
+    )
+
+
+def _signature(
+    plan: Plan,
+    table: DispatchTable,
+    indexes: Mapping[str, ContainerIndex],
+    dispatch: bytes,
+    *,
+    release: str,
+    compressor: Compressor,
+) -> Signature:
+    return Signature(
+        format=1,
+        pack=plan.pack,
+        archs=table.archs,
+        profile=plan.profile,
+        complete=plan.complete,
+        release=release,
+        operators={operator.name: operator.interface_hash() for operator in table.operators},
+        triton=TritonBuild(
+            version=plan.toolchain.triton_version,
+            digest=plan.toolchain.triton_digest,
+            llvm=plan.toolchain.llvm_revision,
+        ),
+        source=plan.source_digest,
+        settings=plan.settings_digest,
+        compressor=describe(compressor),
+        containers={
+            file: ContainerRecord(images=len(index.images), id=index.identity.hex())
+            for file, index in indexes.items()
+        },
+        images=sum(len(index.images) for index in indexes.values()),
+        dispatch=hashlib.sha256(dispatch).hexdigest(),
+    )
+
+
+def describe(compressor: Compressor) -> str:
+    """The compressor as `__signature__` has it: version and settings, which together fix the bytes."""
+    version = ".".join(str(part) for part in zstandard.ZSTD_VERSION)
+    return f"zstd {version}, level {compressor.level}, dictionary {compressor.dictionary_bytes}"

@@ -1,0 +1,255 @@
+"""A build for Windows: the library, and on request images that were built on Linux, as one zip file."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path, PurePosixPath
+
+from aotforge.base.files import output_errors, output_lock, write_atomic
+from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.sums import sums_bytes
+from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
+from aotforge.library.build_windows import WindowsBuild, build_windows_runtime
+from aotforge.library.interface import DEFINITION, library_operators
+from aotforge.pack.model import DISPATCH_FILE, ImagePack
+from aotforge.pack.reader import check_pack, open_files, read_pack
+from aotforge.release.layout import TOP
+from aotforge.release.reader import read_release
+from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
+from aotforge.release.stamp import SUMS
+from aotforge.sandbox.executors.choose import choose_sites
+from aotforge.sandbox.executors.step import WINDOWS
+
+_LICENCES = f"{TOP}/share/licenses/aotriton"
+_NOTES = f"{TOP}/share/doc/aotriton/windows.txt"
+_IMAGES = f"{TOP}/lib/aotriton.images"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsRequest:
+    """What to build and where. `images`: tarballs of image packs, pack folders or release folders, whose files go in unchanged. `output`
+    gets `<release>/`; without it releases/dist/windows. `executor` says where the library is built (docs/executors.md)."""
+
+    root: Path
+    output: Path | None
+    cache: Path
+    jobs: int | None
+    images: tuple[Path, ...] = ()
+    executor: str = "local"
+    keep: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsReport:
+    """What a build made. `contents` is the SHA-256 of the zip's list of members (`digest_members`); `images` are the pack files in it as
+    (pack/file, bytes). `fresh` is False when the same file lay there already."""
+
+    release: str
+    file: Path
+    size: int
+    sha256: str
+    contents: str
+    images: tuple[tuple[str, int], ...]
+    runtime: WindowsBuild
+    roots: tuple[tuple[str, str], ...]
+    fresh: bool
+
+
+PLATFORMS = ("linux", "windows")
+
+
+def check_platform(platform: str, *, arch: str | None, profile: str | None, images: str | None) -> None:
+    """Whether these options of a build go together. Raises UnknownNameError, UnsupportedError."""
+    if platform not in PLATFORMS:
+        raise UnknownNameError(f"there is no platform {platform!r}", hint=suggest(platform, PLATFORMS))
+    if platform == "windows" and (arch or profile):
+        raise UnsupportedError(
+            "images are not built for Windows: --arch and --profile do not go with --platform windows",
+            cause="the images of the Linux build serve there, unchanged",
+            hint="build them without --platform, then name what was built: --platform windows --images FOLDER",
+        )
+    if platform == "linux" and images:
+        raise UnsupportedError("--images goes with --platform windows only", hint="leave it out")
+    if platform == "linux" and not arch:
+        raise UnsupportedError("no chip was named", hint="invoke build --arch gfx908")
+
+
+def build_windows(
+    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
+) -> WindowsReport:
+    """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
+    new one is whole."""
+    manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
+    epoch = member_time(manifest, request.environment)
+    folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
+    packs = _packs(request)
+    sites = choose_sites(
+        request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
+        environment=request.environment, on_stage=on_stage, on_note=on_note or on_stage,
+    )  # fmt: skip
+    with output_lock(folder):
+        on_stage("runtime library for Windows")
+        runtime = build_windows_runtime(
+            request.root,
+            cache=request.cache,
+            jobs=request.jobs,
+            environment=request.environment,
+            site=sites.windows,
+        )
+        members = _members(request.root, manifest, runtime, packs)
+        on_stage("zip file")
+        path = folder / _file_name(manifest, packs)
+        fresh, sha256 = _put(path, members, epoch)
+    return WindowsReport(
+        release=manifest.name,
+        file=path,
+        size=path.stat().st_size,
+        sha256=sha256,
+        contents=digest_members(members),
+        images=tuple(
+            (f"{pack.name}/{name}", len(data)) for pack in packs for name, data in sorted(pack.files.items())
+        ),
+        runtime=runtime,
+        roots=sites.roots(),
+        fresh=fresh,
+    )
+
+
+def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:
+    """PyTorch's name for a prebuilt archive; those with images say which, so that none takes another's place."""
+    images = f"-{'+'.join(pack.name for pack in packs)}" if packs else ""
+    return f"aotriton-{manifest.name}-win_amd64-shared{images}.zip"
+
+
+def _members(
+    root: Path, manifest: ReleaseManifest, runtime: WindowsBuild, packs: Sequence[ImagePack]
+) -> dict[str, bytes]:
+    own = resources.files("aotforge.release")
+    found = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}
+    notes = own.joinpath("windows_notes.txt").read_text(encoding="utf-8")
+    found[_NOTES] = notes.replace("@release@", manifest.name).replace("@dl@", runtime.dl).encode()
+    found[f"{_LICENCES}/LICENSE"] = (root / "LICENSE").read_bytes()
+    for name in ("zstd", "mingw-w64"):
+        found[f"{_LICENCES}/LICENSE.{name}"] = own.joinpath(f"licences/{name}.txt").read_bytes()
+    for pack in packs:
+        found |= {f"{_IMAGES}/{pack.name}/{name}": data for name, data in pack.files.items()}
+    return found
+
+
+def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
+    """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file in it."""
+    with (
+        output_errors(path),
+        tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=_made(path.parent)) as work,
+    ):
+        staged = Path(work) / path.name
+        sha256 = write_zip(staged, members, epoch=epoch)
+        check_zip(staged, members)
+        fresh = not path.is_file() or sha256_file(path) != sha256
+        if fresh:
+            staged.replace(path)
+        sums = {file.name: sha256_file(file) for file in path.parent.glob("*.zip")}
+    write_atomic(path.parent / SUMS, sums_bytes(sums))
+    return fresh, sha256
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
+    """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
+    found: dict[str, ImagePack] = {}
+    for source in request.images:
+        for pack in read_packs(source):
+            if pack.name in found and found[pack.name] != pack:
+                raise ReleaseError(f"there are two image packs named {pack.name}", hint="name one of them")
+            found[pack.name] = pack
+    for pack in found.values():
+        check_pack(pack)
+        _check_interface(request.root, pack)
+    return tuple(found[name] for name in sorted(found))
+
+
+def read_packs(source: Path) -> tuple[ImagePack, ...]:
+    """The image packs of a release folder, a pack's folder, or a tarball of images. Raises ReleaseError."""
+    if (source / SUMS).is_file():
+        return tuple(released.pack for released in read_release(source))
+    if (source / DISPATCH_FILE).is_file():
+        return (read_pack(source.resolve()),)
+    if source.is_file():
+        return _from_tarball(source)
+    raise ReleaseError(
+        f"{source} holds no images" if source.exists() else f"{source} is not there",
+        cause="--images wants a tarball of images, a pack's folder or a release's folder",
+        hint="build one: invoke build --arch gfx908",
+    )
+
+
+def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
+    packs: dict[str, dict[str, bytes]] = {}
+    try:
+        with tarfile.open(source, "r:*") as tar:
+            for info in tar:
+                name = PurePosixPath(info.name)
+                stream = tar.extractfile(info) if info.isreg() else None
+                if stream is not None and str(name.parent.parent) == _IMAGES:
+                    packs.setdefault(name.parent.name, {})[name.name] = stream.read()
+    except (OSError, tarfile.TarError, zlib.error, EOFError) as error:
+        raise ReleaseError(f"{source}: {error}", cause="it is no tarball, or damaged") from error
+    if not packs:
+        raise ReleaseError(
+            f"{source} holds no images",
+            cause=f"it has nothing below {_IMAGES}",
+            hint="name a tarball aotriton-...-images-...",
+        )
+    return tuple(ImagePack(name=name, files=files) for name, files in packs.items())
+
+
+def _check_interface(root: Path, pack: ImagePack) -> None:
+    """The library and the pack mean the same operators."""
+    served = library_operators(root / DEFINITION)
+    for operator in open_files(pack).dispatch.operators:
+        ours = served.get(operator.name)
+        if ours is not None and ours.interface() != operator.interface():
+            raise InterfaceError(
+                f"operator {operator.name}: {pack.name} was built for another interface than {root / DEFINITION} has",
+                cause="the images are of another state of this repository",
+                hint="build them again: invoke build --arch ...",
+            )
+
+
+def report_fields(report: WindowsReport) -> dict[str, object]:
+    """The report for `--json`."""
+    return {
+        "release": report.release,
+        "platform": "win_amd64",
+        "file": str(report.file),
+        "size": report.size,
+        "sha256": report.sha256,
+        "contents_sha256": report.contents,
+        "fresh": report.fresh,
+        "compiler": report.runtime.compiler,
+        "dl": report.runtime.dl,
+        "images": [{"name": name, "size": size} for name, size in report.images],
+    }
+
+
+def report_lines(report: WindowsReport) -> list[str]:
+    """The report for people."""
+    lines = [f"{report.file} is up to date"] if not report.fresh else []
+    lines += [f"{report.size:>12,}  {report.file}"] if report.fresh else []
+    lines += [f"{size:>12,}  of it: lib/aotriton.images/{name}" for name, size in report.images]
+    if not report.images:
+        lines.append(
+            "without images: invoke build --platform windows --images TARBALL-OR-RELEASE puts them in"
+        )
+    return lines

@@ -1,0 +1,50 @@
+"""The one CI job to require: passes when every job that had to run succeeded (standard library only).
+
+Reads GitHub's `toJSON(needs)` from the variable NEEDS. A group of jobs may be skipped only when the plan lists none for it; a job that was
+skipped because one before it failed, was cancelled or never planned makes this one fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+PLAN = "plan"
+
+
+def complaints(needs: Mapping[str, Any]) -> list[str]:
+    """What did not go as planned; nothing when all is well. `needs` is by job: `result`, and the plan's `outputs`."""
+    found = []
+    plan = needs.get(PLAN, {})
+    if plan.get("result") != "success":
+        return [f"{PLAN}: {plan.get('result', 'did not run')}"]
+    outputs = plan.get("outputs", {})
+    for name in sorted({*needs, *outputs} - {PLAN}):
+        result = needs.get(name, {}).get("result", "did not run")
+        try:
+            planned = json.loads(outputs[name])
+        except (KeyError, TypeError, ValueError):
+            found.append(f"{name}: the plan does not say which jobs it has")
+            continue
+        wanted = "success" if planned else "skipped"
+        if result != wanted:
+            found.append(f"{name}: {result}, with {len(planned)} jobs planned")
+    return found
+
+
+def main() -> int:
+    """Exit status 1 when there is a complaint."""
+    try:
+        needs = json.loads(os.environ.get("NEEDS", ""))
+    except ValueError:
+        needs = {}
+    found = complaints(needs if isinstance(needs, dict) else {})
+    sys.stdout.write("\n".join(found or ["every planned job has passed"]) + "\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,225 @@
+"""A released version made again from its record: a clean clone of its commit, an empty cache of images, the same request, the same bytes?"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aotforge.base.files import output_errors
+from aotforge.base.git import outside_environment
+from aotforge.errors import OutputError, ReproduceError, ToolchainError
+from aotforge.formats.sums import read_sums
+from aotforge.release.compare import compare_archives
+from aotforge.release.record import Record, differing, load_record
+from aotforge.release.stamp import TAR_SUMS
+
+_LISTED = 20
+_REQUIREMENTS = ("build.txt", "tools.txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceRequest:
+    """`root` is a checkout whose history holds the record and its commit; `published` a folder with the released files, to explain a
+    mismatch with; `cache` the caller's cache, of which only container root filesystems are used (their digests are in the record);
+    `work` keeps what was built, None for a temporary folder that is removed."""
+
+    root: Path
+    release: str
+    published: Path | None
+    cache: Path
+    home: Path
+    work: Path | None
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """What was compared: archives by name, and how many images were compiled for it, all of them from source."""
+
+    release: str
+    commit: str
+    compiled: int
+    archives: tuple[str, ...]
+
+
+def reproduce(request: ReproduceRequest, *, on_stage: Callable[[str], None]) -> Reproduction:
+    """Builds the release again and compares. Raises ReproduceError when an archive differs, explained as far as the released files are at
+    hand, or when an image was not compiled; ToolchainError, UnknownNameError and whatever the build raises."""
+    record = load_record(request.root / "releases", request.release)
+    if request.work:
+        _make_empty(request.work)
+    with tempfile.TemporaryDirectory(prefix="aotforge-reproduce-", dir=request.work) as scratch:
+        work = request.work or Path(scratch)
+        checkout = Path(scratch) / "checkout"
+        on_stage(f"a clean clone of {record.commit[:12]}")
+        _clone(request.root, record.commit, checkout)
+        cache = Path(scratch) / "cache"
+        _share_roots(request.cache, cache)
+        compiled = 0
+        tars: dict[str, str] = {}
+        for platform in record.platforms:
+            on_stage(f"building {record.release} for {platform} from an empty cache")
+            output = work / platform
+            report = _build(request, record, platform, checkout, cache, output)
+            if platform == "linux":
+                compiled = _prove_compiled(report, record)
+            tars |= _digests(output, report)
+        wrong = differing(record, tars)
+        if wrong:
+            raise _mismatch(request, record, work, wrong)
+    return Reproduction(
+        release=record.release, commit=record.commit, compiled=compiled, archives=tuple(record.tars)
+    )
+
+
+def _make_empty(folder: Path) -> None:
+    """An older build in `folder` would be found there and nothing compiled. Raises OutputError."""
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OutputError(
+                f"{folder} is not empty",
+                cause="a release is made again from nothing, and earlier files would stand in for it",
+                hint="name a new folder with --work, or empty this one",
+            )
+
+
+def _clone(root: Path, commit: str, target: Path) -> None:
+    for command in (
+        ["git", "clone", "--quiet", "--no-checkout", "--shared", str(root), str(target)],
+        ["git", "-C", str(target), "checkout", "--quiet", "--detach", commit],
+    ):
+        try:
+            done = subprocess.run(
+                command, env=outside_environment(), capture_output=True, text=True, check=False
+            )
+        except OSError as error:
+            raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
+        if done.returncode:
+            raise ReproduceError(
+                f"the sources of commit {commit} are not to be had: {done.stderr.strip().splitlines()[-1:]}",
+                cause="this clone is shallow, or the release was made from a commit that was never pushed",
+                hint="git fetch --unshallow, or clone the whole repository",
+            )
+
+
+def _share_roots(ours: Path, cache: Path) -> None:
+    cache.mkdir(parents=True)
+    if (ours / "containers").is_dir():
+        (cache / "containers").symlink_to(ours / "containers")
+
+
+def _build(
+    request: ReproduceRequest, record: Record, platform: str, checkout: Path, cache: Path, output: Path
+) -> dict[str, Any]:
+    command = [str(checkout / "dev"), "build", "--json", "--output", str(output), "--cache", str(cache)]
+    command += ["--executor", record.executor]
+    if platform == "linux":
+        command += ["--arch", ",".join(record.archs), "--profile", record.profile]
+    else:
+        command += ["--platform", platform]
+    environment = {
+        name: value for name, value in request.environment.items() if not name.startswith("AOTFORGE_")
+    }
+    for name in ("AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"):
+        if name in request.environment:
+            environment[name] = request.environment[name]
+    environment |= {"SOURCE_DATE_EPOCH": str(record.epoch), "AOTFORGE_HOME": str(_home(request, checkout))}
+    done = subprocess.run(
+        command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise ReproduceError(
+            f"the build of {record.release} for {platform} ended with {done.returncode}",
+            cause="its messages are above",
+            hint="the release was made with "
+            + (f"executor {record.executor}" if record.executor != "local" else record.compiler),
+        )
+    report = json.loads(done.stdout)
+    assert isinstance(report, dict)
+    return report
+
+
+def _home(request: ReproduceRequest, checkout: Path) -> Path:
+    """The caller's Python environment when the old sources want the same packages, else one of their own."""
+    same = all(
+        _content(checkout / "requirements" / name) == _content(request.root / "requirements" / name)
+        for name in _REQUIREMENTS
+    )
+    return request.home if same else checkout / ".aotforge"
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _prove_compiled(report: Mapping[str, Any], record: Record) -> int:
+    planned = sum(pack.jobs for pack in record.packs.values())
+    compiled, images = int(report["compiled"]), int(report["images"])
+    if not compiled == images == planned or report["cached"] or report["shared"]:
+        raise ReproduceError(
+            f"{compiled} of {images} images were compiled, the release has {planned}",
+            cause="images came from somewhere else than the compiler, so equal bytes would prove nothing",
+            hint="report this: the cache was made empty for this build",
+        )
+    return compiled
+
+
+def _digests(output: Path, report: Mapping[str, Any]) -> dict[str, str]:
+    folder = output / str(report["release"])
+    listed = read_sums(folder / TAR_SUMS) if (folder / TAR_SUMS).is_file() else {}
+    tars = {name: digest for name, digest in listed.items() if name.endswith(".tar")}
+    # the build for Windows makes one archive
+    zips = {Path(str(report["file"])).name: str(report["sha256"])} if "file" in report else {}
+    return tars | zips
+
+
+def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequence[str]) -> ReproduceError:
+    lines = []
+    for name in wrong:
+        file = f"{name}.gz" if name.endswith(".tar") else name
+        made = next(work.glob(f"*/*/{file}"), None)
+        released = request.published / file if request.published else None
+        lines.append(
+            f"{name}: "
+            + (
+                "not made"
+                if made is None
+                else "not in the record"
+                if name not in record.tars
+                else "other bytes"
+            )
+        )
+        if made is not None and released is not None and released.is_file():
+            lines += [f"  {line}" for line in _explained(released, made)]
+    return ReproduceError(
+        f"{record.release} came out differently:\n" + "\n".join(lines),
+        cause="tools that are not the recorded ones, or an output that depends on something that is no input",
+        hint="name the released files with --published FOLDER to see which members differ"
+        if request.published is None
+        else "--work FOLDER keeps what was built",
+    )
+
+
+def _explained(released: Path, made: Path) -> list[str]:
+    """diffoscope's words where it is installed, else the members that differ."""
+    program = shutil.which("diffoscope")
+    if program:
+        done = subprocess.run(
+            [program, "--text", "-", "--max-text-report-size", "20000", str(released), str(made)],
+            capture_output=True, text=True, check=False, env=dict(os.environ, NO_COLOR="1"),
+        )  # fmt: skip
+        if done.stdout:
+            return done.stdout.splitlines()[: 5 * _LISTED]
+    found = compare_archives(released, made)
+    lines = [
+        f"{one.name}: {one.before or 'not there'} -> {one.after or 'not there'}" for one in found[:_LISTED]
+    ]
+    return [*lines, f"... and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines

@@ -1,0 +1,61 @@
+"""Which jobs a shard has: a pure function of the jobs."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aotforge.compile.scheduler import cost
+from aotforge.errors import ShardError
+from aotforge.plan.model import CompileJob
+
+MOST = 256
+"""Shards of one pack at most: what one matrix of GitHub's may have."""
+
+FIXED = 20_000.0
+"""What an image takes whatever its tiles are, from source to verdict, in units of the scheduler's cost. Measured, with
+`seconds_per_unit` of manifests/ci.yaml: docs/ci.md."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """Shard `number` (from 1) of `count`."""
+
+    number: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def parse_shard(text: str) -> Shard:
+    """`2/5`. Raises ShardError."""
+    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    shard = Shard(number=int(found[1]), count=int(found[2])) if found else None
+    if shard is None or not 1 <= shard.number <= shard.count <= MOST:
+        raise ShardError(
+            f"{text!r} is no shard", hint=f"NUMBER/COUNT, counted from 1, at most {MOST}: --shard 2/5"
+        )
+    return shard
+
+
+def weight(job: CompileJob) -> float:
+    """What a job costs from source to verdict, in units of the scheduler's cost."""
+    return FIXED + cost(job)
+
+
+def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...], ...]:
+    """`count` shards of about the same weight, every job in exactly one, each in the order of `jobs`.
+
+    The heaviest job first, to the lightest shard so far; ties go by job key and shard number, so the order of `jobs` has no
+    part in it, nor has anything else. No shard weighs more than 4/3 of what the best division's heaviest does (R. L. Graham, 1969).
+    """
+    shards: list[set[str]] = [set() for _ in range(count)]
+    loads = [(0.0, number) for number in range(count)]
+    for job in sorted(jobs, key=lambda job: (-weight(job), job.key)):
+        load, number = heapq.heappop(loads)
+        shards[number].add(job.key)
+        heapq.heappush(loads, (load + weight(job), number))
+    return tuple(tuple(job for job in jobs if job.key in keys) for keys in shards)

@@ -1,0 +1,121 @@
+"""Uploading in parts. What an earlier upload left on the server is used again, so a killed publisher loses one part per thread."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from aotforge.publish.stores.store import Content, OnBytes, content_size
+
+_THREADS = 6
+
+Location = dict[str, str]
+"""Bucket and Key, as boto3 takes them."""
+
+
+def put_parts(
+    client: Any, at: Location, content: Content, *, part: int, condition: bool, on_bytes: OnBytes | None
+) -> None:
+    """Uploads in parts of `part` bytes; `condition`: never over another object. Raises what boto3 raises.
+
+    A part that is there already is kept when its ETag is the MD5 of our bytes; a server whose ETags are something else gets all parts
+    again. An upload that holds other bytes than ours belongs to another publisher and is left alone.
+    """
+    count = max(1, -(-content_size(content) // part))
+    upload, there = _earlier(client, at, content, part, count)
+    if not upload:
+        upload = client.create_multipart_upload(**at)["UploadId"]
+    tags = dict(there)
+    if on_bytes:
+        for number in there:
+            on_bytes(len(_slice(content, part, number)))
+    lock = threading.Lock()
+
+    def send(number: int) -> None:
+        piece = _slice(content, part, number)
+        tag = client.upload_part(**at, UploadId=upload, PartNumber=number, Body=piece)["ETag"]
+        with lock:
+            tags[number] = tag
+            if on_bytes:
+                on_bytes(len(piece))
+
+    _all(send, [number for number in range(1, count + 1) if number not in there])
+    parts = {"Parts": [{"PartNumber": number, "ETag": tags[number]} for number in sorted(tags)]}
+    only = {"IfNoneMatch": "*"} if condition else {}
+    client.complete_multipart_upload(**at, UploadId=upload, MultipartUpload=parts, **only)
+
+
+def abort_uploads(client: Any, at: Location) -> None:
+    """Drops every unfinished upload of an object, for one that is in place: they only cost room. Failures do not matter."""
+    with suppress(ClientError, BotoCoreError):
+        for upload in _uploads(client, at):
+            with suppress(ClientError):
+                client.abort_multipart_upload(**at, UploadId=upload)
+
+
+def _all(send: Any, numbers: list[int]) -> None:
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="part") as pool:
+        futures = [pool.submit(send, number) for number in numbers]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            for future in futures:
+                future.cancel()
+        for future in done:
+            future.result()
+
+
+def _uploads(client: Any, at: Location) -> Iterator[str]:
+    pages = client.get_paginator("list_multipart_uploads")
+    for page in pages.paginate(Bucket=at["Bucket"], Prefix=at["Key"]):
+        for upload in page.get("Uploads", ()):
+            if upload["Key"] == at["Key"]:
+                yield upload["UploadId"]
+
+
+def _earlier(
+    client: Any, at: Location, content: Content, part: int, count: int
+) -> tuple[str, dict[int, str]]:
+    """The unfinished upload that has most of our parts, with their ETags; none when listing is not allowed."""
+    best: tuple[str, dict[int, str]] = ("", {})
+    with suppress(ClientError):
+        for upload in list(_uploads(client, at)):
+            with suppress(ClientError):  # another publisher may finish it meanwhile
+                tags = _matching(client, at, upload, content, part, count)
+                if tags is not None and len(tags) > len(best[1]):
+                    best = (upload, tags)
+    return best
+
+
+def _matching(
+    client: Any, at: Location, upload: str, content: Content, part: int, count: int
+) -> dict[int, str] | None:
+    """ETags of our parts in an upload; None when it holds a part that is not ours."""
+    tags = {}
+    for page in client.get_paginator("list_parts").paginate(**at, UploadId=upload):
+        for entry in page.get("Parts", ()):
+            number = int(entry["PartNumber"])
+            if number > count:
+                return None
+            piece = _slice(content, part, number)
+            md5 = hashlib.md5(piece, usedforsecurity=False).hexdigest()
+            if entry["Size"] != len(piece) or entry["ETag"].strip('"') != md5:
+                return None
+            tags[number] = entry["ETag"]
+    return tags
+
+
+def _slice(content: Content, part: int, number: int) -> bytes:
+    start = (number - 1) * part
+    if isinstance(content, Path):
+        with content.open("rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(part)
+    return content[start : start + part]

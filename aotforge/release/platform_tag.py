@@ -1,0 +1,106 @@
+"""The platform tag of a shared library: measured over its symbol versions and dependencies, never claimed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from auditwheel.architecture import Architecture
+from auditwheel.elfutils import elf_find_versioned_symbols, elf_read_dt_needed, filter_undefined_symbols
+from auditwheel.libc import Libc
+from auditwheel.policy import Policy, WheelPolicies
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection
+from elftools.elf.elffile import ELFFile
+
+from aotforge.errors import ReleaseError
+from aotforge.release.model import PlatformTag
+
+MACHINE = "x86_64"
+_LOADER = "ld-linux"
+
+
+def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
+    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g.
+    manylinux_2_28.
+
+    A policy holds when it has every symbol version that the library needs, every library that it is linked
+    against, and none of the symbols that the policy forbids. Raises ReleaseError for anything but an x86-64
+    shared library.
+    """
+    policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
+    wanted = f"{promised}_{MACHINE}"
+    try:
+        target = policies.get_policy_by_name(wanted)
+        versions = _symbol_versions(library)
+        needed = [name for name in elf_read_dt_needed(library) if not name.startswith(_LOADER)]
+    except LookupError as error:
+        raise ReleaseError(
+            f"{promised} is no platform that auditwheel knows",
+            hint="correct `manylinux` in manifests/release.yaml",
+        ) from error
+    except (ELFError, ValueError, OSError) as error:
+        raise ReleaseError(
+            f"{library} cannot be measured: {error}", cause="it is not a shared library"
+        ) from error
+    measured = next(
+        policy.name
+        for policy in sorted(policies, key=lambda policy: -policy.priority)
+        if not _obstacles(policy, library, versions, needed)
+    )
+    reasons = tuple(_obstacles(target, library, versions, needed))
+    return PlatformTag(
+        measured=measured,
+        promised=wanted,
+        tag=measured if reasons else wanted,
+        reaches=not reasons,
+        reasons=reasons,
+    )
+
+
+def read_soname(library: Path) -> str:
+    """DT_SONAME of an x86-64 shared library. Raises ReleaseError when it is none or has none."""
+    try:
+        with library.open("rb") as file:
+            elf = ELFFile(file)
+            dynamic = elf.get_section_by_name(".dynamic")
+            if elf["e_machine"] != "EM_X86_64" or not isinstance(dynamic, DynamicSection):
+                raise ReleaseError(f"{library} is not an x86-64 shared library")
+            names = [str(tag.soname) for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_SONAME"]
+    except (ELFError, OSError) as error:
+        raise ReleaseError(f"{library} cannot be read as a shared library: {error}") from error
+    if len(names) != 1:
+        raise ReleaseError(f"{library} has {len(names)} SONAMEs, one is needed")
+    return names[0]
+
+
+def _symbol_versions(library: Path) -> dict[str, set[str]]:
+    """Library name to symbol versions needed of it, e.g. libc.so.6 to {GLIBC_2.34}."""
+    versions: dict[str, set[str]] = {}
+    with library.open("rb") as file:
+        for name, version in elf_find_versioned_symbols(ELFFile(file)):
+            versions.setdefault(name, set()).add(version)
+    return versions
+
+
+def _newest_first(version: str) -> tuple[str, list[int]]:
+    """Sorts GLIBC_2.35 before GLIBC_2.4; what keeps a library from a platform is best named by its newest need."""
+    family, _, number = version.partition("_")
+    return family, [-int(part) for part in number.split(".") if part.isdigit()]
+
+
+def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], needed: list[str]) -> list[str]:
+    """What the policy does not allow; nothing is an obstacle for generic linux."""
+    if policy.name == f"linux_{MACHINE}":
+        return []
+    found = []
+    for name, wanted in sorted(versions.items()):
+        for version in sorted(wanted, key=_newest_first):
+            family, _, number = version.partition("_")
+            allowed = policy.symbol_versions.get(family)
+            if allowed is not None and number not in allowed:
+                found.append(f"{version} of {name}")
+    found += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
+    forbidden = {name: symbols for name, symbols in policy.blacklist.items() if name in needed}
+    for name, symbols in sorted(filter_undefined_symbols(library, forbidden).items()):
+        found += [f"{symbol} of {name}" for symbol in sorted(symbols)]
+    return found

@@ -1,0 +1,118 @@
+"""The record of a release in `releases/<release>.json`, committed: what is needed to make it again, and the digests to compare with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from aotforge.base.files import write_atomic
+from aotforge.base.manifest_reader import Manifest, load
+from aotforge.errors import ReleaseError, UnknownNameError, suggest
+from aotforge.release.attestations import Origin
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class RecordedPack(Manifest):
+    """`images` is the SHA-256 over the sorted lines `<job key> <image digest>`."""
+
+    jobs: int
+    images: Sha256
+
+
+class Record(Manifest):
+    """The whole file. `tars` are digests of uncompressed archives (of the archive itself for a .zip): what a second build must give."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    release: str
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    archs: tuple[str, ...]
+    profile: str
+    platforms: tuple[str, ...]
+    executor: str
+    roots: dict[str, Sha256]
+    epoch: int
+    python: str
+    triton: str
+    triton_files: Sha256
+    compiler: str
+    packs: dict[str, RecordedPack]
+    tars: dict[str, Sha256]
+
+
+def make_record(origin: Origin, *, manifest: Mapping[str, Any], tars: Mapping[str, str]) -> Record:
+    """The record of a finished release. `manifest` is its MANIFEST.json, `tars` the lines of SHA256SUMS.uncompressed."""
+    tools = origin.tools
+    fields = {
+        "schema": 1, "release": origin.release, "commit": origin.commit, "archs": origin.archs, "profile": origin.profile,
+        "platforms": origin.platforms, "executor": tools.executor, "roots": dict(tools.roots), "epoch": origin.epoch,
+        "python": tools.python, "triton": tools.toolchain.triton_version, "triton_files": tools.toolchain.triton_digest,
+        "compiler": tools.compiler,
+        "packs": {pack["name"]: _pack(pack["images"]) for pack in manifest["packs"]},
+        "tars": {name: tars[name] for name in sorted(tars) if name.endswith((".tar", ".zip"))},
+    }  # fmt: skip
+    return Record.model_validate(fields)
+
+
+def _pack(images: Iterable[Mapping[str, Any]]) -> dict[str, object]:
+    lines = sorted(f"{key} {image['digest']}\n" for image in images for key in image["jobs"])
+    return {"jobs": len(lines), "images": hashlib.sha256("".join(lines).encode("ascii")).hexdigest()}
+
+
+def check_record(releases: Path, record: Record) -> Record:
+    """What is recorded of the release: the record in `releases` where there is one, with its commit, else `record`. Raises ReleaseError when the
+    one that is there has other digests: a release name means one set of bytes for ever."""
+    path = releases / f"{record.release}.json"
+    if not path.exists():
+        return record
+    known = load(path, Record)
+    if (known.tars, known.packs) != (record.tars, record.packs):
+        changed = sorted(
+            name
+            for name in known.tars.keys() | record.tars.keys()
+            if known.tars.get(name) != record.tars.get(name)
+        )
+        raise ReleaseError(
+            f"{record.release} is recorded with other bytes: {', '.join(changed[:3]) or 'its images'} differ",
+            cause=f"something changed since {path} was committed, and a release is never changed",
+            hint="raise `revision` in manifests/release.yaml to make a new release; `./dev release.diff` shows what changed",
+        )
+    return known
+
+
+def save_record(releases: Path, record: Record) -> Path:
+    """Writes `releases`/<release>.json, or leaves the one that is there. Raises as `check_record`."""
+    path = releases / f"{record.release}.json"
+    check_record(releases, record)
+    if not path.exists():
+        text = json.dumps(record.model_dump(mode="json", by_alias=True), indent=1, sort_keys=True)
+        write_atomic(path, (text + "\n").encode("utf-8"))
+    return path
+
+
+def load_record(releases: Path, release: str) -> Record:
+    """The record of `release`. Raises UnknownNameError, ManifestError."""
+    path = releases / f"{release}.json"
+    if not path.is_file():
+        known = [found.stem for found in releases.glob("*.json")]
+        raise UnknownNameError(
+            f"there is no record of release {release}",
+            cause="it was never released from this checkout's history"
+            if known
+            else "nothing was released yet",
+            hint=suggest(release, known) if known else "./dev release makes a release and its record",
+        )
+    return load(path, Record)
+
+
+def differing(record: Record, tars: Mapping[str, str]) -> Sequence[str]:
+    """Names of the record's archives that `tars` lacks or has with another digest, and of those that it has beyond."""
+    made = {name: digest for name, digest in tars.items() if name.endswith((".tar", ".zip"))}
+    return sorted(
+        name for name in record.tars.keys() | made.keys() if record.tars.get(name) != made.get(name)
+    )

@@ -1,0 +1,102 @@
+"""The software bill of materials, CycloneDX 1.6 (ECMA-424): what is inside a release's files, and what made them.
+
+Serial number and time derive from the release, so that the same release has the same bill.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.bom_ref import BomRef
+from cyclonedx.model.component import Component, ComponentScope, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
+from aotforge.release.attestations import BuildTools, FileFacts, Origin
+
+_NAMESPACE = uuid.UUID("9d3e8f0c-6a55-5d0b-9a0e-0f4a5d1c7b21")
+"""Of our serial numbers (RFC 9562, version 5); drawn once."""
+
+
+def sbom_json(origin: Origin, files: Iterable[FileFacts]) -> bytes:
+    """The bill of all `files`. Equal arguments give equal bytes."""
+    listed = sorted(files, key=lambda file: file.name)
+    seed = "\n".join(f"{file.sha256}  {file.name}" for file in listed)
+    root = Component(
+        name="aotriton", version=origin.release, type=ComponentType.LIBRARY, bom_ref="release",
+        licenses=[DisjunctiveLicense(id="MIT")], description="Attention kernels compiled ahead of time, and the library that serves them",
+    )  # fmt: skip
+    parts = [_zstd(origin.tools), _libstdcxx(origin.tools)]
+    archives = [_file(file) for file in listed]
+    bom = Bom(
+        serial_number=uuid.uuid5(_NAMESPACE, f"{origin.release}\n{seed}"),
+        components=[*archives, *parts],
+        metadata=BomMetaData(
+            component=root,
+            timestamp=datetime.fromtimestamp(origin.epoch, tz=UTC),
+            tools=ToolRepository(components=_tools(origin.tools)),
+        ),
+    )
+    bom.register_dependency(root, archives)
+    for component, file in zip(archives, listed, strict=True):
+        bom.register_dependency(
+            component, parts if file.name.endswith(("-shared.tar.gz", "-shared.zip")) else []
+        )
+    return (JsonV1Dot6(bom).output_as_string(indent=1) + "\n").encode("utf-8")
+
+
+def _file(file: FileFacts) -> Component:
+    tar = [Property(name="aotforge:tar-sha256", value=file.tar_sha256)] if file.tar_sha256 else []
+    return Component(
+        name=file.name, type=ComponentType.FILE, bom_ref=BomRef(f"file:{file.name}"),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=file.sha256)],
+        properties=[Property(name="aotforge:size", value=str(file.size)), *tar],
+    )  # fmt: skip
+
+
+def _zstd(tools: BuildTools) -> Component:
+    file, digest = tools.zstd
+    name, _, number = file.removesuffix(".tar.gz").rpartition("-")
+    return Component(
+        name="zstd (decoder, linked statically)", version=number, type=ComponentType.LIBRARY, bom_ref="part:zstd",
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        licenses=[LicenseExpression("BSD-3-Clause OR GPL-2.0-only")],
+        purl=PackageURL(type="pypi", name=name, version=number), description=f"C sources from {file}",
+    )  # fmt: skip
+
+
+def _libstdcxx(tools: BuildTools) -> Component:
+    return Component(
+        name="libstdc++ (linked statically)", version=tools.compiler, type=ComponentType.LIBRARY, bom_ref="part:libstdc++",
+        licenses=[LicenseExpression("GPL-3.0-or-later WITH GCC-exception-3.1")],
+    )  # fmt: skip
+
+
+def _tools(tools: BuildTools) -> list[Component]:
+    chain = tools.toolchain
+    found = [
+        Component(name="aotforge", type=ComponentType.APPLICATION),
+        Component(
+            name="triton", version=chain.triton_version, type=ComponentType.APPLICATION,
+            purl=PackageURL(type="pypi", name="triton", version=chain.triton_version),
+            properties=[
+                Property(name="aotforge:files-sha256", value=chain.triton_digest),
+                Property(name="aotforge:llvm-revision", value=chain.llvm_revision),
+            ],
+        ),
+        Component(name="C++ compiler", version=tools.compiler, type=ComponentType.APPLICATION),
+    ]  # fmt: skip
+    for name, digest in tools.roots:
+        found.append(
+            Component(
+                name=name, type=ComponentType.CONTAINER, scope=ComponentScope.EXCLUDED,
+                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+            )
+        )  # fmt: skip
+    return found

@@ -1,0 +1,123 @@
+"""Signatures with Ed25519 (RFC 8032): a detached one over SHA256SUMS, and a DSSE envelope around the provenance statement.
+
+A key comes from a file or from the environment of whoever releases, never from the repository.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from securesystemslib.dsse import Envelope
+from securesystemslib.exceptions import VerificationError
+from securesystemslib.signer import CryptoSigner, SSlibKey
+
+from aotforge.errors import SignatureError
+from aotforge.release.provenance import PAYLOAD_TYPE
+
+KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
+"""Environment variable: the private key as PEM text, or the path of a file with it."""
+
+_MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
+
+
+def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed25519PrivateKey:
+    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError; the message never holds key
+    material."""
+    text = environment.get(KEY_VARIABLE, "")
+    if path is None and "-----BEGIN" in text:
+        where, data = f"the environment variable {KEY_VARIABLE}", text.encode("utf-8")
+    elif path is not None:
+        where, data = str(path), _read(path)
+    elif text:
+        where = f"the file that {KEY_VARIABLE} names"
+        data = _read(
+            Path(text), named=where
+        )  # perhaps it is a key in a form that was not recognised: it must not be shown
+    else:
+        raise SignatureError(
+            "no signing key was given",
+            cause=f"neither --key nor {KEY_VARIABLE} names one",
+            hint=f"{_MAKE} and keep it outside of the repository; --unsigned makes a release that nobody can verify",
+        )
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise SignatureError(
+            f"{where} holds no private key that can be used",
+            cause="not PEM, damaged, or protected by a password",
+            hint=f"{_MAKE}",
+        ) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SignatureError(f"the key in {where} is not an Ed25519 key", hint=_MAKE)
+    return key
+
+
+def load_public_key(path: Path) -> Ed25519PublicKey:
+    """A public key in PEM. Raises SignatureError."""
+    try:
+        key = serialization.load_pem_public_key(_read(path))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise SignatureError(
+            f"{path} holds no public key", hint="openssl pkey -in key.pem -pubout -out key.pub writes one"
+        ) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise SignatureError(f"the key in {path} is not an Ed25519 key", hint=_MAKE)
+    return key
+
+
+def sign_sums(sums: bytes, key: Ed25519PrivateKey) -> bytes:
+    """The detached signature over the bytes of SHA256SUMS: 64 bytes in base64, one line."""
+    return base64.b64encode(key.sign(sums)) + b"\n"
+
+
+def check_sums(sums: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
+    """Raises SignatureError when the signature is not this key's over exactly these bytes."""
+    try:
+        key.verify(base64.b64decode(signature.strip(), validate=True), sums)
+    except (InvalidSignature, binascii.Error, ValueError) as error:
+        raise SignatureError(
+            "SHA256SUMS.sig is not this key's signature of SHA256SUMS",
+            cause="the list was altered, or another key signed it",
+            hint="compare the key with the one that the publisher announces; do not use these files",
+        ) from error
+
+
+def sign_statement(statement: bytes, key: Ed25519PrivateKey) -> bytes:
+    """The DSSE envelope around an in-toto statement."""
+    envelope = Envelope(payload=statement, payload_type=PAYLOAD_TYPE, signatures={})
+    envelope.sign(CryptoSigner(key))
+    return (json.dumps(envelope.to_dict(), indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:
+    """The statement inside an envelope that `key` signed. Raises SignatureError."""
+    try:
+        opened = Envelope.from_dict(json.loads(envelope))
+        if opened.payload_type != PAYLOAD_TYPE:
+            raise ValueError(f"payload type {opened.payload_type}")
+        opened.verify([SSlibKey.from_crypto(key)], 1)
+    except (VerificationError, ValueError, KeyError, TypeError) as error:
+        raise SignatureError(
+            f"the provenance statement is not signed by this key: {error}",
+            cause="it was altered, or another key signed it",
+            hint="compare the key with the one that the publisher announces; do not use these files",
+        ) from error
+    payload: bytes = opened.payload
+    return payload
+
+
+def _read(path: Path, named: str = "") -> bytes:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no path"
+        raise SignatureError(
+            f"{named or path} cannot be read: {reason}", hint="name the key's file with --key"
+        ) from None

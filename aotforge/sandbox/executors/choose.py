@@ -1,0 +1,156 @@
+"""From `--executor NAME` to an executor that works here, and from a root's name to the place that it runs steps in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from aotforge.errors import ExecutorError, UnknownNameError, suggest
+from aotforge.sandbox.executors.executor import Executor
+from aotforge.sandbox.executors.pending import Announced
+from aotforge.sandbox.executors.step import EXECUTORS, KERNELS, RUNTIME, Place, Site, Sites
+
+ORDER = ("docker", "podman", "bubblewrap")
+"""What `auto` tries before it falls back to this machine as it is."""
+
+
+def work_parent(cache: Path) -> Path:
+    """The folder of steps' work folders."""
+    return cache / "executors" / "work"
+
+
+def make_executor(name: str, *, cache: Path, keep: bool = False) -> Executor:
+    """An executor by name, after asking whether it works here. Raises UnknownNameError, ExecutorError."""
+    # imported where used: each brings what only it needs
+    if name == "local":
+        from aotforge.sandbox.executors.local import LocalExecutor  # noqa: PLC0415
+
+        return LocalExecutor(work_parent(cache), keep=keep)
+    if name == "bubblewrap":
+        from aotforge.sandbox.executors.bubblewrap import BubblewrapExecutor  # noqa: PLC0415
+
+        return BubblewrapExecutor(work_parent(cache), keep=keep)
+    if name == "docker":
+        from aotforge.sandbox.executors.docker import DockerExecutor  # noqa: PLC0415
+
+        return DockerExecutor(Announced(cache / "executors" / "docker"), keep=keep)
+    if name == "podman":
+        from aotforge.sandbox.executors.podman import PodmanExecutor  # noqa: PLC0415
+
+        return PodmanExecutor(Announced(cache / "executors" / "podman"), keep=keep)
+    raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
+
+
+def choose_executor(
+    name: str, *, cache: Path, keep: bool = False, on_note: Callable[[str], None]
+) -> Executor:
+    """An executor that works here and has swept up after earlier ones. `auto` takes the first of docker, podman and bubblewrap that
+    works, else local, and says why not another. Raises UnknownNameError, ExecutorError."""
+    automatic = name == "auto"
+    executor = _first(cache, keep, on_note) if automatic else make_executor(name, cache=cache, keep=keep)
+    for left in executor.reap():
+        on_note(f"{executor.name}: removed what a dead process had left: {left}")
+    return executor
+
+
+def _first(cache: Path, keep: bool, on_note: Callable[[str], None]) -> Executor:
+    reasons = []
+    for name in ORDER:
+        try:
+            executor = make_executor(name, cache=cache, keep=keep)
+        except ExecutorError as error:
+            reasons.append(f"not {name}: {error.what}")
+            continue
+        on_note("; ".join([f"executor: {name}", *reasons]))
+        return executor
+    on_note("; ".join(["executor: local", *reasons]))
+    return make_executor("local", cache=cache, keep=keep)
+
+
+def root_place(
+    checkout: Path,
+    name: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+) -> Place:
+    """The root `name` of the checkout, made if the cache lacks it. Raises what `aotforge.sandbox.rootfs.ensure_root` raises."""
+    # locks are validated models: only builds in containers load them
+    from aotforge.sandbox.rootfs import docker_image, rootfs_cache  # noqa: PLC0415
+
+    root = rootfs_cache.ensure_root(checkout, name, cache=cache, environment=environment, on_stage=on_stage)
+    return Place(
+        name=root.name,
+        identity=root.digest,
+        python=root.python,
+        environment=root.environment,
+        image=docker_image.image_tag(root),
+        image_id=docker_image.image_id(root),
+        unpacked=lambda: rootfs_cache.unpacked(root, cache=cache),
+        archive=lambda: docker_image.docker_archive(root, cache=cache),
+    )
+
+
+def choose_sites(
+    name: str,
+    checkout: Path,
+    *,
+    roots: Sequence[str] = (KERNELS, RUNTIME),
+    cache: Path,
+    keep: bool = False,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Sites:
+    """An executor, and the `roots` of the checkout that are needed, none on this machine as it is. Raises what `choose_executor` and
+    `root_place` raise."""
+    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    made = {
+        root: _site(executor, checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+        for root in roots
+    }
+    return Sites(executor=executor.name, made=made)
+
+
+def kernels_site(
+    name: str,
+    checkout: Path,
+    *,
+    cache: Path,
+    keep: bool = False,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+    on_note: Callable[[str], None],
+) -> Site | None:
+    """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_sites`."""
+    if name == "local":
+        return None
+    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, on_stage=on_stage)
+
+
+def _site(
+    executor: Executor,
+    checkout: Path,
+    root: str,
+    *,
+    cache: Path,
+    environment: Mapping[str, str],
+    on_stage: Callable[[str], None],
+) -> Site:
+    if executor.name == "local":
+        return Site(executor=executor, place=None)
+    place = root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+    return Site(executor=executor, place=place)
+
+
+def reap_all(*, cache: Path, kept: bool = False) -> dict[str, list[str]]:
+    """What every executor that works here could remove: containers, folders and groups whose processes are gone."""
+    removed = {}
+    for name in EXECUTORS[1:]:
+        try:
+            removed[name] = make_executor(name, cache=cache).reap(kept=kept)
+        except ExecutorError:
+            continue
+    return removed

@@ -1,0 +1,163 @@
+"""Which packages a definition comes to, resolved by apt in a folder of its own: this machine's apt state is neither read nor written.
+
+apt checks the archives' signatures with this machine's keyrings. Dates of Release files do not count: a lock is a choice of bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.errors import ContainerError
+from aotforge.sandbox.rootfs.definitions import Definition, LockedPackage
+from aotforge.sandbox.rootfs.fetch import opened
+from aotforge.sandbox.rootfs.mirrors import AptSettings
+
+_INST = re.compile(r"^Inst (\S+) \((\S+) ")
+_UNKNOWN_SHA1 = "0" * 40
+_KEYRINGS = Path("/usr/share/keyrings")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Apt:
+    suite: str
+    options: tuple[str, ...]
+
+    def run(self, *command: str) -> str:
+        """Standard output. Raises ContainerError."""
+        done = subprocess.run(
+            [command[0], *self.options, *command[1:]],
+            capture_output=True, text=True, errors="replace", check=False, env={**os.environ, "LC_ALL": "C.UTF-8"},
+        )  # fmt: skip
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.startswith("E:")]
+            raise ContainerError(
+                f"apt cannot resolve {self.suite}: {' '.join(command)}"[:400],
+                cause=" ".join(said)[:800],
+                hint="correct the package names in the definition, or the machine's apt sources",
+            )
+        return done.stdout
+
+
+def resolve(definition: Definition, settings: AptSettings) -> tuple[list[LockedPackage], list[LockedPackage]]:
+    """Packages of the definition with what they depend on, without SHA-1, and its parts. Raises ContainerError."""
+    if shutil.which("apt-get") is None:
+        raise ContainerError(
+            "apt-get is not on this machine",
+            cause="a lock is resolved by apt",
+            hint="make the lock on Debian or Ubuntu",
+        )
+    with private_apt(definition.suite, settings) as apt:
+        names = _dependencies(apt, definition)
+        packages = _locked(apt, [f"{name}={version}" for name, version in sorted(names.items())])
+    parts = []
+    for part in definition.parts:
+        with private_apt(part.suite, settings) as apt:
+            parts += _locked(apt, [part.package])
+    return packages, parts
+
+
+def _dependencies(apt: _Apt, definition: Definition) -> dict[str, str]:
+    found = {}
+    for line in apt.run("apt-get", "--simulate", "install", *definition.packages).splitlines():
+        if match := _INST.match(line):
+            found[match[1].partition(":")[0]] = match[2]
+    if idle := [name for name in definition.without if found.pop(name, None) is None]:
+        raise ContainerError(
+            f"`without` names {', '.join(idle)}, which nothing depends on",
+            hint="remove it from the definition",
+        )
+    return found
+
+
+def _locked(apt: _Apt, wanted: Sequence[str]) -> list[LockedPackage]:
+    """Each package by name, or name=version, as the archive's index describes it."""
+    text = apt.run("apt-cache", "show", "--no-all-versions", *wanted)
+    entries = []
+    for paragraph in text.strip().split("\n\n"):
+        lines = (line.partition(": ") for line in paragraph.splitlines())
+        fields = {key.lower(): value for key, separator, value in lines if separator}
+        suite = f"{apt.suite}-security" if fields["filename"].startswith("pool/updates/") else apt.suite
+        entries.append(
+            LockedPackage(
+                name=fields["package"], version=fields["version"], architecture=fields["architecture"], suite=suite,
+                file=fields["filename"], size=int(fields["size"]), sha256=fields["sha256"], sha1=_UNKNOWN_SHA1,
+            )
+        )  # fmt: skip
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+@contextmanager
+def private_apt(suite: str, settings: AptSettings) -> Iterator[_Apt]:
+    """An apt of its own with the package lists of `suite`, its updates and its security updates. Raises ContainerError."""
+    sources = _sources(suite, settings)
+    with tempfile.TemporaryDirectory(prefix="aotforge-apt-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for below in ("etc/apt/preferences.d", "lists/partial", "archives/partial"):
+            (folder / below).mkdir(parents=True)
+        (folder / "status").touch()
+        (folder / "etc/apt/sources.list").write_text("".join(f"{line}\n" for line in sources))
+        apt = _Apt(suite=suite, options=_options(folder))
+        apt.run("apt-get", "update")
+        yield apt
+
+
+def _options(folder: Path) -> tuple[str, ...]:
+    values = {
+        "Dir::Etc::sourcelist": folder / "etc/apt/sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::Etc::preferences": "/dev/null",
+        "Dir::Etc::preferencesparts": folder / "etc/apt/preferences.d",
+        "Dir::State": folder,
+        "Dir::State::lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::State::extended_states": folder / "extended_states",
+        "Dir::Cache": folder,
+        "Dir::Cache::archives": folder / "archives",
+        "APT::Architecture": "amd64",
+        "APT::Architectures": "amd64",
+        "APT::Install-Recommends": "false",
+        "APT::Get::Assume-Yes": "true",
+        "APT::Sandbox::User": "",
+        "Acquire::Languages": "none",
+        "Acquire::Check-Valid-Until": "false",
+        "Acquire::Check-Date": "false",
+        "APT::Update::Error-Mode": "any",
+    }
+    return tuple(part for key, value in values.items() for part in ("-o", f"{key}={value}"))
+
+
+def _sources(suite: str, settings: AptSettings) -> Sequence[str]:
+    """A line per archive of the machine that has the suite; the first one for each."""
+    lines = []
+    keyrings = sorted(_KEYRINGS.glob("debian-archive-keyring.gpg"))
+    signed = f"[signed-by={keyrings[0]}] " if keyrings else ""
+    for name in (suite, f"{suite}-updates", f"{suite}-security"):
+        for archive in settings.archives:
+            if _has(f"{archive}/dists/{name}/InRelease", settings):
+                lines.append(f"deb {signed}{archive} {name} main")
+                break
+    if not any(f" {suite} main" in line for line in lines):
+        raise ContainerError(
+            f"no archive in reach has {suite}",
+            cause=f"asked: {', '.join(settings.archives)}",
+            hint="correct `suite`, or the machine's apt sources",
+        )
+    return lines
+
+
+def _has(url: str, settings: AptSettings) -> bool:
+    try:
+        with opened(url, settings) as answer:
+            return bool(answer.read(1))
+    except (urllib.error.URLError, OSError):
+        return False

@@ -1,0 +1,89 @@
+"""Passed verdicts by content: one file per image, cases and emulator, verified on every read.
+
+Layout: `verdicts-2/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
+verdicts are kept, so a failure is always reproduced when asked for again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from aotforge.base.files import write_atomic
+from aotforge.errors import CacheError, OutputError
+from aotforge.verify.verdict import ImageTask, OutputFigures, Verdict
+
+VERSION = 2
+
+
+def verdict_key(task: ImageTask) -> str:
+    """SHA-256 of everything that can change a verdict."""
+    # how calls are dispatched decides which cases lead here, whether a plan says so or a pack; what else is chosen has no part
+    uses = [
+        (
+            use.kernel.name,
+            use.kernel.keys,
+            [(p.type, p.value) for p in use.kernel.parameters],
+            use.key,
+            # a plan leaves out axes that a pack has without factors; one between others counts
+            [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in use.choices],
+            use.index,
+        )
+        for use in task.uses
+    ]
+    hashed = [
+        VERSION,
+        task.digest,
+        # it is what is executed: a text that has not been proven to be the image has no verdict
+        hashlib.sha256(task.asm.encode()).hexdigest(),
+        task.arch,
+        task.resources.dynamic_lds_bytes,
+        task.tools,
+        np.__version__,
+        repr(uses),
+    ]
+    return hashlib.sha256(json.dumps(hashed).encode()).hexdigest()
+
+
+def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
+    """The stored verdict under the task's own label, None when there is none or it is damaged. Raises CacheError."""
+    try:
+        head, _, body = _path(folder, key).read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CacheError(f"cannot read verdicts in {folder}: {error.strerror}") from error
+    if head.decode("ascii", "replace") != _checksum(key, body):
+        return None
+    fields = json.loads(body)
+    fields |= {
+        "cases": tuple(fields["cases"]),
+        "outputs": tuple(OutputFigures(**one) for one in fields["outputs"]),
+        "mix": tuple((kind, count) for kind, count in fields["mix"]),
+    }
+    # an image may serve several jobs, and the figures that follow from the chip's manifest are the task's
+    return Verdict(
+        **{**fields, "key": task.key, "label": task.label, "resources": task.resources, "cached": True}
+    )
+
+
+def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:
+    """Keep a passed verdict. Raises CacheError."""
+    body = json.dumps({**asdict(verdict), "resources": None}, sort_keys=True).encode()
+    try:
+        write_atomic(_path(folder, key), f"{_checksum(key, body)}\n".encode() + body)
+    except OutputError as error:
+        raise CacheError(f"cannot keep a verdict: {error.what}", cause=error.cause) from error
+
+
+def _checksum(key: str, body: bytes) -> str:
+    # with the key, so that a file under another name is no verdict
+    return hashlib.sha256(key.encode() + b"\n" + body).hexdigest()
+
+
+def _path(folder: Path, key: str) -> Path:
+    return folder / f"verdicts-{VERSION}" / key[:2] / key

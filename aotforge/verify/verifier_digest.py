@@ -1,0 +1,75 @@
+"""Digest of the verifier: a verdict holds only for the sources that made it. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+
+from aotforge.base.source_groups import group_digest
+
+
+def family_verifier_digest(family: Path) -> str:
+    """SHA-256 of the verifier's sources and of a family's cases with what they import (bounds, peers, reference).
+
+    Its kernels and rules have no part: they are in the image.
+    """
+    return _with_family(group_digest("verifier"), family)
+
+
+def verifier_digest(kernels_root: Path, folders: Iterable[str]) -> str:
+    """SHA-256 of the verifier for several families, with numpy's version: its generators make the cases' numbers."""
+    sources = group_digest("verifier")
+    parts = [_with_family(sources, kernels_root / folder) for folder in sorted(set(folders))]
+    return hashlib.sha256("\n".join([version("numpy"), *parts]).encode()).hexdigest()
+
+
+def verifier_files(family: Path) -> tuple[str, ...]:
+    """Names of a family's files that its `cases.py` needs, itself included, sorted; empty when it has none.
+
+    By the text's relative imports. A file that is no Python is its own business: loading the cases says so.
+    """
+    found: set[str] = set()
+    wanted = ["cases.py"]
+    while wanted:
+        name = wanted.pop()
+        if name in found or not (family / name).is_file():
+            continue
+        found.add(name)
+        wanted += sorted(_imported(PurePosixPath(name).parent, (family / name).read_bytes()))
+    return tuple(sorted(found))
+
+
+def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
+    """Files that a file in `folder` may import: `from .reference import x`, `from . import peer`, `from ..parts.sums import y`.
+
+    Whether `x` is a module or something in one is not looked up: names of files that are not there are harmless.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return set()
+    files: set[str] = set()
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.ImportFrom) and node.level):
+            continue
+        base = folder
+        for _ in range(node.level - 1):
+            base = base.parent
+        places = [base]
+        for part in node.module.split(".") if node.module else ():
+            places.append(places[-1] / part)
+        places += [places[-1] / alias.name for alias in node.names]
+        files |= {str(place.with_suffix(".py")) for place in places if place.name}
+        files |= {str(place / "__init__.py") for place in places}
+    return files
+
+
+def _with_family(sources: str, family: Path) -> str:
+    digest = hashlib.sha256(sources.encode())
+    for name in verifier_files(family):
+        data = (family / name).read_bytes()
+        digest.update(f"{name}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()

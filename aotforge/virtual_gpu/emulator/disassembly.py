@@ -1,0 +1,203 @@
+"""The second decoder: machine code through LLVM's llvm-objdump 22 to the same values that the text gives.
+
+The text of an image is proven to be its bytes, so decoding it needs no disassembler. This one is for what has no text: code that was
+altered on purpose (docs/virtual-gpu-faults.md). And it is a check on the first: `disagreements` compares the two, instruction by
+instruction. LLVM 22 is the first release that decodes all of gfx1100, gfx1201 and gfx950.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aotforge.errors import DecodeError, ToolchainError
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.formats.elf import Symbol, read_elf
+from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
+from aotforge.virtual_gpu.emulator.isa.no_ops import IDLE
+from aotforge.virtual_gpu.emulator.listing import parse_line
+from aotforge.virtual_gpu.emulator.proof import assemble
+
+OBJDUMP = "llvm-objdump-22"
+_LINE = re.compile(r"\t(?P<text>.*?)\s*// (?P<address>[0-9A-F]{12}): (?P<words>[0-9A-F]{8}(?: [0-9A-F]{8})*)")
+_BRANCH = re.compile(r"s_c?branch(_|$)")
+_TIMEOUT = 60
+_TRUE16 = ("gfx11", "gfx12")
+_SIMM16 = frozenset({"s_barrier_wait"})
+"""Instructions whose 16-bit number Triton's assembler text has with a sign and LLVM's disassembler without."""
+
+
+def find_objdump() -> str | None:
+    """The path of llvm-objdump 22, or None when it is not installed."""
+    return shutil.which(OBJDUMP)
+
+
+def disassemble(hsaco: bytes, kernel: str, arch: str) -> Listing:
+    """Decode a kernel from the bytes of its code object: every instruction from its symbol's first byte to its last.
+
+    Labels are `@ADDRESS`; addresses count from the kernel's first byte. Raises DecodeError for bytes that are no instruction, or
+    one that the decoder does not know, with its address; ToolchainError without llvm-objdump 22.
+    """
+    try:
+        symbol = read_elf(hsaco).symbol(kernel)
+    except CodeObjectError as error:
+        raise DecodeError(f"the image of {kernel} cannot be read: {error}") from error
+    return parse_disassembly(_objdump(hsaco, arch), symbol, arch)
+
+
+def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
+    """What llvm-objdump printed for one kernel. Raises DecodeError."""
+    lines: list[Line] = []
+    expected = 0
+    for match in _LINE.finditer(text):
+        address = int(match["address"], 16) - symbol.value
+        if not 0 <= address < symbol.size:
+            continue
+        if address != expected:
+            raise DecodeError(f"the disassembly of {symbol.name} has no instruction at byte {expected:#x}")
+        expected = address + 4 * len(match["words"].split())
+        if match["text"].startswith("."):  # `.long 0xffffffff`
+            raise DecodeError(f"byte {address:#x}: {match['words']} is no instruction of {arch}")
+        try:
+            line = parse_line(match["text"], number=len(lines) + 1)
+        except DecodeError as error:
+            raise DecodeError(f"byte {address:#x}: {match['text']}: {error.what}") from error
+        lines.append(_placed(line, address, expected))
+    if not lines or expected != symbol.size:
+        raise DecodeError(f"the disassembly of {symbol.name} ends at byte {expected:#x} of {symbol.size:#x}")
+    return Listing(kernel=symbol.name, arch=arch, lines=tuple(lines), labels=_labels(lines), fields={})
+
+
+def require_round_trip(hsaco: bytes, listing: Listing) -> None:
+    """Assemble what `disassemble` read and compare: bits that its text does not have (reserved fields, registers that are not aligned)
+    would be left out by executing it. Raises DecodeError at the first instruction that has some, ToolchainError without Triton.
+    """
+    text = "\n".join(["\t.text", *(f"\t{line.text}" for line in listing.lines), ""])
+    made = read_elf(assemble(text, listing.arch)).section(".text").data
+    elf = read_elf(hsaco)
+    start = elf.symbol(listing.kernel).value - elf.section(".text").address
+    for line in listing.lines:
+        shipped = elf.section(".text").data[start + line.address : start + line.next_address]
+        if made[line.address : line.next_address] != shipped:
+            raise DecodeError(
+                f"byte {line.address:#x}: {line.text}: its bytes {shipped.hex()} have bits that mean nothing",
+                cause=f"the instruction as written is {made[line.address : line.next_address].hex()}",
+            )
+
+
+def disagreements(first: Listing, second: Listing) -> list[str]:
+    """Where two decodings of the same code differ; empty when they have the same instructions, operands and modifiers.
+
+    These spellings count as the same (docs/virtual-gpu-faults.md): labels for addresses, `op_sel` that repeats the halves of
+    16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads, and
+    `s_nop 0` that the text has as alignment (`.p2align`).
+    """
+    found = []
+    decoded = _without_padding(first, second)
+    here, there = _targets(first), _targets(second)
+    for one, other in zip(first.lines, decoded, strict=False):
+        if _canonical(one, here) != _canonical(other, there):
+            found.append(f"byte {one.address:#x}: {one.text.strip()} | byte {other.address:#x}: {other.text}")
+    if len(first.lines) != len(decoded):
+        found.append(f"{len(first.lines)} instructions | {len(decoded)} instructions")
+    return found
+
+
+def _without_padding(first: Listing, second: Listing) -> tuple[Line, ...]:
+    """The second decoding's lines; `s_nop 0` where the first has no instruction belongs to the line before, as in the text."""
+    known = {line.address for line in first.lines}
+    kept: list[Line] = []
+    for line in second.lines:
+        if kept and line.text == "s_nop 0" and line.address not in known:
+            kept[-1] = replace(kept[-1], next_address=line.next_address)
+        else:
+            kept.append(line)
+    return tuple(kept)
+
+
+def _objdump(hsaco: bytes, arch: str) -> str:
+    tool = find_objdump()
+    if tool is None:
+        raise ToolchainError(
+            f"{OBJDUMP} is needed to decode machine code without its text",
+            hint="install llvm-22 (on Debian 12 from its security updates)",
+        )
+    extra = ["--mattr=+real-true16"] if arch.startswith(_TRUE16) else []
+    with tempfile.NamedTemporaryFile(suffix=".hsaco") as file:
+        file.write(hsaco)
+        file.flush()
+        command = [tool, "-d", "-z", "-j", ".text", f"--mcpu={arch}", *extra, file.name]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ToolchainError(f"{OBJDUMP} did not run: {error}") from error
+    if done.returncode:
+        raise DecodeError(f"{OBJDUMP} refuses the image: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout.decode(errors="replace")
+
+
+def _placed(line: Line, address: int, after: int) -> Line:
+    """The line at its address; a branch gets its target as a label."""
+    if not _BRANCH.match(line.name) or len(line.operands) != 1:
+        return replace(line, address=address, next_address=after)
+    words = line.operands[
+        0
+    ].text  # a signed 16-bit count of words from the next instruction, printed without sign
+    if not words.isdigit():
+        raise DecodeError(f"byte {address:#x}: {line.text}: the target is no number")
+    target = after + 4 * ((int(words) ^ 0x8000) - 0x8000)
+    label = Operand(text=f"@{target:#x}", space="label")
+    return replace(line, address=address, next_address=after, operands=(label,))
+
+
+def _labels(lines: list[Line]) -> dict[str, int]:
+    """Branch targets by label. A branch into the middle of an instruction is decoded by no one here."""
+    starts = {line.address: index for index, line in enumerate(lines)}
+    labels = {}
+    for line in lines:
+        for operand in line.operands:
+            if operand.space == "label":
+                target = int(operand.text[1:], 0)
+                if target not in starts:
+                    raise DecodeError(
+                        f"byte {line.address:#x}: {line.text}: no instruction begins at the target, byte {target:#x}"
+                    )
+                labels[operand.text] = starts[target]
+    return labels
+
+
+def _targets(listing: Listing) -> dict[str, int]:
+    """Addresses by label; one may stand behind the last instruction."""
+    ends = [line.address for line in listing.lines] + [listing.lines[-1].next_address]
+    return {label: ends[index] for label, index in listing.labels.items()}
+
+
+def _canonical(line: Line, targets: Mapping[str, int]) -> Line:
+    """The line without what is only spelling."""
+    modifiers = dict(line.modifiers)
+    if any(operand.half is not None for operand in line.operands):
+        halves = [int(operand.half == 1) for operand in (*line.operands[1:], line.operands[0])]
+        if modifiers.get("op_sel") == tuple(halves):
+            del modifiers["op_sel"]
+    return replace(
+        line,
+        number=0,
+        text=" ".join(line.text.split()) if line.name in IDLE else "",
+        operands=tuple(_same_spelling(operand, line.name, targets) for operand in line.operands),
+        modifiers=modifiers,
+        partner=_canonical(line.partner, targets) if line.partner else None,
+    )
+
+
+def _same_spelling(operand: Operand, name: str, targets: Mapping[str, int]) -> Operand:
+    if operand.space == "label":
+        return replace(operand, text="", integer=targets[operand.text])
+    if name.startswith("s_load_") and operand.text == "null":
+        return Operand(text="", space="constant", hexadecimal=True)
+    if name in _SIMM16 and operand.space == "constant":
+        return replace(operand, text="", integer=operand.integer & 0xFFFF, hexadecimal=True)
+    return replace(operand, text="")

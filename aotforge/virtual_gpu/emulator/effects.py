@@ -1,0 +1,126 @@
+"""What an instruction does to registers, memory and counters beside its result: what the checking variant needs to know in advance.
+
+Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from aotforge.errors import DecodeError
+from aotforge.virtual_gpu.emulator import native, waits
+from aotforge.virtual_gpu.emulator.chips import EmulatedChip
+from aotforge.virtual_gpu.emulator.decoded import Line, Operand
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from aotforge.virtual_gpu.emulator.isa.entry import Entry
+
+VECTOR0 = native.SCALARS
+SCC = VECTOR0 + native.VECTORS
+_SPACE = {number: name for name, number in native.SPACES.items() if name != "label"}
+_NULL = 124
+_WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
+_READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
+_SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
+_PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
+Spans = list[tuple[int, int]]
+
+
+def effects_of(bound: native.Instruction, line: Line, chip: EmulatedChip) -> native.Effects:
+    """Raises DecodeError for a wait that is not understood."""
+    entry = INSTRUCTIONS[line.name]
+    returning = bool(bound.flags) and "atomic" in line.name
+    effects = native.Effects(kind=waits.counted(line.name, chip, returns=returning))
+    effects.in_order = effects.kind == waits.LOCAL or (effects.kind == waits.LOADS and not chip.gfx12)
+    effects.wait[:] = [waits.NO_WAIT] * len(effects.wait)
+    for kind, most in waits.waited(line, chip).items():
+        effects.wait[kind] = min(most, waits.NO_WAIT)
+        effects.waits = 1
+    reads, writes = _registers(bound, line, entry)
+    effects.scalar = entry.form == "scalar" or line.name.startswith("s_")
+    effects.partial = bool(
+        bound.write or bound.dpp or bound.dst_sel or "_d16" in line.name or line.name in _PARTIAL
+    )
+    _memory(effects, bound, line)
+    effects.role = _ROLES.get(line.name, 0)
+    own = line.operands[:1] if bound.d.words else ()
+    read = _halves([*line.operands[len(own) :], *(own if entry.reads_d else ())], chip)
+    written = _halves(own, chip)
+    if written and "_load_" in line.name and "d16" in line.name:
+        written = dict.fromkeys(written, 2 if "d16_hi" in line.name else 1)
+    _spans(effects, reads, read, writes, written)
+    return effects
+
+
+_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
+
+
+def _registers(bound: native.Instruction, line: Line, entry: Entry) -> tuple[Spans, Spans]:
+    reads: Spans = []
+    for source in bound.s:
+        reads += _operand(source)
+    writes = _operand(bound.d) + _operand(bound.sd)
+    if entry.reads_d:
+        reads += _operand(bound.d)
+    if line.name in _SWAPS:
+        reads += _operand(bound.d)
+        writes += _operand(bound.s[0])
+    if line.name.startswith("buffer_atomic") and bound.flags:
+        writes += [
+            (first, int(bound.s[1].words) // (2 if "cmpswap" in line.name else 1))
+            for first, _ in _operand(bound.s[1])
+        ]
+    if "VCC_LO" in entry.code:
+        reads.append((native.VCC_LO, 2))
+    if _WRITES_SCC.search(entry.code):
+        writes.append((SCC, 1))
+    if _READS_SCC.search(entry.code):
+        reads.append((SCC, 1))
+    return reads, writes
+
+
+def _operand(operand: native.Operand) -> Spans:
+    space = _SPACE[operand.space]
+    if space == "vector":
+        return [(VECTOR0 + operand.index, operand.words)]
+    if space == "scalar" and operand.index != _NULL:
+        return [(operand.index, operand.words)]
+    if space == "status":
+        return {0: [(SCC, 1)], 1: [(native.VCC_LO, 2)]}.get(operand.index, [])
+    return []
+
+
+def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
+    """Where a store or atomic has its data, and how the bytes of an element lie in a register. Permutes are counted as LDS is, and touch none."""
+    name = line.name
+    if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
+        return
+    effects.memory = 1
+    effects.high = "d16_hi" in name
+    effects.atomic = "atomic" in name or (
+        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store)", name)
+    )
+    if effects.atomic or re.search(r"_(store|write)", name):
+        effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
+
+
+def _halves(operands: Iterable[Operand], chip: EmulatedChip) -> dict[int, int]:
+    """Which halves of registers these operands mean. gfx9 is left out: with ECC its 16-bit loads write whole registers."""
+    found: dict[int, int] = {}
+    for operand in operands if chip.keeps_high_half else ():
+        if operand.space == "vector":
+            register = VECTOR0 + operand.index
+            found[register] = found.get(register, 0) | (3 if operand.half is None else 1 << operand.half)
+    return found
+
+
+def _spans(
+    effects: native.Effects, reads: Spans, read: dict[int, int], writes: Spans, written: dict[int, int]
+) -> None:
+    if len(reads) + len(writes) > len(effects.spans):
+        raise DecodeError("an instruction with more operands than the checks have room for")
+    effects.reads, effects.writes = len(reads), len(writes)
+    parts = [(span, read) for span in reads] + [(span, written) for span in writes]
+    for span, ((first, count), halves) in zip(effects.spans, parts, strict=False):
+        span.first, span.count = first, count
+        span.halves = halves.get(first, 3) if count == 1 else 3

@@ -1,0 +1,128 @@
+"""Triton's assembly text to a `Listing`: one kernel's instructions, labels and descriptor fields.
+
+The text is what the compiler's own printer made; `proof` shows that it is the image. Whatever in it is neither a known directive,
+a label nor an instruction is an error with its line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from aotforge.errors import DecodeError
+from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
+from aotforge.virtual_gpu.emulator.isa.no_ops import IDLE, MESSAGES
+from aotforge.virtual_gpu.emulator.modifiers import is_modifier, modifiers
+from aotforge.virtual_gpu.emulator.operands import operand
+
+_LABEL = re.compile(r"([\w.$]+):$")
+_TARGET = re.compile(r'\s*\.amdgcn_target\s+"[^"]*-(gfx\w+?)(?::[^"]*)?"')
+_FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+(\S+)$")
+_ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
+_IGNORED = re.compile(
+    r"\s*\.(p2align|globl|protected|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
+)
+_BRANCH = re.compile(r"s_c?branch(_|$)")
+
+
+def parse_listing(text: str) -> Listing:
+    """Decode the text of one kernel. Raises DecodeError with the line."""
+    arch = next((m[1] for line in text.splitlines() if (m := _TARGET.match(line))), None)
+    names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
+    if arch is None or len(names) != 1:
+        raise DecodeError(
+            f"not the assembly text of one AMDGPU kernel: {len(names)} kernels, chip {arch or 'not named'}",
+            hint="pass what Triton calls asm['amdgcn'], unchanged",
+        )
+    kernel = names[0]
+    lines: list[Line] = []
+    labels: dict[str, int] = {}
+    for number, content in instruction_lines(text, kernel):
+        try:
+            if label := _LABEL.match(content):
+                labels[label[1]] = len(lines)
+            else:
+                lines.append(parse_line(content, number=number))
+        except DecodeError as error:
+            raise DecodeError(
+                f"line {number}: {content}: {error.what}", cause=error.cause, hint=error.hint
+            ) from error
+    fields = {
+        m[1]: int(m[2], 0) for line in text.splitlines() if (m := _FIELD.match(line)) and _is_number(m[2])
+    }
+    return Listing(kernel=kernel, arch=arch, lines=tuple(lines), labels=labels, fields=fields)
+
+
+def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
+    """Line number and text of every label and instruction of a kernel, from its own label to the end of its section.
+
+    Raises DecodeError for data among instructions.
+    """
+    inside = False
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.split(";")[0].split("//")[0].rstrip()
+        if not inside:
+            inside = line == f"{kernel}:"
+            if inside:
+                yield number, line
+            continue
+        if re.match(r"\s*\.section\b", line) or re.match(r"\s*\.amdhsa_kernel\b", line):
+            return
+        if not line or _IGNORED.match(line):
+            continue
+        content = line.strip()
+        if content.startswith(".") and not _LABEL.match(content):
+            raise DecodeError(f"line {number}: {content}: unknown directive among instructions")
+        yield number, content
+    raise DecodeError(f"the text does not contain the whole kernel {kernel}")
+
+
+def parse_line(text: str, *, number: int = 0) -> Line:
+    """Decode one instruction, or a dual-issue pair. Raises DecodeError."""
+    first, *rest = [part.strip() for part in text.split("::")]
+    if len(rest) > 1:
+        raise DecodeError("more than two instructions in one")
+    line = _single(first, number, text)
+    return replace(line, partner=_single(rest[0], number, text)) if rest else line
+
+
+def _single(text: str, number: int, whole: str) -> Line:
+    mnemonic, _, tail = text.partition(" ") if " " in text else text.partition("\t")
+    mnemonic = mnemonic.split("\t")[0]
+    tail = text[len(mnemonic) :].strip()
+    suffix = _ENCODING.search(mnemonic)
+    encoding = suffix[1] if suffix else ""
+    name = mnemonic[: suffix.start()] if suffix else mnemonic
+    if name.startswith("v_dual_"):
+        name, encoding = name.replace("v_dual_", "v_"), "dual"
+    if name in IDLE:  # counters and hints in notations of their own
+        if name == "s_sendmsg" and tail not in MESSAGES:
+            raise DecodeError(f"unknown message {tail}")
+        return Line(number=number, text=whole, name=name, encoding=encoding, operands=())
+    words = _words(tail)
+    count = next((i for i, word in enumerate(words) if is_modifier(word)), len(words))
+    operands_text = " ".join(words[:count])
+    pieces = [piece.strip() for piece in operands_text.split(",")] if operands_text else []
+    parsed = tuple(_label(piece) if _BRANCH.match(name) else operand(piece) for piece in pieces)
+    return Line(
+        number=number,
+        text=whole,
+        name=name,
+        encoding=encoding,
+        operands=parsed,
+        modifiers=modifiers(words[count:]),
+    )
+
+
+def _words(tail: str) -> list[str]:
+    """Split at spaces; commas and spaces inside brackets stay with their modifier."""
+    return re.findall(r"(?:[^\s\[]+|\[[^\]]*\])+,?", tail)
+
+
+def _label(text: str) -> Operand:
+    return Operand(text=text, space="label")
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\d+|0x[0-9a-fA-F]+", text) is not None

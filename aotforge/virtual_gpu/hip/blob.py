@@ -1,0 +1,155 @@
+"""A bound program as a file without pointers, which the compiled interpreter can open in a process that has no Python.
+
+Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of constants, the kernarg
+parameters. Handlers are looked up by opcode and rows by number when the file is opened; sizes of all structures are in it, so that a file
+never meets another interpreter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import c_char, c_uint32, c_uint64
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from aotforge.errors import UnsupportedError
+from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.descriptor import Descriptor
+from aotforge.virtual_gpu.emulator.program import DEFAULT_LIMIT, Program
+
+_MAGIC = b"AOTSERV1"
+_NONE = 0xFFFFFFFF
+_ROW_POINTERS = {"row"}
+_LAUNCH_POINTERS = {"program", "counts", "ranges", "next", "stop", "trace", "observer", "effects"}
+_KERNARG = 0x1234_5678_0000
+_MARK = 0x7E570000
+_PRELOADABLE = 64
+
+
+class ServeFile(ctypes.Structure):
+    """The head of a program file; mirrors serve_abi.h."""
+
+    _fields_ = [
+        ("magic", c_char * 8),
+        ("sizes", c_uint64 * 4),
+        *(
+            (name, c_uint64)
+            for name in ("bytes", "launch_at", "program_at", "effects_at", "rows_at", "parameters_at")
+        ),
+        *((name, c_uint32) for name in ("row_count", "parameter_count", "threads", "kernarg_bytes")),
+        *((name, c_uint32) for name in ("fixed_lds", "effect_bytes")),
+        *((name, c_uint32) for name in ("kernarg_sgpr", "preload_sgpr", "preload_count", "preload_first")),
+        ("kernel", c_char * 256),
+        ("arch", c_char * 32),
+        ("digest", c_char * 72),
+    ]
+
+
+def program_file(program: Program, digest: str) -> bytes:
+    """The file of a loaded program. Raises UnsupportedError for hidden arguments and for structures that have grown a pointer."""
+    if hidden := sorted({p.kind for p in program.parameters} - {"by_value", "global_buffer"}):
+        raise UnsupportedError(f"hidden kernel arguments are not supported: {', '.join(hidden)}")
+    instructions, rows = _relocatable(program)
+    registers = _user_registers(program.descriptor)
+    launch = _template(program, registers["kernarg_sgpr"])
+    parameters = np.array([(p.offset, p.size) for p in program.parameters], dtype="<u4").tobytes()
+    effects = program._effects()
+    _check_pointers(native.Effects, set())
+    parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
+    offsets, at = [], _aligned(ctypes.sizeof(ServeFile))
+    for part in parts:
+        offsets.append(at)
+        at += _aligned(len(part))
+    lanes = program.chip.lanes
+    sizes = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch), lanes)
+    head = ServeFile(
+        magic=_MAGIC,
+        sizes=(c_uint64 * 4)(*sizes),
+        bytes=at,
+        row_count=len(rows) // (8 * lanes),
+        parameter_count=len(program.parameters),
+        threads=program.threads,
+        kernarg_bytes=program.descriptor.kernarg_bytes,
+        fixed_lds=program.descriptor.lds_bytes,
+        effect_bytes=ctypes.sizeof(native.Effects),
+        kernel=program.listing.kernel.encode(),
+        arch=program.chip.arch.encode(),
+        digest=digest.encode(),
+        **dict(
+            zip(("launch_at", "program_at", "effects_at", "rows_at", "parameters_at"), offsets, strict=True)
+        ),
+        **registers,
+    )
+    return b"".join(_padded(part) for part in (bytes(head), *parts))
+
+
+def _relocatable(program: Program) -> tuple[bytes, bytes]:
+    """Instructions whose row pointers are numbers from 1, and the rows."""
+    _check_pointers(native.Instruction, {"handler"})
+    _check_pointers(native.Operand, _ROW_POINTERS)
+    lanes, numbers, rows = program.chip.lanes, {0: 0}, []
+    bound = program._binding.instructions  # the file is the program's other form
+    copied = type(bound).from_buffer_copy(bound)
+    for one in copied:
+        one.handler = None
+        for operand in (one.d, one.sd, *one.s):
+            address = operand.row or 0
+            if address not in numbers:
+                rows.append(ctypes.string_at(address, 8 * lanes))
+                numbers[address] = len(rows)
+            operand.row = numbers[address]
+    return bytes(copied), b"".join(rows)
+
+
+def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
+    """The program's launch of one workgroup, without pointers and arguments: processes that make it at once make the same bytes."""
+    _check_pointers(native.Launch, _LAUNCH_POINTERS)
+    kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
+    shared: Any = SimpleNamespace(ranges=(native.Range * 1)(), next=ctypes.c_uint64(), stop=ctypes.c_uint32())
+    plan = program._plan((1, 1, 1), kernarg, shared, 0, DEFAULT_LIMIT)
+    launch = native.Launch.from_buffer_copy(plan)
+    for name in _LAUNCH_POINTERS:
+        setattr(launch, name, None)
+    if kernarg_sgpr != _NONE:
+        launch.user[kernarg_sgpr] = launch.user[kernarg_sgpr + 1] = 0
+    return launch
+
+
+def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
+    fields: Sequence[Any] = structure._fields_
+    found = {
+        name
+        for name, kind, *_ in fields
+        if kind is ctypes.c_void_p or issubclass(kind, (ctypes._Pointer, *native.TRACE.__bases__))
+    }
+    if found - known:
+        raise UnsupportedError(
+            f"{structure.__name__}.{min(found - known)} is a pointer that program files do not carry"
+        )
+
+
+def _user_registers(descriptor: Descriptor) -> dict[str, int]:
+    """Where the descriptor's own function puts the segment's address and preloaded dwords: it is asked with values that tell."""
+    marks = np.arange(_MARK, _MARK + _PRELOADABLE, dtype="<u4").tobytes()
+    values = descriptor.user_sgprs(_KERNARG, marks)
+    address = [_KERNARG & 0xFFFFFFFF, _KERNARG >> 32]
+    kernarg = next((i for i in range(len(values) - 1) if values[i : i + 2] == address), _NONE)
+    count, first = descriptor.preload
+    preload = values.index(_MARK + first) if count else _NONE
+    return {
+        "kernarg_sgpr": kernarg,
+        "preload_sgpr": preload,
+        "preload_count": count,
+        "preload_first": first,
+    }
+
+
+def _aligned(size: int) -> int:
+    return (size + 63) // 64 * 64
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(_aligned(len(data)) - len(data))

@@ -1,0 +1,321 @@
+"""`check_release` on a release that was really built, and on copies in which one thing is wrong: that thing, and nothing else, turns red."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.conformance.check_release import check_release
+from aotforge.conformance.compilers import Compiler, find_compilers, standin_hip
+from aotforge.conformance.findings import CheckReport, Finding
+from aotforge.formats.archive import Link, Member
+from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, edit_bytes, edit_manifest, edit_text
+from tests.support.runtime import CACHE, ROOT
+
+pytestmark = pytest.mark.compiler
+FLASH, UTIL = "aotriton/include/aotriton/flash.h", "aotriton/include/aotriton/util.h"
+LIBRARY = "aotriton/lib/libaotriton_v2.so.0.11.2"
+SERVED = {
+    "upstream 2.9",
+    "upstream 2.10",
+    "upstream 2.11",
+    "upstream 2.12",
+    "rocm-fork 2.9",
+    "rocm-fork 2.12",
+}
+
+
+def compilers() -> tuple[Compiler, ...]:
+    """One is enough here; every installed one is tried in test_every_compiler."""
+    found = [one for one in find_compilers()[0] if one.family == "gcc"]
+    if not found:
+        pytest.skip("none of gcc 9 to 12 is installed")
+    return tuple(found[-1:])
+
+
+def check(folder: Path, *only: str, checkout: Path = ROOT) -> CheckReport:
+    return check_release(
+        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(), hip=standin_hip(ROOT), only=only
+    )  # fmt: skip
+
+
+def red(report: CheckReport) -> set[tuple[str, str]]:
+    return {(finding.check, finding.row) for finding in report.of("failed")}
+
+
+def of(report: CheckReport, name: str) -> list[Finding]:
+    return [finding for finding in report.findings if finding.check == name]
+
+
+def rows(name: str) -> set[tuple[str, str]]:
+    return {(name, row) for row in SERVED}
+
+
+def test_a_whole_release_passes(release: Path) -> None:
+    report = check(release)
+    assert red(report) == set(), report.of("failed")
+    assert {f.row for f in of(report, "calls") if f.status == "passed"} == SERVED
+    refused = {f.row for f in of(report, "refused") if f.status == "passed"}
+    assert refused == {f"upstream 2.{minor}" for minor in (3, 4, 5, 6, 7, 8, 13)}
+    assert {f.row for f in of(report, "drop-in")} == SERVED
+    assert len(of(report, "refusal")) == 3
+    kinds = {
+        "folder",
+        "archives",
+        "symbols",
+        "layout",
+        "abidiff",
+        "names",
+        "platform",
+        "elf",
+        "paths",
+        "images",
+        "windows",
+    }
+    assert kinds <= {f.check for f in report.findings}
+    # what could not be tried says so, and is not counted as passed
+    assert [f.status for f in of(report, "windows")] == ["not run"]
+
+
+def test_every_compiler(release: Path) -> None:
+    """With HIP's own headers where they are installed; those that are missing are named and never passed."""
+    found, missing = find_compilers()
+    report = check_release(release, checkout=ROOT, cache=CACHE, jobs=2, development=True, only=["calls"])
+    for finding in of(report, "calls"):
+        if finding.row in SERVED:
+            assert all(f"{one.name} C++{s}" in finding.evidence for one in found for s in ("17", "20"))
+            assert not any(f"{name} C++" in finding.evidence for name in missing)
+    said = {f.what for f in of(report, "calls") if f.status == "not run" and not f.row}
+    assert said == {f"with {name}" for name in missing}
+
+
+def test_a_development_build_is_no_release(release: Path) -> None:
+    """The smoke profile is not complete, and the bare machine's library may be below its platform."""
+    report = check_release(
+        release,
+        checkout=ROOT,
+        cache=CACHE,
+        jobs=2,
+        compilers=compilers(),
+        hip=standin_hip(ROOT),
+        only=["platform", "images"],
+    )
+    assert any("smoke is not complete" in f.evidence for f in report.of("failed"))
+    said = json.loads((release / "MANIFEST.json").read_bytes())["development"]
+    if any("manylinux" in text for text in said):
+        failed = {f.row for f in report.of("failed") if f.check == "platform"}
+        assert failed == {"", *(row for row in SERVED if row.startswith("upstream"))}
+
+
+HEADERS: dict[str, tuple[list[Callable[[Tree], None]], set[tuple[str, str]], list[str]]] = {
+    "a field that PyTorch sets": (
+        [edit_text(FLASH, "T0 philox_seed_output, philox_offset_output;", "T0 philox_offset_output;")],
+        rows("calls") | {("layout", ""), ("abidiff", "")},
+        ["attn_fwd_params.philox_seed_output: ", "attn_fwd_params.philox_seed_output"],
+    ),
+    "a function, an enumerator, a callback and a macro": (
+        [
+            edit_text(UTIL, "AOTRITON_API bool isArchExperimentallySupported(hipStream_t stream);", ""),
+            edit_text("aotriton/include/aotriton/dtypes.h", "  kUInt16 = 21,\n", ""),
+            edit_text("aotriton/include/aotriton/config.h", "#define AOTRITON_VERSION_MINOR 11u\n", ""),
+        ],
+        rows("calls") | {("layout", ""), ("abidiff", "")},
+        ["isArchExperimentallySupported(hipStream_t): ", "DType::kUInt16: ", "AOTRITON_VERSION_MINOR"],
+    ),
+    "what no PyTorch uses": (
+        [
+            edit_text(FLASH, "  T2 L;\n  T4 Out;\n  T1 cu", "  T4 Out;\n  T2 L;\n  T1 cu"),
+            edit_text(FLASH, "kVersion = 3;", "kVersion = 4;"),
+        ],
+        {("layout", ""), ("abidiff", "")},
+        ["attn_fwd_params.L is ", "attn_bwd_params::kVersion is 4, not 3"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", HEADERS)
+def test_a_change_of_the_headers_turns_its_rows_red(release: Path, tmp_path: Path, what: str) -> None:
+    changes, wanted, named = HEADERS[what]
+
+    def change(tree: Tree) -> None:
+        for one in changes:
+            one(tree)
+
+    report = check(altered(release, tmp_path / "r", RUNTIME, change), "calls", "layout", "abidiff")
+    if shutil.which("abidiff") is None:
+        wanted = wanted - {("abidiff", "")}
+    found = red(report)
+    # headers that a program cannot be compiled against have no types to compare
+    unrun = {("abidiff", "") for f in of(report, "abidiff") if f.status == "not run"}
+    assert found | unrun == wanted, report.of("failed")
+    for text in named:
+        assert any(text in f.evidence for f in report.of("failed")), (text, report.of("failed"))
+
+
+def test_exactly_the_rows_that_use_it(release: Path, tmp_path: Path) -> None:
+    """PyTorch 2.11 given calls of its own, without attn_bwd_fused: it alone does not mind the loss."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    for name in ("kernels", "manifests", "runtime", "requirements"):
+        (checkout / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "compat", checkout / "compat")
+    calls, matrix = checkout / "compat" / "pytorch_calls.yaml", checkout / "compat" / "pytorch.yaml"
+    text = matrix.read_text()
+    at = text.index('pytorch: "2.11"')
+    matrix.write_text(text[:at] + text[at:].replace('calls: "2.9-2.12"', 'calls: "own"', 1))
+    start = calls.read_text().index('  "2.9-2.12":')
+    block = calls.read_text()[start:].partition('  "2.13":')[0]
+    own = block.replace('"2.9-2.12"', '"own"').replace("attn_bwd, attn_bwd_fused, ", "attn_bwd, ")
+    calls.write_text(calls.read_text() + own)
+
+    def change(tree: Tree) -> None:
+        name = "aotriton/include/aotriton/v2/flash.h"
+        member = tree[name]
+        assert isinstance(member, Member)
+        before, _, rest = member.content.decode().partition("AOTRITON_API hipError_t attn_bwd_fused(")
+        tree[name] = Member(content=(before + rest.partition(";")[2]).encode())
+
+    report = check(altered(release, tmp_path / "r", RUNTIME, change), "calls", checkout=checkout)
+    assert {row for kind, row in red(report) if kind == "calls"} == SERVED - {"upstream 2.11"}
+    assert all("v2::flash::attn_bwd_fused" in f.evidence for f in of(report, "calls") if f.status == "failed")
+
+
+def test_a_symbol_that_the_library_lost(release: Path, tmp_path: Path) -> None:
+    change = edit_bytes(
+        LIBRARY, b"_ZN8aotriton2v25flash14attn_bwd_fused", b"_ZN8aotriton2v25flash14attn_bwd_fuseX"
+    )
+    report = check(altered(release, tmp_path / "r", RUNTIME, change), "calls", "symbols", "abidiff")
+    assert rows("calls") <= red(report) and ("symbols", "") in red(report)
+    assert any(
+        "attn_bwd_fused" in f.evidence and "not in the library" in f.evidence for f in of(report, "calls")
+    )
+    assert any("attn_bwd_fused" in f.evidence and "is missing" in f.evidence for f in of(report, "symbols"))
+    if shutil.which("abidiff"):
+        assert any("attn_bwd_fused" in f.evidence for f in of(report, "abidiff") if f.status == "failed")
+
+
+def spoil(tree: Tree) -> None:
+    """Ten things at once."""
+    lib = "aotriton/lib"
+    del tree[f"{lib}/libaotriton_v2.so.0.11.0"]
+    tree[f"{lib}/libaotriton_v2.so.0.11.1"] = Member(content=b"x")
+    tree[f"{lib}/libaotriton_v2.so"] = Link(target="libaotriton_v2.so.0.11.1")
+    tree[f"{lib}/libstdc++.so.6"] = Member(content=b"x")
+    del tree[f"{lib}/cmake/aotriton/aotritonConfig.cmake"]
+    tree["README"] = Member(content=b"x")
+    tree["aotriton/share/notes"] = Member(content=b"made in /home/builder/aotforge")
+    edit_bytes(LIBRARY, b"is of format %u, this", b"is of for-at %u, this")(tree)
+
+
+def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Path) -> None:
+    report = check(
+        altered(release, tmp_path / "r", RUNTIME, spoil), "folder", "names", "paths", "refusal", "elf"
+    )
+    assert red(report) == {
+        ("archives", ""), ("names", ""), ("names", "upstream 2.9"), ("names", "upstream 2.10"), ("names", "rocm-fork 2.9"), ("paths", ""),
+        ("refusal", ""),
+    }  # fmt: skip
+    said = "\n".join(f"{f.row} {f.what}: {f.evidence}" for f in report.of("failed"))
+    for text in (
+        "2 top entries", "upstream 2.9 link libaotriton_v2.so.0.11.0: is missing", "upstream 2.10 link libaotriton_v2.so.0.11.1: is a copy",
+        "link libaotriton_v2.so: leads to libaotriton_v2.so.0.11.1", "libstdc++.so.6", "aotritonConfig.cmake is missing", "/home/builder/aotforge",
+        "format 2 is not named",
+    ):  # fmt: skip
+        assert text in said, (text, said)
+
+
+def test_packs_and_texts_that_are_not_whole(release: Path, tmp_path: Path) -> None:
+    folder = altered(
+        release,
+        tmp_path / "a",
+        TEXTS,
+        lambda tree: tree.pop(next(name for name in tree if name.endswith(".s"))),
+    )
+    (finding,) = check(folder, "images").of("failed")
+    assert "image without text" in finding.evidence
+    name = "aotriton/lib/aotriton.images/amd-gfx908/__signature__"
+    folder = altered(release, tmp_path / "b", IMAGES, lambda tree: tree.pop(name))
+    report = check(folder, "images", "names")
+    assert red(report) == {("images", ""), ("names", "")}
+    assert all("__signature__" in f.evidence + f.what for f in report.of("failed"))
+
+
+def rows_of(said: dict[str, Any]) -> list[dict[str, Any]]:
+    images: list[dict[str, Any]] = said["packs"][0]["images"]
+    return images
+
+
+def test_images_are_held_against_manifest_and_plan(release: Path, tmp_path: Path) -> None:
+    def verdicts(said: dict[str, Any]) -> None:
+        images = rows_of(said)
+        images[0]["verdict"].update(outcome="failed")
+        images[1].update(verdict=None)
+        images[2]["verdict"].update(runs=0)
+        images[3].update(digest="0" * 64)
+
+    def plan(said: dict[str, Any]) -> None:
+        images = rows_of(said)
+        images[0].update(jobs=["f" * 64], labels=["flash.stray"])
+
+    for number, (change, wanted) in enumerate(
+        (
+            (verdicts, (": failed", ": never executed", "names no case, run or judge", "in the pack and not in MANIFEST.json")),
+            (plan, ("is planned and missing", "flash.stray is not planned")),
+        )
+    ):  # fmt: skip
+        folder = tmp_path / str(number)
+        shutil.copytree(release, folder)
+        edit_manifest(folder, change)
+        report = check(folder, "folder", "images")
+        assert {kind for kind, _ in red(report)} == {"images"}
+        said = "\n".join(f.evidence for f in report.of("failed"))
+        assert all(text in said for text in wanted), said
+
+
+def test_everything_is_collected_and_the_exit_code_is_32(release: Path, tmp_path: Path) -> None:
+    """Several things at once, through the front door: one JSON text, all of them in it."""
+    shutil.copytree(release, tmp_path / "r")
+    (tmp_path / "r" / "stray.txt").write_text("x")
+    for path in (tmp_path / "r").glob("*rocm7.2*"):
+        path.unlink()
+    next((tmp_path / "r").glob("*rocm6.2*")).unlink()
+    damaged = next((tmp_path / "r").glob("*-asm-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "invoke", "check", "--release", str(tmp_path / "r"), "--json", "--development", "--cache", str(CACHE)],
+        cwd=ROOT, env=os.environ | {"PATH": "/nonexistent"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 32, done.stderr
+    said = json.loads(done.stdout)
+    assert said["ok"] is False and said["error"]["kind"] == "compat"
+    what = said["error"]["what"]
+    for named in (
+        "stray.txt is not listed",
+        "no runtime tarball for ROCm 7.2",
+        "ROCm 6.2",
+        "cannot be unpacked",
+        "is not the file",
+    ):
+        assert named in what
+    # without a compiler nothing about calls is passed
+    status = {
+        f["status"]
+        for f in said["findings"]
+        if f["check"] in {"calls", "refused", "symbols", "layout", "refusal", "drop-in"}
+    }
+    assert status == {"not run"}
+
+
+def test_what_is_no_release(tmp_path: Path) -> None:
+    from aotforge.errors import ReleaseError
+
+    with pytest.raises(ReleaseError, match="is no release"):
+        check(tmp_path)

@@ -1,0 +1,182 @@
+"""What is read from binaries, against libraries linked with one thing wrong, and a DLL against its own linker's listing."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from aotforge.conformance.checks.abi import dynamic_symbols
+from aotforge.conformance.checks.baseline import previous
+from aotforge.conformance.checks.context import Setting
+from aotforge.conformance.checks.library import check_elf, foreign
+from aotforge.conformance.checks.windows import check_windows, read_pe
+from aotforge.conformance.compilers import find_compilers
+from aotforge.conformance.matrix import load_matrix
+from aotforge.errors import RuntimeBuildError
+from tests.support.runtime import ROOT
+
+MINGW = "x86_64-w64-mingw32-g++"
+GOOD = ["-Wl,-z,relro,-z,now,-z,noexecstack,--build-id=sha1", "-s"]
+
+
+def elf(folder: Path, flags: list[str], *, code: str = "int zero() { return 0; }") -> Setting:
+    path = folder / "libx.so"
+    command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path), *flags]
+    done = subprocess.run(command, input=code, text=True, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"this linker does not make such a library: {done.stderr[:200]}")
+    return cast(Setting, SimpleNamespace(library=path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (["-Wl,-rpath,/opt/somewhere"], "no RPATH"),
+        (["-Wl,-rpath,$ORIGIN,--disable-new-dtags"], "no RPATH"),
+        (["-Wl,-z,norelro"], "RELRO"),
+        (["-Wl,-z,lazy"], "BIND_NOW"),
+        (["-Wl,-z,execstack"], "no executable stack"),
+        (["-Wl,-N", "-Wl,-z,norelro"], "no executable stack"),
+        (["-lstdc++", "-Wl,--no-as-needed"], "depends on nothing"),
+        (["-Wl,--build-id=none"], "a build ID"),
+    ],
+)
+def test_one_thing_wrong(tmp_path: Path, flags: list[str], what: str) -> None:
+    code = (
+        "#include <string>\nstd::string* make(const char* t) { return new std::string(t); }"
+        if "-lstdc++" in flags
+        else "int zero;"
+    )
+    base = ["-static-libstdc++", *GOOD] if "-lstdc++" not in flags else GOOD
+    failed = {f.what for f in check_elf(elf(tmp_path, [*base, *flags], code=code)) if f.status == "failed"}
+    assert any(text.startswith(what) for text in failed), failed
+
+
+def test_nothing_wrong_and_not_stripped(tmp_path: Path) -> None:
+    findings = check_elf(elf(tmp_path, ["-nostdlib", *GOOD]))
+    assert {f.status for f in findings} == {"passed"}
+    unstripped = [flag for flag in GOOD if flag != "-s"]
+    (failed,) = [
+        f for f in check_elf(elf(tmp_path, ["-g", "-nostdlib", *unstripped])) if f.status == "failed"
+    ]
+    assert failed.what == "stripped" and ".debug_info" in failed.evidence
+    (tmp_path / "libx.so").write_bytes(b"text")
+    assert [f.status for f in check_elf(cast(Setting, SimpleNamespace(library=tmp_path / "libx.so")))] == [
+        "failed"
+    ]
+
+
+def test_symbols_as_nm_has_them(tmp_path: Path) -> None:
+    setting = elf(tmp_path, [], code='extern "C" { int here; int away(); int call() { return away(); } }')
+    listed = subprocess.run(
+        ["nm", "-D", str(setting.library)], capture_output=True, text=True, check=True
+    ).stdout
+    for undefined, kinds in ((False, "TDBRVW"), (True, "U")):
+        wanted = {line.split()[-1] for line in listed.splitlines() if line.split()[-2] in kinds}
+        assert wanted <= dynamic_symbols(setting.library, undefined=undefined)
+
+
+def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (
+        "/home/me/x.cpp",
+        "/tmp/abc/y",
+        "x=/root/.cache",
+        "/build/aotriton-1/src",
+        "/usr/src/pkg/a.c",
+        f"{tmp_path}/z",
+    ):
+        assert foreign(text.encode(), tmp_path), text
+    for text in (
+        "${_IMPORT_PREFIX}/lib",
+        "share/tmp/x",
+        "/aotriton.images",
+        "https://example.org/home/x",
+        "/opt/rocm/lib",
+        "a/build/b",
+    ):
+        assert not foreign(text.encode(), tmp_path), text
+    for host, told in (("build-07", True), ("localhost", False), ("x1", False)):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        assert bool(foreign(f"built on {host}.".encode(), tmp_path)) == told
+
+
+def test_the_baseline_of_the_same_feature_release(tmp_path: Path) -> None:
+    for name in ("0.11b", "0.11.1b", "0.12b", "0.10b"):
+        (tmp_path / f"{name}.symbols.xml").touch()
+    assert previous(tmp_path, "0.11.2b") == "0.11.1b"
+    assert previous(tmp_path, "0.11b") == "0.11b"
+    assert previous(tmp_path, "0.13b") is None
+
+
+def test_only_wanted_compilers(tmp_path: Path) -> None:
+    for name, said in (
+        ("g++", "g++ (Debian 13.2.0-1) 13.2.0"),
+        ("g++-11", "g++-11 (Debian 11.3.0-12) 11.3.0"),
+        ("clang++", "Debian clang version 14.0.6"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "g++-9").write_text("#!/nonexistent\n")
+    (tmp_path / "g++-9").chmod(0o755)
+    found, missing = find_compilers(str(tmp_path))
+    assert [one.name for one in found] == ["gcc 11", "clang 14"]
+    assert missing == ("gcc 9", "gcc 10", "gcc 12", "clang 11", "clang 12", "clang 13")
+
+
+CODE = 'extern "C" __declspec(dllexport) int one() { return 1; }\nextern "C" __declspec(dllexport) int two() { return 2; }\n'
+
+
+def dll(folder: Path) -> bytes:
+    if shutil.which(MINGW) is None:
+        pytest.skip(f"{MINGW} is not installed")
+    subprocess.run(
+        [MINGW, "-shared", "-s", "-static", "-Wl,--no-insert-timestamp", "-x", "c++", "-", "-o", str(folder / "x.dll")],
+        input=CODE, text=True, check=True,
+    )  # fmt: skip
+    return (folder / "x.dll").read_bytes()
+
+
+def test_a_dll_as_objdump_reads_it(tmp_path: Path) -> None:
+    data = dll(tmp_path)
+    pe = read_pe(data)
+    dump = ["x86_64-w64-mingw32-objdump", "-p", str(tmp_path / "x.dll")]
+    listed = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
+    named = {line.split()[-1].lower() for line in listed.splitlines() if "DLL Name:" in line}
+    assert {name.lower() for name in pe.imports} == named
+    assert pe.exports == ("one", "two") and pe.timestamp == 0
+    for cut in (0, 1, 64, 200, 600, len(data) // 2):
+        with pytest.raises(RuntimeBuildError):
+            read_pe(data[:cut] if cut != len(data) // 2 else b"MZ" + bytes(cut))
+    flipped = bytearray(data)
+    flipped[0x3C:0x40] = b"\xff\xff\xff\x7f"
+    with pytest.raises(RuntimeBuildError):
+        read_pe(bytes(flipped))
+
+
+def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "aotriton-0.11.2b-r1-win_amd64-shared.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("aotriton/lib/aotriton_v2.dll", dll(tmp_path))
+        archive.writestr("readme.txt", "built in /home/me/src")
+    compat = load_matrix(ROOT)
+    setting = SimpleNamespace(
+        candidate=SimpleNamespace(windows=(path,), packs=dict), compat=compat, checkout=ROOT
+    )
+    findings = check_windows(cast(Setting, setting))
+    said = "\n".join(f.evidence for f in findings if f.status == "failed")
+    for text in (
+        "top entries aotriton, readme.txt",
+        "aotriton_v2.lib is missing",
+        "/home/me/src",
+        "v3::flash::attn_fwd is not exported",
+    ):
+        assert text in said, said
+    path.write_bytes(b"no zip")
+    assert [f.status for f in check_windows(cast(Setting, setting))] == ["failed"]

@@ -1,0 +1,171 @@
+"""The page of releases in a real browser: complete without scripts, links that lead somewhere, digests that can be copied, light and dark."""
+
+from __future__ import annotations
+
+import html
+import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aotforge.conformance.matrix import load_matrix
+from aotforge.conformance.matrix_page import matrix_html
+from aotforge.deliver.page.read import read_page
+from aotforge.deliver.page.render import human_size, make_page, write_page
+from aotforge.formats.archive import sha256_file
+from aotforge.release.assemble import assemble_release
+from aotforge.release.finalize import finish_release
+from tests.integration.release import standin
+from tests.integration.release.test_finish import BUILDER, ORIGIN
+from tests.support.browser import MISSING, Browser, browser
+
+BASE = "https://releases.example/aotriton/"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished release and the page beside it."""
+    folder = tmp_path_factory.mktemp("site")
+    build = assemble_release(
+        standin.MANIFEST, [standin.packed()], standin.prefix(folder / "prefix"), output=folder / "build",
+        licence=standin.LICENCE, epoch=ORIGIN.epoch, inputs="1",
+    )  # fmt: skip
+    done = finish_release(
+        build.folder, origin=ORIGIN, plans=[standin.PLAN], output=folder / "www", key=Ed25519PrivateKey.generate(), builder=BUILDER
+    )  # fmt: skip
+    release = read_page(done.folder, base_url=BASE, yanked="It hangs on <some> chips & others.")
+    write_page(folder / "www", make_page([release], matrix=matrix_html(load_matrix(standin.ROOT))))
+    return folder / "www"
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if MISSING:
+        pytest.skip(f"not installed: {', '.join(MISSING)}")
+    with browser(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
+
+
+def test_every_file_is_listed_with_its_digest(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    links = re.findall(r'<a href="([^"#:]+)">', page)
+    release = site / standin.MANIFEST.name
+    assert sorted(links) == sorted(f"{release.name}/{path.name}" for path in release.iterdir())
+    for path in release.iterdir():
+        assert sha256_file(path) in page
+    assert html.escape("It hangs on <some> chips & others.") in page
+    assert "<some>" not in page
+    assert f"--from {BASE}" in page
+
+
+def test_the_same_page_twice(site: Path) -> None:
+    release = read_page(site / standin.MANIFEST.name, base_url=BASE)
+    assert make_page([release], matrix="") == make_page([release], matrix="")
+    assert b"Nothing has been released yet" in make_page([], matrix="")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (342_520, "343 kB"),
+        (1_053_156, "1.1 MB"),
+        (2 * 10**9, "2.0 GB"),
+    ],
+)
+def test_sizes(size: int, text: str) -> None:
+    assert human_size(size) == text
+
+
+def test_readable_without_scripts(chromium: Browser, address: str) -> None:
+    chromium.tool("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        chromium.open(address)
+        visible = chromium.run("return document.body.innerText")
+        assert "Into an installed PyTorch" in visible and "2.9" in visible
+        assert "copy SHA-256" not in visible  # a button that would do nothing is not shown
+    finally:
+        chromium.tool("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_every_link_leads_somewhere(chromium: Browser, address: str, site: Path) -> None:
+    chromium.open(address)
+    hrefs = chromium.run("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    for href in hrefs:
+        if href.startswith("#"):
+            assert chromium.run(f"return document.getElementById({href[1:]!r}) !== null"), href
+        else:
+            assert (site / href).is_file(), href
+    assert chromium.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_digest_is_copied(chromium: Browser, address: str) -> None:
+    chromium.tool(
+        "Browser.grantPermissions",
+        permissions=["clipboardReadWrite", "clipboardSanitizedWrite"],
+        origin=address,
+    )
+    chromium.open(address)
+    wanted = chromium.run("return document.querySelector('button.copy').dataset.copy")
+    chromium.click("button.copy")
+    chromium.run("return new Promise(done => setTimeout(done, 200))")
+    assert chromium.run("return document.querySelector('button.copy').textContent") == "copied"
+    assert chromium.run("return navigator.clipboard.readText()") == wanted
+
+
+def luminance(colour: str) -> float:
+    """Of `rgb(r, g, b)`, relative (WCAG 2.2)."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(scheme: str, chromium: Browser, address: str, tmp_path: Path) -> None:
+    """Contrast of every piece of text with what is behind it is at least 4.5 (WCAG 2.2, AA)."""
+    chromium.tool("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    chromium.open(address)
+    pairs = chromium.run(
+        """
+        const found = new Set();
+        const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+        while (walker.nextNode()) {
+          const element = walker.currentNode.parentElement;
+          if (!walker.currentNode.textContent.trim() || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
+          let behind = element;
+          while (behind && getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+          found.add(getComputedStyle(element).color + "|" + getComputedStyle(behind ?? document.body).backgroundColor + "|" + element.tagName);
+        }
+        return [...found];
+        """
+    )
+    assert pairs
+    for pair in pairs:
+        ink, paper, tag = pair.split("|")
+        dark, light = sorted((luminance(ink), luminance(paper)))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (scheme, tag, ink, paper)
+    background = chromium.run("return getComputedStyle(document.body).backgroundColor")
+    assert (luminance(background) > 0.5) == (scheme == "light")
+    chromium.screenshot(tmp_path / f"{scheme}.png")
+    assert (tmp_path / f"{scheme}.png").stat().st_size > 10_000

@@ -1,0 +1,230 @@
+"""A build's folder finished: its documents agree with it, every alteration is noticed, and peers can check the signatures."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cyclonedx.model.bom import Bom
+
+from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
+from aotforge.release.assemble import assemble_release
+from aotforge.release.attestations import DOCUMENT, PROVENANCE, SBOM, SIGNATURE, BuildTools, Origin
+from aotforge.release.compare import compare_archives, compare_documents
+from aotforge.release.finalize import check_finished, finish_release
+from aotforge.release.json_documents import MANIFEST
+from aotforge.release.record import check_record, differing, load_record, make_record, save_record
+from aotforge.release.release_json import load_document
+from aotforge.release.signing import load_private_key, open_statement
+from aotforge.release.stamp import SUMS, TAR_SUMS
+from tests.integration.release import standin
+
+TOOLS = BuildTools(
+    toolchain=standin.PLAN.toolchain, python="3.11", compiler="g++ 10.2.1", zstd=("zstandard-0.25.0.tar.gz", "0" * 64),
+    zlib="1.3", executor="docker", roots=(("rocm-kernels", "1" * 64), ("rocm-runtime", "2" * 64)),
+)  # fmt: skip
+ORIGIN = Origin(
+    release=standin.MANIFEST.name, commit="a" * 40, archs=standin.PLAN.archs, profile=standin.PLAN.profile,
+    platforms=("linux",), epoch=1767225600, tools=TOOLS,
+)  # fmt: skip
+BUILDER = "https://builder.example/1"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    release = assemble_release(
+        standin.MANIFEST, [standin.packed()], standin.prefix(folder / "prefix"), output=folder / "dist",
+        licence=standin.LICENCE, epoch=ORIGIN.epoch, inputs="1",
+    )  # fmt: skip
+    return release.folder
+
+
+@pytest.fixture(scope="module")
+def key() -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.generate()
+
+
+@pytest.fixture
+def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
+    return finish_release(
+        build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "out", key=key, builder=BUILDER
+    ).folder
+
+
+def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
+    names = check_finished(done, key.public_key())
+    assert {DOCUMENT, SBOM, MANIFEST, TAR_SUMS} < set(names)
+    document = load_document(done, DOCUMENT)
+    images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
+    assert images == {image.digest for image in standin.IMAGES}
+    jobs = [job for pack in document["packs"] for image in pack["images"] for job in image["jobs"]]
+    assert {job["key"] for job in jobs} == {job.key for job in standin.PLAN.jobs}
+    assert {job["inputs"]["source_digest"] for job in jobs} == {
+        job.source_digest for job in standin.PLAN.jobs
+    }
+    for file in document["files"]:
+        assert (done / file["name"]).stat().st_size == file["size"]
+    described = {file["name"]: file for file in document["files"]}
+    lines = (build / TAR_SUMS).read_text().splitlines()
+    tars = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    for name, digest in tars.items():
+        if name.endswith(".tar"):
+            assert described[f"{name}.gz"]["tar_sha256"] == digest
+
+
+def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None:
+    """sha256sum checks the sums, openssl the signature, CycloneDX's own reader the bill; the statement names every file."""
+    subprocess.run(["sha256sum", "--check", "--quiet", SUMS], cwd=done, check=True)
+    public = tmp_path / "key.pub"
+    public.write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    raw = tmp_path / "signature"
+    raw.write_bytes(base64.b64decode((done / SIGNATURE).read_bytes()))
+    subprocess.run(
+        ["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", public, "-in", done / SUMS, "-sigfile", raw],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    bom = Bom.from_json(json.loads((done / SBOM).read_bytes()))  # type: ignore[attr-defined]
+    assert {"zstd (decoder, linked statically)"} < {component.name for component in bom.components}
+    statement = json.loads(open_statement((done / PROVENANCE).read_bytes(), key.public_key()))
+    subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
+    assert set(subjects) == {path.name for path in done.iterdir()} - {SIGNATURE, PROVENANCE}
+    assert statement["predicate"]["runDetails"]["builder"]["id"] == BUILDER
+
+
+def test_the_same_bytes_whoever_signs(
+    build: Path, key: Ed25519PrivateKey, done: Path, tmp_path: Path
+) -> None:
+    again = finish_release(
+        build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "out", key=key, builder=BUILDER
+    )
+    assert not again.fresh
+    other = finish_release(
+        build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "other", key=Ed25519PrivateKey.generate(), builder="urn:x"
+    )  # fmt: skip
+    assert (other.folder / SUMS).read_bytes() == (done / SUMS).read_bytes()
+    with pytest.raises(SignatureError, match="another key"):
+        check_finished(other.folder, key.public_key())
+
+
+@pytest.mark.parametrize("how", ["flip", "truncate", "append", "lose"])
+def test_every_altered_file_is_noticed(how: str, done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None:
+    for name in sorted(path.name for path in done.iterdir()):
+        copy = tmp_path / "copy"
+        shutil.copytree(done, copy)
+        data = bytearray((copy / name).read_bytes())
+        if how == "flip":
+            data[len(data) // 2] ^= 1
+        elif how == "truncate":
+            del data[-1:]
+        elif how == "append":
+            data += b"\0"
+        (copy / name).unlink()
+        if how != "lose":
+            (copy / name).write_bytes(data)
+        # the envelope is JSON with a line end that says nothing
+        harmless = name in {PROVENANCE, SIGNATURE} and how == "truncate"
+        if harmless:
+            check_finished(copy, key.public_key())
+        else:
+            with pytest.raises((ReleaseError, SignatureError)):
+                check_finished(copy, key.public_key())
+        shutil.rmtree(copy)
+
+
+def test_an_added_file_and_mixed_releases(
+    done: Path, build: Path, key: Ed25519PrivateKey, tmp_path: Path
+) -> None:
+    other = finish_release(
+        build, origin=replace(ORIGIN, commit="b" * 40), plans=[standin.PLAN], output=tmp_path / "b", key=key, builder=BUILDER
+    ).folder  # fmt: skip
+    shutil.copyfile(other / PROVENANCE, done / PROVENANCE)
+    with pytest.raises(SignatureError, match="other files"):
+        check_finished(done, key.public_key())
+    (done / "more").touch()
+    with pytest.raises(ReleaseError, match="more is in the folder"):
+        check_finished(done, None)
+
+
+def test_record(done: Path, tmp_path: Path) -> None:
+    manifest = json.loads((done / MANIFEST).read_bytes())
+    lines = (done / TAR_SUMS).read_text().splitlines()
+    tars = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    record = make_record(ORIGIN, manifest=manifest, tars=tars)
+    path = save_record(tmp_path, record)
+    assert save_record(tmp_path, record) == path
+    assert load_record(tmp_path, record.release) == record
+    assert differing(record, tars) == []
+    name = next(iter(record.tars))
+    assert differing(record, {**tars, name: "0" * 64}) == [name]
+    assert differing(record, {n: d for n, d in tars.items() if n != name}) == [name]
+    with pytest.raises(ReleaseError, match="recorded with other bytes"):
+        save_record(tmp_path, record.model_copy(update={"tars": {**record.tars, name: "0" * 64}}))
+    # the same bytes from a later commit, which holds the record, are the recorded release
+    later = record.model_copy(update={"commit": "b" * 40})
+    assert check_record(tmp_path, later) == record
+    assert save_record(tmp_path, later) == path and load_record(tmp_path, record.release) == record
+    assert check_record(tmp_path / "elsewhere", later) == later
+    with pytest.raises(UnknownNameError, match="no record"):
+        load_record(tmp_path, "9.9b-r1")
+
+
+def test_what_is_not_approved_takes_no_place(
+    done: Path, build: Path, key: Ed25519PrivateKey, tmp_path: Path
+) -> None:
+    """A release that breaks a check must not lie where others look for finished ones, nor replace one that held."""
+    before = {path.name: path.read_bytes() for path in done.iterdir()}
+    seen = []
+
+    def refuse(folder: Path) -> None:
+        seen.append(check_finished(folder, key.public_key()))
+        raise CompatError("a check found a violation")
+
+    other = replace(ORIGIN, epoch=ORIGIN.epoch + 1)
+    for output in (done.parent, tmp_path / "empty"):
+        with pytest.raises(CompatError):
+            finish_release(
+                build, origin=other, plans=[standin.PLAN], output=output, key=key, builder=BUILDER, approve=refuse
+            )  # fmt: skip
+    assert len(seen) == 2 and {path.name: path.read_bytes() for path in done.iterdir()} == before
+    assert not [path for path in (tmp_path / "empty").iterdir() if path.is_dir()]
+
+
+def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
+    one = load_document(done, DOCUMENT)
+    assert compare_documents(one, one) == ()
+    two = json.loads(json.dumps(one))
+    image = two["packs"][0]["images"][0]
+    image["digest"] = "f" * 64
+    image["resources"]["vgpr"] += 1
+    image["verdict"]["outcome"] = "failed"
+    lost = two["packs"][0]["images"].pop()
+    two["toolchain"]["triton_version"] = "9"
+    kinds = {difference.kind for difference in compare_documents(one, two)}
+    assert kinds == {"toolchain", "pack", "image", "figure", "verdict"}
+    named = [difference.name for difference in compare_documents(one, two) if not difference.after]
+    assert set(named) == {job["label"] for job in lost["jobs"]}
+    archive = next(path for path in done.iterdir() if "images" in path.name)
+    assert compare_archives(archive, archive) == ()
+    other = next(path for path in done.iterdir() if "asm" in path.name)
+    assert compare_archives(archive, other)
+
+
+@pytest.mark.parametrize("text", ["", "-----BEGIN PRIVATE KEY-----\nnot a key\n-----END PRIVATE KEY-----\n"])
+def test_keys_that_cannot_be_used(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SignatureError) as caught:
+        load_private_key(None, {"AOTFORGE_SIGNING_KEY": text})
+    assert "not a key" not in str(caught.value)
+    with pytest.raises(SignatureError, match="cannot be read"):
+        load_private_key(tmp_path / "none.pem", {})

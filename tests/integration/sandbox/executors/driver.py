@@ -1,0 +1,35 @@
+"""A process that runs steps until it is killed: `python -m tests.integration.sandbox.executors.driver EXECUTOR CACHE PLACE SECONDS`.
+
+PLACE is a JSON file; the step sleeps for SECONDS, by which it can be found. It prints a line for every piece of output that it hears.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from aotforge.sandbox.executors.choose import choose_executor
+from aotforge.sandbox.executors.step import Place, Step, StepLimits
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main(name: str, cache: str, place: str, seconds: str) -> None:
+    fields = json.loads(Path(place).read_text())
+    tree, archive = Path(fields.pop("tree")), Path(fields.pop("archive"))
+    root = Place(**fields, environment=(), unpacked=lambda: tree, archive=lambda: archive)
+    runner = choose_executor(name, cache=Path(cache), on_note=say)
+    step = Step(
+        name="killed step", command=("/bin/sh", "-c", f"sleep {seconds} & while true; do echo tick; sleep 0.05; done"), inputs=b"",
+        environment={"PATH": "/usr/bin:/bin"}, limits=StepLimits(memory_bytes=256 << 20, seconds=300),
+    )  # fmt: skip
+    say("start")
+    runner.run(step, root, on_output=lambda stream, data: say(stream))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,45 @@
+"""A container whose memory is used up while it compiles: the job and the limit are named, and what was finished stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.worker_limits import Limits
+from aotforge.errors import LimitError
+from aotforge.sandbox.executors.step import Site
+from tests.integration.compile.builds import entries
+from tests.support.families import KERNEL, plan_of, write_family, write_many
+from tests.support.places import ROOT, WALLED, executor, project_place
+
+pytestmark = pytest.mark.compiler
+
+# files in memory count for the container but not for the worker, so the container's limit is met before the worker's own
+_EAT = """
+with open("/tmp/ballast", "wb") as ballast:
+    for _ in range(1000):
+        ballast.write(b"x" * (1 << 20))
+HOARD = b"x" * (2 << 30)
+while True:
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", WALLED)
+def test_job_and_limit_are_named(name: str, tmp_path: Path) -> None:
+    root = write_many(tmp_path / "k", 1)
+    write_family(root, "bad", KERNEL + _EAT)
+    site = Site(executor=executor(name, tmp_path), place=project_place("rocm-kernels"))
+    with pytest.raises(LimitError) as caught, Cache(tmp_path / "there") as cache:
+        compile_plan(
+            plan_of(root), kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache,
+            jobs=1, limits=Limits(memory_bytes=400 << 20), site=site,
+        )  # fmt: skip
+    assert "bad.bad:gfx908:0" in caught.value.what and "1.39 GiB of memory" in caught.value.what
+    assert "fam0" not in caught.value.what
+    assert "--jobs" in caught.value.hint
+    assert len(entries(tmp_path / "there")) <= 1

@@ -1,0 +1,149 @@
+"""The three roots of this checkout, made from their locks and entered. Packages and wheels come from mirrors once, then from the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import ContainerError
+from aotforge.formats.deb import data_members
+from aotforge.sandbox.rootfs.definitions import read_lock
+from aotforge.sandbox.rootfs.mirrors import apt_settings
+from aotforge.sandbox.rootfs.resolve_packages import private_apt
+from aotforge.sandbox.rootfs.rootfs import Places, Root
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, find_root, unpacked
+from aotforge.sandbox.rootfs.shell import bubblewrap_command
+
+ROOT = Path(__file__).parents[4]
+CACHE = Path(
+    os.environ.get("AOTFORGE_CACHE") or Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
+)
+
+Enter = Callable[[str], str]
+
+
+def made(name: str) -> Root:
+    try:
+        return ensure_root(ROOT, name, cache=CACHE, environment=os.environ, on_stage=lambda text: None)
+    except ContainerError as error:
+        if "cannot be fetched" in error.what:
+            pytest.skip(f"no mirror in reach: {error.cause[:200]}")
+        raise
+
+
+def enter(name: str) -> Enter:
+    program = shutil.which("bwrap") or pytest.skip("bubblewrap is not installed")
+    root = made(name)
+    tree = unpacked(root, cache=CACHE)
+
+    def run(line: str) -> str:
+        command = bubblewrap_command(program, root, tree, ["/bin/sh", "-ec", line])
+        command[1:1] = ["--dir", "/tmp"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "Creating new namespace failed" in done.stderr:
+            pytest.skip("this kernel lets nobody make namespaces")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_rocm_kernels_has_triton_and_nothing_to_compile_c_with() -> None:
+    run = enter("rocm-kernels")
+    said = run(
+        "python3 -W ignore -c 'import sys, triton, zstandard, triton._C.libtriton as t; print(sys.version_info[:2], triton.__version__)';"
+        "id -u; touch /x 2>/dev/null && echo writable; for x in gcc cc ptxas clang; do ! command -v $x; done"
+    )
+    assert said.splitlines() == ["(3, 11) 3.9.0", "1000"]
+
+
+def test_rocm_runtime_is_debian_11_with_real_hip_headers() -> None:
+    run = enter("rocm-runtime")
+    said = run(
+        "getconf GNU_LIBC_VERSION; g++ -dumpversion; cmake --version | head -1; ninja --version; python3 --version; cd /tmp;"
+        "echo '#define __HIP_PLATFORM_AMD__ 1\n#include <hip/hip_runtime.h>\n#include <iostream>\n"
+        "int main() { std::cout << HIP_VERSION_MAJOR << std::endl; }' >a.cpp;"
+        "g++ -std=c++17 a.cpp -o a -static-libstdc++ -static-libgcc; ./a; objdump -p a | grep -c libstdc++ || true"
+    )
+    assert said.splitlines() == [
+        "glibc 2.31",
+        "10",
+        "cmake version 3.18.4",
+        "1.10.1",
+        "Python 3.9.2",
+        "5",
+        "0",
+    ]
+
+
+def test_windows_noimage_links_a_dll_and_makes_an_import_library() -> None:
+    run = enter("windows-noimage")
+    said = run(
+        "cd /tmp; printf '#include <mutex>\nextern \"C\" __declspec(dllexport) int f() { static std::mutex m; m.lock(); return 3; }' >a.cpp;"
+        "x86_64-w64-mingw32-g++ -std=c++17 -shared a.cpp -o a.dll -static; printf 'LIBRARY a.dll\nEXPORTS\n f\n' >a.def;"
+        "llvm-lib /def:a.def /machine:x64 /out:a.lib; x86_64-w64-mingw32-nm a.lib | grep -c ' T f'; cmake --version | head -1;"
+        "! command -v wine"
+    )
+    assert said.splitlines() == ["1", "cmake version 3.25.1"]
+
+
+def test_again_from_another_folder_without_any_mirror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ensure_root refuses other bytes than the lock's, so that it returns is the comparison."""
+    made("rocm-runtime")
+    cache = tmp_path / "another cache ü"
+    places = Places(cache=cache)
+    places.base.mkdir(parents=True)
+    places.store.symlink_to(Places(cache=CACHE).store)
+    monkeypatch.setattr("aotforge.sandbox.rootfs.fetch.opened", None)
+    again = ensure_root(ROOT, "rocm-runtime", cache=cache, environment={}, on_stage=lambda text: None)
+    assert again.digest == read_lock(find_root(ROOT, "rocm-runtime").lock_file).digest
+
+
+def test_packages_are_read_as_dpkg_reads_them() -> None:
+    program = shutil.which("dpkg-deb") or pytest.skip("dpkg-deb is not installed")
+    made("rocm-runtime")
+    lock = read_lock(find_root(ROOT, "rocm-runtime").lock_file)
+    for package in [entry for entry in lock.packages if entry.name in {"dash", "coreutils", "zlib1g"}]:
+        path = Places(cache=CACHE).path(package.sha256)
+        ours = [
+            (info.name, hashlib.sha256(data.read()).hexdigest() if data else "")
+            for info, data in data_members(path)
+        ]
+        listed = subprocess.run(
+            [program, "--fsys-tarfile", str(path)], capture_output=True, check=True
+        ).stdout
+        theirs = []
+        with tarfile.open(fileobj=io.BytesIO(listed)) as archive:
+            for info in archive:
+                content = archive.extractfile(info) if info.isreg() else None
+                theirs.append((info.name, hashlib.sha256(content.read()).hexdigest() if content else ""))
+        assert ours == theirs
+
+
+def test_apt_resolves_in_a_folder_of_its_own() -> None:
+    if shutil.which("apt-get") is None:
+        pytest.skip("apt-get is not on this machine")
+    before = sorted((path.name, path.stat().st_mtime_ns) for path in Path("/var/lib/apt/lists").glob("*"))
+    try:
+        with private_apt("bullseye", apt_settings()) as apt:
+            assert "Inst dash " in apt.run("apt-get", "--simulate", "install", "dash")
+            with pytest.raises(ContainerError, match="no-such-package"):
+                apt.run("apt-get", "--simulate", "install", "no-such-package")
+    except ContainerError as error:
+        if "no archive in reach" in error.what:
+            pytest.skip(error.cause)
+        raise
+    assert (
+        sorted((path.name, path.stat().st_mtime_ns) for path in Path("/var/lib/apt/lists").glob("*"))
+        == before
+    )

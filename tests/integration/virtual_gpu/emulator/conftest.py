@@ -1,0 +1,17 @@
+"""Images that several test modules execute, compiled once per session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from tests.integration.virtual_gpu.emulator.attention_images import Images
+
+
+@pytest.fixture(scope="session")
+def images_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Images]:
+    """The images of a chip; each is compiled when it is first asked for."""
+    folder = tmp_path_factory.mktemp("images")
+    return cache(lambda arch: Images(arch, folder))

@@ -1,0 +1,80 @@
+"""Waits of a real attention kernel altered one at a time: each is caught, or a second model agrees that it is not needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aotforge.errors import ExecutionError
+from aotforge.virtual_gpu.emulator.interpreter_library import default_cache
+from aotforge.virtual_gpu.emulator.program import Program
+from tests.campaigns.replay import Replay
+from tests.campaigns.subjects import Subject, calls_of, execute, subjects
+from tests.campaigns.waits import CHECKS, KERNELS, alter_each, alterations, altered_listings
+
+pytestmark = pytest.mark.compiler
+END = "dtype=fp16,head_dim=32,head_dim_v=32,bias=false,dropout=false,varlen=false"
+
+
+def _subject(kernel: str) -> Subject:
+    def wanted(label: str) -> bool:  # bwd_preprocess has one image for both masks
+        return f".{kernel}:" in label and END in label and "causal=false" not in label
+
+    return next(iter(subjects("gfx908", wanted, default_cache())))
+
+
+@pytest.fixture(scope="module")
+def forward() -> tuple[Subject, Program]:
+    subject = _subject("attn_fwd")
+    return subject, subject.load(subject.image.hsaco)
+
+
+def test_what_is_altered(forward: tuple[Subject, Program]) -> None:
+    _, program = forward
+    wait = next(line for line in program.listing.lines if line.text == "s_waitcnt vmcnt(0) lgkmcnt(0)")
+    assert [line.text for line in alterations(wait)] == [
+        "s_nop 0",
+        "s_waitcnt vmcnt(1) lgkmcnt(0)",
+        "s_waitcnt vmcnt(0) lgkmcnt(1)",
+    ]
+
+
+def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program]) -> None:
+    """Every eighth alteration on one call: what the checks stop, the second model objects to, and every register that it objects to
+    stops the checks. An LDS access outstanding at a barrier is only a fault when another wave touches the same bytes.
+    """
+    subject, program = forward
+    calls, _ = calls_of(subject, program, (None,))
+    call = sorted(calls, key=lambda one: one.limit)[len(calls) // 2]
+    caught = 0
+    for number, (_, line, listing) in enumerate(altered_listings(program.listing)):
+        if number % 8:
+            continue
+        altered, replay = subject.altered(listing), Replay()
+        execute(altered, subject, call, trace=replay.step)
+        try:
+            execute(altered, subject, call, checks=CHECKS)
+            assert [found for found in replay.violations if " after " in found] == [], line.place
+        except ExecutionError as error:
+            caught += 1
+            assert replay.violations, f"{line.place}: {error}"
+    assert caught >= 8
+
+
+def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
+    subject, program = forward
+    calls, _ = calls_of(subject, program, (None,))
+    for call in calls:
+        plain = execute(program, subject, call)
+        checked = execute(program, subject, call, checks=True)
+        assert checked.counts == plain.counts
+        for name, tensor in call.trial.outputs.items():
+            assert np.array_equal(tensor.storage.view(np.uint8), call.right[name].view(np.uint8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_wait_of_a_kernel(kernel: str) -> None:
+    done = alter_each(_subject(kernel))
+    assert [one for one in done if one.kind == "missed"] == []
+    assert sum(one.kind == "caught" for one in done) > len(done) / 2

@@ -1,0 +1,286 @@
+"""Whole kernels beside attention: spills, atomics, float32 products, loops; the proof that text is image; the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.devtools.emulator_cli import main
+from aotforge.errors import DecodeError, ExecutionError, ToolchainError
+from aotforge.formats.elf import read_elf
+from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
+from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.interpreter.memory import Memory
+from tests.integration.compile.builds import build
+from tests.support.families import plan_of, write_family
+
+pytestmark = pytest.mark.compiler
+Make = Callable[..., KernelImage]
+
+KERNELS = {
+    "spill": (
+        """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(x + i)
+    b = tl.load(x + i + n)
+    c = tl.load(x + i + 2 * n)
+    d = tl.load(x + i + 3 * n)
+    tl.debug_barrier()
+    tl.store(x + i, a * b + c * d)
+    tl.store(x + i + n, a + b * c - d)
+""",
+        {"blocks": (1024,), "waves": 10, "spills": "report"},
+    ),
+    "count": (
+        """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(x + i % 7, 1.0, mask=i < n)
+""",
+        {"blocks": (128,), "warps": 2},
+    ),
+    "product": (
+        """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    at = i[:, None] * BLOCK + i[None, :]
+    a = tl.load(x + at)
+    b = tl.load(x + at + n)
+    tl.store(x + at + 2 * n, tl.dot(a, b, input_precision="ieee"))
+""",
+        {"blocks": (32,), "warps": 4},
+    ),
+    "forever": (
+        """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    while tl.load(x, volatile=True) < 1:
+        tl.store(x, tl.load(x) * n)
+""",
+        {"blocks": (64,)},
+    ),
+    "sort": (
+        """
+@triton.jit
+def kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n, other=0.0)
+    tl.store(x + i, tl.cumsum(v, 0), mask=i < n)
+""",
+        {"blocks": (256,), "warps": 4},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelImage]:
+    root, folder = tmp_path_factory.mktemp("kernels"), tmp_path_factory.mktemp("cache")
+    for name, (text, options) in KERNELS.items():
+        write_family(root, name, text, **options)  # type: ignore[arg-type]
+    images, _ = build(root, folder)
+    return {job.family: images[job.key] for job in plan_of(root).jobs}
+
+
+def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
+    program = Emulator("gfx908").load(image.hsaco, image.asm)
+    report = program.launch(
+        (grid, 1, 1),
+        [x.ctypes.data, n],
+        Memory({"x": x}),
+        lds_bytes=image.resources.dynamic_lds_bytes,
+        **options,
+    )
+    return report.counts
+
+
+@pytest.mark.parametrize("schedule", [None, 1, 2])
+def test_spilled_registers_come_back(made: dict[str, KernelImage], schedule: int | None) -> None:
+    x = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
+    a, b, c, d = x.astype(np.float64).reshape(4, 1024)
+    counts = launch(made["spill"], x, 1024, schedule=schedule)
+    assert counts["buffer_store_dword"] + counts["buffer_store_dwordx4"] > 0
+    assert np.allclose(x[:1024], a * b + c * d, atol=1e-5)
+    assert np.allclose(x[1024:2048], a + b * c - d, atol=1e-5)
+
+
+def test_atomics_of_workgroups_on_several_threads_add_up(made: dict[str, KernelImage]) -> None:
+    x = np.zeros(7, dtype=np.float32)
+    launch(made["count"], x, 5000, grid=40, jobs=4)
+    assert np.array_equal(x, np.bincount(np.arange(5000) % 7))
+
+
+def test_float32_products(made: dict[str, KernelImage]) -> None:
+    x = np.random.default_rng(2).standard_normal(3072).astype(np.float32)
+    launch(made["product"], x, 1024)
+    a, b, c = x.astype(np.float64).reshape(3, 32, 32)
+    assert np.allclose(c, a @ b, atol=1e-4)
+
+
+def test_running_sums(made: dict[str, KernelImage]) -> None:
+    x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
+    expected = np.cumsum(x[:200].astype(np.float64))
+    launch(made["sort"], x, 200)
+    assert np.allclose(x[:200], expected, atol=1e-4)
+
+
+def test_a_kernel_that_does_not_end_is_stopped(made: dict[str, KernelImage]) -> None:
+    with pytest.raises(ExecutionError, match="without ending"):
+        launch(made["forever"], np.zeros(64, dtype=np.float32), 1, limit=10_000)
+
+
+# ---- the proof ----
+
+
+def test_addresses_cover_the_machine_code(made: dict[str, KernelImage]) -> None:
+    image = made["product"]
+    lines = Emulator("gfx908").load(image.hsaco, image.asm).listing.lines
+    assert lines[0].address == 0
+    assert all(line.next_address - line.address in {4, 8} for line in lines[:-1])
+    elf = read_elf(image.hsaco)
+    assert lines[-1].text == "s_endpgm"
+    assert lines[-1].next_address == elf.symbol("kernel").size
+    assert read_descriptor(elf, "kernel").entry == elf.symbol("kernel").value
+
+
+@pytest.mark.parametrize("change", ["operand", "instruction", "removed", "other kernel", "image"])
+def test_a_text_that_is_not_the_image_is_refused(made: dict[str, KernelImage], change: str) -> None:
+    image = made["product"]
+    asm, hsaco = image.asm, image.hsaco
+    if change == "operand":
+        asm = asm.replace("s_load_dwordx2 s[", "s_load_dwordx2 s[", 1).replace("offset:", "offset:1", 1)
+    elif change == "instruction":
+        asm = asm.replace("v_add_u32_e32", "v_sub_u32_e32", 1)
+        assert asm != image.asm
+    elif change == "removed":
+        asm = asm.replace("\ts_barrier\n", "", 1)
+    elif change == "other kernel":
+        asm = made["count"].asm
+    else:
+        section = read_elf(hsaco).section(".text")
+        altered = bytearray(hsaco)
+        altered[section.offset + section.size // 2] ^= 4
+        hsaco = bytes(altered)
+    with pytest.raises(DecodeError, match=r"is not the image|refuses the text"):
+        Emulator("gfx908").load(hsaco, asm)
+
+
+def test_an_altered_text_runs_only_when_asked_for_by_name(made: dict[str, KernelImage]) -> None:
+    image = made["sort"]
+    asm = image.asm.replace("v_add_f32_e32", "v_max_f32_e32")
+    with pytest.raises(DecodeError, match="is not the image"):
+        Emulator("gfx908").load(image.hsaco, asm)
+    x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
+    program = Emulator("gfx908").load_altered(image.hsaco, asm)
+    counts = program.launch(
+        (1, 1, 1), [x.ctypes.data, 200], Memory({"x": x}), lds_bytes=image.resources.dynamic_lds_bytes
+    ).counts
+    assert counts["v_max_f32"] > 0
+    assert counts["v_add_f32"] == 0
+
+
+class EveryAddress:
+    """A line table that has one line."""
+
+    def at(self, address: int) -> str | None:
+        return f"kernel.py:{address}"
+
+
+def test_a_report_names_the_source_line(made: dict[str, KernelImage]) -> None:
+    image = made["count"]
+    x = np.zeros(3, dtype=np.float32)
+    program = Emulator("gfx908").load(image.hsaco, image.asm)
+    with pytest.raises(ExecutionError) as caught:
+        program.launch((1, 1, 1), [x.ctypes.data, 64], Memory({"x": x}), source=EveryAddress())
+    found = re.search(r"\(byte (0x[0-9a-f]+), kernel.py:(\d+)\)", caught.value.cause)
+    assert found is not None
+    assert int(found[1], 16) == int(found[2])
+
+
+def test_a_text_for_another_chip_is_refused(made: dict[str, KernelImage]) -> None:
+    with pytest.raises(DecodeError, match="gfx908, not for gfx90a"):
+        Emulator("gfx90a").load(made["count"].hsaco, made["count"].asm)
+
+
+def test_without_a_compiler_the_emulator_says_so(
+    made: dict[str, KernelImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    program = Emulator("gfx908", cache=tmp_path).load(made["count"].hsaco, made["count"].asm)
+    x = np.zeros(7, dtype=np.int32)
+    with pytest.raises(ToolchainError, match="no C compiler: no-such-compiler"):
+        program.launch((1, 1, 1), [x.ctypes.data, 7], Memory({"x": x}))
+
+
+# ---- the command line ----
+
+
+@pytest.fixture
+def files(made: dict[str, KernelImage], tmp_path: Path) -> Path:
+    image = made["product"]
+    (tmp_path / "k.hsaco").write_bytes(image.hsaco)
+    (tmp_path / "k.s").write_text(image.asm)
+    np.save(tmp_path / "x.npy", np.random.default_rng(5).standard_normal(3072).astype(np.float32))
+    return tmp_path
+
+
+def test_the_command_runs_a_kernel(
+    files: Path, made: dict[str, KernelImage], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lds = made["product"].resources.dynamic_lds_bytes
+    command = [
+        "run",
+        str(files / "k.hsaco"),
+        "--asm",
+        str(files / "k.s"),
+        "--grid",
+        "1",
+        "--lds",
+        str(lds),
+        "--schedule",
+        "4",
+    ]
+    command += [
+        "--arg",
+        f"inout:{files / 'x.npy'}:{files / 'y.npy'}",
+        "--arg",
+        "1024",
+        "--trace",
+        str(files / "trace.txt"),
+    ]
+    assert main(command) == 0
+    a, b, c = np.load(files / "y.npy").astype(np.float64).reshape(3, 32, 32)
+    assert np.allclose(c, a @ b, atol=1e-4)
+    printed = capsys.readouterr().out
+    assert "wave-instructions in 1 workgroups" in printed
+    assert "v_mfma_f32" in printed
+    trace = (files / "trace.txt").read_text().splitlines()
+    assert len(trace) == int(printed.split()[0])
+    assert trace[0].startswith("wave ")
+    assert {line.split()[1] for line in trace} == {"0", "1", "2", "3"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--arg", "in:{x}", "--arg", "1024", "--lds", "65536"], 26, "read-only"),
+        (["--arg", "nonsense", "--arg", "1024"], 11, "not understood"),
+        (["--arg", "inout:{x}:{x}"], 26, "arguments"),
+        (["--arg", "inout:{x}:{x}", "--arg", "1024", "--arch", "gfx1"], 10, "does not know the chip"),
+    ],
+)
+def test_the_commands_errors_have_their_codes(
+    files: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    given = [argument.format(x=files / "x.npy") for argument in arguments]
+    assert main(["run", str(files / "k.hsaco"), "--asm", str(files / "k.s"), *given]) == code
+    assert message in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""Every scalar instruction of the table against its model."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry
+from tests.integration.virtual_gpu.emulator.bench import AT_BARRIER, ENDED, Bench
+from tests.integration.virtual_gpu.emulator.models.numbers import draw
+from tests.integration.virtual_gpu.emulator.models.scalar import MODELS, SAVE_EXEC
+
+NAMES = [name for name, entry in INSTRUCTIONS.items() if entry.form == "scalar"]
+SAVING = {name for name in NAMES if "_saveexec_" in name}
+IMMEDIATE = ("s_movk_", "s_addk_", "s_mulk_", "s_cmpk_")
+UNITS = {"v_s_exp_f32": 1, "v_s_log_f32": 1, "v_s_rsq_f32": 1}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return Bench("gfx908")
+
+
+def test_every_scalar_instruction_has_a_model_and_every_model_an_instruction() -> None:
+    assert set(NAMES) - SAVING == set(MODELS)
+    assert {f"s_{name}_saveexec_{bits}" for name in SAVE_EXEC for bits in ("b32", "b64")} == SAVING
+
+
+def _register(index: int, words: int) -> str:
+    return f"s{index}" if words == 1 else f"s[{index}:{index + words - 1}]"
+
+
+def _set(bench: Bench, index: int, value: Any) -> None:
+    raw = np.atleast_1d(value)
+    bench.s[index : index + raw.nbytes // 4] = raw.view(np.uint32)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SAVING])
+def test_instruction_does_what_its_model_says(bench: Bench, name: str) -> None:
+    entry = INSTRUCTIONS[name]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    for _ in range(200):
+        bench.randomise(rng)
+        _check(bench, entry, rng)
+
+
+def _check(bench: Bench, entry: Entry, rng: np.random.Generator) -> None:
+    pieces, sources = [], []
+    output = entry.type_of("D")
+    immediate = entry.name.startswith(IMMEDIATE)
+    for slot in entry.slots:
+        if slot.place == "D":
+            pieces.append(_register(20, WORDS[slot.type]))
+            continue
+        value = draw(rng, slot.type, 1)[0]
+        number = int(slot.place[1])
+        if immediate and number == len(entry.slots) - 1 - (output is not None):
+            bits = int(rng.integers(0, 65536))
+            pieces.append(hex(bits))
+            extended = bits if "_u32" in entry.name or bits < 32768 else bits - 65536
+            value = extended if slot.type == "i32" else extended % 2**32
+            sources.append(value)
+            continue
+        _set(bench, 2 * number, value)
+        pieces.append(_register(2 * number, WORDS[slot.type]))
+        sources.append(value.item())
+    if entry.reads_d and output:
+        old = draw(rng, output, 1)[0]
+        _set(bench, 20, old)
+        sources.append(old.item())
+    scc = int(bench.wave.scc)
+    before = bench.s.copy()
+    bench.run(f"{entry.name} {', '.join(pieces)}")
+    result, flag = MODELS[entry.name](*sources, scc)
+    assert bench.wave.scc == (scc if flag is None else flag), sources
+    words = WORDS[output] if output else 0
+    untouched = [i for i in range(len(before)) if not 20 <= i < 20 + words]
+    assert np.array_equal(bench.s[untouched], before[untouched])
+    if output:
+        _same(entry, bench.s[20 : 20 + words].copy(), result, output, sources)
+
+
+def _same(entry: Entry, found: Any, result: Any, output: str, sources: list[Any]) -> None:
+    if output != "f32":
+        assert sum(int(word) << 32 * i for i, word in enumerate(found)) == int(result) % (
+            1 << 32 * len(found)
+        ), sources
+        return
+    got, expected = found.view(np.float32)[0], np.float32(result)
+    units = UNITS.get(entry.name, 0)
+    close = np.spacing(np.abs(expected)) * units if units and np.isfinite(expected) else 0
+    with np.errstate(invalid="ignore"):
+        assert (np.isnan(got) and np.isnan(expected)) or got == expected or abs(got - expected) <= close, (
+            sources
+        )
+
+
+@pytest.mark.parametrize("name", sorted(SAVING))
+def test_exec_is_saved_and_changed(name: str) -> None:
+    lanes = 64 if name.endswith("b64") else 32
+    bench = Bench("gfx908" if lanes == 64 else "gfx1100")
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    function = SAVE_EXEC[name.removeprefix("s_").partition("_saveexec")[0]]
+    for _ in range(50):
+        mask, before = (int(rng.integers(0, bench.full, dtype=np.uint64, endpoint=True)) for _ in range(2))
+        if rng.integers(0, 4) == 0:
+            mask = 0
+        bench.exec = before
+        bench.set_pair(4, mask)
+        bench.set_pair(20, 0)
+        words = lanes // 32
+        bench.run(f"{name} {_register(20, words)}, {_register(4, words)}")
+        assert bench.exec == function(mask, before) & bench.full
+        assert bench.pair(20) == before
+        assert bench.wave.scc == int(bench.exec != 0)
+
+
+def test_exec_can_be_source_and_destination_at_once(bench: Bench) -> None:
+    bench.exec = 0b1100
+    bench.set_pair(4, 0b1010)
+    bench.run("s_and_saveexec_b64 s[4:5], s[4:5]")
+    assert (bench.exec, bench.pair(4)) == (0b1000, 0b1100)
+    bench.run("s_or_b64 exec, exec, s[4:5]")
+    assert bench.exec == 0b1100
+
+
+JUMPS: dict[str, Callable[[int, int, int], object]] = {
+    "s_branch": lambda scc, vcc, exec_: True,
+    "s_cbranch_scc0": lambda scc, vcc, exec_: not scc,
+    "s_cbranch_scc1": lambda scc, vcc, exec_: scc,
+    "s_cbranch_vccz": lambda scc, vcc, exec_: not vcc,
+    "s_cbranch_vccnz": lambda scc, vcc, exec_: vcc,
+    "s_cbranch_execz": lambda scc, vcc, exec_: not exec_,
+    "s_cbranch_execnz": lambda scc, vcc, exec_: exec_,
+}
+
+
+@pytest.mark.parametrize("name", JUMPS)
+@pytest.mark.parametrize("state", range(8))
+def test_branches_go_where_the_state_says(bench: Bench, name: str, state: int) -> None:
+    scc, vcc, exec_ = state & 1, (state >> 1 & 1) << 40, (state >> 2 & 1) << 63
+    bench.wave.scc, bench.exec = scc, exec_
+    bench.set_pair(106, vcc)
+    bench.wave.pc = 3
+    bench.run(f"{name} .target")
+    assert bench.wave.pc == (7 if JUMPS[name](scc, vcc, exec_) else 3)
+
+
+def test_program_control() -> None:
+    bench = Bench("gfx1201")
+    for text, state in (
+        ("s_barrier", AT_BARRIER),
+        ("s_barrier_signal -1", 0),
+        ("s_barrier_wait -1", AT_BARRIER),
+        ("s_endpgm", ENDED),
+        ("s_nop 3", 0),
+    ):
+        bench.run(text)
+        assert bench.wave.state == state
+    bench.wave.code_base = 0x1234_5678_0000
+    bench.run("s_getpc_b64 s[6:7]")
+    assert bench.pair(6) == 0x1234_5678_0000

@@ -1,0 +1,187 @@
+"""Every vector instruction of the table against its model, on edge cases and random operands."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry
+from tests.integration.virtual_gpu.emulator.bench import Bench
+from tests.integration.virtual_gpu.emulator.models.numbers import (
+    DTYPES,
+    Array,
+    draw,
+    fused,
+    fused_double,
+    same_bits,
+)
+from tests.integration.virtual_gpu.emulator.models.vector import MODELS, UNITS
+
+NAMES = [name for name, entry in INSTRUCTIONS.items() if entry.form == "vector"]
+ROUNDS = 12
+HALF_PAIRS = dict.fromkeys(("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", "v_cvt_pk_f16_f32"), np.float16)
+"""Results that are two halves: payloads of NaN are not compared."""
+ARCH = {64: "gfx908", 32: "gfx1100"}
+
+
+@pytest.fixture(scope="module", params=[64, 32])
+def bench(request: pytest.FixtureRequest) -> Bench:
+    return Bench(ARCH[request.param])
+
+
+def _register(file: str, index: int, words: int) -> str:
+    return f"{file}{index}" if words == 1 else f"{file}[{index}:{index + words - 1}]"
+
+
+def _put(bench: Bench, index: int, values: Array) -> None:
+    bits = np.ascontiguousarray(values)
+    if bits.dtype.itemsize == 8:
+        bench.v[index], bench.v[index + 1] = bits.view(np.uint32)[0::2], bits.view(np.uint32)[1::2]
+    elif bits.dtype.itemsize == 2:  # garbage in the high half must not matter
+        bench.v[index] = bench.v[index] & np.uint32(0xFFFF0000) | bits.view(np.uint16)
+    else:
+        bench.v[index] = bits.view(np.uint32)
+
+
+def _get(bench: Bench, index: int, kind: str) -> Array:
+    dtype = np.dtype(DTYPES[kind])
+    if dtype.itemsize == 8:
+        pairs = np.stack([bench.v[index], bench.v[index + 1]], axis=1)
+        return np.asarray(np.ascontiguousarray(pairs).view(dtype)[:, 0])
+    if dtype.itemsize == 2:
+        return np.asarray((bench.v[index] & np.uint32(0xFFFF)).astype(np.uint16).view(dtype))
+    return np.asarray(bench.v[index].copy().view(dtype))
+
+
+def _mask(bits: Array) -> int:
+    return sum(int(bit) << lane for lane, bit in enumerate(bits))
+
+
+def _bools(mask: int, lanes: int) -> Array:
+    return np.array([mask >> lane & 1 for lane in range(lanes)], dtype=np.bool_)
+
+
+def _text(entry: Entry, lanes: int) -> str:
+    """Sources in v0, v2, ..., masks in s30, s32, ..., destination v20, mask destination s40."""
+    pieces = []
+    mask_words = lanes // 32
+    for slot in entry.slots:
+        if slot.place == "SD" and entry.name.startswith("v_cmpx") and lanes == 32:
+            continue  # writes EXEC alone
+        if slot.place == "S3":
+            continue  # VCC, implied
+        if slot.place == "D":
+            pieces.append(_register("v", 20, WORDS[slot.type]))
+        elif slot.place == "SD":
+            pieces.append(_register("s", 40, mask_words))
+        elif slot.type == "mask":
+            pieces.append(_register("s", 30 + 2 * int(slot.place[1]), mask_words))
+        else:
+            pieces.append(_register("v", 2 * int(slot.place[1]), WORDS[slot.type]))
+    extra = " bitop3:0x6c" if entry.name == "v_bitop3_b32" else ""
+    return f"{entry.name} {', '.join(pieces)}{extra}"
+
+
+def test_every_vector_instruction_has_a_model_and_every_model_an_instruction() -> None:
+    assert set(NAMES) == set(MODELS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_instruction_does_what_its_model_says(bench: Bench, name: str) -> None:
+    entry = INSTRUCTIONS[name]
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    for round_ in range(ROUNDS):
+        _check(bench, entry, rng, round_)
+
+
+def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) -> None:
+    bench.randomise(rng)
+    bench.exec = (
+        bench.full if round_ % 2 == 0 else int(rng.integers(0, bench.full, dtype=np.uint64, endpoint=True))
+    )
+    on = _bools(bench.exec, bench.lanes)
+    calm = round_ % 3 == 2 or entry.name in {"v_sin_f32", "v_cos_f32"}
+    sources = []
+    for slot in entry.slots:
+        if slot.place in {"D", "SD"}:
+            continue
+        values = draw(rng, slot.type, bench.lanes, calm=calm)
+        number = int(slot.place[1])
+        if slot.type == "mask":
+            bench.set_pair(106 if number == 3 else 30 + 2 * number, _mask(values))
+        else:
+            if (
+                entry.name == "v_div_scale_f32" and number == 0
+            ):  # one of the two others, by the instruction's contract
+                continue
+            _put(bench, 2 * number, values)
+        sources.append(values)
+    if entry.name == "v_div_scale_f32":
+        chosen = sources[round_ % 2]
+        _put(bench, 0, chosen)
+        sources.insert(0, chosen)
+    output = entry.type_of("D")
+    if output and entry.reads_d:
+        _put(bench, 20, draw(rng, output, bench.lanes))
+        sources.append(_get(bench, 20, output))
+    before, exec_before = bench.v.copy(), bench.exec
+    bench.run(_text(entry, bench.lanes))
+    after = bench.v.copy()
+    with np.errstate(invalid="ignore"):
+        result = MODELS[entry.name](*sources)
+    expected, expected_mask = result if isinstance(result, tuple) else (result, result)
+    if output:
+        if (
+            entry.name == "v_fma_mixhi_f16"
+        ):  # the table's only instruction that writes a high half by its name
+            assert np.array_equal(bench.v[20] & np.uint32(0xFFFF), before[20] & np.uint32(0xFFFF))
+            bench.v[20] >>= np.uint32(16)
+        _compare(entry, _get(bench, 20, output)[on], np.asarray(expected)[on], [s[on] for s in sources])
+        changed = np.any(after != before, axis=1)
+        assert set(np.flatnonzero(changed)) <= {20, 21}
+        assert np.array_equal(after[:, ~on], before[:, ~on])
+    if entry.type_of("SD"):
+        found = bench.exec if entry.name.startswith("v_cmpx") else bench.pair(40) & bench.full
+        assert found == _mask(np.asarray(expected_mask)) & exec_before
+        if entry.name.startswith("v_cmpx") and bench.lanes == 64:
+            assert bench.pair(40) == found
+
+
+def _compare(entry: Entry, found: Array, expected: Array, sources: list[Array]) -> None:
+    expected = expected.astype(found.dtype)
+    if entry.name in HALF_PAIRS:
+        found, expected = found.view(HALF_PAIRS[entry.name]), expected.view(HALF_PAIRS[entry.name])
+        sources = [np.repeat(s, 2) for s in sources]
+    right = same_bits(found, expected)
+    units = UNITS.get(entry.name, 0)
+    if units:
+        with np.errstate(invalid="ignore"):
+            near = np.abs(found.view(np.int32).astype(np.int64) - expected.view(np.int32)) <= units
+            # at the edge of flushing one of two right answers may be zero
+            right |= near | ((np.abs(found) <= 2.0**-126) & (np.abs(expected) <= 2.0**-126))
+            if entry.name in {"v_sin_f32", "v_cos_f32"}:
+                right |= np.abs(found - expected) < 2.0**-22
+    wrong = np.flatnonzero(~right)
+    shown = [(s[wrong[:3]].tolist()) for s in sources] if wrong.size else []
+    assert wrong.size == 0, f"{shown} gave {found[wrong[:3]]}, not {expected[wrong[:3]]}"
+
+
+def test_the_models_fused_sum_agrees_with_exact_rational_arithmetic() -> None:
+    rng = np.random.default_rng(3)
+    a, b, c = (draw(rng, "f32", 3000) for _ in range(3))
+    with np.errstate(all="ignore"):
+        c[::3] = (-(a[::3].astype(np.float64) * b[::3]) * (1 + 2.0**-30)).astype(np.float32)
+    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    got = fused(a, b, c)
+    double = fused_double(
+        a[finite].astype(np.float64), b[finite].astype(np.float64), c[finite].astype(np.float64)
+    )
+    # rational to double to float rounds twice: compare where the double is exact or no tie is near
+    with np.errstate(over="ignore"):
+        apart = (double.view(np.uint64) & np.uint64(0x1FFFFFFF)) != 0x10000000
+        expected = double.astype(np.float32)
+    assert bool(np.all(same_bits(got[finite], expected)[apart]))
+    assert apart.sum() > 1000

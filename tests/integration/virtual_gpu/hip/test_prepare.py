@@ -1,0 +1,53 @@
+"""The script beside the library that leads to Python."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aotforge.compile.kernel_image import KernelImage
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, script
+from tests.integration.release.real import CACHE
+
+pytestmark = pytest.mark.compiler
+
+_ROOT = Path(__file__).parents[4]
+
+
+def test_folders_from_the_environment_count_from_the_programs_own(
+    virtual: VirtualHip, add: KernelImage, texts: Path
+) -> None:
+    here = texts.parent
+    done = subprocess.run(
+        [virtual.folder / "prepare", "prepare", "gfx908", "plain"],
+        input=add.hsaco,
+        cwd=here,
+        env=os.environ
+        | {
+            "AOTFORGE_ASM": texts.name,
+            "AOTFORGE_CACHE": os.path.relpath(CACHE, here),
+            "PYTHONHOME": "/nothing",
+        },
+        capture_output=True,
+        check=True,
+    )
+    answer = done.stdout.decode().splitlines()
+    assert answer[0] == "ok"
+    assert len(answer) == 4 and all(Path(path).is_absolute() and Path(path).exists() for path in answer[1:])
+
+
+def test_a_checkout_may_have_any_name(tmp_path: Path) -> None:
+    root = tmp_path / """it's "a" `touch one` $(touch two) $HOME"""
+    (tmp_path / "prepare").write_text(script(sys.executable, root))
+    command = ["sh", str(tmp_path / "prepare"), "unknown"]
+    gone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert gone.returncode == 14 and str(root) in gone.stderr and "Next step" in gone.stderr
+    root.mkdir()
+    (root / "aotforge").symlink_to(_ROOT / "aotforge")
+    there = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert there.returncode == 2 and "explain LINES FAULT" in there.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([root.name, "prepare"])

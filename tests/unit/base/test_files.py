@@ -1,0 +1,154 @@
+"""Atomic writes, locks and folders: a failure at any moment leaves what was there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from aotforge.base import files
+from aotforge.base.files import output_lock, staged_folder, write_atomic
+from aotforge.errors import OutputBusyError, OutputError
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def test_write_atomic_makes_folders_and_normal_modes(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        write_atomic(tmp_path / "a" / "b", b"one")
+        write_atomic(tmp_path / "a" / "b", b"two")
+    finally:
+        os.umask(old)
+    assert tree(tmp_path) == {"a/b": b"two"}
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    write_atomic(tmp_path / "f", b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr({"fsync": "os.fsync", "replace": "pathlib.Path.replace"}[call], fail)
+    with pytest.raises(OutputError, match=r"(?s)cannot write .*f: No space left.*the disk is full"):
+        write_atomic(tmp_path / "f", b"new")
+    assert tree(tmp_path) == {"f": b"old"}
+
+
+def test_folder_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    with staged_folder(target) as staged:
+        (staged / "one").write_bytes(b"1")
+        assert not target.exists()
+    assert tree(tmp_path) == {"out/one": b"1"}
+    with pytest.raises(RuntimeError), staged_folder(target) as staged:
+        (staged / "two").write_bytes(b"2")
+        raise RuntimeError
+    assert tree(tmp_path) == {"out/one": b"1"}
+    with staged_folder(target) as staged:
+        (staged / "three").write_bytes(b"3")
+    assert tree(tmp_path) == {"out/three": b"3"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("exchange", [True, False])
+def test_replacement_without_an_atomic_exchange(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+) -> None:
+    target = tmp_path / "out"
+    write_atomic(target / "old", b"0")
+    if not exchange:
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    with staged_folder(target) as staged:
+        (staged / "new").write_bytes(b"1")
+    assert tree(tmp_path) == {"out/new": b"1"}
+
+
+def test_failed_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "out"
+    write_atomic(target / "old", b"0")
+    monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    rename = Path.rename
+
+    def fail_second(self: Path, to: Path) -> Path:
+        if to == target and ".staged-" in self.name and not self.name.endswith("-old"):
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", fail_second)
+    with pytest.raises(OutputError, match="Input/output error"), staged_folder(target) as staged:
+        (staged / "new").write_bytes(b"1")
+    assert tree(tmp_path) == {"out/old": b"0"}
+
+
+def test_folders_of_killed_runs_are_removed(tmp_path: Path) -> None:
+    write_atomic(tmp_path / ".out.staged-abc" / "half", b"0")
+    with staged_folder(tmp_path / "out") as staged:
+        (staged / "new").write_bytes(b"1")
+    assert tree(tmp_path) == {"out/new": b"1"}
+
+
+def test_output_that_is_below_a_file_is_an_output_error(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "f", b"old")
+    with pytest.raises(OutputError), output_lock(tmp_path / "f" / "out"):
+        pass
+    with pytest.raises(OutputError), staged_folder(tmp_path / "f" / "out"):
+        pass
+    with pytest.raises(OutputError):
+        write_atomic(tmp_path / "f" / "out", b"")
+    assert tree(tmp_path) == {"f": b"old"}
+
+
+def test_second_process_gets_busy_until_the_first_is_killed(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; from pathlib import Path; from aotforge.base.files import output_lock\n"
+            "with output_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)",
+            str(tmp_path / "out"),
+        ],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(OutputBusyError, match="another build is writing"), output_lock(tmp_path / "out"):
+            pass
+        with output_lock(tmp_path / "other"):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    with output_lock(tmp_path / "out"), pytest.raises(OutputBusyError), output_lock(tmp_path / "out"):
+        pass
+    with output_lock(tmp_path / "out"):
+        pass
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_link_in_the_place_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
+) -> None:
+    """It is replaced, nothing is left beside, and what it led to is untouched."""
+    if not swaps:
+        monkeypatch.setattr(files, "exchange", lambda one, other: False)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "f").write_bytes(b"kept")
+    (tmp_path / "out").symlink_to("elsewhere")
+    for text in (b"one", b"two"):
+        with staged_folder(tmp_path / "out") as staged:
+            (staged / "f").write_bytes(text)
+        assert tree(tmp_path) == {"elsewhere/f": b"kept", "out/f": text}
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "out"]

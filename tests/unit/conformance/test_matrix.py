@@ -1,0 +1,230 @@
+"""compat/pytorch.yaml against the reference matrix as it was read, fact by fact; and our own place in it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from aotforge.conformance.matrix import Compatibility, load_matrix
+from aotforge.conformance.matrix_models import Row, feature_level, library_name, version_key
+from aotforge.errors import ManifestError, UnknownNameError
+
+ROOT = Path(__file__).parents[3]
+REFERENCE: dict[str, Any] = YAML(typ="safe").load(
+    ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml"
+)
+NAMES = {"main_mid_2026": "main (mid-2026)", "main_after_2026_09_26": "main (after 2026-09-26)"}
+FACTS = [
+    (project, pytorch, entry)
+    for key, project in (("upstream", "upstream"), ("rocm_fork", "rocm-fork"))
+    for pytorch, entry in REFERENCE[key].items()
+]
+
+
+@pytest.fixture(scope="module")
+def compat() -> Compatibility:
+    return load_matrix(ROOT)
+
+
+def row_of(compat: Compatibility, project: str, pytorch: str) -> Row:
+    name = NAMES.get(pytorch, pytorch)
+    if name.startswith("<="):
+        name = f"{name.removeprefix('<=')} and older"
+    return compat.row_named(f"{project} {name}")
+
+
+def listed(value: Any) -> list[str]:
+    return [] if value is None else list(value) if isinstance(value, list) else [str(value)]
+
+
+@pytest.mark.parametrize(("project", "pytorch", "entry"), FACTS, ids=[f"{p} {v}" for p, v, _ in FACTS])
+def test_every_fact_of_the_reference_is_in_its_row(
+    compat: Compatibility, project: str, pytorch: str, entry: dict[str, Any]
+) -> None:
+    row = row_of(compat, project, pytorch)
+    left = dict(entry)
+    pins = listed(left.pop("pin", None)) + listed(left.pop("pins", None)) + listed(left.pop("aotriton", None))
+    assert list(row.releases("pins")) == pins
+    assert list(row.releases("compiles")) == left.pop("compiles", [])
+    assert list(row.releases("documented")) == left.pop("readme", [])
+    assert list(row.releases("drop-in-only")) == left.pop("drop_in_only", [])
+    commit = left.pop("commit", None)
+    assert [s.commit for s in row.statements if s.says == "pins" and s.commit] == (
+        [str(commit)] if commit else []
+    )
+    delivery = row.delivery
+    for key, field in (("link", "link"), ("delivery", "from_")):
+        if key in left:
+            assert delivery is not None and getattr(delivery, field) == left.pop(key)
+    if "rocm" in left:
+        assert delivery is not None and list(delivery.rocm) == left.pop("rocm")
+    if "manylinux" in left:
+        assert delivery is not None and delivery.manylinux == left.pop("manylinux").split()[0]
+    if "images" in left:
+        assert delivery is not None and list(delivery.images or ()) == left.pop("images")
+    if "images_added" in left:
+        before = compat.row_named("upstream 2.13").delivery
+        assert (
+            delivery
+            and before
+            and set(delivery.images or ()) - set(before.images or ()) == set(left.pop("images_added"))
+        )
+    if "note" in left:
+        words = set(re.findall(r"[\w.]+", left.pop("note"))) - {
+            "kVersion",
+            "4",
+            "7",
+            "here",
+            "available",
+            "not",
+        }
+        said = " ".join(row.remarks)
+        assert all(word in said for word in words if word != "support"), (words, said)
+    assert left == {}
+    kinds = {
+        "pins": "pin",
+        "compiles": "compiles",
+        "documented": "readme",
+        "drop-in-only": "readme",
+        "must-not": "readme",
+    }
+    assert all(s.evidence == kinds[s.says] for s in row.statements)
+
+
+def test_no_row_is_made_up(compat: Compatibility) -> None:
+    named = {row_of(compat, project, pytorch).name for project, pytorch, _ in FACTS}
+    extra = {row.name: row for row in compat.rows if row.name not in named}
+    assert set(extra) == {"rocm-fork 2.10", "rocm-fork 2.11"}
+    assert all(
+        row.status == "not-established" and "not established" in row.remarks[0] for row in extra.values()
+    )
+
+
+def test_manylinux_from_2_6_on(compat: Compatibility) -> None:
+    for row in compat.rows:
+        if row.project == "upstream" and row.pytorch != "main" and not row.and_older:
+            minor = int(row.pytorch.split(".")[1])
+            wanted = "manylinux_2_28" if minor >= 6 else "manylinux_2_17" if minor == 5 else None
+            assert row.delivery and row.delivery.manylinux == wanted
+
+
+# the footnotes of the reference, in its order, with the rows that each concerns and what it forbids there
+NOTES: list[tuple[str, str, tuple[str, ...], dict[str, tuple[tuple[str, ...], str]]]] = [
+    ("packaging-0.8", "packaging scheme changed drastically", ("2.5", "2.6"), {}),
+    ("features-0.8", "fails at run time", ("2.6",), {"2.6": (("0.7b", "0.7.1b"), "run-time failure")}),
+    ("only-0.9.2", "0.9b and 0.9.1b must not be used", ("2.7",), {"2.7": (("0.9b", "0.9.1b"), "link trouble")}),
+    ("drop-in-0.10", "but 2.7 cannot be built with it", ("2.7",), {}),
+    ("windows-0.10", "loses sliding-window attention", ("2.8",), {"2.8": (("0.9b", "0.9.2b"), "lost feature")}),
+    ("context-parallelism", "pytorch/pytorch#156012", ("2.9",), {"2.9": (("0.10b",), "run-time failure")}),
+    ("point-releases", "drop-in replacements for it", ("2.3", "2.9", "2.13"), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(REFERENCE["readme_notes"])))
+def test_every_footnote_is_attached_to_the_rows_it_concerns(compat: Compatibility, number: int) -> None:
+    name, words, pytorches, forbidden = NOTES[number]
+    reference = REFERENCE["readme_notes"][number]
+    note = compat.matrix.notes[name]
+    assert words in reference and words in note.text
+    assert set(re.findall(r"\d+\.\d+\.?\d*b", reference)) <= set(re.findall(r"\d+\.\d+\.?\d*b", note.text))
+    assert set(re.findall(r"\S+#\d+", reference)) <= {*re.findall(r"\S+#\d+", note.text)}
+    for pytorch in pytorches:
+        row = compat.find(pytorch)
+        assert name in row.notes
+        said = [(s.releases, s.reason) for s in row.statements if s.note == name and s.says == "must-not"]
+        assert said == ([forbidden[pytorch]] if pytorch in forbidden else [])
+
+
+def test_the_reference_has_no_more_footnotes() -> None:
+    assert len(NOTES) == len(REFERENCE["readme_notes"])
+
+
+@pytest.mark.parametrize("pytorches", REFERENCE["compile_matrix_seen"])
+def test_compile_matrix(compat: Compatibility, pytorches: str) -> None:
+    first, _, last = pytorches.partition("-")
+    for minor in range(int(first.split(".")[1]), int((last or first).split(".")[1]) + 1):
+        row = compat.find(f"2.{minor}")
+        assert list(row.releases("compiles")) == REFERENCE["compile_matrix_seen"][pytorches]
+        assert row.calls is not None
+        levels = {feature_level(name) for name in row.releases("compiles") if version_key(name) < (0, 13)}
+        assert levels <= set(compat.calls.sets[row.calls].levels)
+
+
+SERVED = {
+    "upstream 2.9": ("libaotriton_v2.so.0.11.0",),
+    "upstream 2.10": ("libaotriton_v2.so.0.11.1",),
+    "upstream 2.11": ("libaotriton_v2.so.0.11.2",),
+    "upstream 2.12": ("libaotriton_v2.so.0.11.2",),
+    "rocm-fork 2.9": ("libaotriton_v2.so.0.11.0", "libaotriton_v2.so.0.11.1"),
+    "rocm-fork 2.12": ("libaotriton_v2.so.0.11.2",),
+}
+
+
+def test_our_place(compat: Compatibility) -> None:
+    for row in compat.rows:
+        service = compat.service(row)
+        assert service.build == (row.name in SERVED)
+        assert service.links == SERVED.get(row.name, ())
+        assert service.partly == (row.name == "rocm-fork 2.12")
+        assert bool(service.reason) == (row.name not in SERVED or service.partly)
+
+
+def test_versions_as_people_write_them(compat: Compatibility) -> None:
+    assert compat.find("2.9.1").name == compat.find("v2.9").name == "upstream 2.9"
+    assert compat.find("2.9.0+rocm6.4", fork=True).name == "rocm-fork 2.9"
+    assert compat.find("main").name == "upstream main (after 2026-09-26)"
+    assert compat.find("1.13").name == compat.find("2.0").name == "upstream 2.2 and older"
+    for unknown in ("3.0", "2.99", "nonsense", ""):
+        with pytest.raises(UnknownNameError, match="not in the matrix"):
+            compat.find(unknown)
+    with pytest.raises(UnknownNameError):
+        compat.find("2.14")  # the fork has it, upstream has not
+    assert compat.release_named("v0.10") == "0.10b"
+    with pytest.raises(UnknownNameError):
+        compat.release_named("10")
+
+
+def test_names_and_orders() -> None:
+    assert library_name("0.11b") == "libaotriton_v2.so.0.11.0"
+    assert library_name("0.9.2b") == "libaotriton_v2.so.0.9.2"
+    assert sorted(["0.10b", "0.9.2b", "0.9b", "0.11.1b"], key=version_key) == [
+        "0.9b",
+        "0.9.2b",
+        "0.10b",
+        "0.11.1b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("note: features-0.8", "note: features-0.9", "does not exist"),
+        ("reason: lost feature, ", "", "has a reason"),
+        ("notes: [context-parallelism, point-releases]", "notes: [point-releases]", "its notes lack"),
+        ('pytorch: "2.10"\n  delivery', 'pytorch: "2.9"\n  delivery', "twice"),
+        ('calls: "2.9-2.12"', 'calls: "2.9-2.13"', "no set"),
+        ("says: pins, releases: [0.11b]", "says: pins, releases: []", "at least 1 item"),
+        ("evidence: pin}", "evidence: hearsay}", "evidence"),
+        ("says: compiles", "say: compiles", "unknown key"),
+        (
+            "  point-releases:\n",
+            "  unused:\n    text: x\n    evidence: readme\n  point-releases:\n",
+            "belongs to no row",
+        ),
+    ],
+)
+def test_a_wrong_matrix_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    for folder in ("compat", "manifests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    path = tmp_path / "compat" / "pytorch.yaml"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(ManifestError, match=re.escape(complaint)) as raised:
+        load_matrix(tmp_path)
+    assert "pytorch.yaml" in str(raised.value)

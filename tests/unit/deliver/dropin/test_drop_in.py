@@ -1,0 +1,322 @@
+"""The drop-in on folders of small files: what is in force after every step, after a death at any step, and after undoing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.files import output_lock
+from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.model import Source, TorchLib
+from aotforge.deliver.dropin.record import STORE
+from aotforge.errors import DropInError, OutputBusyError, OutputError
+
+NEW = "libaotriton_v2.so.0.11.2"
+OLD = "libaotriton_v2.so.0.11.0"
+NAMES = ("libaotriton_v2.so", OLD, "libaotriton_v2.so.0.11.1", NEW)
+
+
+def allowed(torch: TorchLib, source: Source) -> None:
+    """The matrix has nothing against it."""
+
+
+def make_source(folder: Path, release: str = "0.11.2b-r1") -> Source:
+    lib = folder / release / "lib"
+    pack = lib / "aotriton.images" / "amd-gfx908"
+    pack.mkdir(parents=True)
+    (lib / NEW).write_text(f"library {release}")
+    for name in NAMES:
+        if name != NEW:
+            (lib / name).symlink_to(NEW)
+    (pack / "__signature__").write_text(f"images {release}")
+    return Source(release=release, prefix=lib.parent, soname=NEW, names=NAMES, packs=("amd-gfx908",))
+
+
+def make_torch(folder: Path) -> TorchLib:
+    """As copy_directory leaves it: a copy of the library per name, and the official packs."""
+    lib = folder / "torch" / "lib"
+    (lib / "aotriton.images" / "amd-gfx90a").mkdir(parents=True)
+    (lib / "aotriton.images" / "amd-gfx90a" / "__signature__").write_text("images original")
+    for name in ("libaotriton_v2.so", OLD):
+        (lib / name).write_text("library original")
+    (lib / OLD).chmod(0o755)
+    (lib / "libtorch_hip.so").write_text("torch")
+    return TorchLib(folder=lib, version="2.9.0", needed=(OLD,))
+
+
+def state(torch: TorchLib) -> str:
+    """Which library the loader finds, once images beside it are seen to be of the same origin."""
+    library = (torch.folder / OLD).read_text().split()[1]
+    images = [
+        path.read_text().split()[1] for path in (torch.folder / "aotriton.images").rglob("__signature__")
+    ]
+    assert images == [library]
+    return library
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): f"-> {path.readlink()}"
+        if path.is_symlink()
+        else "folder"
+        if path.is_dir()
+        else f"{path.stat().st_mode & 0o777:o} {path.read_text()}"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_in_and_out_again(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    before = tree(torch.folder)
+    report = drop_in(source, torch, check=allowed)
+    assert state(torch) == source.release
+    assert any("original is kept" in change for change in report.changes)
+    assert (torch.folder / "libaotriton_v2.so.0.11.1").read_text() == f"library {source.release}"
+    assert undo(torch.folder).changes
+    assert tree(torch.folder) == before
+    assert undo(torch.folder).changes == ()
+    with pytest.raises(DropInError, match="not a folder"):
+        undo(torch.folder / "mistyped")
+
+
+def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) -> None:
+    torch, first, second = make_torch(tmp_path), make_source(tmp_path), make_source(tmp_path, "0.11.2b-r2")
+    before = tree(torch.folder)
+    drop_in(first, torch, check=allowed)
+    once = tree(torch.folder)
+    assert drop_in(first, torch, check=allowed).changes == ()
+    assert tree(torch.folder) == once
+    drop_in(second, torch, check=allowed)
+    assert state(torch) == second.release
+    assert not (torch.folder / STORE / first.release).exists()
+    undo(torch.folder)
+    assert tree(torch.folder) == before
+
+
+def test_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    before = tree(torch.folder)
+    said = drop_in(source, torch, check=allowed, dry_run=True)
+    assert tree(torch.folder) == before
+    assert drop_in(source, torch, check=allowed).changes == said.changes
+    done = tree(torch.folder)
+    assert undo(torch.folder, dry_run=True).changes
+    assert tree(torch.folder) == done
+
+
+def test_a_damaged_copy_is_replaced(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    drop_in(source, torch, check=allowed)
+    (torch.folder / STORE / source.release / NEW).write_text("library damaged")
+    assert drop_in(source, torch, check=allowed).changes
+    assert state(torch) == source.release
+
+
+def test_after_a_reinstalled_pytorch_its_files_are_the_originals(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    drop_in(source, torch, check=allowed)
+    (torch.folder / OLD).unlink()
+    (torch.folder / OLD).write_text("library reinstalled")
+    drop_in(source, torch, check=allowed)
+    assert state(torch) == source.release
+    undo(torch.folder)
+    assert (torch.folder / OLD).read_text() == "library reinstalled"
+
+
+def upgrade(torch: TorchLib) -> dict[str, str]:
+    """What pip does for another version: what it installed goes, what it brings is written through folders' links. Returns the new files."""
+    for name in ("libaotriton_v2.so", OLD):
+        (torch.folder / name).unlink()
+    (torch.folder / "aotriton.images" / "amd-gfx90a" / "__signature__").unlink(missing_ok=True)
+    new = {
+        "libaotriton_v2.so": "library upgraded",
+        NEW: "library upgraded",
+        "aotriton.images/amd-gfx90a/__signature__": "images upgraded",
+        "aotriton.images/amd-gfx908/__signature__": "images upgraded",
+        "aotriton.images/amd-gfx942/__signature__": "images upgraded",
+    }
+    for name, text in new.items():
+        (torch.folder / name).parent.mkdir(exist_ok=True)
+        (torch.folder / name).unlink(missing_ok=True)
+        (torch.folder / name).write_text(text)
+    return new
+
+
+def contents(torch: TorchLib) -> dict[str, str]:
+    """Of AOTriton in torch/lib, without links of ours that lead nowhere any more."""
+    return {
+        path.relative_to(torch.folder).as_posix(): path.read_text()
+        for path in torch.folder.rglob("*")
+        if path.is_file() and STORE not in path.parts and path.name != "libtorch_hip.so"
+    }
+
+
+@pytest.mark.parametrize("again", ["", "0.11.2b-r1", "0.11.2b-r2"])
+@pytest.mark.parametrize("had_images", [True, False])
+def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
+    tmp_path: Path, again: str, had_images: bool
+) -> None:
+    """An upgrade goes through the link to our images; undoing must not give the new PyTorch the old one's."""
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    if not had_images:
+        shutil.rmtree(torch.folder / "aotriton.images")
+    drop_in(source, torch, check=allowed)
+    new = upgrade(torch)
+    if again:
+        source = source if again == source.release else make_source(tmp_path, again)
+        drop_in(source, TorchLib(folder=torch.folder, version="2.11.0", needed=(NEW,)), check=allowed)
+        assert state(torch) == again
+    undo(torch.folder)
+    assert contents(torch) == new
+
+
+def test_links_among_the_originals_lead_somewhere_at_every_moment(tmp_path: Path) -> None:
+    source, number, died = make_source(tmp_path), 0, True
+    while died:
+        torch = make_torch(tmp_path / str(number))
+        (torch.folder / "libaotriton_v2.so").unlink()
+        (torch.folder / "libaotriton_v2.so").symlink_to(OLD)
+        before = tree(torch.folder)
+        died = steps(partial(drop_in, source, torch, check=allowed), number)
+        assert (torch.folder / "libaotriton_v2.so").read_text().startswith("library ")
+        undo(torch.folder)
+        if (torch.folder / STORE).exists():  # it died before its record
+            shutil.rmtree(torch.folder / STORE)
+        assert tree(torch.folder) == before
+        number += 1
+    assert number > 20
+
+
+def test_refusals_leave_everything(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    before = tree(torch.folder)
+
+    def forbidden(torch: TorchLib, source: Source) -> None:
+        raise DropInError("the matrix says no")
+
+    with pytest.raises(DropInError, match="matrix says no"):
+        drop_in(source, torch, check=forbidden)
+    other = TorchLib(folder=torch.folder, version="2.8.0", needed=("libaotriton_v2.so.0.10.0",))
+    with pytest.raises(DropInError, match=r"0\.10\.0"):
+        drop_in(source, other, check=allowed)
+    with output_lock(torch.folder / STORE / "dropin"), pytest.raises(OutputBusyError):
+        drop_in(source, torch, check=allowed)
+    (torch.folder / STORE / ".dropin.lock").unlink()
+    (torch.folder / STORE).rmdir()
+    assert tree(torch.folder) == before
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch.folder.chmod(0o555)
+    try:
+        with pytest.raises(OutputError):
+            drop_in(source, torch, check=allowed)
+    finally:
+        torch.folder.chmod(0o755)
+    assert state(torch) == "original"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"format": 1, "release": "x", "names": ["../passwd"]}', '{"format": 9}']
+)
+def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
+    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    drop_in(source, torch, check=allowed)
+    (torch.folder / STORE / "record.json").write_text(text)
+    with pytest.raises(DropInError, match="record"):
+        undo(torch.folder)
+    assert state(torch) == source.release
+
+
+def steps(action: Callable[[], object], die_at: int) -> bool:
+    """Runs `action` in a fork that dies at its file system operation number `die_at`; whether it died."""
+    child = os.fork()
+    if child == 0:
+        left = die_at
+        changing = {
+            "os.rename",
+            "os.link",
+            "os.symlink",
+            "os.remove",
+            "os.rmdir",
+            "os.mkdir",
+            "shutil.copyfile",
+        }
+
+        def hook(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal left
+            if event in changing or (event == "open" and arguments[1] not in {"r", "rb"}):
+                left -= 1
+                if left < 0:
+                    os._exit(9)
+
+        sys.addaudithook(hook)
+        try:
+            action()
+        except BaseException:  # noqa: BLE001 - a child of pytest must not return
+            os._exit(1)
+        os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in {0, 9}
+    return status == 9
+
+
+def deaths(tmp_path: Path, prepare: Callable[[Path], tuple[TorchLib, Callable[[], object]]]) -> int:
+    """Lets the action die at every one of its steps in turn, in new folders each time; how many there were."""
+    for number in range(1000):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        torch, action = prepare(folder)
+        if not steps(action, number):
+            return number
+        # one whole state is in force, and both ways on lead to a whole state
+        assert state(torch) in {"original", "0.11.2b-r1", "0.11.2b-r2"}
+        again = folder / "again"
+        again.mkdir()
+        if number % 2:
+            drop_in(make_source(again), torch, check=allowed)
+            assert state(torch) == "0.11.2b-r1"
+        undo(torch.folder)
+        if (torch.folder / STORE).exists():  # it died before there was a record: nothing was handed over
+            assert not (torch.folder / STORE / "record.json").exists()
+            drop_in(make_source(folder / "third"), torch, check=allowed)
+            undo(torch.folder)
+        found = tree(torch.folder)
+        expected = folder / "expected"
+        expected.mkdir()
+        assert found == tree(make_torch(expected).folder)
+    raise AssertionError("it has no end")
+
+
+def test_dying_at_any_step_of_the_first_drop_in(tmp_path: Path) -> None:
+    def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
+        torch, source = make_torch(folder), make_source(folder)
+        return torch, lambda: drop_in(source, torch, check=allowed)
+
+    assert deaths(tmp_path, prepare) > 20
+
+
+def test_dying_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
+    def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
+        torch, source = make_torch(folder), make_source(folder, "0.11.2b-r2")
+        drop_in(make_source(folder), torch, check=allowed)
+        return torch, lambda: drop_in(source, torch, check=allowed)
+
+    assert deaths(tmp_path, prepare) > 5
+
+
+def test_dying_at_any_step_of_undoing(tmp_path: Path) -> None:
+    def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
+        torch = make_torch(folder)
+        drop_in(make_source(folder), torch, check=allowed)
+        return torch, lambda: undo(torch.folder)
+
+    assert deaths(tmp_path, prepare) > 10

@@ -1,0 +1,135 @@
+"""The lines for PyTorch, and byte ranges."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotforge.conformance.check_release import newest_release as newest_candidate
+from aotforge.deliver.page.site import make_site
+from aotforge.deliver.pytorch.listing import list_release, newest_release
+from aotforge.deliver.pytorch.pins import pins_text, prefix_text
+from aotforge.deliver.pytorch.serve import _Handler, _part, serve
+from aotforge.errors import ReleaseError
+
+ROOT = Path(__file__).parents[4]
+
+NAMES = [
+    "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz",
+    "aotriton-0.11.2b-r1-images-amd-gfx11xx.tar.gz",
+    "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz",
+    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm10.0-shared.tar.gz",
+    "aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm6.4-shared.tar.gz",
+    "MANIFEST.json",
+]
+
+
+def release(folder: Path, names: list[str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "SHA256SUMS").write_text("".join(f"{at:064x}  {name}\n" for at, name in enumerate(names)))
+    return folder
+
+
+def values(text: str, name: str) -> list[str]:
+    """A variable's list, read as CMake would."""
+    (body,) = re.findall(rf"set\({name}\b([^)]*)\)", re.sub(r"#.*", "", text))
+    return re.findall(r'"([^"]*)"', body)
+
+
+def test_lists_run_in_step(tmp_path: Path) -> None:
+    listing = list_release(release(tmp_path, NAMES))
+    text = pins_text(listing, base_url="https://example.org/a", commit="c" * 40, environment_url=False)
+    assert values(text, "__AOTRITON_VER") == ["0.11.2b-r1"]
+    assert values(text, "__AOTRITON_ROCM_LIST") == ["rocm6.4", "rocm10.0"]
+    assert values(text, "__AOTRITON_MANYLINUX_LIST") == ["manylinux_2_28"] * 2
+    assert values(text, "__AOTRITON_SHA256_LIST") == [f"{at:064x}" for at in (4, 3)]
+    assert values(text, "__AOTRITON_IMAGE_LIST") == ["amd-gfx11xx", "amd-gfx908"]
+    assert values(text, "__AOTRITON_IMAGE_SHA256_LIST") == [f"{at:064x}" for at in (1, 0)]
+    assert values(text, "__AOTRITON_CI_COMMIT") == ["c" * 40]
+    assert values(text, "__AOTRITON_BASE_URL") == ["https://example.org/a/"]
+    later = pins_text(listing, base_url="https://example.org/a/", commit="", environment_url=True)
+    assert "__AOTRITON_BASE_URL" not in later and "__AOTRITON_CI_COMMIT" not in later
+    assert "PYTORCH_AOTRITON_BASE_URL=https://example.org/a/" in later
+
+
+def test_the_way_without_an_edit(tmp_path: Path) -> None:
+    listing = list_release(release(tmp_path, NAMES))
+    text = prefix_text(listing, "s3://bucket/aot")
+    (install,) = (line for line in text.splitlines() if "install" in line and line.startswith("./dev"))
+    words = install.split()
+    prefix = words[words.index("--prefix") + 1]
+    assert words[words.index("--version") + 1] == "0.11.2b-r1" and "--from s3://bucket/aot " in install
+    assert f"export AOTRITON_INSTALLED_PREFIX={prefix} " in text
+    assert "gfx11xx, gfx908" in text
+
+
+def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="holds no release"):
+        newest_release(tmp_path)
+    for at, name in enumerate(("finished/a", "finished/b", "c")):
+        (tmp_path / name).mkdir(parents=True)
+        os.utime(
+            release(tmp_path / name, NAMES) / "SHA256SUMS",
+            (1000 - at, 1000 - at if "c" not in name else 9000),
+        )
+    assert newest_release(tmp_path) == tmp_path / "finished/a"
+    (tmp_path / "finished/a/SHA256SUMS").unlink()
+    (tmp_path / "finished/b/SHA256SUMS").unlink()
+    assert newest_release(tmp_path) == tmp_path / "c"
+
+
+@pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
+def test_what_is_no_release(names: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="no release for PyTorch"):
+        list_release(release(tmp_path, names))
+
+
+@given(st.integers(0, 50), st.integers(0, 60), st.integers(0, 60))
+def test_ranges_are_those_of_a_slice(size: int, first: int, last: int) -> None:
+    data = bytes(range(size))
+
+    def taken(part: tuple[int, int] | None) -> bytes:
+        assert part is not None
+        return data[part[0] : part[1] + 1]
+
+    assert taken(_part(f"bytes={first}-", size)) == data[first:]
+    assert taken(_part(f"bytes=-{last}", size)) == (data[-last:] if last else b"")
+    if first <= last:
+        assert taken(_part(f"bytes={first}-{last}", size)) == data[first : last + 1]
+    else:
+        assert _part(f"bytes={first}-{last}", size) is None
+
+
+def test_what_is_being_made_is_no_release_yet(tmp_path: Path) -> None:
+    """A staged folder, newer than all others, of a release whose checks run or that was killed."""
+    staged = tmp_path / "finished" / ".0.11.2b-r1.staged-x"
+    staged.mkdir(parents=True)
+    for name in ("SHA256SUMS", "MANIFEST.json", "release.json"):
+        (staged / name).write_text("{}")
+    for look in (
+        lambda: newest_release(tmp_path),
+        lambda: newest_candidate(tmp_path / "finished"),
+        lambda: serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print),
+        lambda: make_site(ROOT, tmp_path / "finished", base_url="x", yanked={}),
+    ):
+        with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
+            look()
+    whole = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
+    os.utime(whole / "SHA256SUMS", (1, 1))
+    assert newest_release(tmp_path) == whole
+    with serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print) as server:
+        handler = SimpleNamespace(server=server, path=f"/{staged.name}/SHA256SUMS")
+        assert _Handler._path(handler) is None  # type: ignore[arg-type]
+        handler.path = f"/{whole.name}/SHA256SUMS"
+        assert _Handler._path(handler) == whole / "SHA256SUMS"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("header", ["bytes=-", "bytes=a-b", "items=0-1", "bytes=0-1,4-5", ""])
+def test_ranges_that_are_ignored(header: str) -> None:
+    assert _part(header, 10) is None

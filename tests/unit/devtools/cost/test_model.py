@@ -1,0 +1,299 @@
+"""The cost model without kernels: figures against published peaks, monotonicity, hand-computed estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotforge.devtools.cost.arch_rates import MODELS, model_of
+from aotforge.devtools.cost.candidates import changed
+from aotforge.devtools.cost.model import Estimate, estimate
+from aotforge.devtools.cost.rates import (
+    matrix_cycles,
+    matrix_shape,
+    vector_cycles,
+    vector_kind,
+    waits_of,
+)
+from aotforge.devtools.cost.work import KINDS, Traffic, Work, add_up, traffic_kind
+from aotforge.errors import UnknownNameError, UnsupportedError
+from aotforge.rules import Setting
+from aotforge.virtual_gpu.emulator.decoded import Line
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from aotforge.virtual_gpu.emulator.measure import MeasuredLine, Measurement
+
+NAMES = (
+    "v_add_f32", "v_exp_f32", "v_cvt_f16_f32", "v_mul_lo_u32", "v_add_f64", "s_add_u32", "s_branch", "s_load_dword",
+    "ds_read_b32", "ds_bpermute_b32", "global_load_dword", "global_store_dword",
+)  # fmt: skip
+MATRIX = {"gfx9": "v_mfma_f32_16x16x16f16", "gfx1": "v_wmma_f32_16x16x16_f16"}
+
+
+def work(**fields: object) -> Work:
+    base = Work(
+        workgroups=1,
+        waves=4,
+        wavefront=64,
+        names={},
+        traffic=dict.fromkeys(KINDS, Traffic()),
+        vector_lanes=0,
+        flops=0,
+        memory_waits=0,
+        local_waits=0,
+        loaded=0,
+        stored=0,
+    )
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def estimated(made: Work, arch: str = "gfx908", *, occupancy: int = 2) -> Estimate:
+    return estimate(made, model_of(arch), arch=arch, occupancy=occupancy, simds=4)
+
+
+# ---- figures ----
+
+
+@pytest.mark.parametrize("arch", MODELS)
+def test_the_best_matrix_instruction_reaches_the_published_peak(arch: str) -> None:
+    """Cycles are from LLVM and AMD's calculator, peaks from AMD's tables: two sources that have to agree."""
+    model = model_of(arch)
+    best: dict[str, float] = {}
+    prefix = "v_mfma" if arch.startswith("gfx9") else "v_wmma"
+    for name, entry in INSTRUCTIONS.items():
+        if not name.startswith(prefix) or (entry.archs and not arch.startswith(tuple(entry.archs))):
+            continue
+        if not _exists(name, arch):
+            continue
+        shape = matrix_shape(name)
+        assert shape is not None
+        per_cu = shape.flops / matrix_cycles(shape, arch) * 4 / model.cus_per_unit
+        best[shape.kind] = max(best.get(shape.kind, 0), per_cu)
+    assert best == model.published
+
+
+def _exists(name: str, arch: str) -> bool:
+    """Which spellings a chip has: gfx908 no _1k forms, gfx942 no forms without underscore, only gfx950 the large k."""
+    large = (
+        any(part in name for part in ("x16_f16", "x16_bf16", "x32_f16", "x32_bf16"))
+        and "16x16x16" not in name
+    )
+    if arch == "gfx908":
+        return (
+            "_1k" not in name and "_bf16" not in name and "_f16" not in name and "_f32_" in name and not large
+        )
+    if arch == "gfx90a":
+        return not large
+    return not large or arch == "gfx950"
+
+
+def test_kinds_of_vector_instructions() -> None:
+    expected = {
+        "v_exp_f32": "transcendental",
+        "v_rcp_iflag_f32": "transcendental",
+        "v_cvt_f32_f16": "convert",
+        "v_cvt_pkrtz_f16_f32": "ordinary",
+        "v_mul_lo_u32": "multiply",
+        "v_mul_u32_u24": "ordinary",
+        "v_lshlrev_b64": "wide",
+        "v_fma_f64": "double",
+        "v_cvt_f64_f32": "double",
+        "v_fma_f32": "ordinary",
+    }
+    assert {name: vector_kind(name) for name in expected} == expected
+    assert (
+        vector_cycles("v_exp_f32", model_of("gfx908")),
+        vector_cycles("v_exp_f32", model_of("gfx1100")),
+    ) == (16, 4)
+
+
+def test_waits() -> None:
+    assert waits_of("s_waitcnt vmcnt(0) lgkmcnt(1)") == (True, True)
+    assert waits_of("s_waitcnt lgkmcnt(0)") == (False, True)
+    assert waits_of("s_wait_loadcnt 0x0") == (True, False)
+    assert waits_of("s_wait_loadcnt_dscnt 0x0") == (True, True)
+    assert waits_of("s_wait_kmcnt 0x0") == (False, True)
+    assert waits_of("v_add_f32 v0, v1, v2") == (False, False)
+
+
+def test_every_memory_instruction_has_a_kind_of_traffic() -> None:
+    for name, entry in INSTRUCTIONS.items():
+        moves = any(f in entry.code for f in ("_access", "buffer_atomic", "scalar_load", "read_transposed"))
+        if moves:
+            assert traffic_kind(name) in KINDS, name
+    assert traffic_kind("ds_bpermute_b32") is None
+    assert traffic_kind("s_dcache_wb") is None
+    assert traffic_kind("v_add_f32") is None
+
+
+def test_a_chip_without_figures_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no figures for gfx1030"):
+        model_of("gfx1030")
+
+
+# ---- hand-computed ----
+
+
+def test_one_pipe_at_a_time() -> None:
+    assert estimated(work(names={"v_add_f32": 1000})).pipes["vector"] == 4 * 1000 / 4
+    assert estimated(work(names={"v_exp_f32": 1000})).pipes["vector"] == 16 * 1000 / 4
+    matrix = estimated(work(names={MATRIX["gfx9"]: 1000}, flops=1000 * 8192))
+    assert matrix.pipes["matrix"] == 32 * 1000 / 4
+    assert matrix.bound == "matrix" and matrix.utilization == pytest.approx(1.0)
+    lds = work(
+        names={"ds_read_b128": 10}, traffic=_traffic("LDS loads", instructions=10, bytes=10240, cycles=80)
+    )
+    assert estimated(lds).pipes["LDS"] == 10 * 16 / 2  # 64 bytes a clock to each pair of SIMDs
+    slow = work(
+        names={"ds_read_b32": 10}, traffic=_traffic("LDS loads", instructions=10, bytes=2560, cycles=640)
+    )
+    assert estimated(slow).pipes["LDS"] == 640  # the banks take longer
+    stores = work(
+        names={"ds_write_b32": 1}, traffic=_traffic("LDS stores", instructions=1, bytes=256, cycles=2)
+    )
+    assert (
+        estimated(stores).pipes["LDS"] == 8 / 2
+    )  # addresses and data share the port: 8 cycles for 256 bytes
+    load = work(
+        names={"global_load_dword": 1},
+        traffic=_traffic("global loads", instructions=1, bytes=256, segments=4),
+    )
+    assert estimated(load).pipes["vector cache"] == 4
+    gather = work(
+        names={"global_load_dword": 1},
+        traffic=_traffic("global loads", instructions=1, bytes=256, segments=64),
+    )
+    assert estimated(gather).pipes["vector cache"] == 64
+
+
+def _traffic(kind: str, **fields: int) -> Mapping[str, Traffic]:
+    return {**dict.fromkeys(KINDS, Traffic()), kind: Traffic(**fields)}
+
+
+def test_a_wave_by_itself_waits_for_everything() -> None:
+    one = work(waves=1, names={"s_waitcnt": 2, "v_add_f32": 10}, memory_waits=1, local_waits=1)
+    found = estimated(one, occupancy=1)
+    assert found.wave == 4 * 12 + 320 + 64
+    assert found.resident == 4
+    assert found.workgroup == found.wave / 4
+    assert found.bound == "latency of one wave"
+    assert found.alone == found.wave
+
+
+# ---- properties ----
+
+counts = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 10**6))
+archs = st.sampled_from(sorted(MODELS))
+
+
+def _sample(names: Mapping[str, int], waits: int, local: int) -> Work:
+    return work(
+        workgroups=3, names=names, memory_waits=waits, local_waits=local,
+        traffic=_traffic("LDS loads", instructions=names.get("ds_read_b32", 0), bytes=256 * names.get("ds_read_b32", 0),
+                         cycles=2 * names.get("ds_read_b32", 0)),
+    )  # fmt: skip
+
+
+@given(
+    names=counts,
+    arch=archs,
+    waits=st.integers(0, 1000),
+    extra=st.sampled_from(NAMES),
+    occupancy=st.integers(1, 8),
+)
+def test_more_work_never_takes_less(
+    names: dict[str, int], arch: str, waits: int, extra: str, occupancy: int
+) -> None:
+    less = estimated(_sample(names, waits, waits), arch, occupancy=occupancy)
+    more = estimated(
+        _sample({**names, extra: names.get(extra, 0) + 1000}, waits, waits), arch, occupancy=occupancy
+    )
+    longer = estimated(_sample(names, waits + 10, waits), arch, occupancy=occupancy)
+    for other in (more, longer):
+        assert other.workgroup >= less.workgroup
+        assert other.alone >= less.alone
+        assert other.launch >= less.launch
+    assert more.wave > less.wave
+
+
+@given(names=counts, arch=archs, waits=st.integers(0, 1000), occupancy=st.integers(1, 15))
+def test_more_waves_never_take_longer_and_pipes_are_a_floor(
+    names: dict[str, int], arch: str, waits: int, occupancy: int
+) -> None:
+    made = _sample(names, waits, 0)
+    few, many = (estimated(made, arch, occupancy=n) for n in (occupancy, occupancy + 1))
+    assert many.workgroup <= few.workgroup
+    assert few.workgroup >= max(few.pipes.values())
+    assert few.alone <= max(few.wave, 4 * max(few.pipes.values())) + 1e-6
+    assert 0 <= few.utilization <= 1 + 1e-9
+
+
+@given(cycles=st.integers(2, 64), more=st.integers(0, 64))
+def test_conflicts_never_help(cycles: int, more: int) -> None:
+    def of(n: int) -> float:
+        kind = _traffic("LDS loads", instructions=1, bytes=256, cycles=n, phases=2)
+        return estimated(work(names={"ds_read_b32": 1}, traffic=kind)).workgroup
+
+    assert of(cycles + more) >= of(cycles)
+
+
+@given(factor=st.integers(2, 9), names=counts)
+def test_a_launch_of_more_workgroups_has_the_same_cost_for_each(factor: int, names: dict[str, int]) -> None:
+    one = work(names=names, memory_waits=7)
+    many = replace(
+        one, workgroups=factor, names={n: c * factor for n, c in names.items()}, memory_waits=7 * factor
+    )
+    assert estimated(many).workgroup == pytest.approx(estimated(one).workgroup)
+
+
+# ---- adding up ----
+
+
+def _line(text: str, address: int, count: int, **fields: int) -> MeasuredLine:
+    name = text.split(maxsplit=1)[0]
+    columns = {"lanes": 64 * count, "bytes": 0, "segments": 0, "lds_cycles": 0, "lds_phases": 0} | fields
+    line = Line(number=1, text=text, name=name, encoding="", operands=(), address=address)
+    return MeasuredLine(line=line, count=count, **columns)
+
+
+def test_pairs_count_once_and_traffic_goes_where_it_belongs() -> None:
+    measured = Measurement(
+        lines=(
+            _line("v_add_f32 v0, v1, v2", 0, 5),
+            _line("v_mov_b32 v3, v4", 0, 5),  # the same address: the pair's second half
+            _line("v_mfma_f32_16x16x16f16 a[0:3], v[0:1], v[2:3], a[0:3]", 8, 2),
+            _line("ds_read_b32 v0, v1", 16, 3, bytes=768, lds_cycles=12, lds_phases=6),
+            _line("global_store_dword v[0:1], v2, off", 24, 1, bytes=256, segments=5),
+            _line("s_waitcnt vmcnt(0)", 32, 4),
+            _line("v_exp_f32 v0, v0", 36, 0),
+        ),
+        loaded=64,
+        stored=320,
+    )
+    made = add_up(measured, workgroups=1, waves=1, wavefront=64)
+    assert made.names == {
+        "v_add_f32": 5,
+        "s_waitcnt": 4,
+        "ds_read_b32": 3,
+        "v_mfma_f32_16x16x16f16": 2,
+        "global_store_dword": 1,
+    }
+    assert made.vector_lanes == 5 * 64
+    assert made.flops == 2 * 2 * 16**3
+    assert made.traffic["LDS loads"] == Traffic(instructions=3, bytes=768, cycles=12, phases=6, lanes=192)
+    assert made.traffic["global stores"].segments == 5
+    assert (made.memory_waits, made.local_waits) == (4, 0)
+    assert made.matrix_share == pytest.approx(2 / 15)
+
+
+def test_settings_are_changed_by_name() -> None:
+    base = Setting(constants={"BLOCK_M": 64, "BLOCK_N": 32}, num_warps=4)
+    made = changed(base, {"BLOCK_M": "128", "num_warps": "8"}, "k")
+    assert (made.constants, made.num_warps) == ({"BLOCK_M": 128, "BLOCK_N": 32}, 8)
+    with pytest.raises(UnknownNameError, match="no setting BLOKC_M"):
+        changed(base, {"BLOKC_M": "1"}, "k")
+    with pytest.raises(UnsupportedError, match="whole number"):
+        changed(base, {"BLOCK_M": "many"}, "k")

@@ -1,0 +1,114 @@
+"""The demo's own parts: unpacking, choosing calls, judging."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.deliver.extract import unpack
+from aotforge.devtools.demo.client import run_problem
+from aotforge.devtools.demo.demo_text import report_text, require_right
+from aotforge.devtools.demo.model import DemoReport, Judged, Result
+from aotforge.devtools.demo.run_demo import problems_of
+from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
+from kernels.flash.call import Case
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> Callable[[tarfile.TarFile], None]:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, target, 2 if kind == tarfile.REGTYPE else 0
+    return lambda tar: tar.addfile(info, io.BytesIO(b"ab"))
+
+
+def archive(path: Path, *members: Callable[[tarfile.TarFile], None]) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for add in members:
+            add(tar)
+    return path
+
+
+def test_release_trees_are_unpacked(tmp_path: Path) -> None:
+    members = (
+        member("a/lib", tarfile.DIRTYPE),
+        member("a/lib/x.so.1"),
+        member("a/lib/x.so", tarfile.SYMTYPE, "x.so.1"),
+    )
+    unpack(archive(tmp_path / "t.tar.gz", *members), tmp_path / "out")
+    assert (tmp_path / "out" / "a" / "lib" / "x.so").read_bytes() == b"ab"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        member("../x"), member("/x"), member("a/../../x"), member("x", tarfile.SYMTYPE, "../y"), member("x", tarfile.LNKTYPE, "y"),
+        member("x", tarfile.FIFOTYPE), member("x", tarfile.SYMTYPE, ".."), member("x", tarfile.SYMTYPE, "."),
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(tmp_path: Path, bad: Callable[[tarfile.TarFile], None]) -> None:
+    with pytest.raises(ReleaseError):
+        unpack(archive(tmp_path / "t.tar.gz", member("a"), bad), tmp_path / "out")
+    assert not (tmp_path / "x").exists()
+
+
+def test_no_file_goes_through_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    members = member("a", tarfile.SYMTYPE, ".."), member("a/escaped")
+    with pytest.raises(ReleaseError):
+        unpack(archive(tmp_path / "t.tar.gz", *members), tmp_path / "out")
+    assert not (tmp_path / "escaped").exists()
+
+
+def test_truncated_archives_are_refused(tmp_path: Path) -> None:
+    path = archive(tmp_path / "t.tar.gz", member("a"), member("b"))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ReleaseError, match="cannot be unpacked"):
+        unpack(path, tmp_path / "out")
+
+
+def test_calls_are_those_that_the_profile_serves() -> None:
+    found = problems_of([plan_project(ROOT, archs=["gfx908"], profile="core")])
+    assert [(p.dtype, p.window_right, p.head_dim) for p in found] == [
+        ("fp16", None, 64), ("fp16", 0, 64), ("bf16", None, 64), ("bf16", 0, 64),
+    ]  # fmt: skip
+    both = [
+        plan_project(ROOT, archs=[arch], profile=p) for arch, p in (("gfx908", "core"), ("gfx90a", "smoke"))
+    ]
+    assert {(p.dtype, p.head_dim) for p in problems_of(both)} == {("fp16", 32)}
+    with pytest.raises(UnsupportedError):
+        problems_of([without_kernels(both[0])])
+
+
+def without_kernels(plan: Plan) -> Plan:
+    return replace(plan, kernels=())
+
+
+def test_a_client_that_hangs_is_an_error_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "client"
+    client.write_text("#!/bin/sh\nexec sleep 60\n")
+    client.chmod(0o755)
+    monkeypatch.setattr("aotforge.devtools.demo.client._SECONDS", 0.2)
+    with pytest.raises(ExecutionError, match="has not ended"):
+        run_problem(client, Case(), 0, "gfx908", {}, tmp_path)
+
+
+def test_one_element_beyond_its_bound_fails_the_demo() -> None:
+    outputs = [
+        Judged(name=n, largest_error=0.1, largest_value=1.0, of_bound=b)
+        for n, b in (("out", 1.0), ("dq", 1.01))
+    ]
+    result = Result(
+        arch="gfx908", problem=Case(), outputs=tuple(outputs), forward_seconds=1.0, backward_seconds=2.0,
+        preparing_seconds=0.5, served=(("attn_fwd", "ab" * 32, 7, 0.1),),
+    )  # fmt: skip
+    report = DemoReport(release="r", tarballs=("a.tar.gz",), results=(result,))
+    assert "SOMETHING IS WRONG" in report_text(report)
+    with pytest.raises(VerifyError, match=r"gfx908 dq \(1.01 times"):
+        require_right(report)

@@ -1,0 +1,87 @@
+"""Windows modules read from their bytes, whole and damaged; definition files of forwarders."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aotforge.errors import RuntimeBuildError, UnsupportedError
+from aotforge.formats.pe import Export, exports, imports
+from aotforge.library.forwarder import forwarder_definition
+
+_BASE = 0x1000
+
+
+def module() -> bytes:
+    """One section at 0x1000 (file offset 0x200, not executable): two exports, of which one forwards, and one import."""
+    body = bytearray(0x200)
+    texts = {0x80: b"data", 0x90: b"there", 0xA0: b"other.there", 0xB0: b"system.DLL"}
+    for at, text in texts.items():
+        body[at : at + len(text)] = text
+    struct.pack_into("<IIIIII", body, 16, 5, 2, 2, _BASE + 0x28, _BASE + 0x30, _BASE + 0x38)
+    struct.pack_into("<II", body, 0x28, _BASE + 0x100, _BASE + 0xA0)
+    struct.pack_into("<II", body, 0x30, _BASE + 0x80, _BASE + 0x90)
+    struct.pack_into("<HH", body, 0x38, 0, 1)
+    struct.pack_into("<I", body, 0xC0 + 12, _BASE + 0xB0)
+    head = bytearray(0x200)
+    head[:2] = b"MZ"
+    struct.pack_into("<I", head, 0x3C, 0x40)
+    head[0x40:0x44] = b"PE\0\0"
+    struct.pack_into("<H", head, 0x46, 1)
+    struct.pack_into("<H", head, 0x54, 240)
+    struct.pack_into("<H", head, 0x58, 0x20B)
+    struct.pack_into("<IIII", head, 0x58 + 112, _BASE, 0xB0, _BASE + 0xC0, 40)
+    struct.pack_into("<IIII12xI", head, 0x58 + 240 + 8, 0x200, _BASE, 0x200, 0x200, 0x40000040)
+    return bytes(head + body)
+
+
+def test_exports_and_imports_are_read() -> None:
+    assert exports(module()) == (
+        Export(name="data", ordinal=5, data=True, forward=None),
+        Export(name="there", ordinal=6, data=False, forward="other.there"),
+    )
+    assert imports(module()) == ("SYSTEM.DLL",)
+
+
+@given(st.lists(st.tuples(st.integers(0, 0x3FF), st.integers(0, 255)), max_size=6), st.integers(0, 0x400))
+def test_damaged_modules_are_refused_or_read(changes: list[tuple[int, int]], length: int) -> None:
+    data = bytearray(module())
+    for at, value in changes:
+        data[at] = value
+    for read in (exports, imports):
+        with contextlib.suppress(RuntimeBuildError):
+            read(bytes(data[:length]))
+
+
+def symbol(name: str | None, data: bool = False) -> Export:
+    return Export(name=name, ordinal=1, data=data, forward=None)
+
+
+def test_a_forwarder_names_every_symbol() -> None:
+    text = forwarder_definition(
+        "old.dll", "aotriton_v2.dll", [symbol("f"), symbol("?g@@YAHXZ"), symbol("d", True)]
+    )
+    assert text == (
+        'LIBRARY "old.dll"\nEXPORTS\n  "f" = aotriton_v2."f"\n'
+        '  "?g@@YAHXZ" = aotriton_v2."?g@@YAHXZ"\n  "d" = aotriton_v2."d" DATA\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "symbols"),
+    [
+        ("a.0.dll", "b.dll", [symbol("f")]),
+        ("a.dll", "b.1.dll", [symbol("f")]),
+        ("a", "b.dll", [symbol("f")]),
+        ("B.dll", "b.dll", [symbol("f")]),
+        ("a.dll", "b.dll", [symbol(None)]),
+        ("a.dll", "b.dll", [symbol('f"\nEXPORTS g')]),
+    ],
+)
+def test_what_cannot_be_forwarded_is_refused(name: str, target: str, symbols: list[Export]) -> None:
+    with pytest.raises(UnsupportedError):
+        forwarder_definition(name, target, symbols)

@@ -1,0 +1,224 @@
+"""Archives from hostile hands: everything but plain files, folders and links below one top folder is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aotforge.deliver.install.unpack import FolderSink, unpack
+from aotforge.errors import TrustError
+from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.formats.untrusted_tar import (
+    ArchiveFacts,
+    NoSink,
+    TarFacts,
+    UnsafeArchiveError,
+    read_archive,
+)
+from aotforge.publish.index_model import IndexedFile
+
+Entry = tuple[str, bytes | None, dict[str, object]]
+"""Name, content of a regular file, and fields of TarInfo."""
+
+
+def tar(*entries: Entry, kind: int = tarfile.USTAR_FORMAT) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=kind) as file:
+        for name, content, fields in entries:
+            info = tarfile.TarInfo(name)
+            info.size = len(content or b"")
+            for field, value in fields.items():
+                setattr(info, field, value)
+            file.addfile(info, io.BytesIO(content or b""))
+    return out.getvalue()
+
+
+def pack(data: bytes) -> bytes:
+    return gzip.compress(data, 6, mtime=0)
+
+
+def read(data: bytes, *, piece: int = 1000, bounds: TarFacts | None = None) -> ArchiveFacts:
+    chunks = (data[at : at + piece] for at in range(0, len(data), piece))
+    return read_archive(chunks, NoSink()) if bounds is None else read_archive(chunks, NoSink(), bounds=bounds)
+
+
+FILE: Entry = ("top/a", b"1", {})
+
+
+def typed(kind: bytes, name: str = "top/x", **fields: object) -> Entry:
+    return (name, None, {"type": kind, **fields})
+
+
+HOSTILE: dict[str, tuple[tuple[Entry, ...], str]] = {
+    "second top": ((FILE, ("other/b", b"2", {})), "'other' lies beside 'top'"),
+    "top file": ((("file", b"1", {}),), "may lie at the top"),
+    "absolute": ((("/etc/passwd", b"1", {}),), "absolute path"),
+    "parent": ((FILE, ("top/../../b", b"1", {})), "leads out of its folder"),
+    "dot": ((("top/./b", b"1", {}),), "no plain path"),
+    "empty part": ((("top//b", b"1", {}),), "no plain path"),
+    "backslash": ((("top/..\\b", b"1", {}),), "no plain path"),
+    "control character": ((("top/a\nb", b"1", {}),), "no plain path"),
+    "absolute link": ((typed(tarfile.SYMTYPE, linkname="/etc/passwd"),), "leads to '/etc/passwd', which is an absolute"),
+    "climbing link": ((typed(tarfile.SYMTYPE, linkname="../../b"),), "leads to '../../b', which leads out"),
+    "climbing link within": ((typed(tarfile.SYMTYPE, "top/a/x", linkname="../b"),), "leads out"),
+    "link to itself": ((typed(tarfile.SYMTYPE, linkname="."),), "no plain path"),
+    "empty link": ((typed(tarfile.SYMTYPE, linkname=""),), "no plain path"),
+    "through a link": ((typed(tarfile.SYMTYPE, linkname="a"), ("top/x/y", b"1", {})), "below something that is no folder"),
+    "through a file": ((FILE, ("top/a/y", b"1", {})), "below something that is no folder"),
+    "hard link": ((FILE, typed(tarfile.LNKTYPE, linkname="top/a")), "is a hard link"),
+    "device": ((typed(tarfile.CHRTYPE),), "is a character device"),
+    "block device": ((typed(tarfile.BLKTYPE),), "is a block device"),
+    "pipe": ((typed(tarfile.FIFOTYPE),), "is a named pipe"),
+    "unknown": ((typed(b"Z"),), "is an entry of type b'Z'"),
+    "twice": ((FILE, FILE), "in it twice"),
+    "link over file": ((FILE, typed(tarfile.SYMTYPE, "top/a", linkname="b")), "in it twice"),
+    "file over folder": ((("top/a/b", b"1", {}), FILE), "in it twice"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_entries(name: str) -> None:
+    entries, says = HOSTILE[name]
+    with pytest.raises(UnsafeArchiveError, match=says):
+        read(pack(tar(*entries)))
+
+
+def test_extended_headers() -> None:
+    long: Entry = ("top/" + "n" * 200, b"1", {})
+    with pytest.raises(UnsafeArchiveError, match="a GNU long name"):
+        read(pack(tar(long, kind=tarfile.GNU_FORMAT)))
+    with pytest.raises(UnsafeArchiveError, match="an extended header"):
+        read(pack(tar(long, kind=tarfile.PAX_FORMAT)))
+
+
+def whole() -> bytes:
+    return tar(("top", None, {"type": tarfile.DIRTYPE}), ("top/a", b"1" * 3000, {}), ("top/b", b"2", {}))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: b"", "cut off"),
+        (lambda: b"no gzip", "no whole gzip"),
+        (lambda: pack(b""), "ends too early"),
+        (lambda: pack(b"\0" * 1024), "empty"),
+        (lambda: pack(whole())[:-1], "cut off"),
+        (lambda: pack(whole())[:-9], "cut off"),
+        (lambda: pack(whole()[:2000]), "ends too early"),
+        (lambda: pack(whole()) + b"\0", "follows the end of the archive"),
+        (lambda: pack(whole()) + pack(b"x"), "follows the end of the archive"),
+        (lambda: pack(whole() + b"x"), "follows the end of the tar"),
+        (lambda: pack(whole() + whole()), "follows the end of the tar"),
+        (lambda: pack(whole()[:600] + b"x" + whole()[601:]), "damaged"),
+        (lambda: pack(whole().replace(b"2" + b"\0" * 511, b"2" + b"\0" * 510 + b"x")), "padding"),
+        (lambda: pack(whole())[:-8] + b"\0" * 8, "no whole gzip"),
+    ],
+)
+def test_damaged(make: Callable[[], bytes], says: str) -> None:
+    with pytest.raises(UnsafeArchiveError, match=says):
+        read(make())
+
+
+def test_bombs() -> None:
+    """Neither many bytes nor many entries beyond what the index says; and never much of them in memory."""
+    bomb = pack(tar(("top/a", b"\0" * (64 << 20), {})))
+    assert len(bomb) < 100_000
+    with pytest.raises(UnsafeArchiveError, match="unpacks to more than the 100000 bytes"):
+        read(bomb, bounds=TarFacts(sha256="", size=100_000, members=10))
+    many = pack(tar(*((f"top/{n}", b"", {}) for n in range(50))))
+    with pytest.raises(UnsafeArchiveError, match="more entries than the 49"):
+        read(many, bounds=TarFacts(sha256="", size=1 << 20, members=49))
+    assert read(many).tar.members == 50
+
+
+NAMES = st.text(st.characters(categories=["L", "N"], max_codepoint=0x24F), min_size=1, max_size=20)
+TREES = st.dictionaries(
+    NAMES,
+    st.one_of(st.binary(max_size=3000).map(lambda b: Member(content=b)), st.just(Link(target="somewhere"))),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=25)
+@given(tree=TREES, piece=st.integers(1, 3000))
+def test_ours_pass_however_they_arrive(
+    tree: dict[str, Member | Link], piece: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What the release room writes is read back whole, and unpacks to the same, in pieces of any size."""
+    folder = tmp_path_factory.mktemp("archive")
+    members = {f"top/f{n}/{name}": member for n, (name, member) in enumerate(tree.items())}
+    digests = write_tar_gz(folder / "x.tar.gz", members, epoch=0)
+    data = (folder / "x.tar.gz").read_bytes()
+    facts = read(data, piece=piece)
+    assert (facts.sha256, facts.size, facts.tar.sha256) == (digests.file, digests.size, digests.tar)
+    sink = FolderSink(root=folder / "out")
+    sink.root.mkdir()
+    file = IndexedFile(name="x.tar.gz", size=facts.size, sha256=facts.sha256, tar=facts.tar)
+    unpack(file, "x", [data], sink)
+    for name, member in members.items():
+        path = sink.root / name.removeprefix("top/")
+        if isinstance(member, Link):
+            assert str(path.readlink()) == "somewhere"
+        else:
+            assert path.read_bytes() == member.content and sink.made[
+                name.removeprefix("top/")
+            ] == sha256_file(path)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_noise_never_does_anything_else_than_being_refused(data: st.DataObject) -> None:
+    base = bytearray(whole())
+    for _ in range(data.draw(st.integers(1, 4))):
+        base[data.draw(st.integers(0, len(base) - 1))] = data.draw(st.integers(0, 255))
+
+    class Watch(NoSink):
+        def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
+            assert not path.is_absolute() and ".." not in path.parts and path.parts
+            super().file(path, executable=executable, pieces=pieces)
+
+    with contextlib.suppress(UnsafeArchiveError):
+        read_archive([pack(bytes(base))], Watch())
+
+
+def test_two_archives_into_one_folder(tmp_path: Path) -> None:
+    """They may share a file of the same bytes; nothing else, and no way through a link of the other."""
+
+    def put(sink: FolderSink, *entries: Entry) -> None:
+        data = pack(tar(*entries))
+        facts = read(data)
+        unpack(
+            IndexedFile(name="x.tar.gz", size=facts.size, sha256=facts.sha256, tar=facts.tar),
+            "x.tar.gz",
+            [data],
+            sink,
+        )
+
+    sink = FolderSink(root=tmp_path)
+    put(
+        sink,
+        ("top/lib/a", b"1", {"mode": 0o755}),
+        ("top/l", None, {"type": tarfile.SYMTYPE, "linkname": "lib"}),
+    )
+    put(sink, ("top/lib/a", b"1", {}), ("top/lib/b", b"2", {}))
+    assert (tmp_path / "lib/a").stat().st_mode & 0o777 == 0o755
+    hostile: tuple[Entry, ...] = (
+        ("top/lib/a", b"2", {}),
+        ("top/lib", b"2", {}),
+        ("top/l", b"2", {}),
+        ("top/l/x", b"2", {}),
+        ("top/lib/a/x", b"2", {}),
+    )
+    for entry in hostile:
+        with pytest.raises(TrustError, match=r"x\.tar\.gz is refused: .* in another archive"):
+            put(sink, entry)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "l", "lib"]

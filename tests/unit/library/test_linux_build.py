@@ -1,0 +1,127 @@
+"""The runtime room without a compiler: pins, tools, sources, and what each failure says."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
+from aotforge.library.build_linux import source_digest
+from aotforge.library.build_tools import find_tools
+from aotforge.library.elf_check import check_library
+from aotforge.library.library_manifest import ZstdPin, load_runtime_manifest
+from aotforge.library.zstd_source import SOURCE_VARIABLE, unpack_zstd
+
+ROOT = Path(__file__).parents[3]
+
+
+def archive(content: bytes = b"int zstd;") -> tuple[ZstdPin, bytes]:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo("zstandard-1.2.3/zstd/zstd.c")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    data = buffer.getvalue()
+    digest = hashlib.sha256(data).hexdigest()
+    name = "zstandard-1.2.3.tar.gz"
+    pin = ZstdPin(package="zstandard", version="1.2.3", file=name, sha256=digest, members=("zstd/zstd.c",))
+    return pin, data
+
+
+def never(pin: ZstdPin, folder: Path) -> None:
+    raise AssertionError("the network was asked")
+
+
+def test_the_manifest_is_that_of_the_release() -> None:
+    manifest = load_runtime_manifest(ROOT / "manifests")
+    assert manifest.soname == f"libaotriton_v2.so.{manifest.version}"
+    cmake = (ROOT / "runtime" / "CMakeLists.txt").read_text()
+    assert f"project(aotriton VERSION {manifest.version} " in cmake
+    locked = (ROOT / "requirements" / "build.txt").read_text()
+    assert f"zstandard=={manifest.zstd.version}" in locked and manifest.zstd.sha256 in locked
+
+
+def test_a_soname_of_another_version_is_refused(tmp_path: Path) -> None:
+    text = (ROOT / "manifests" / "runtime.yaml").read_text()
+    (tmp_path / "runtime.yaml").write_text(
+        text.replace("libaotriton_v2.so.0.11.2", "libaotriton_v2.so.0.11.1")
+    )
+    with pytest.raises(ManifestError, match="soname"):
+        load_runtime_manifest(tmp_path)
+
+
+def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
+    pin, data = archive()
+    asked = []
+
+    def download(wanted: ZstdPin, folder: Path) -> None:
+        asked.append(wanted.file)
+        (folder / wanted.file).write_bytes(data)
+
+    for number in range(2):
+        folder = unpack_zstd(
+            pin, cache=tmp_path, folder=tmp_path / str(number), environment={}, download=download
+        )
+        assert (folder / "zstd.c").read_bytes() == b"int zstd;"
+    assert asked == [pin.file]
+    kept = tmp_path / "sources" / pin.sha256 / pin.file
+    kept.write_bytes(b"damaged")
+    unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "again", environment={}, download=download)
+    assert len(asked) == 2 and kept.read_bytes() == data
+
+
+def test_a_named_file_needs_no_network(tmp_path: Path) -> None:
+    pin, data = archive()
+    (tmp_path / "mine.tar.gz").write_bytes(data)
+    env = {SOURCE_VARIABLE: str(tmp_path / "mine.tar.gz")}
+    unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out", environment=env, download=never)
+    (tmp_path / "mine.tar.gz").unlink()
+    unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out2", environment=env, download=never)
+
+
+def test_other_bytes_than_the_pinned_are_refused(tmp_path: Path) -> None:
+    pin, _ = archive()
+    (tmp_path / "mine.tar.gz").write_bytes(archive(b"other")[1])
+    env = {SOURCE_VARIABLE: str(tmp_path / "mine.tar.gz")}
+    with pytest.raises(RuntimeBuildError, match="is not the pinned"):
+        unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment=env, download=never)
+    env[SOURCE_VARIABLE] = str(tmp_path / "nowhere")
+    with pytest.raises(ToolchainError, match="cannot be read"):
+        unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment=env, download=never)
+
+
+def test_missing_tools_name_the_command_that_installs_them(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError) as missing:
+        find_tools({"PATH": str(tmp_path)})
+    assert missing.value.hint == "apt-get install g++" and missing.value.exit_code == 14
+    for name in ("g++", "gcc"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(ToolchainError) as broken:
+        find_tools({"PATH": str(tmp_path), "CXX": "nonsense-compiler"})
+    assert "nonsense-compiler" in broken.value.what
+
+
+def test_source_digest_sees_names_and_contents_but_no_tests(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.cpp").write_text("1")
+    first = source_digest(tmp_path)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "t.cpp").write_text("t")
+    assert source_digest(tmp_path) == first
+    (tmp_path / "src" / "a.cpp").write_text("2")
+    second = source_digest(tmp_path)
+    (tmp_path / "src" / "a.cpp").rename(tmp_path / "src" / "b.cpp")
+    assert len({first, second, source_digest(tmp_path)}) == 3
+
+
+def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("text")
+    with pytest.raises(RuntimeBuildError, match="not a library"):
+        check_library(tmp_path / "text", "libx.so")
+    with pytest.raises(RuntimeBuildError, match="SONAME"):
+        check_library(Path("/bin/sh").resolve(), "libx.so")

@@ -1,0 +1,386 @@
+"""From name to root: fetched by name, taken by digest, kept for good; and what people meet when something is wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.errors import ContainerError, ManifestError, UnknownNameError
+from aotforge.sandbox.rootfs import build_rootfs as making_module
+from aotforge.sandbox.rootfs.cache_gc import entries, fields, idle, remove
+from aotforge.sandbox.rootfs.cache_gc import lines as list_lines
+from aotforge.sandbox.rootfs.definitions import LockedWheel, read_lock
+from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
+from aotforge.sandbox.rootfs.lock_check import check_lock
+from aotforge.sandbox.rootfs.members import Spool, file_digest
+from aotforge.sandbox.rootfs.mirrors import AptSettings
+from aotforge.sandbox.rootfs.package_store import Store
+from aotforge.sandbox.rootfs.rootfs import Places, Root
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, export_store, find_root, staged, unpacked
+from tests.support.debs import PACKAGES, deb, locked, make_checkout, wheel, write_lock
+
+ROOT = Path(__file__).parents[4]
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def served(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The mirror on loopback, as the only one that this machine's apt knows."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(mirror)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    only(monkeypatch, address)
+    yield address
+    server.shutdown()
+    server.server_close()
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *archives: str, snapshot: str = "file:///nowhere") -> None:
+    settings = AptSettings(archives=archives, proxies={"http": "DIRECT"}, timeout=5, snapshot=snapshot)
+    monkeypatch.setattr(making_module, "apt_settings", lambda: settings)
+
+
+def make(
+    checkout: Path, cache: Path, *, sources: tuple[str, ...] = (), said: list[str] | None = None
+) -> Root:
+    note = (lambda text: None) if said is None else said.append
+    return ensure_root(checkout, "small", cache=cache, environment={}, on_stage=note, sources=sources)
+
+
+def test_fetched_once_then_no_mirror_is_needed(
+    tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    said: list[str] = []
+    root = make(checkout, tmp_path / "cache", said=said)
+    assert root.digest == lock.digest == file_digest(root.tar)
+    assert root.tar.stat().st_size == lock.size
+    assert (root.python, dict(root.environment)) == ("/usr/bin/python3", {"PATH": "/usr/bin"})
+    assert any("fetching, 0 of 2 files" in text for text in said)
+    only(monkeypatch)
+    root.tar.unlink()
+    assert make(checkout, tmp_path / "cache") == root
+    assert file_digest(root.tar) == lock.digest
+
+
+def test_odd_paths_give_the_same_bytes(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "mit Leer zeichen, ünï #%20 路径", mirror)
+    cache = tmp_path / "caché des  images % 缓存"
+    root = make(checkout, cache)
+    assert file_digest(root.tar) == lock.digest
+    assert (unpacked(root, cache=cache) / "bin" / "sh").resolve().read_bytes() == b"#!ELF\n"
+    assert export_store(checkout, "small", cache=cache, folder=tmp_path / "exported ü") == 2
+    assert make(checkout, tmp_path / "other", sources=(str(tmp_path / "exported ü"),)).digest == lock.digest
+
+
+def test_sources_by_digest_name_or_pool_path(
+    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    only(monkeypatch)
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for package in lock.packages:
+        (flat / Path(package.file).name).write_bytes((mirror / package.file).read_bytes())
+    for number, source in enumerate((mirror / "by-digest", mirror, flat, flat.as_uri())):
+        assert make(checkout, tmp_path / f"cache{number}", sources=(str(source),)).digest == lock.digest
+
+
+def test_the_archive_of_all_packages_is_the_last_resort(
+    tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    (mirror / "file").mkdir()
+    for package in lock.packages:
+        (mirror / package.file).rename(mirror / "file" / package.sha1)
+    only(monkeypatch, served, snapshot=f"{served}/file")
+    assert make(checkout, tmp_path / "cache").digest == lock.digest
+
+
+def test_a_mirror_without_the_pinned_version(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    gone = lock.packages[0]
+    (mirror / gone.file).unlink()
+    with pytest.raises(ContainerError) as caught:
+        make(checkout, tmp_path / "cache")
+    assert f"one_1.0_amd64.deb (SHA-256 {gone.sha256}) cannot be fetched" in caught.value.what
+    assert f"{served}/{gone.file}: 404" in caught.value.cause
+    assert "containers.lock" in caught.value.hint
+    assert not list((tmp_path / "cache" / "containers").rglob("*.tar"))
+
+
+def test_a_mirror_with_other_bytes_under_the_name(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    (mirror / lock.packages[0].file).write_bytes(deb("one", PACKAGES["two"]))
+    with pytest.raises(ContainerError, match="cannot be fetched") as caught:
+        make(checkout, tmp_path / "cache")
+    assert f"instead of {lock.packages[0].sha256}" in caught.value.cause
+    assert not (tmp_path / "cache" / "containers" / "store" / lock.packages[0].sha256).exists()
+
+
+def test_a_damaged_store_file(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    root = make(checkout, tmp_path / "cache")
+    stored = tmp_path / "cache" / "containers" / "store" / lock.packages[1].sha256
+    stored.chmod(0o644)
+    stored.write_bytes(stored.read_bytes()[:-1] + b"x")
+    root.tar.unlink()
+    with pytest.raises(ContainerError, match="was damaged"):
+        make(checkout, tmp_path / "cache")
+    assert make(checkout, tmp_path / "cache") == root  # fetched anew, as the message says
+
+
+def test_a_damaged_root_is_made_again(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    root = make(checkout, tmp_path / "cache")
+    root.tar.chmod(0o644)
+    root.tar.write_bytes(b"short")
+    assert file_digest(make(checkout, tmp_path / "cache").tar) == lock.digest
+
+
+def test_another_digest_names_the_first_differing_member(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    listed = checkout / "docker" / "small.members"
+    listed.write_text(listed.read_text().replace("file 0755", "file 0644"))
+    wrong = lock.model_copy(update={"digest": "1" * 64})
+    (checkout / "docker" / "small.lock.json").write_text(wrong.text())
+    with pytest.raises(ContainerError, match=r"locked is 1{64}: /usr/bin/dash is 'file 0755"):
+        make(checkout, tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "containers").rglob("*.tar"))
+
+
+def test_a_lock_older_than_its_definition(tmp_path: Path, mirror: Path) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    file = checkout / "docker" / "small.yaml"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "folders": []}))
+    with pytest.raises(ContainerError, match="does not match its definition"):
+        make(checkout, tmp_path / "cache")
+
+
+def test_a_lock_older_than_the_requirements(
+    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only(monkeypatch)
+    checkout, lock = make_checkout(
+        tmp_path / "a", mirror,
+        wheels={"requirements": "req.txt", "names": ["tiny"], "python": "3.11", "folder": "usr/lib/tiny"},
+    )  # fmt: skip
+    data = wheel(
+        {"tiny/__init__.py": b"x = 1\n", "tiny-1.data/scripts/tiny": b"", "tiny-1.data/purelib/more.py": b""}
+    )
+    entry = LockedWheel(
+        name="tiny",
+        version="1",
+        file="tiny-1-py3-none-any.whl",
+        size=len(data),
+        sha256=hashlib.sha256(data).hexdigest(),
+    )
+    (mirror / entry.file).write_bytes(data)
+    (checkout / "req.txt").write_text(f"tiny==1 \\\n    --hash=sha256:{entry.sha256}\n")
+    write_lock(checkout, mirror, lock.packages, [entry])
+    root = make(checkout, tmp_path / "cache", sources=(str(mirror),))
+    with tarfile.open(root.tar) as archive:
+        names = {name for name in archive.getnames() if name.startswith("usr/lib/tiny/")}
+    assert names == {"usr/lib/tiny/tiny", "usr/lib/tiny/tiny/__init__.py", "usr/lib/tiny/more.py"}
+    (checkout / "req.txt").write_text(f"tiny==2 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ContainerError, match=r"has tiny 1, req.txt pins 2"):
+        make(checkout, tmp_path / "cache")
+
+
+def test_no_space(tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Spool, "add", full)
+    with pytest.raises(ContainerError) as caught:
+        make(checkout, tmp_path / "cache")
+    assert caught.value.cause == "the disk is full"
+    assert "prune" in caught.value.hint
+    left = [path.name for path in (tmp_path / "cache" / "containers" / "roots").iterdir()]
+    assert left == []
+
+
+def test_a_cache_that_is_a_file(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ContainerError, match=r"cannot write .*cache"):
+        make(checkout, tmp_path / "cache")
+
+
+def test_unknown_root_and_a_tag_without_digest(tmp_path: Path, mirror: Path) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    with pytest.raises(UnknownNameError, match="smal") as caught:
+        find_root(checkout, "smal")
+    assert "small" in caught.value.cause
+    manifest = checkout / "manifests" / "containers.yaml"
+    manifest.write_text('{"schema": 1, "roots": {"small": {"image": "quay.io/pypa/manylinux_2_28:latest"}}}')
+    with pytest.raises(ManifestError, match=r"small\.image"):
+        find_root(checkout, "small")
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 1}', "<<<<<<< ours"])
+def test_a_damaged_lock(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.lock.json").write_text(text)
+    with pytest.raises(ContainerError, match=r"x\.lock\.json"):
+        read_lock(tmp_path / "x.lock.json")
+    with pytest.raises(ContainerError, match="cannot be read"):
+        read_lock(tmp_path / "none.lock.json")
+
+
+def test_several_processes_make_one_root(tmp_path: Path, mirror: Path) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    program = (
+        "import sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, unpacked; "
+        "c = Path(sys.argv[2]); r = ensure_root(Path(sys.argv[1]), 'small', cache=c, environment={}, on_stage=print, "
+        "sources=(sys.argv[3],)); print(unpacked(r, cache=c))"
+    )
+    # the mirror answers all; whoever comes second waits or finds the root
+    command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror)]
+    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = [process.communicate(timeout=120)[0].splitlines() for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert {lines[-1] for lines in answers} == {str(tmp_path / "cache/containers/trees" / lock.digest)}
+    assert sum(any("ready" in line for line in lines) for lines in answers) == 1
+
+
+@pytest.mark.parametrize("moment", ["fetching", "unpacking"])
+def test_killed_in_the_middle(tmp_path: Path, mirror: Path, moment: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    program = (
+        "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root\n"
+        "def note(text):\n    if sys.argv[4] in text: os.kill(os.getpid(), 9)\n"
+        "ensure_root(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), environment={}, on_stage=note, sources=(sys.argv[3],))"
+    )
+    command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror), moment]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
+    root = make(checkout, tmp_path / "cache", sources=(str(mirror),))
+    assert file_digest(root.tar) == lock.digest
+    left = [path.name for path in root.tar.parent.iterdir()]
+    assert sorted(left) == [f"{lock.digest}.json", f"{lock.digest}.tar"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_another_user_makes_the_same_bytes(tmp_path: Path, mirror: Path) -> None:
+    from aotforge.base.manifest_reader import load
+    from aotforge.sandbox.rootfs.assemble import assemble
+    from aotforge.sandbox.rootfs.definitions import Definition
+    from aotforge.sandbox.rootfs.package_store import Store
+
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    definition = load(checkout / "docker" / "small.yaml", Definition)
+    files = Store(mirror / "by-digest").checked
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    tmp_path.chmod(0o755)
+    read, write = os.pipe()
+    child = os.fork()  # an interpreter of its own could not read a checkout that lies in a private folder
+    if child == 0:
+        try:
+            os.umask(0o077)
+            os.chdir(folder)
+            opened = {
+                path.sha256: Path(f"/proc/self/fd/{os.open(files(path.sha256), os.O_RDONLY)}")
+                for path in lock.packages
+            }
+            target = os.open(folder, os.O_RDONLY)
+            os.setgid(65534)
+            os.setuid(65534)
+            tar = Path(f"/proc/self/fd/{target}") / "root.tar"
+            made = assemble(
+                definition, lock, files=opened.__getitem__, tar=tar, on_file=lambda done, total: None
+            )
+            os.write(write, made.digest.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    assert os.read(read, 64).decode() == lock.digest
+
+
+def test_an_image_of_the_root(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    root = make(checkout, tmp_path / "cache")
+    archive = docker_archive(root, cache=tmp_path / "cache")
+    assert image_tag(root) == f"aotforge/small:{lock.digest[:16]}"
+    with tarfile.open(archive) as opened:
+        manifest = json.load(opened.extractfile("manifest.json"))[0]  # type: ignore[arg-type]
+        config = opened.extractfile(manifest["Config"]).read()  # type: ignore[union-attr]
+        layer = opened.extractfile(manifest["Layers"][0]).read()  # type: ignore[union-attr]
+    assert image_id(root) == f"sha256:{hashlib.sha256(config).hexdigest()}"
+    assert hashlib.sha256(layer).hexdigest() == lock.digest
+    assert json.loads(config)["rootfs"]["diff_ids"] == [f"sha256:{lock.digest}"]
+    again = make(checkout, tmp_path / "cache2")
+    assert docker_archive(again, cache=tmp_path / "cache2").read_bytes() == archive.read_bytes()
+
+
+def test_list_and_prune(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    cache = tmp_path / "cache"
+    before = make(checkout, cache)
+    unpacked(before, cache=cache)
+    docker_archive(before, cache=cache)
+    assert idle(checkout, cache) == []
+    (entry,) = entries(checkout, cache)
+    assert fields(entry)["stored_files"] == fields(entry)["locked_files"] == 2
+    assert "tar, tree" in list_lines([entry])[1]
+    data = deb("two", [("usr/lib/new", b"new", 0o644)])
+    (mirror / locked("two", data).file).write_bytes(data)
+    new = write_lock(checkout, mirror, [lock.packages[0], locked("two", data)])
+    after = make(checkout, cache)
+    assert after.digest == new.digest != before.digest
+    found = {path for path, _ in idle(checkout, cache)}
+    assert {path.name for path in found} == {
+        lock.packages[1].sha256, f"{before.digest}.tar", f"{before.digest}.json", before.digest,
+        f"{image_id(before).removeprefix('sha256:')}.tar",
+    }  # fmt: skip
+    for path in found:
+        remove(path)
+    assert idle(checkout, cache) == []
+    assert file_digest(make(checkout, cache).tar) == new.digest
+
+
+def test_prune_leaves_alone_what_is_being_written(tmp_path: Path, mirror: Path, served: str) -> None:
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    cache = tmp_path / "cache"
+    places = Places(cache=cache)
+    tar = places.tar("1" * 64)
+    with Store(places.store).entering(hashlib.sha256().hexdigest()), staged(tar) as path:
+        assert idle(checkout, cache) == []
+        os.utime(path, (0, 0))  # a process that was killed left it long ago
+        assert [found for found, _ in idle(checkout, cache)] == [path]
+
+
+def test_every_lock_of_this_checkout_fits() -> None:
+    for name in ("rocm-kernels", "rocm-runtime", "windows-noimage"):
+        named = find_root(ROOT, name)
+        lock = read_lock(named.lock_file)
+        check_lock(named, lock, ROOT)
+        assert named.members_file.read_text().count("\n") > 1000
+        assert {part.package for part in named.definition.parts} == {entry.name for entry in lock.parts}  # type: ignore[union-attr]

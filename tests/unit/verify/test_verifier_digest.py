@@ -1,0 +1,72 @@
+"""Whatever judges a family is in the digest; what is judged is not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aotforge.verify import verifier_digest as tools
+from aotforge.verify.verifier_digest import family_verifier_digest, verifier_digest, verifier_files
+from tests.support.families import PROJECT
+
+
+def test_the_files_that_judge_are_those_that_cases_import() -> None:
+    attention = verifier_files(PROJECT / "kernels" / "flash")
+    assert set(attention) == {"cases.py", "bounds.py", "call.py", "peer.py", "reference.py"}
+    assert set(verifier_files(PROJECT / "kernels" / "add")) == {"cases.py", "peer.py", "reference.py"}
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    shutil.copytree(PROJECT / "kernels" / "flash", tmp_path / "flash")
+    return tmp_path / "flash"
+
+
+@pytest.mark.parametrize("name", ["cases.py", "bounds.py", "call.py", "peer.py", "reference.py"])
+def test_a_change_in_a_judge_is_seen(family: Path, name: str) -> None:
+    before = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))
+    (family / name).write_text((family / name).read_text() + "\n# changed\n")
+    after = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+@pytest.mark.parametrize("name", ["forward.py", "backward.py", "common.py", "rules.py", "settings.py"])
+def test_what_is_judged_has_no_part(family: Path, name: str) -> None:
+    before = family_verifier_digest(family)
+    (family / name).write_text((family / name).read_text() + "\n# changed\n")
+    assert family_verifier_digest(family) == before
+
+
+def test_sources_and_numpy_have_a_part(family: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))
+    monkeypatch.setattr(tools, "version", lambda _: "another")
+    assert verifier_digest(family.parent, ["flash"]) != before[1]
+    monkeypatch.setattr(tools, "group_digest", lambda group: f"other {group}")
+    assert family_verifier_digest(family) != before[0]
+
+
+def test_cases_that_are_missing_or_broken_have_a_digest(tmp_path: Path) -> None:
+    assert verifier_files(tmp_path) == ()
+    before = family_verifier_digest(tmp_path)
+    (tmp_path / "cases.py").write_text("from . import (")
+    assert verifier_files(tmp_path) == ("cases.py",)
+    assert family_verifier_digest(tmp_path) != before
+
+
+def test_files_in_folders_judge_too(tmp_path: Path) -> None:
+    texts = {
+        "cases.py": "def cases(kernel, keys):\n    from .parts.sums import total\n    return total",
+        "parts/__init__.py": "",
+        "parts/sums.py": "from ..reference import one\nfrom . import more\nfrom .deep import x",
+        "parts/more.py": "import numpy",
+        "parts/deep/__init__.py": "from ...upper import y",
+        "parts/unused.py": "",
+        "reference.py": "one = 1",
+        "upper.py": "",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert set(verifier_files(tmp_path)) == set(texts) - {"parts/unused.py"}

@@ -1,0 +1,36 @@
+"""The variables of a virtual HIP: devices that exist, texts that are there, lines that a shell reads back."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import UnknownNameError, UnsupportedError
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment, exports
+
+FAKE = VirtualHip(folder=Path("/some folder/hip"), major=7)
+
+
+def test_devices_are_named_with_compute_units_and_features(tmp_path: Path) -> None:
+    found = environment(FAKE, devices=["gfx908@40", "gfx90a:xnack+"], texts=[tmp_path], cache=tmp_path)
+    assert found["AOTFORGE_VIRTUAL_DEVICES"] == "gfx908@40,gfx90a:xnack+"
+    assert environment(FAKE, devices=[], texts=[], cache=tmp_path)["AOTFORGE_VIRTUAL_DEVICES"] == "none"
+
+
+def test_a_device_that_cannot_be_played_and_texts_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="no virtual gfx980") as caught:
+        environment(FAKE, devices=["gfx980"], texts=[], cache=tmp_path)
+    assert "gfx908" in caught.value.hint
+    with pytest.raises(UnsupportedError, match="does not exist"):
+        environment(FAKE, devices=["gfx908"], texts=[tmp_path / "nothing.tar.gz"], cache=tmp_path)
+
+
+def test_a_shell_reads_the_lines_back(tmp_path: Path) -> None:
+    variables = environment(FAKE, devices=["gfx908"], texts=[tmp_path], cache=tmp_path / "it's $HOME")
+    script = exports(variables) + '\nprintf "%s\\n" "$AOTFORGE_CACHE" "$LD_LIBRARY_PATH"'
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"LD_LIBRARY_PATH": "/old"}
+    )
+    assert done.stdout.splitlines() == [str(tmp_path / "it's $HOME"), "/some folder/hip:/old"]
