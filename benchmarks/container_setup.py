@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 COLD_TARGET = 360.0
 WARM_TARGET = 1.0
 WARM = (
-    "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs import ensure_root; "
+    "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root; "
     "ensure_root(Path.cwd(), sys.argv[1], cache=Path(sys.argv[2]), environment=os.environ, on_stage=print)"
 )
 
