@@ -108,7 +108,7 @@ class Term:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chip:
+class Target:
     """What rules may know of a chip; figures from manifests/architectures.yaml. `lds_bytes` is per workgroup."""
 
     arch: str
@@ -147,7 +147,7 @@ class Kernel:
     operator: str
     choices: tuple[Choice, ...]
     arguments: tuple[Argument, ...]
-    settings: Callable[[Chip, Functional], tuple[Setting, ...]]
+    settings: Callable[[Target, Functional], tuple[Setting, ...]]
     grid: tuple[tuple[Term, ...], ...]
     step: int = 0
     constants: Callable[[Functional], Mapping[str, Scalar]] = _no_constants

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.rules import Chip
+from aotforge.rules import Target
 
 Positive = Annotated[int, Field(ge=1)]
 ArchName = Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,5}$")]
@@ -41,9 +41,9 @@ class Architecture(Manifest):
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
 
-    def chip(self, arch: str) -> Chip:
+    def chip(self, arch: str) -> Target:
         """The part of the figures that rules may use."""
-        return Chip(arch=arch, wavefront=self.wavefront, matrix=self.matrix, lds_bytes=self.lds_bytes)
+        return Target(arch=arch, wavefront=self.wavefront, matrix=self.matrix, lds_bytes=self.lds_bytes)
 
 
 class Architectures(Manifest):

@@ -26,7 +26,7 @@ from aotforge.plan.model import (
     PlannedParameter,
     Predicate,
 )
-from aotforge.rules import Chip, Functional, Kernel, Scalar, Setting
+from aotforge.rules import Functional, Kernel, Scalar, Setting, Target
 
 Keep = Mapping[str, tuple[Scalar, ...]]
 
@@ -35,7 +35,7 @@ Keep = Mapping[str, tuple[Scalar, ...]]
 class _Cell:
     """One functional on one chip."""
 
-    chip: Chip
+    chip: Target
     functional: Functional
     settings: tuple[Setting, ...]
     signature: dict[str, str]
@@ -69,7 +69,7 @@ def functionals(kernel: Kernel, keep: Keep, place: Place) -> Iterator[tuple[tupl
 
 
 def expand_kernel(
-    context: KernelContext, chips: tuple[Chip, ...], keep: Keep
+    context: KernelContext, chips: tuple[Target, ...], keep: Keep
 ) -> tuple[PlannedKernel, dict[JobKey, CompileJob]]:
     """A kernel's dispatch data and jobs, in canonical order (chip, functional, setting). Raises RulesError."""
     jobs: dict[JobKey, CompileJob] = {}

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from aotforge.plan.checks import Place
 from aotforge.plan.model import CompileJob, Toolchain
 from aotforge.plan.signature import FunctionSignature
-from aotforge.rules import Chip, Family, Kernel, Operator, Scalar, Setting, ValueType
+from aotforge.rules import Family, Kernel, Operator, Scalar, Setting, Target, ValueType
 
 RECIPE = 1
 """Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
@@ -45,7 +45,7 @@ def canonical_json(value: object) -> str:
 def make_job(
     context: KernelContext,
     *,
-    chip: Chip,
+    chip: Target,
     label: str,
     signature: Mapping[str, str],
     constants: Mapping[str, Scalar],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from aotforge.rules import Chip, Operator, Scalar, ValueType
+from aotforge.rules import Operator, Scalar, Target, ValueType
 
 JobKey = str
 """SHA-256, hexadecimal, of everything that can change an image's bytes."""
@@ -40,7 +40,7 @@ class CompileJob:
     source: str
     function: str
     source_digest: str
-    chip: Chip
+    chip: Target
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Scalar], ...]
     hints: tuple[tuple[str, int], ...]

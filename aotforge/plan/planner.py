@@ -23,7 +23,7 @@ from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.jobs import KernelContext, canonical_json, toolchain_digest
 from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel, Toolchain
 from aotforge.plan.signature import read_signature
-from aotforge.rules import Chip, Operator
+from aotforge.rules import Operator, Target
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 
@@ -108,7 +108,7 @@ def make_plan(
 def _expand(
     families: tuple[LoadedFamily, ...],
     tree: SourceTree,
-    chips: tuple[Chip, ...],
+    chips: tuple[Target, ...],
     kept: Profile,
     toolchain: Toolchain,
 ) -> tuple[tuple[PlannedKernel, ...], dict[JobKey, CompileJob]]:
@@ -158,7 +158,7 @@ def _check_steps(families: tuple[LoadedFamily, ...], kernels: list[PlannedKernel
             )
 
 
-def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Chip, ...]]:
+def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Target, ...]]:
     """Pack and chips, sorted. Raises UnknownNameError, and UnsupportedError for chips of different packs."""
     known = architectures.architectures
     for arch in archs:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aotforge.rules import Argument, Chip, Choice, Family, Functional, Kernel, Setting, Term
+from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Setting, Target, Term
 
 from .operators import ADD
 
 
-def _settings(chip: Chip, functional: Functional) -> tuple[Setting, ...]:
+def _settings(chip: Target, functional: Functional) -> tuple[Setting, ...]:
     # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every chip
     elements = 4 if functional["dtype"] == "fp32" else 8
     return (Setting(constants={"BLOCK": 4 * chip.wavefront * elements}, num_warps=4, num_stages=1),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aotforge.rules import Argument, Chip, Choice, Family, Functional, Kernel, Scalar, Setting, Term
+from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Target, Term
 
 from .operators import ATTN_BWD, ATTN_FWD
 from .settings import settings_for
@@ -65,7 +65,7 @@ def _head_dim_only(functional: Functional) -> Mapping[str, Scalar]:
     return {"HEAD_DIM": functional["head_dim"]}
 
 
-def _settings(kernel: str) -> Callable[[Chip, Functional], tuple[Setting, ...]]:
+def _settings(kernel: str) -> Callable[[Target, Functional], tuple[Setting, ...]]:
     return lambda chip, functional: settings_for(kernel, chip, functional)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aotforge.rules import Between, Chip, Functional, Setting
+from aotforge.rules import Between, Functional, Setting, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ _NARROW: Table = {
 """Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
 
 
-def settings_for(kernel: str, chip: Chip, functional: Functional) -> tuple[Setting, ...]:
+def settings_for(kernel: str, chip: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one kernel, in the order in which the runtime tries them; the last one serves
     every call.
     """

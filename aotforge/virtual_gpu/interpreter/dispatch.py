@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from aotforge.errors import UnsupportedError
-from aotforge.rules import Argument, Chip, Choice, Functional, Kernel, Scalar, Setting, Term
+from aotforge.rules import Argument, Choice, Functional, Kernel, Scalar, Setting, Target, Term
 
 Values = Mapping[str, int | float]
 """Operator values by name; pointers are addresses."""
@@ -32,7 +32,7 @@ class Launch:
 
 
 def select(
-    kernel: Kernel, chip: Chip, values: Values, *, override: Mapping[str, Scalar] | None = None
+    kernel: Kernel, chip: Target, values: Values, *, override: Mapping[str, Scalar] | None = None
 ) -> Launch:
     """The launch that serves a call.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from aotforge.errors import RulesError
-from aotforge.rules import Chip, Family, Scalar
+from aotforge.rules import Family, Scalar, Target
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Values, select
 from aotforge.virtual_gpu.interpreter.machine import Opaque, execute
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -24,7 +24,7 @@ def run_operator(
     folder: Path,
     operator: str,
     *,
-    chip: Chip,
+    chip: Target,
     values: Values,
     buffers: Mapping[str, Array],
     override: Mapping[str, Scalar] | None = None,

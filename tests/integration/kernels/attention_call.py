@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.rules import Chip, Scalar
+from aotforge.rules import Scalar, Target
 from aotforge.verify.tensors import Float, Guarded, Layout
 from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.flash.call import DTYPE_KEY, Case, values_of
@@ -15,7 +15,7 @@ from kernels.flash.rules import FAMILY
 __all__ = ["DTYPE_KEY", "FOLDER", "GFX908", "Case", "Guarded", "Layout", "Outcome", "run_case", "values_of"]
 
 FOLDER = Path(__file__).parents[3] / "kernels" / "flash"
-GFX908 = Chip(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
+GFX908 = Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.rules import Chip, Family, Functional, Kernel, Setting
+from aotforge.rules import Family, Functional, Kernel, Setting, Target
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 CHIPS = (
-    Chip(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536),
-    Chip(arch="gfx942", wavefront=64, matrix="MFMA", lds_bytes=65536),
-    Chip(arch="gfx1100", wavefront=32, matrix="WMMA", lds_bytes=65536),
-    Chip(arch="gfx1030", wavefront=32, matrix="none", lds_bytes=65536),
+    Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536),
+    Target(arch="gfx942", wavefront=64, matrix="MFMA", lds_bytes=65536),
+    Target(arch="gfx1100", wavefront=32, matrix="WMMA", lds_bytes=65536),
+    Target(arch="gfx1030", wavefront=32, matrix="none", lds_bytes=65536),
 )
 ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in (FLASH, ADD) for k in f.kernels]
 
@@ -183,7 +183,7 @@ def test_rules_load_without_triton_or_numpy(family: str) -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: str(chip.arch))
-def test_an_operator_is_served_by_all_of_its_kernels_or_none(chip: Chip) -> None:
+def test_an_operator_is_served_by_all_of_its_kernels_or_none(chip: Target) -> None:
     """And all chips serve everything but for gfx11, where the backward of head_dim 128 would spill."""
     for kernel in FLASH.kernels:
         for functional in functionals(kernel):

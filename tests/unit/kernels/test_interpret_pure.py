@@ -8,13 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aotforge.errors import AccessError, UnsupportedError
-from aotforge.rules import Chip, Kernel
+from aotforge.rules import Kernel, Target
 from aotforge.virtual_gpu.interpreter.dispatch import select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
 
-GFX908 = Chip(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
+GFX908 = Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
 FORWARD: Kernel = next(k for k in FAMILY.kernels if k.name == "attn_fwd")
 
 

@@ -18,7 +18,7 @@ from aotforge.plan.model import (
     Predicate,
     Toolchain,
 )
-from aotforge.rules import Chip, Operator, Value
+from aotforge.rules import Operator, Target, Value
 
 TOOLCHAIN = Toolchain(
     triton_version="3.9.0", triton_digest="a" * 64, llvm_revision="b" * 40, environment=(("TRITON_X", "1"),)
@@ -58,7 +58,7 @@ def code(name: str) -> bytes:
 def job(kernel: str, label: str, arch: str) -> CompileJob:
     return CompileJob(
         key=sha(label), family="demo", kernel=kernel, label=label, source="demo.py", function=kernel,
-        source_digest=sha(kernel), chip=Chip(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536),
+        source_digest=sha(kernel), chip=Target(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536),
         signature=(), constants=(), hints=(), options=(), toolchain=TOOLCHAIN, spills="reject",
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from aotforge.compile.kernel_image import KernelImage
 from aotforge.compile.worker_limits import Limits
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import plan_project
-from aotforge.rules import Chip
+from aotforge.rules import Target
 from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -30,7 +30,7 @@ class Images:
 
     def __init__(self, arch: str, cache: Path, *, profile: str = "core") -> None:
         self._plan: Plan = plan_project(PROJECT, archs=[arch], profile=profile)
-        self.chip: Chip = self._plan.jobs[0].chip
+        self.chip: Target = self._plan.jobs[0].chip
         self._folder = cache
         self._emulator = Emulator(arch, cache=cache)
         self._images: dict[str, KernelImage] = {}
@@ -107,7 +107,7 @@ def tensors_of(case: Case) -> dict[str, Guarded]:
     return tensors
 
 
-def launches(case: Case, chip: Chip, tensors: Mapping[str, Guarded]) -> list[Launch]:
+def launches(case: Case, chip: Target, tensors: Mapping[str, Guarded]) -> list[Launch]:
     """What the library would launch for forward and backward, empty grids left out."""
     values = values_of(case, tensors)
     kernels = [
