@@ -17,9 +17,9 @@ from aotforge.compile.resources import resources, spills, violations
 from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.worker_limits import Limits, worker_count
 from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
-from aotforge.plan.model import CompileJob, JobKey, Plan, Toolchain
+from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.toolchain.allocator import build_allocator
-from aotforge.toolchain.triton import read_toolchain
+from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
     from aotforge.compile.remote import Away

@@ -23,10 +23,11 @@ from aotforge.compile.wire import Frames, job_to_wire
 from aotforge.compile.worker_limits import Limits
 from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
-from aotforge.plan.model import CompileJob, JobKey, Toolchain
+from aotforge.plan.model import CompileJob, JobKey
 from aotforge.plan.serial import build_value
 from aotforge.sandbox.executors.step import Site, Step, StepLimits, limit_error
 from aotforge.toolchain.allocator import build_allocator
+from aotforge.toolchain.triton import Toolchain
 
 _POLL_SECONDS = 0.1
 _START_SECONDS = 600.0

@@ -21,7 +21,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.plan.families import load_families
-from aotforge.plan.model import JobKey, Plan, Toolchain
+from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import ImageRecord, PackInput, Release
@@ -30,7 +30,7 @@ from aotforge.release.release_manifest import ReleaseManifest, load_release_mani
 from aotforge.release.stamp import find_release, inputs_digest
 from aotforge.sandbox.executors.choose import choose_sites
 from aotforge.sandbox.executors.step import KERNELS, RUNTIME, Site, Sites
-from aotforge.toolchain.triton import read_toolchain
+from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict, VerifyEvent
 from aotforge.verify.verifier_digest import verifier_digest
 

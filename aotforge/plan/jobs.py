@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from aotforge.plan.checks import Place
-from aotforge.plan.model import CompileJob, Toolchain
+from aotforge.plan.model import CompileJob
 from aotforge.plan.signature import FunctionSignature
 from aotforge.rules import Family, Kernel, Operator, Scalar, Setting, Target, ValueType
+from aotforge.toolchain.triton import Toolchain
 
 RECIPE = 1
 """Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""

@@ -6,23 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aotforge.rules import Operator, Scalar, Target, ValueType
+from aotforge.toolchain.triton import Toolchain
 
 JobKey = str
 """SHA-256, hexadecimal, of everything that can change an image's bytes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Toolchain:
-    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in compiling.
-
-    `allocator`, the digest of the workers' malloc, takes part too: LLVM's optimiser orders some operands by address.
-    """
-
-    triton_version: str
-    triton_digest: str
-    llvm_revision: str
-    environment: tuple[tuple[str, str], ...]
-    allocator: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,10 +21,10 @@ from aotforge.plan.closure import SourceTree
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.jobs import KernelContext, canonical_json, toolchain_digest
-from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel, Toolchain
+from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel
 from aotforge.plan.signature import read_signature
 from aotforge.rules import Operator, Target
-from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 
 
 def plan_project(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aotforge.plan.model import Toolchain
+from aotforge.toolchain.triton import Toolchain
 
 DOCUMENT = "release.json"
 SBOM = "sbom.cdx.json"

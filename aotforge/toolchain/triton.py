@@ -13,10 +13,10 @@ import importlib.metadata
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import ManifestError, ToolchainError
-from aotforge.plan.model import Toolchain
 from aotforge.toolchain.allocator import allocator_digest
 
 ENVIRONMENT = (
@@ -39,6 +39,20 @@ _MAY_BE_MISSING = (
 )
 """Parts of Triton that no AMD compilation loads (two thirds of its bytes): a container may leave them out and is the same compiler."""
 _INSTALL_HINT = "run ./dev again: it installs the pinned version"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """The compiler that a plan is made for. `triton_digest` covers every file of Triton that takes part in compiling.
+
+    `allocator`, the digest of the workers' malloc, takes part too: LLVM's optimiser orders some operands by address.
+    """
+
+    triton_version: str
+    triton_digest: str
+    llvm_revision: str
+    environment: tuple[tuple[str, str], ...]
+    allocator: str = ""
 
 
 def pinned_triton(requirements: Path) -> str:

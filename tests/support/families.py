@@ -9,9 +9,9 @@ from pathlib import Path
 from aotforge.base.architectures import Architectures, Profiles, load_architectures, load_profiles
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
-from aotforge.plan.model import Plan, Toolchain
+from aotforge.plan.model import Plan
 from aotforge.plan.planner import make_plan
-from aotforge.toolchain.triton import read_toolchain
+from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 PROJECT = Path(__file__).parents[2]
 TINY = PROJECT / "tests" / "fixtures" / "kernels"

@@ -16,9 +16,9 @@ from aotforge.plan.model import (
     PlannedKernel,
     PlannedParameter,
     Predicate,
-    Toolchain,
 )
 from aotforge.rules import Operator, Target, Value
+from aotforge.toolchain.triton import Toolchain
 
 TOOLCHAIN = Toolchain(
     triton_version="3.9.0", triton_digest="a" * 64, llvm_revision="b" * 40, environment=(("TRITON_X", "1"),)
