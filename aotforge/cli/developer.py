@@ -10,6 +10,14 @@ from invoke.tasks import task
 
 from aotforge.cli.command import ROOT, run_command
 
+_LINTERS = (
+    ("-m", "ruff", "format", "--check", "."),
+    ("-m", "ruff", "check", "."),
+    ("-m", "mypy"),
+    ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo", "--no-cache"),
+    ("-m", "pytest", "-q", "tests/lint"),
+)
+
 
 @task(
     help={
@@ -26,10 +34,9 @@ def test(c: Context, slow: bool = False, only: str = "tests", jobs: int = 2) -> 
 
 @task
 def lint(c: Context) -> None:
-    """Formatting, lint and strict types."""
-    for tool in (["ruff", "format", "--check", "."], ["ruff", "check", "."], ["mypy"]):
-        code = run_command([sys.executable, "-m", *tool])
-        if code:
+    """Formatting, lint, strict types, order of imports, conventions."""
+    for tool in _LINTERS:
+        if code := run_command([sys.executable, *tool]):
             raise Exit(code=code)
 
 
