@@ -14,7 +14,12 @@ _LINTERS = (
     ("-m", "ruff", "format", "--check", "."),
     ("-m", "ruff", "check", "."),
     ("-m", "mypy"),
-    ("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-logo", "--no-cache"),
+    (
+        "-c",
+        "from importlinter.cli import lint_imports_command; lint_imports_command()",
+        "--no-logo",
+        "--no-cache",
+    ),
     ("-m", "pytest", "-q", "tests/lint"),
 )
 

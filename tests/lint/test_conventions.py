@@ -15,7 +15,11 @@ PROSE_COLUMNS = 110
 CELL_COLUMNS = 80
 DOCSTRING_COLUMNS = 100
 SOURCES = [path for path in files(["aotforge", "tasks.py"]) if path.suffix == ".py"]
-DOCS = [path for path in files(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs"]) if path.suffix == ".md"]
+DOCS = [
+    path
+    for path in files(["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs"])
+    if path.suffix == ".md"
+]
 
 
 def test_there_is_something_to_check() -> None:
@@ -28,7 +32,17 @@ def test_no_banned_word() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["a room", "X is no arch", "_told_apart", "judged", "the whole file", "CHIP", "which lies beside", "says so"]
+    "line",
+    [
+        "a room",
+        "X is no arch",
+        "_told_apart",
+        "judged",
+        "the whole file",
+        "CHIP",
+        "which lies beside",
+        "says so",
+    ],
 )
 def test_a_banned_word_is_found(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.lint.language.ROOT", tmp_path)
@@ -76,7 +90,9 @@ def test_every_module_has_a_short_docstring_that_names_it() -> None:
 
 
 def test_packages_name_their_input_and_output() -> None:
-    packages = [path for path in SOURCES if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3]
+    packages = [
+        path for path in SOURCES if path.name == "__init__.py" and len(path.relative_to(ROOT).parts) == 3
+    ]
     assert len(packages) == 17
     for path in packages:
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
