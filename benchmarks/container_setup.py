@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.manifest_reader import load
+from aotforge.base.progress import LineObserver
 from aotforge.sandbox.rootfs.definitions import Definition
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, named_roots
 
@@ -26,8 +27,9 @@ ROOT = Path(__file__).parents[1]
 COLD_TARGET = 360.0
 WARM_TARGET = 1.0
 WARM = (
-    "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root; "
-    "ensure_root(Path.cwd(), sys.argv[1], cache=Path(sys.argv[2]), environment=os.environ, on_stage=print)"
+    "import os, sys; from pathlib import Path; from aotforge.base.progress import LineObserver; "
+    "from aotforge.sandbox.rootfs.rootfs_cache import ensure_root; "
+    "ensure_root(Path.cwd(), sys.argv[1], cache=Path(sys.argv[2]), environment=os.environ, observer=LineObserver(print))"
 )
 
 
@@ -37,7 +39,11 @@ def cold(cache: Path) -> dict[str, Any]:
     for name in named_roots(ROOT):
         start = time.monotonic()
         ensure_root(
-            ROOT, name, cache=cache, environment={}, on_stage=lambda text: print(text, file=sys.stderr)
+            ROOT,
+            name,
+            cache=cache,
+            environment={},
+            observer=LineObserver(lambda text: print(text, file=sys.stderr)),
         )
         seconds[name] = round(time.monotonic() - start, 2)
     return {"each": seconds, "all": round(sum(seconds.values()), 2)}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.architectures import load_architectures
+from aotforge.base.progress import LineObserver
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
@@ -47,7 +48,9 @@ class Counted:
 
 
 def main(rounds: int, names: Sequence[str]) -> None:
-    place = root_place(ROOT, "rocm-kernels", cache=CACHE, environment=dict(os.environ), on_stage=print)
+    place = root_place(
+        ROOT, "rocm-kernels", cache=CACHE, environment=dict(os.environ), observer=LineObserver(print)
+    )
     for name in names:
         try:
             executor = make_executor(name, cache=CACHE)

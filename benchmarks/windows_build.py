@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from aotforge.base.progress import SILENT
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_manifest import load_runtime_manifest
 from aotforge.library.zstd_source import unpack_zstd
@@ -50,7 +51,7 @@ def main() -> int:
             root=ROOT, output=Path(name) / "out", cache=cache, jobs=None, environment=dict(os.environ)
         )
         linux = measured(lambda: build_runtime(ROOT, cache=cache))
-        windows = measured(lambda: build_windows(request, on_stage=lambda _: None, on_note=lambda _: None))
+        windows = measured(lambda: build_windows(request, observer=SILENT))
     ratio = windows["cpu_s"] / linux["cpu_s"]
     result = {"linux": linux, "windows": windows, "cpu_ratio": round(ratio, 2), "load": os.getloadavg()}
     sys.stdout.write(json.dumps(result, indent=1) + "\n")

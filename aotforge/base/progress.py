@@ -7,12 +7,42 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
     import rich.progress
+
+
+class Observer(Protocol):
+    """Receives what a long operation reports for people."""
+
+    def stage(self, text: str) -> None:
+        """A stage begins."""
+
+    def note(self, text: str) -> None:
+        """A fact that must stay visible, one line."""
+
+
+@dataclass(frozen=True)
+class LineObserver:
+    """Passes stages and notes to one function."""
+
+    write: Callable[[str], None]
+
+    def stage(self, text: str) -> None:
+        """A stage begins."""
+        self.write(text)
+
+    def note(self, text: str) -> None:
+        """A fact that must stay visible, one line."""
+        self.write(text)
+
+
+SILENT = LineObserver(lambda _: None)
+"""Ignores everything."""
 
 
 class Progress(Protocol):

@@ -95,17 +95,13 @@ def build(
             from aotforge.pipeline.shards.shard_command import run_parts  # noqa: PLC0415
 
             parts = run_parts(
-                request, shard=shard, gather_from=Path(gather).absolute() if gather else None, on_stage=display.stage,
-                on_event=display.event, on_verdict=display.verdict, on_note=display.note,
+                request, shard=shard, gather_from=Path(gather).absolute() if gather else None, observer=display,
             )  # fmt: skip
             fields, told = parts.fields(), parts.lines()
         else:
             report = build(
                 request,
-                on_stage=display.stage,
-                on_event=display.event,
-                on_verdict=display.verdict,
-                on_note=display.note,
+                observer=display,
             )
             fields, told = report_fields(report), report_lines(report)
     lines = [json_.dumps(fields, indent=1)] if json else told
@@ -143,7 +139,7 @@ def _build_windows(
         environment=dict(os.environ),
     )
     with build_display(quiet=quiet or json) as display:
-        report = build_windows(request, on_stage=display.stage, on_note=display.note)
+        report = build_windows(request, observer=display)
     for line in [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report):
         say(line)
 
@@ -191,6 +187,7 @@ def compile_job(
     from tempfile import TemporaryDirectory  # noqa: PLC0415
 
     from aotforge.base.architectures import load_architectures  # noqa: PLC0415
+    from aotforge.base.progress import LineObserver  # noqa: PLC0415
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of  # noqa: PLC0415
     from aotforge.plan.planner import plan_project  # noqa: PLC0415
     from aotforge.sandbox.executors.choose import kernels_site  # noqa: PLC0415
@@ -202,8 +199,7 @@ def compile_job(
         cache=kept,
         keep=keep,
         environment=dict(os.environ),
-        on_stage=say_aside,
-        on_note=say_aside,
+        observer=LineObserver(say_aside),
     )
     toolchain = toolchain_of(site, cache=kept)
     job = find_job(plan_project(ROOT, archs=arch.split(","), profile=profile, toolchain=toolchain), name)
@@ -256,7 +252,7 @@ def verify(
         release=Path(release).absolute() if release else None, cache=cache_folder(cache), jobs=job_count(jobs),
     )  # fmt: skip
     with build_display(quiet=quiet or json) as display:
-        report = verify(request, on_event=display.event, on_verdict=display.verdict)
+        report = verify(request, observer=display)
     if html:
         write_atomic(Path(html).absolute(), report_html(report).encode())
     say((report_json(report) if json else report_text(report)).rstrip("\n"))
@@ -298,9 +294,7 @@ def demo(
     with build_display(quiet=quiet or json) as display:
         report = demo(
             DemoRequest(build=request, release=Path(release).absolute() if release else None),
-            on_stage=display.stage,
-            on_event=display.event,
-            on_verdict=display.verdict,
+            observer=display,
         )
     say(report_json(report) if json else report_text(report))
     require_right(report)

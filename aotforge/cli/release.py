@@ -79,9 +79,7 @@ def make(
     with build_display(quiet=quiet or json) as display:
         report = releasing.release(
             request,
-            releasing.Watch(
-                stage=display.stage, event=display.event, verdict=display.verdict, note=display.note
-            ),
+            observer=display,
         )
     fields = releasing.report_fields(report)
     if not json:
@@ -132,7 +130,7 @@ def reproduce(
         work=Path(work).absolute() if work else None, environment=dict(os.environ),
     )  # fmt: skip
     with build_display(quiet=quiet or json) as display:
-        done = reproduce(request, on_stage=display.stage)
+        done = reproduce(request, observer=display)
     if json:
         say(json_.dumps(asdict(done), indent=1))
         return

@@ -7,20 +7,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
+from aotforge.base.progress import LineObserver
 from aotforge.cli.command import JSON, ROOT, cache_folder, door, say
 
 NAME = "a root of manifests/containers.yaml (may be repeated; default: every one)"
 CACHE = "folder of packages and roots (default: AOTFORGE_CACHE, else .aotforge/cache)"
 
 
-def _notes(quiet: bool) -> Callable[[str], None]:
+def _notes(quiet: bool) -> LineObserver:
     """A line on stderr per stage, with the seconds since the start."""
     start = time.monotonic()
 
@@ -29,7 +30,7 @@ def _notes(quiet: bool) -> Callable[[str], None]:
             sys.stderr.write(f"[{time.monotonic() - start:5.1f} s] {text}\n")
             sys.stderr.flush()
 
-    return note
+    return LineObserver(note)
 
 
 @task(
@@ -64,7 +65,7 @@ def build(
             cache=folder,
             environment=os.environ,
             sources=source or (),
-            on_stage=_notes(quiet or json),
+            observer=_notes(quiet or json),
         )
         if export:
             export_store(ROOT, one, cache=folder, folder=Path(export).absolute())
@@ -115,7 +116,7 @@ def lock(
             one,
             cache=cache_folder(cache),
             environment=os.environ,
-            on_stage=_notes(quiet or json),
+            observer=_notes(quiet or json),
             keep=keep,
         )
         if json:
@@ -141,7 +142,7 @@ def shell(c: Context, name: str, run: str = "", cache: str | None = None) -> Non
     from aotforge.sandbox.rootfs.shell import shell_command  # noqa: PLC0415
 
     folder = cache_folder(cache)
-    root = ensure_root(ROOT, name, cache=folder, environment=os.environ, on_stage=_notes(quiet=False))
+    root = ensure_root(ROOT, name, cache=folder, environment=os.environ, observer=_notes(quiet=False))
     command = shell_command(root, cache=folder, run=run, terminal=sys.stdin.isatty())
     if code := subprocess.run(command, check=False).returncode:
         raise Exit(code=code)

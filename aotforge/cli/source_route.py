@@ -43,9 +43,7 @@ def images(
         jobs=job_count(jobs), minutes=minutes, verify=verify,
     )  # fmt: skip
     with build_display(quiet=quiet) as display:
-        report = build_images(
-            request, on_stage=display.stage, on_event=display.event, on_verdict=display.verdict
-        )
+        report = build_images(request, observer=display)
     say(report_text(report))
 
 

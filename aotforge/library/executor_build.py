@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.files import output_errors
+from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
 from aotforge.library.build_tools import tool_environment, tool_settings
 from aotforge.library.cmake import WORK, cmake_commands, shell_script
@@ -113,7 +114,7 @@ def local_site(cache: Path) -> Site:
     from aotforge.sandbox.executors.choose import choose_executor  # noqa: PLC0415
     from aotforge.sandbox.executors.step import Site  # noqa: PLC0415
 
-    return Site(executor=choose_executor("local", cache=cache, on_note=lambda _: None), place=None)
+    return Site(executor=choose_executor("local", cache=cache, observer=SILENT), place=None)
 
 
 def _environment(place: Place | None, tools: Tools | None, environment: Mapping[str, str]) -> dict[str, str]:

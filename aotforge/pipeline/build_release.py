@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aotforge.base.architectures import Architecture, load_architectures
 from aotforge.base.files import output_lock
+from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan, toolchain_of
 from aotforge.compile.events import CompileEvent
@@ -20,6 +21,7 @@ from aotforge.library.interface import check_interfaces
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
+from aotforge.pipeline.display import BuildObserver
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
@@ -79,16 +81,13 @@ class BuildReport:
 def build(
     request: BuildRequest,
     *,
-    on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-    on_verdict: Callable[[VerifyEvent], None],
-    on_note: Callable[[str], None] | None = None,
+    observer: BuildObserver,
 ) -> BuildReport:
-    """Kernels, images, verdicts, runtime, tarballs. `on_note` hears which executor was taken. Raises AotforgeError; an earlier release in the
+    """Kernels, images, verdicts, runtime, tarballs. Raises AotforgeError; an earlier release in the
     output stays until a new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    sites = sites_of(request, (KERNELS, RUNTIME), on_stage=on_stage, on_note=on_note or on_stage)
+    sites = sites_of(request, (KERNELS, RUNTIME), observer=observer)
     plans = make_plans(request, toolchain=toolchain_of(sites.kernels, cache=request.cache))
     licence = (request.root / "LICENSE").read_bytes()
     output = request.output or default_output(request.root, plans)
@@ -97,7 +96,7 @@ def build(
         # assembly takes the lock and looks again
         check_replaceable(manifest, output, [plan.pack for plan in plans])
     check_interfaces(request.root, plans)
-    on_stage("runtime library")
+    observer.stage("runtime library")
     # before the kernels: a missing compiler is said in a second instead of after minutes
     runtime = build_runtime(
         request.root,
@@ -116,15 +115,15 @@ def build(
     inputs = verified if request.verify else digest("")
     # a verified release is all that an unverified build of the same inputs could want
     release = find_release(manifest, output, verified) or find_release(manifest, output, inputs)
-    seen = _Seen(on_event, on_verdict)
+    counter = EventCounter(observer)
     if release is None:
         if request.verify:
             require_virtual_gpus(request, plans)
         else:
             check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
-            packs = [_pack(plan, request, cache, manifest, on_stage, seen, sites.kernels) for plan in plans]
-        on_stage("tarballs")
+            packs = [_pack(plan, request, cache, manifest, counter, sites.kernels) for plan in plans]
+        observer.stage("tarballs")
         release = assemble_release(
             manifest,
             packs,
@@ -135,15 +134,14 @@ def build(
             inputs=inputs,
             unverified=not request.verify,
         )
-    return seen.report(plans, release, sites, runtime.compiler)
+    return counter.report(plans, release, sites, runtime.compiler)
 
 
 def sites_of(
     request: BuildRequest,
     roots: Sequence[str],
     *,
-    on_stage: Callable[[str], None],
-    on_note: Callable[[str], None],
+    observer: Observer,
 ) -> Sites:
     """The executor that a request asks for, with the roots that its parts need. Raises ExecutorError, ContainerError."""
     return choose_sites(
@@ -153,8 +151,7 @@ def sites_of(
         cache=request.cache,
         keep=request.keep,
         environment=request.environment,
-        on_stage=on_stage,
-        on_note=on_note,
+        observer=observer,
     )
 
 
@@ -197,7 +194,7 @@ def compiled_images(
     profile: str | None,
     cache: Path,
     jobs: int | None,
-    on_event: Callable[[CompileEvent], None],
+    observer: BuildObserver,
 ) -> tuple[Plan, ImageSet]:
     """A plan for chips of one pack and its images, compiled where the cache lacks them. Raises what `plan_project` and
     `compile_plan` raise."""
@@ -209,7 +206,7 @@ def compiled_images(
             architectures=load_architectures(root / "manifests"),
             cache=opened,
             jobs=jobs,
-            on_event=on_event,
+            on_event=observer.event,
         )
     return plan, images
 
@@ -244,12 +241,11 @@ def _pack(
     request: BuildRequest,
     cache: Cache,
     manifest: ReleaseManifest,
-    on_stage: Callable[[str], None],
-    seen: _Seen,
+    observer: BuildObserver,
     site: Site | None,
 ) -> PackInput:
     """Compiled, verified and packed."""
-    on_stage(f"{len(plan.jobs)} images of {plan.pack}")
+    observer.stage(f"{len(plan.jobs)} images of {plan.pack}")
     images = compile_plan(
         plan,
         kernels_root=request.root / "kernels",
@@ -257,7 +253,7 @@ def _pack(
         cache=cache,
         jobs=request.jobs,
         limits=Limits(),
-        on_event=seen,
+        on_event=observer.event,
         site=site,
     )
     verdicts: dict[JobKey, Verdict] = {}
@@ -265,7 +261,7 @@ def _pack(
         from aotforge.verify.report import require_passed  # noqa: PLC0415 - as above
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - as above
 
-        on_stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
+        observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
         report = verify_images(
             plan,
             images,
@@ -273,7 +269,7 @@ def _pack(
             cache=request.cache,
             architectures=load_architectures(request.root / "manifests"),
             jobs=request.jobs,
-            on_event=seen.verdict,
+            on_event=observer.verdict,
         )
         require_passed(report)
         verdicts = {verdict.key: verdict for verdict in report.verdicts}
@@ -300,19 +296,19 @@ def packed(
     return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)
 
 
-class _Seen:
-    """Counts events and hands them on."""
+class EventCounter:
+    """Counts events and passes them on."""
 
-    def __init__(
-        self, on_event: Callable[[CompileEvent], None], on_verdict: Callable[[VerifyEvent], None]
-    ) -> None:
-        self._on_event, self._on_verdict = on_event, on_verdict
+    def __init__(self, observer: BuildObserver) -> None:
+        self.stage, self.note = observer.stage, observer.note
+        self._observer = observer
         self._counts: Counter[str] = Counter()
         self._cached = 0
         self._damaged: list[str] = []
         self._spills: list[str] = []
 
-    def __call__(self, event: CompileEvent) -> None:
+    def event(self, event: CompileEvent) -> None:
+        """A compile job changed its state."""
         self._counts[event.kind] += 1
         if event.kind == "scanned":
             self._cached += event.done
@@ -320,13 +316,15 @@ class _Seen:
             self._damaged.append(event.label)
         elif event.kind == "spills":
             self._spills.append(f"{event.label}: {event.detail}")
-        self._on_event(event)
+        self._observer.event(event)
 
     def verdict(self, event: VerifyEvent) -> None:
+        """An image has its verdict."""
         self._counts["known" if event.verdict.cached else "executed"] += 1
-        self._on_verdict(event)
+        self._observer.verdict(event)
 
     def report(self, plans: tuple[Plan, ...], release: Release, sites: Sites, compiler: str) -> BuildReport:
+        """The build's report, with what was counted."""
         return BuildReport(
             plans=plans,
             release=release,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from aotforge.base.files import output_errors, output_lock, write_atomic
+from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import sums_bytes
@@ -81,9 +82,7 @@ def check_platform(platform: str, *, arch: str | None, profile: str | None, imag
         raise UnsupportedError("no chip was named", hint="invoke build --arch gfx908")
 
 
-def build_windows(
-    request: WindowsRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None] | None = None
-) -> WindowsReport:
+def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
     """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
     new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
@@ -92,10 +91,10 @@ def build_windows(
     packs = _packs(request)
     sites = choose_sites(
         request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
-        environment=request.environment, on_stage=on_stage, on_note=on_note or on_stage,
+        environment=request.environment, observer=observer,
     )  # fmt: skip
     with output_lock(folder):
-        on_stage("runtime library for Windows")
+        observer.stage("runtime library for Windows")
         runtime = build_windows_runtime(
             request.root,
             cache=request.cache,
@@ -104,7 +103,7 @@ def build_windows(
             site=sites.windows,
         )
         members = _members(request.root, manifest, runtime, packs)
-        on_stage("zip file")
+        observer.stage("zip file")
         path = folder / _file_name(manifest, packs)
         fresh, sha256 = _put(path, members, epoch)
     return WindowsReport(

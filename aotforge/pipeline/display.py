@@ -1,19 +1,30 @@
-"""What people see of a build."""
+"""Progress of a build: the protocol `BuildObserver`, and its display on a terminal."""
 
 from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import Protocol
 
-from aotforge.base.progress import Progress, progress
+from aotforge.base.progress import Observer, Progress, progress
 from aotforge.compile.events import CompileEvent
 from aotforge.verify.verdict import VerifyEvent
 
 _NOTED = {"damaged", "retry", "failed"}
 
 
+class BuildObserver(Observer, Protocol):
+    """Receives what a build reports while it runs."""
+
+    def event(self, event: CompileEvent) -> None:
+        """A compile job changed its state."""
+
+    def verdict(self, event: VerifyEvent) -> None:
+        """An image was executed on the virtual GPU, or its verdict is known."""
+
+
 class BuildDisplay:
-    """Stages and compile events of one build, on stderr."""
+    """Shows stages, compile events and verdicts of one build on stderr; nothing when `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -38,13 +49,13 @@ class BuildDisplay:
             self._progress.__enter__()
         return self._progress
 
-    def stage(self, name: str) -> None:
-        """A room begins; said on a terminal only."""
+    def stage(self, text: str) -> None:
+        """A stage begins; shown on a terminal only."""
         if self._live:
-            self._progress.note(f"-- {name}")
+            self._progress.note(f"-- {text}")
 
     def note(self, text: str) -> None:
-        """Something that people should know and did not ask for; one line that stays."""
+        """A fact that must stay visible, one line."""
         self._progress.note(text)
 
     def event(self, event: CompileEvent) -> None:

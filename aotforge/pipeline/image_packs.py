@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.events import CompileEvent
 from aotforge.compile.worker_limits import Limits
 from aotforge.library.interface import check_interfaces
 from aotforge.pack.model import ImagePack
@@ -19,10 +17,10 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.build_release import by_pack
+from aotforge.pipeline.display import BuildObserver
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.release.release_manifest import load_release_manifest
-from aotforge.verify.verdict import VerifyEvent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +52,7 @@ class ImagesReport:
 def build_images(
     request: ImagesRequest,
     *,
-    on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-    on_verdict: Callable[[VerifyEvent], None],
+    observer: BuildObserver,
 ) -> ImagesReport:
     """The packs that `invoke build` puts into its image tarballs, byte for byte, without tarballs and without the library.
 
@@ -69,10 +65,7 @@ def build_images(
     check_interfaces(request.root, plans)
     with output_lock(request.output):
         with Cache(request.cache) as cache:
-            packs = [
-                _pack(plan, request, cache, on_stage=on_stage, on_event=on_event, on_verdict=on_verdict)
-                for plan in plans
-            ]
+            packs = [_pack(plan, request, cache, observer=observer) for plan in plans]
         changed = not _same(packs, request.output)
         if changed:
             with staged_folder(request.output) as staged:
@@ -88,13 +81,11 @@ def _pack(
     request: ImagesRequest,
     cache: Cache,
     *,
-    on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-    on_verdict: Callable[[VerifyEvent], None],
+    observer: BuildObserver,
 ) -> ImagePack:
     architectures = load_architectures(request.root / "manifests")
     kernels = request.root / "kernels"
-    on_stage(f"{len(plan.jobs)} images of {plan.pack}")
+    observer.stage(f"{len(plan.jobs)} images of {plan.pack}")
     images = compile_plan(
         plan,
         kernels_root=kernels,
@@ -102,14 +93,14 @@ def _pack(
         cache=cache,
         jobs=request.jobs,
         limits=Limits(job_seconds=request.minutes * 60 or math.inf),
-        on_event=on_event,
+        on_event=observer.event,
     )
     if request.verify:
         # the emulator takes longer to import than an unverified build with nothing to do needs
         from aotforge.verify.report import require_passed  # noqa: PLC0415
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415
 
-        on_stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
+        observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
         require_passed(
             verify_images(
                 plan,
@@ -118,7 +109,7 @@ def _pack(
                 cache=request.cache,
                 architectures=architectures,
                 jobs=request.jobs,
-                on_event=on_verdict,
+                on_event=observer.verdict,
             )
         )
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")

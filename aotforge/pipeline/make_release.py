@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import load_architectures
-from aotforge.compile.events import CompileEvent
+from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import read_sums
 from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
 from aotforge.pipeline.build_windows import WindowsReport, WindowsRequest, build_windows
+from aotforge.pipeline.display import BuildObserver
 from aotforge.release.attestations import Origin
 from aotforge.release.finalize import Finished, finish_release
 from aotforge.release.json_documents import MANIFEST
@@ -22,7 +23,6 @@ from aotforge.release.origin import gather_origin, source_commit
 from aotforge.release.record import Record, check_record, make_record, save_record
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.stamp import TAR_SUMS
-from aotforge.verify.verdict import VerifyEvent
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -57,17 +57,7 @@ class ReleaseReport:
     record: Path | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Watch:
-    """Who hears what happens meanwhile."""
-
-    stage: Callable[[str], None]
-    event: Callable[[CompileEvent], None]
-    verdict: Callable[[VerifyEvent], None]
-    note: Callable[[str], None]
-
-
-def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
+def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
     """Everything up to a folder that can be published. Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with
     every violated check; then nothing is recorded."""
     root = request.build.root
@@ -77,13 +67,10 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
     wanted = request.build.archs or _all_archs(root)
     built = build(
         replace(request.build, archs=wanted),
-        on_stage=watch.stage,
-        on_event=watch.event,
-        on_verdict=watch.verdict,
-        on_note=watch.note,
+        observer=observer,
     )
     _require_no_development(built, development=request.development)
-    windows = _windows(request, watch) if request.windows else None
+    windows = _windows(request, observer) if request.windows else None
     extra = [windows.file] if windows else []
     origin = gather_origin(
         root,
@@ -100,7 +87,7 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
     if not request.development:  # before anything is written: a recorded release is never replaced by another
         record = check_record(root / "releases", _make_record(origin, built.release.folder, extra))
         origin = replace(origin, commit=record.commit)
-    watch.stage("papers and signature")
+    observer.stage("attestations and signature")
     checks: list[CheckReport] = []
     finished = finish_release(
         built.release.folder,
@@ -110,7 +97,7 @@ def release(request: ReleaseRequest, watch: Watch) -> ReleaseReport:
         output=request.output,
         key=request.key,
         builder=request.builder,
-        approve=lambda folder: checks.append(_checked(request, folder, watch)),
+        approve=lambda folder: checks.append(_checked(request, folder, observer)),
     )
     saved = save_record(root / "releases", record) if record else None
     return ReleaseReport(
@@ -146,7 +133,7 @@ def _require_no_development(built: BuildReport, *, development: bool) -> None:
         )
 
 
-def _windows(request: ReleaseRequest, watch: Watch) -> WindowsReport:
+def _windows(request: ReleaseRequest, observer: Observer) -> WindowsReport:
     asked = request.build
     wanted = WindowsRequest(
         root=asked.root,
@@ -157,14 +144,14 @@ def _windows(request: ReleaseRequest, watch: Watch) -> WindowsReport:
         executor=asked.executor,
         keep=asked.keep,
     )
-    return build_windows(wanted, on_stage=watch.stage)
+    return build_windows(wanted, observer=observer)
 
 
-def _checked(request: ReleaseRequest, folder: Path, watch: Watch) -> CheckReport:
+def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> CheckReport:
     from aotforge.conformance.check_release import check_release  # noqa: PLC0415 - slow to import, and last to run
     from aotforge.conformance.findings import require_ok  # noqa: PLC0415
 
-    watch.stage("compatibility checks")
+    observer.stage("compatibility checks")
     report = check_release(
         folder,
         checkout=request.build.root,

@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aotforge.base.files import output_errors
 from aotforge.base.git import outside_environment
+from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.formats.sums import read_sums
 from aotforge.release.compare import compare_archives
@@ -49,7 +50,7 @@ class Reproduction:
     archives: tuple[str, ...]
 
 
-def reproduce(request: ReproduceRequest, *, on_stage: Callable[[str], None]) -> Reproduction:
+def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
     """Builds the release again and compares. Raises ReproduceError when an archive differs, explained as far as the released files are at
     hand, or when an image was not compiled; ToolchainError, UnknownNameError and whatever the build raises."""
     record = load_record(request.root / "releases", request.release)
@@ -58,14 +59,14 @@ def reproduce(request: ReproduceRequest, *, on_stage: Callable[[str], None]) -> 
     with tempfile.TemporaryDirectory(prefix="aotforge-reproduce-", dir=request.work) as scratch:
         work = request.work or Path(scratch)
         checkout = Path(scratch) / "checkout"
-        on_stage(f"a clean clone of {record.commit[:12]}")
+        observer.stage(f"a clean clone of {record.commit[:12]}")
         _clone(request.root, record.commit, checkout)
         cache = Path(scratch) / "cache"
         _share_roots(request.cache, cache)
         compiled = 0
         tars: dict[str, str] = {}
         for platform in record.platforms:
-            on_stage(f"building {record.release} for {platform} from an empty cache")
+            observer.stage(f"building {record.release} for {platform} from an empty cache")
             output = work / platform
             report = _build(request, record, platform, checkout, cache, output)
             if platform == "linux":

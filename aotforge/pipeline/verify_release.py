@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.code_object_check import read_arguments
-from aotforge.compile.events import CompileEvent
 from aotforge.compile.kernel_image import KernelImage
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
@@ -17,6 +16,7 @@ from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
 from aotforge.pipeline.build_release import by_pack, compiled_images
+from aotforge.pipeline.display import BuildObserver
 from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.release.reader import ReleasedPack, read_release
@@ -42,9 +42,7 @@ class VerifyRequest:
     jobs: int | None
 
 
-def verify(
-    request: VerifyRequest, *, on_event: Callable[[CompileEvent], None], on_verdict: OnEvent
-) -> VerifyReport:
+def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
     """Verdicts on all of them; what is missing is compiled, but nothing of a release. Raises what `compiled_images`, `verify_images` and
     `verify_release` raise; UnsupportedError when nothing says whose images.
     """
@@ -56,7 +54,7 @@ def verify(
                 hint="leave one of them out",
             )
         return verify_release(
-            request.release, kernels_root=kernels, cache=request.cache, archs=request.archs, jobs=request.jobs, on_event=on_verdict
+            request.release, kernels_root=kernels, cache=request.cache, archs=request.archs, jobs=request.jobs, on_event=observer.verdict
         )  # fmt: skip
     if not request.archs:
         raise UnsupportedError(
@@ -65,7 +63,7 @@ def verify(
         )
     packs = [
         compiled_images(
-            request.root, archs, profile=request.profile, cache=request.cache, jobs=request.jobs, on_event=on_event
+            request.root, archs, profile=request.profile, cache=request.cache, jobs=request.jobs, observer=observer
         )
         for archs in by_pack(request.root, request.archs)
     ]  # fmt: skip
@@ -74,7 +72,7 @@ def verify(
         [
             verify_images(
                 plan, images, kernels_root=kernels, cache=request.cache, architectures=architectures, jobs=request.jobs,
-                on_event=on_verdict,
+                on_event=observer.verdict,
             )
             for plan, images in packs
         ]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.progress import SILENT
 from aotforge.errors import AotforgeError, ExecutorError
 from aotforge.sandbox.executors.choose import make_executor, root_place
 from aotforge.sandbox.executors.executor import Executor
@@ -29,7 +30,7 @@ NAMES = ("local", *WALLED)
 def project_place(name: str) -> Place:
     """A root of the checkout, from the shared cache; skips the test where it cannot be had."""
     try:
-        return root_place(ROOT, name, cache=cache(), environment=dict(os.environ), on_stage=lambda _: None)
+        return root_place(ROOT, name, cache=cache(), environment=dict(os.environ), observer=SILENT)
     except AotforgeError as error:
         pytest.skip(f"root {name}: {error.what}")
 

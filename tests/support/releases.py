@@ -12,6 +12,7 @@ from typing import Any
 
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
 from aotforge.pipeline.build_release import BuildRequest, build
+from aotforge.pipeline.display import BuildDisplay
 
 from .runtime import CACHE, ROOT
 
@@ -20,9 +21,6 @@ RUNTIME, IMAGES, TEXTS = "-shared.tar.gz", "-images-", "-asm-"
 
 def build_small(output: Path) -> Path:
     """The release of the profile `smoke` for gfx908, compiled and verified unless the project's cache has it; its folder."""
-
-    def quiet(_: object) -> None:
-        return
 
     request = BuildRequest(
         root=ROOT,
@@ -33,7 +31,7 @@ def build_small(output: Path) -> Path:
         jobs=2,
         environment=dict(os.environ),
     )
-    return build(request, on_stage=quiet, on_event=quiet, on_verdict=quiet).release.folder
+    return build(request, observer=BuildDisplay(quiet=True)).release.folder
 
 
 Tree = dict[str, Member | Link]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aotforge.compile.events import CompileEvent
 from aotforge.devtools.demo.client import run_demo
 from aotforge.devtools.demo.model import DemoReport
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.build_release import BuildRequest, build, make_plans
+from aotforge.pipeline.display import BuildObserver
 from aotforge.plan.model import Plan
-from aotforge.verify.verdict import VerifyEvent
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
@@ -32,18 +31,14 @@ class DemoRequest:
 def demo(
     request: DemoRequest,
     *,
-    on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-    on_verdict: Callable[[VerifyEvent], None],
+    observer: BuildObserver,
 ) -> DemoReport:
     """Build, lay out, run, compare. Raises what `build` and `run_demo` raise; UnsupportedError when the profile has no attention."""
     plans = make_plans(request.build)
     folder = request.release
     if folder is None:
-        folder = build(
-            request.build, on_stage=on_stage, on_event=on_event, on_verdict=on_verdict
-        ).release.folder
-    on_stage("virtual GPU")
+        folder = build(request.build, observer=observer).release.folder
+    observer.stage("virtual GPU")
     return run_demo(
         request.build.root,
         folder,

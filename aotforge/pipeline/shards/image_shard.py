@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from aotforge.base.files import write_atomic
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import VERSION, EntryError, encode
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.events import CompileEvent
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.worker_limits import Limits
 from aotforge.errors import CacheError
 from aotforge.library.interface import check_interfaces
 from aotforge.pipeline.build_release import BuildRequest, judges_of, require_virtual_gpus
+from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.shards import shard_file as archive
 from aotforge.pipeline.shards.identity import identity
 from aotforge.pipeline.shards.shard_file import Part, PartFile
@@ -26,7 +26,6 @@ from aotforge.pipeline.shards.split import Shard, split
 from aotforge.pipeline.shards.targets import placed
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.sandbox.executors.step import Site
-from aotforge.verify.verdict import VerifyEvent
 
 KIND = "images"
 
@@ -54,16 +53,13 @@ def build_shard(
     request: BuildRequest,
     shard: Shard,
     *,
-    on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-    on_verdict: Callable[[VerifyEvent], None],
-    on_note: Callable[[str], None],
+    observer: BuildObserver,
 ) -> tuple[PartReport, ...]:
     """Compile and verify one shard of every pack of the request's chips; one file each in `request.output`, whole or not at all.
 
     Raises what `aotforge.pipeline.build_release.build` raises for images.
     """
-    sites, plans = placed(request, on_stage=on_stage, on_note=on_note)
+    sites, plans = placed(request, observer=observer)
     check_interfaces(request.root, plans)
     if request.verify:
         require_virtual_gpus(request, plans)
@@ -72,11 +68,11 @@ def build_shard(
     with Cache(request.cache) as cache:
         for plan in plans:
             made = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])
-            on_stage(f"shard {shard} of {plan.pack}: {len(made.jobs)} images")
-            images = _images(made, request, cache, on_event, sites.kernels)
+            observer.stage(f"shard {shard} of {plan.pack}: {len(made.jobs)} images")
+            images = _images(made, request, cache, observer, sites.kernels)
             files = {entry_name(job.key): PartFile(content=_entry(cache, job)) for job in made.jobs}
             if request.verify:
-                files |= _verdicts(made, images, request, on_verdict)
+                files |= _verdicts(made, images, request, observer)
             said = about(plan, judges_of(request, [plan]), shard, made.jobs, images)
             data = archive.encode(Part(about=said, files=files))
             path = folder / part_name(plan, shard)
@@ -104,7 +100,7 @@ def _images(
     plan: Plan,
     request: BuildRequest,
     cache: Cache,
-    on_event: Callable[[CompileEvent], None],
+    observer: BuildObserver,
     site: Site | None,
 ) -> ImageSet:
     return compile_plan(
@@ -114,7 +110,7 @@ def _images(
         cache=cache,
         jobs=request.jobs,
         limits=Limits(),
-        on_event=on_event,
+        on_event=observer.event,
         site=site,
     )
 
@@ -132,7 +128,7 @@ def _entry(cache: Cache, job: CompileJob) -> bytes:
 
 
 def _verdicts(
-    plan: Plan, images: ImageSet, request: BuildRequest, on_verdict: Callable[[VerifyEvent], None]
+    plan: Plan, images: ImageSet, request: BuildRequest, observer: BuildObserver
 ) -> Mapping[str, PartFile]:
     """Files of the verdict store, by their names below the cache folder."""
     from aotforge.pipeline.shards.verdict_files import keep_verdicts  # noqa: PLC0415 - heavy, and of no use without --verify
@@ -147,7 +143,7 @@ def _verdicts(
         cache=request.cache,
         architectures=load_architectures(request.root / "manifests"),
         jobs=request.jobs,
-        on_event=on_verdict,
+        on_event=observer.verdict,
     )
     require_passed(report)
     with tempfile.TemporaryDirectory() as scratch:

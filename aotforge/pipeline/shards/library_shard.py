@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from aotforge.base.files import write_atomic
+from aotforge.base.progress import Observer
 from aotforge.library.build_linux import build_runtime, source_digest
 from aotforge.library.interface import check_interfaces
 from aotforge.library.library_manifest import load_runtime_manifest
@@ -21,16 +21,14 @@ PLATFORM = "linux"
 NAME = f"{KIND}-{PLATFORM}{archive.SUFFIX}"
 
 
-def build_library(
-    request: BuildRequest, *, on_stage: Callable[[str], None], on_note: Callable[[str], None]
-) -> PartReport:
+def build_library(request: BuildRequest, *, observer: Observer) -> PartReport:
     """Build the runtime, or find it in the cache, and write it to `request.output` as one file, whole or not at all.
 
     Raises InterfaceError when the library does not fit the chips' plans, and what `build_runtime` raises.
     """
     # operators are the rules', whatever compiles the kernels: their root is not needed
     check_interfaces(request.root, make_plans(request))
-    sites = sites_of(request, (RUNTIME,), on_stage=on_stage, on_note=on_note)
+    sites = sites_of(request, (RUNTIME,), observer=observer)
     built = build_runtime(
         request.root,
         cache=request.cache,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_lock
+from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import stored_images
 from aotforge.errors import ShardError
@@ -43,8 +44,7 @@ def gather(
     request: BuildRequest,
     folder: Path,
     *,
-    on_stage: Callable[[str], None],
-    on_note: Callable[[str], None],
+    observer: Observer,
 ) -> GatherReport:
     """Assemble the release of `request` from the parts in and below `folder`: exactly the tarballs of an undivided build.
 
@@ -54,12 +54,12 @@ def gather(
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     licence = (request.root / "LICENSE").read_bytes()
-    sites, plans = placed(request, RUNTIME, on_stage=on_stage, on_note=on_note)
+    sites, plans = placed(request, RUNTIME, observer=observer)
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
         check_replaceable(manifest, output, [plan.pack for plan in plans])
     check_interfaces(request.root, plans)
-    on_stage("reading parts")
+    observer.stage("reading parts")
     found = read_parts(folder)
     identities = {plan.pack: identity(plan, judges_of(request, [plan])) for plan in plans}
     shards = choose_shards(found, plans, identities)
@@ -75,8 +75,8 @@ def gather(
         if release is None:
             if not request.verify:
                 check_not_verified(manifest, output)
-            packs = [_pack(plan, shards[plan.pack], request, store, manifest, on_stage) for plan in plans]
-            on_stage("tarballs")
+            packs = [_pack(plan, shards[plan.pack], request, store, manifest, observer) for plan in plans]
+            observer.stage("tarballs")
             release = assemble_release(
                 manifest, packs, prefix, output=output, licence=licence, epoch=epoch, inputs=inputs,
                 unverified=not request.verify,
@@ -109,9 +109,9 @@ def _pack(
     request: BuildRequest,
     store: Path,
     manifest: ReleaseManifest,
-    on_stage: Callable[[str], None],
+    observer: Observer,
 ) -> PackInput:
-    on_stage(f"{len(plan.jobs)} images of {plan.pack} from {len(parts)} shards")
+    observer.stage(f"{len(plan.jobs)} images of {plan.pack} from {len(parts)} shards")
     for part in parts:
         for name, file in part.files.items():
             path = store / name

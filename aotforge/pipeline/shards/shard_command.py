@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from aotforge.compile.events import CompileEvent
 from aotforge.errors import ShardError
 from aotforge.formats.archive import sha256_file
 from aotforge.pipeline.build_release import BuildRequest
+from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.shards.image_shard import PartReport, build_shard
 from aotforge.pipeline.shards.library_shard import KIND as RUNTIME
 from aotforge.pipeline.shards.library_shard import build_library
 from aotforge.pipeline.shards.merge import GatherReport, gather
 from aotforge.pipeline.shards.split import parse_shard
-from aotforge.verify.verdict import VerifyEvent
 
 
 class Report(Protocol):
@@ -84,22 +83,15 @@ def run_parts(
     *,
     shard: str | None,
     gather_from: Path | None,
-    on_stage: Callable[[str], None],
-    on_event: Callable[[CompileEvent], None],
-    on_verdict: Callable[[VerifyEvent], None],
-    on_note: Callable[[str], None],
+    observer: BuildObserver,
 ) -> Report:
     """`shard` is NUMBER/COUNT or `runtime`. Raises ShardError when both or neither is asked for, and what the two raise."""
     if (shard is None) == (gather_from is None):
         raise ShardError("--shard makes a part and --gather puts parts together", hint="give one of the two")
     if gather_from is not None:
-        return _Gathered(report=gather(request, gather_from, on_stage=on_stage, on_note=on_note))
+        return _Gathered(report=gather(request, gather_from, observer=observer))
     if shard == RUNTIME:
-        on_stage("runtime library")
-        return _Parts(parts=(build_library(request, on_stage=on_stage, on_note=on_note),))
+        observer.stage("runtime library")
+        return _Parts(parts=(build_library(request, observer=observer),))
     chosen = parse_shard(shard or "")
-    return _Parts(
-        parts=build_shard(
-            request, chosen, on_stage=on_stage, on_event=on_event, on_verdict=on_verdict, on_note=on_note
-        )
-    )
+    return _Parts(parts=build_shard(request, chosen, observer=observer))

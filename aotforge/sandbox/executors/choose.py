@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from aotforge.base.progress import Observer
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
 from aotforge.sandbox.executors.executor import Executor
 from aotforge.sandbox.executors.pending import Announced
@@ -41,19 +42,17 @@ def make_executor(name: str, *, cache: Path, keep: bool = False) -> Executor:
     raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
 
 
-def choose_executor(
-    name: str, *, cache: Path, keep: bool = False, on_note: Callable[[str], None]
-) -> Executor:
+def choose_executor(name: str, *, cache: Path, keep: bool = False, observer: Observer) -> Executor:
     """An executor that works here and has swept up after earlier ones. `auto` takes the first of docker, podman and bubblewrap that
     works, else local, and says why not another. Raises UnknownNameError, ExecutorError."""
     automatic = name == "auto"
-    executor = _first(cache, keep, on_note) if automatic else make_executor(name, cache=cache, keep=keep)
+    executor = _first(cache, keep, observer) if automatic else make_executor(name, cache=cache, keep=keep)
     for left in executor.reap():
-        on_note(f"{executor.name}: removed what a dead process had left: {left}")
+        observer.note(f"{executor.name}: removed what a dead process had left: {left}")
     return executor
 
 
-def _first(cache: Path, keep: bool, on_note: Callable[[str], None]) -> Executor:
+def _first(cache: Path, keep: bool, observer: Observer) -> Executor:
     reasons = []
     for name in ORDER:
         try:
@@ -61,9 +60,9 @@ def _first(cache: Path, keep: bool, on_note: Callable[[str], None]) -> Executor:
         except ExecutorError as error:
             reasons.append(f"not {name}: {error.what}")
             continue
-        on_note("; ".join([f"executor: {name}", *reasons]))
+        observer.note("; ".join([f"executor: {name}", *reasons]))
         return executor
-    on_note("; ".join(["executor: local", *reasons]))
+    observer.note("; ".join(["executor: local", *reasons]))
     return make_executor("local", cache=cache, keep=keep)
 
 
@@ -73,13 +72,13 @@ def root_place(
     *,
     cache: Path,
     environment: Mapping[str, str],
-    on_stage: Callable[[str], None],
+    observer: Observer,
 ) -> Place:
     """The root `name` of the checkout, made if the cache lacks it. Raises what `aotforge.sandbox.rootfs.ensure_root` raises."""
     # locks are validated models: only builds in containers load them
     from aotforge.sandbox.rootfs import docker_image, rootfs_cache  # noqa: PLC0415
 
-    root = rootfs_cache.ensure_root(checkout, name, cache=cache, environment=environment, on_stage=on_stage)
+    root = rootfs_cache.ensure_root(checkout, name, cache=cache, environment=environment, observer=observer)
     return Place(
         name=root.name,
         identity=root.digest,
@@ -100,14 +99,13 @@ def choose_sites(
     cache: Path,
     keep: bool = False,
     environment: Mapping[str, str],
-    on_stage: Callable[[str], None],
-    on_note: Callable[[str], None],
+    observer: Observer,
 ) -> Sites:
     """An executor, and the `roots` of the checkout that are needed, none on this machine as it is. Raises what `choose_executor` and
     `root_place` raise."""
-    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
+    executor = choose_executor(name, cache=cache, keep=keep, observer=observer)
     made = {
-        root: _site(executor, checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+        root: _site(executor, checkout, root, cache=cache, environment=environment, observer=observer)
         for root in roots
     }
     return Sites(executor=executor.name, made=made)
@@ -120,14 +118,13 @@ def kernels_site(
     cache: Path,
     keep: bool = False,
     environment: Mapping[str, str],
-    on_stage: Callable[[str], None],
-    on_note: Callable[[str], None],
+    observer: Observer,
 ) -> Site | None:
     """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_sites`."""
     if name == "local":
         return None
-    executor = choose_executor(name, cache=cache, keep=keep, on_note=on_note)
-    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, on_stage=on_stage)
+    executor = choose_executor(name, cache=cache, keep=keep, observer=observer)
+    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, observer=observer)
 
 
 def _site(
@@ -137,11 +134,11 @@ def _site(
     *,
     cache: Path,
     environment: Mapping[str, str],
-    on_stage: Callable[[str], None],
+    observer: Observer,
 ) -> Site:
     if executor.name == "local":
         return Site(executor=executor, place=None)
-    place = root_place(checkout, root, cache=cache, environment=environment, on_stage=on_stage)
+    place = root_place(checkout, root, cache=cache, environment=environment, observer=observer)
     return Site(executor=executor, place=place)
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.assemble import Assembled, with_hard_links, with_parents
 from aotforge.sandbox.rootfs.members import Member, Spool, file_mode, member_list, write_tar
-from aotforge.sandbox.rootfs.rootfs_cache import Named, OnStage
+from aotforge.sandbox.rootfs.rootfs_cache import Named
 
 EPOCH = 1767225600
 """Every member's time, as in definitions: 2026-01-01T00:00:00Z."""
@@ -23,7 +24,7 @@ _ENGINES_OWN = (".dockerenv", "run/.containerenv", "dev", "proc", "sys")
 _EMPTY = ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf")
 
 
-def pull_root(named: Named, tar: Path, on_stage: OnStage) -> Assembled:
+def pull_root(named: Named, tar: Path, observer: Observer) -> Assembled:
     """Write the root of a registry image to `tar`. Raises ContainerError, OSError."""
     image = str(named.source.image)
     import requests  # noqa: PLC0415
@@ -32,11 +33,11 @@ def pull_root(named: Named, tar: Path, on_stage: OnStage) -> Assembled:
 
     try:
         client = docker.from_env(timeout=600)
-        on_stage(f"{named.name}: pulling {image}")
+        observer.stage(f"{named.name}: pulling {image}")
         client.images.pull(image)
         container = client.containers.create(image, command=["/"], network_disabled=True)
         try:
-            on_stage(f"{named.name}: exporting")
+            observer.stage(f"{named.name}: exporting")
             return _normalised(_Stream(container.export()), tar)
         finally:
             container.remove(force=True)

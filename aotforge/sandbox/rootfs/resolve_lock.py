@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import write_atomic
+from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.assemble import assemble
 from aotforge.sandbox.rootfs.build_rootfs import fetch_locked
@@ -22,7 +23,6 @@ from aotforge.sandbox.rootfs.rootfs import Places
 from aotforge.sandbox.rootfs.rootfs_cache import (
     SOURCES,
     Named,
-    OnStage,
     find_root,
     held,
     record,
@@ -50,7 +50,7 @@ def lock_root(
     *,
     cache: Path,
     environment: Mapping[str, str],
-    on_stage: OnStage,
+    observer: Observer,
     keep: bool = False,
 ) -> Locked:
     """Make the lock of a root anew, and the root. With `keep` the locked files stay and only the result is recorded anew.
@@ -59,11 +59,14 @@ def lock_root(
     """
     named = find_root(checkout, name)
     places = Places(cache=cache.absolute())
-    with storage_errors(places.base), held(places, f"lock-{name}", lambda: on_stage(f"{name}: waiting")):
+    with (
+        storage_errors(places.base),
+        held(places, f"lock-{name}", lambda: observer.stage(f"{name}: waiting")),
+    ):
         places.tar(_NONE).parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".locking-", dir=places.tar(_NONE).parent) as folder:
             tar = Path(folder) / "root.tar"
-            draft, members = _draft(named, checkout, places, tar, environment, on_stage, keep)
+            draft, members = _draft(named, checkout, places, tar, environment, observer, keep)
             with staged(places.tar(draft.digest)) as path:
                 tar.replace(path)
             record(places, draft.digest)
@@ -81,7 +84,7 @@ def _draft(
     places: Places,
     tar: Path,
     environment: Mapping[str, str],
-    on_stage: OnStage,
+    observer: Observer,
     keep: bool,
 ) -> tuple[Lock, str]:
     definition = named.definition
@@ -91,22 +94,22 @@ def _draft(
     if definition is None:
         from aotforge.sandbox.rootfs.registry import pull_root  # noqa: PLC0415 - needs an engine
 
-        made = pull_root(named, tar, on_stage)
+        made = pull_root(named, tar, observer)
         return empty.model_copy(update={"digest": made.digest, "size": made.size}), made.members
     store = Store(places.store)
     if keep:
         before = read_lock(named.lock_file)
         draft = before.model_copy(update={"definition": empty.definition})
     else:
-        on_stage(f"{named.name}: resolving {len(definition.packages)} packages of {definition.suite}")
+        observer.stage(f"{named.name}: resolving {len(definition.packages)} packages of {definition.suite}")
         packages, parts = resolve(definition, apt_settings())
         draft = empty.model_copy(update={"packages": tuple(packages), "parts": tuple(parts)})
         if definition.wheels:
-            on_stage(f"{named.name}: choosing wheels for Python {definition.wheels.python}")
+            observer.stage(f"{named.name}: choosing wheels for Python {definition.wheels.python}")
             draft = draft.model_copy(
                 update={"wheels": choose_wheels(definition.wheels, checkout, store=store)}
             )
-    fetch_locked(named.name, definition, draft, store, environment.get(SOURCES, "").split(), on_stage)
+    fetch_locked(named.name, definition, draft, store, environment.get(SOURCES, "").split(), observer)
     draft = draft.model_copy(
         update={
             "packages": tuple(_with_sha1(entry, store) for entry in draft.packages),
@@ -115,7 +118,7 @@ def _draft(
     )
     if len(definition.parts) != len(draft.parts):
         raise ContainerError(f"{named.name}: `parts` changed", hint="make the lock anew, without --keep")
-    on_stage(f"{named.name}: assembling")
+    observer.stage(f"{named.name}: assembling")
     made = assemble(definition, draft, files=store.checked, tar=tar, on_file=lambda done, total: None)
     return draft.model_copy(update={"digest": made.digest, "size": made.size}), made.members
 

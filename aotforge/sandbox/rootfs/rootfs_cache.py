@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.manifest_reader import load
+from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 from aotforge.sandbox.rootfs.definitions import Containers, Definition, Lock, Source, read_lock
 from aotforge.sandbox.rootfs.members import file_digest, first_difference
@@ -20,8 +21,6 @@ from aotforge.sandbox.rootfs.rootfs import Places, Root
 
 SOURCES = "AOTFORGE_CONTAINER_SOURCES"
 """Variable with folders and URLs, joined by blanks, that are asked for packages and wheels before any mirror."""
-
-OnStage = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +64,7 @@ def ensure_root(
     *,
     cache: Path,
     environment: Mapping[str, str],
-    on_stage: OnStage,
+    observer: Observer,
     sources: Sequence[str] = (),
 ) -> Root:
     """The root `name`: from the cache, else assembled from its lock.
@@ -83,9 +82,11 @@ def ensure_root(
     places = Places(cache=cache.absolute())
     with storage_errors(places.base):
         if not is_recorded(places, lock.digest):
-            with held(places, lock.digest, lambda: on_stage(f"{name}: another process makes it; waiting")):
+            with held(
+                places, lock.digest, lambda: observer.stage(f"{name}: another process makes it; waiting")
+            ):
                 if not is_recorded(places, lock.digest):
-                    _make(named, lock, places, (*sources, *environment.get(SOURCES, "").split()), on_stage)
+                    _make(named, lock, places, (*sources, *environment.get(SOURCES, "").split()), observer)
     return root_value(named, lock, places)
 
 
@@ -101,7 +102,7 @@ def root_value(named: Named, lock: Lock, places: Places) -> Root:
     )
 
 
-def _make(named: Named, lock: Lock, places: Places, sources: Sequence[str], on_stage: OnStage) -> None:
+def _make(named: Named, lock: Lock, places: Places, sources: Sequence[str], observer: Observer) -> None:
     from aotforge.sandbox.rootfs.build_rootfs import make_root  # noqa: PLC0415 - most calls find the root in the cache
 
     tar = places.tar(lock.digest)
@@ -109,11 +110,11 @@ def _make(named: Named, lock: Lock, places: Places, sources: Sequence[str], on_s
         record(places, lock.digest)  # a copied or restored cache: same bytes, other times
         return
     with staged(tar) as path:
-        made = make_root(named, lock, places, path, sources, on_stage)
+        made = make_root(named, lock, places, path, sources, observer)
         if made.digest != lock.digest:
             raise _another(named, lock, made.digest, made.members)
     record(places, lock.digest)
-    on_stage(f"{named.name}: ready")
+    observer.stage(f"{named.name}: ready")
 
 
 def _another(named: Named, lock: Lock, digest: str, members: str) -> ContainerError:

@@ -20,6 +20,7 @@ from aotforge.pipeline.build_release import (
     packed,
     require_virtual_gpus,
 )
+from aotforge.pipeline.display import BuildDisplay
 from aotforge.release.json_documents import resources_json
 from tests.integration.release.standin import MANIFEST, ROOT
 from tests.support.families import architectures, plan_of, write_many
@@ -41,7 +42,7 @@ def refused(
         root=root, archs=("gfx908",), profile="smoke", output=folder / "dist", cache=folder / "cache", jobs=1
     )
     with pytest.raises(kind) as caught:
-        build(request, on_stage=lambda _: None, on_event=lambda _: None, on_verdict=lambda _: None)
+        build(request, observer=BuildDisplay(quiet=True))
     return caught.value
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from aotforge.base.progress import SILENT
 from aotforge.errors import OutputError, ReproduceError, UnknownNameError
 from aotforge.pipeline.reproduce import ReproduceRequest, Reproduction, reproduce
 from aotforge.release.record import Record
@@ -99,7 +100,7 @@ class History:
             root=self.root, release=RELEASE, published=published, cache=self.cache, home=self.root / "home", work=work,
             environment=dict(os.environ) | {"AOTFORGE_CACHE": "/elsewhere"},
         )  # fmt: skip
-        return reproduce(request, on_stage=lambda _: None)
+        return reproduce(request, observer=SILENT)
 
 
 def packed(content: str) -> bytes:

@@ -19,6 +19,7 @@ from aotforge.compile.worker_limits import Limits
 from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.pack.writer import write_pack
+from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.verify_release import VerifyRequest, verify, verify_release
 from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
@@ -221,7 +222,7 @@ def test_contradicting_requests_are_refused(tmp_path: Path, profile: str | None,
         root=PROJECT, archs=(), profile=profile, release=tmp_path if named else None, cache=CACHE, jobs=1
     )
     with pytest.raises(UnsupportedError) as caught:
-        verify(request, on_event=lambda _: None, on_verdict=lambda _: None)
+        verify(request, observer=BuildDisplay(quiet=True))
     assert "--release" in str(caught.value)
 
 

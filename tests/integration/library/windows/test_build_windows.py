@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.progress import SILENT
 from aotforge.errors import ExecutorError, PackError, ReleaseError, RuntimeBuildError, ToolchainError
 from aotforge.formats.archive import Link, Member, write_tar_gz
 from aotforge.library.build_windows import check_dll, exported_names, find_windows_tools
@@ -42,7 +43,7 @@ def build(output: Path, root: Path = ROOT, cache: Path = CACHE, *images: Path) -
     request = WindowsRequest(
         root=root, output=output, cache=cache, jobs=2, images=images, environment={"PATH": os.environ["PATH"]}
     )
-    return build_windows(request, on_stage=lambda _: None, on_note=lambda _: None)
+    return build_windows(request, observer=SILENT)
 
 
 def members(report: WindowsReport) -> dict[str, bytes]:
@@ -109,7 +110,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
         request = WindowsRequest(
             root=ROOT, output=tmp_path / name, cache=cache, jobs=2, executor=name, environment=environment
         )
-        made[name] = build_windows(request, on_stage=lambda _: None).sha256
+        made[name] = build_windows(request, observer=SILENT).sha256
     if len(made) < 2:
         pytest.skip(f"fewer than two executors work here: {', '.join(made) or 'none'}")
     assert len(set(made.values())) == 1, made

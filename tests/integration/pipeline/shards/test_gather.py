@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.progress import SILENT
 from aotforge.errors import ShardError, VerifyError
 from aotforge.formats.archive import sha256_file
 from aotforge.pipeline.build_release import BuildRequest, build
+from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.shards.image_shard import build_shard
 from aotforge.pipeline.shards.library_shard import build_library
 from aotforge.pipeline.shards.merge import gather
@@ -34,14 +36,9 @@ def request_of(output: Path | None, *, verify: bool = True, cache: Path | None =
 
 def make_shard(folder: Path, number: int, count: int, *, verify: bool = True) -> Path:
     (made,) = build_shard(
-        request_of(folder, verify=verify), Shard(number=number, count=count), on_stage=_ignore, on_event=_ignore, on_verdict=_ignore,
-        on_note=_ignore,
+        request_of(folder, verify=verify), Shard(number=number, count=count), observer=BuildDisplay(quiet=True),
     )  # fmt: skip
     return made.path
-
-
-def _ignore(_: object) -> None:
-    pass
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     for number in (1, 2):
         make_shard(folder, number, 2)
-    build_library(request_of(folder), on_stage=_ignore, on_note=_ignore)
+    build_library(request_of(folder), observer=SILENT)
     return folder
 
 
@@ -62,7 +59,7 @@ def parts(made: Path, tmp_path: Path) -> Path:
 def gathered(parts: Path, output: Path, *, verify: bool = True) -> Release:
     # a cache that is not there: whatever is not in the parts cannot come from elsewhere
     nowhere = request_of(output, verify=verify, cache=output / "no-cache")
-    return gather(nowhere, parts, on_stage=_ignore, on_note=_ignore).release
+    return gather(nowhere, parts, observer=SILENT).release
 
 
 def digests(release: Release) -> dict[str, str]:
@@ -84,7 +81,7 @@ def shard(parts: Path, number: int) -> Path:
 def test_gathered_parts_are_the_undivided_build_without_a_single_process(
     parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = build(request_of(tmp_path / "whole"), on_stage=_ignore, on_event=_ignore, on_verdict=_ignore)
+    whole = build(request_of(tmp_path / "whole"), observer=BuildDisplay(quiet=True))
 
     def never(*arguments: object, **settings: object) -> None:
         raise AssertionError(f"a process was started: {arguments}")
@@ -98,7 +95,7 @@ def test_gathered_parts_are_the_undivided_build_without_a_single_process(
     assert digests(release) == digests(whole.release)
     assert release.verified and release.fresh
     # it is the same release in every respect: neither way makes it again
-    again = build(request_of(tmp_path / "out"), on_stage=_ignore, on_event=_ignore, on_verdict=_ignore)
+    again = build(request_of(tmp_path / "out"), observer=BuildDisplay(quiet=True))
     assert not again.release.fresh
     assert not gathered(parts, tmp_path / "whole").fresh
 
@@ -106,7 +103,7 @@ def test_gathered_parts_are_the_undivided_build_without_a_single_process(
 def test_parts_are_the_same_bytes_each_time(made: Path, tmp_path: Path) -> None:
     assert make_shard(tmp_path, 2, 2).read_bytes() == shard(made, 2).read_bytes()
     assert (
-        build_library(request_of(tmp_path), on_stage=_ignore, on_note=_ignore).path.read_bytes()
+        build_library(request_of(tmp_path), observer=SILENT).path.read_bytes()
         == (made / "runtime-linux.part.tar").read_bytes()
     )
 

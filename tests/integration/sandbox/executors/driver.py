@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+from aotforge.base.progress import LineObserver
 from aotforge.sandbox.executors.choose import choose_executor
 from aotforge.sandbox.executors.step import Place, Step, StepLimits
 
@@ -22,7 +23,7 @@ def main(name: str, cache: str, place: str, seconds: str) -> None:
     fields = json.loads(Path(place).read_text())
     tree, archive = Path(fields.pop("tree")), Path(fields.pop("archive"))
     root = Place(**fields, environment=(), unpacked=lambda: tree, archive=lambda: archive)
-    runner = choose_executor(name, cache=Path(cache), on_note=say)
+    runner = choose_executor(name, cache=Path(cache), observer=LineObserver(say))
     step = Step(
         name="killed step", command=("/bin/sh", "-c", f"sleep {seconds} & while true; do echo tick; sleep 0.05; done"), inputs=b"",
         environment={"PATH": "/usr/bin:/bin"}, limits=StepLimits(memory_bytes=256 << 20, seconds=300),

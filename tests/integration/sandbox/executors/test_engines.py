@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.progress import LineObserver
 from aotforge.errors import ExecutorError, LimitError, UnknownNameError
 from aotforge.sandbox.executors.choose import choose_executor, make_executor
 from aotforge.sandbox.executors.owner import (
@@ -90,7 +91,7 @@ def test_no_engine_and_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(ExecutorError, match="is not installed"):
             make_executor(name, cache=tmp_path)
     notes: list[str] = []
-    assert choose_executor("auto", cache=tmp_path, on_note=notes.append).name == "local"
+    assert choose_executor("auto", cache=tmp_path, observer=LineObserver(notes.append)).name == "local"
     assert notes[0].startswith("executor: local; not docker: this user may not") and "bubblewrap" in notes[0]
     with pytest.raises(UnknownNameError, match="unknown executor dokcer") as unknown:
         make_executor("dokcer", cache=tmp_path)

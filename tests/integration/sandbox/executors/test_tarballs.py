@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
+from aotforge.pipeline.display import BuildDisplay
 from tests.e2e.checkouts import copy_checkout, share_interpreter
 from tests.support.places import NAMES, ROOT, cache, executor, project_place
 
@@ -55,7 +56,7 @@ def built(checkout: Path, name: str, profile: str, folder: Path, shared: tuple[s
         root=checkout, archs=("gfx908",), profile=profile, output=folder / "out", cache=folder, jobs=2, verify=False,
         executor=name, environment=dict(os.environ),
     )  # fmt: skip
-    return build(request, on_stage=lambda _: None, on_event=lambda _: None, on_verdict=lambda _: None)
+    return build(request, observer=BuildDisplay(quiet=True))
 
 
 def tarball(report: BuildReport, part: str) -> str:

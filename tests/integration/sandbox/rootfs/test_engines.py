@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.progress import SILENT
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
 from aotforge.sandbox.rootfs.resolve_lock import lock_root
@@ -34,7 +35,7 @@ def root(tmp_path: Path) -> Root:
         tmp_path, tmp_path / "mirror", packages={"one": [("usr/bin/true", b"", 0o755)]}
     )
     return ensure_root(
-        checkout, "small", cache=tmp_path / "cache", environment={}, on_stage=lambda text: None,
+        checkout, "small", cache=tmp_path / "cache", environment={}, observer=SILENT,
         sources=(str(tmp_path / "mirror"),),
     )  # fmt: skip
 
@@ -97,23 +98,19 @@ def test_a_registry_image_by_digest(root: Root, tmp_path: Path, registry: str) -
     manifest = {"schema": 1, "roots": {"base": {"image": pinned, "environment": {"PATH": "/usr/bin"}}}}
     (checkout / "manifests" / "containers.yaml").write_text(json.dumps(manifest))
     try:
-        locked = lock_root(
-            checkout, "base", cache=tmp_path / "c1", environment={}, on_stage=lambda text: None
-        )
+        locked = lock_root(checkout, "base", cache=tmp_path / "c1", environment={}, observer=SILENT)
         assert "usr/bin/true" in find_root(checkout, "base").members_file.read_text()
         docker("rmi", pinned)
         # another cache and a new pull: the lock's digest decides
-        made = ensure_root(
-            checkout, "base", cache=tmp_path / "c2", environment={}, on_stage=lambda text: None
-        )
+        made = ensure_root(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
         assert made.digest == locked.digest
         assert (unpacked(made, cache=tmp_path / "c2") / "usr" / "bin" / "true").exists()
         missing = {"roots": {"base": {"image": f"{name}@sha256:{'0' * 64}"}}, "schema": 1}
         (checkout / "manifests" / "containers.yaml").write_text(json.dumps(missing))
         with pytest.raises(ContainerError, match="does not match its definition"):
-            ensure_root(checkout, "base", cache=tmp_path / "c2", environment={}, on_stage=lambda text: None)
+            ensure_root(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
         with pytest.raises(ContainerError, match="cannot be pulled"):
-            lock_root(checkout, "base", cache=tmp_path / "c2", environment={}, on_stage=lambda text: None)
+            lock_root(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
     finally:
         subprocess.run([program, "rmi", pinned], check=False, capture_output=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.progress import SILENT
 from aotforge.errors import ContainerError
 from aotforge.formats.deb import data_members
 from aotforge.sandbox.rootfs.definitions import read_lock
@@ -32,7 +33,7 @@ Enter = Callable[[str], str]
 
 def made(name: str) -> Root:
     try:
-        return ensure_root(ROOT, name, cache=CACHE, environment=os.environ, on_stage=lambda text: None)
+        return ensure_root(ROOT, name, cache=CACHE, environment=os.environ, observer=SILENT)
     except ContainerError as error:
         if "cannot be fetched" in error.what:
             pytest.skip(f"no mirror in reach: {error.cause[:200]}")
@@ -105,7 +106,7 @@ def test_again_from_another_folder_without_any_mirror(
     places.base.mkdir(parents=True)
     places.store.symlink_to(Places(cache=CACHE).store)
     monkeypatch.setattr("aotforge.sandbox.rootfs.fetch.opened", None)
-    again = ensure_root(ROOT, "rocm-runtime", cache=cache, environment={}, on_stage=lambda text: None)
+    again = ensure_root(ROOT, "rocm-runtime", cache=cache, environment={}, observer=SILENT)
     assert again.digest == read_lock(find_root(ROOT, "rocm-runtime").lock_file).digest
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from aotforge.base.progress import LineObserver
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
 from aotforge.sandbox.rootfs import build_rootfs as making_module
 from aotforge.sandbox.rootfs.cache_gc import entries, fields, idle, remove
@@ -68,7 +69,9 @@ def make(
     checkout: Path, cache: Path, *, sources: tuple[str, ...] = (), said: list[str] | None = None
 ) -> Root:
     note = (lambda text: None) if said is None else said.append
-    return ensure_root(checkout, "small", cache=cache, environment={}, on_stage=note, sources=sources)
+    return ensure_root(
+        checkout, "small", cache=cache, environment={}, observer=LineObserver(note), sources=sources
+    )
 
 
 def test_fetched_once_then_no_mirror_is_needed(
@@ -256,8 +259,9 @@ def test_a_damaged_lock(tmp_path: Path, text: str) -> None:
 def test_several_processes_make_one_root(tmp_path: Path, mirror: Path) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     program = (
-        "import sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, unpacked; "
-        "c = Path(sys.argv[2]); r = ensure_root(Path(sys.argv[1]), 'small', cache=c, environment={}, on_stage=print, "
+        "import sys; from pathlib import Path; from aotforge.base.progress import LineObserver; "
+        "from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, unpacked; "
+        "c = Path(sys.argv[2]); r = ensure_root(Path(sys.argv[1]), 'small', cache=c, environment={}, observer=LineObserver(print), "
         "sources=(sys.argv[3],)); print(unpacked(r, cache=c))"
     )
     # the mirror answers all; whoever comes second waits or finds the root
@@ -274,8 +278,9 @@ def test_killed_in_the_middle(tmp_path: Path, mirror: Path, moment: str) -> None
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     program = (
         "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root\n"
+        "from aotforge.base.progress import LineObserver\n"
         "def note(text):\n    if sys.argv[4] in text: os.kill(os.getpid(), 9)\n"
-        "ensure_root(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), environment={}, on_stage=note, sources=(sys.argv[3],))"
+        "ensure_root(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), environment={}, observer=LineObserver(note), sources=(sys.argv[3],))"
     )
     command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror), moment]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
