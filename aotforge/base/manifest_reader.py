@@ -1,20 +1,14 @@
-"""YAML files as validated models; every complaint names file, line and key.
-
-`load(path, Model)` is the one door: malformed YAML, unknown keys, duplicate keys, wrong types and missing keys become
-ManifestError, with the nearest known key where there is one.
-"""
+"""Loads YAML files as validated models; an error names file, line, key and the nearest known key."""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from aotforge.base.yaml_reader import Location, read_yaml
 from aotforge.errors import ManifestError, suggest
 
 
@@ -25,19 +19,18 @@ class Manifest(BaseModel):
 
 
 M = TypeVar("M", bound=BaseModel)
-Location = tuple[int | str, ...]
 
 
 def load(path: Path, model: type[M]) -> M:
     """Read one YAML file as `model`. Raises ManifestError (file, line, key) for anything that does not fit."""
-    tree = _parse(path)
+    document = read_yaml(path)
     try:
-        return model.model_validate(_plain(tree))
+        return model.model_validate(document.value(tuple))
     except ValidationError as error:
         # a key that is missing is often one that is misspelt, so the misspelling comes first
         found = sorted(error.errors(), key=lambda entry: entry["type"] != "extra_forbidden")
         first = found[0]
-        where = _position(tree, first["loc"])
+        where = document.line(first["loc"])
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ManifestError(
             f"{path}:{where}: {_key(first['loc'])}: {_reason(first['type'], first['msg'])}{more}",
@@ -47,73 +40,8 @@ def load(path: Path, model: type[M]) -> M:
 
 
 def line_of(path: Path, location: Location) -> int:
-    """Line (from 1) of a key in a YAML file, for complaints that are found only after loading."""
-    return _position(_parse(path), location)
-
-
-def _parse(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ManifestError(
-            f"{path}: cannot be read: {error.strerror}", hint="check that the file exists and can be read"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise ManifestError(f"{path}: not UTF-8 text (byte {error.start})") from error
-    try:
-        tree = YAML(typ="rt", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise ManifestError(
-            f"{path}:{line}: malformed YAML: {error.problem}", cause=error.context or ""
-        ) from None
-    except (YAMLError, ValueError) as error:
-        line = text.count("\n", 0, getattr(error, "position", 0)) + 1
-        raise ManifestError(f"{path}:{line}: malformed YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(tree, Mapping):
-        raise ManifestError(
-            f"{path}:1: expected keys and values, found {'a list' if isinstance(tree, Sequence) else tree!r}"
-        )
-    return tree
-
-
-def _plain(node: Any) -> Any:
-    if isinstance(node, Mapping):
-        return {_scalar(key): _plain(value) for key, value in node.items()}
-    if isinstance(node, Sequence) and not isinstance(node, str | bytes):
-        return tuple(_plain(item) for item in node)
-    return _scalar(node)
-
-
-def _scalar(value: Any) -> Any:
-    # ruamel's round-trip scalars are subclasses (ScalarFloat, ScalarBoolean, ...) that strict models refuse
-    if isinstance(value, bool) or type(value).__name__ == "ScalarBoolean":
-        return bool(value)
-    for plain in (int, float, str):
-        if isinstance(value, plain):
-            return plain(value)
-    return value
-
-
-def _position(tree: Any, location: Location) -> int:
-    """Line of the deepest node of `location` that exists; of a missing key, the line of the mapping it belongs in."""
-    line = 1
-    node = tree
-    for part in location:
-        if isinstance(node, Mapping) and part in node:
-            line = node.lc.key(part)[0] + 1  # type: ignore[attr-defined]
-        elif (
-            isinstance(node, Sequence)
-            and not isinstance(node, str)
-            and isinstance(part, int)
-            and part < len(node)
-        ):
-            line = node.lc.item(part)[0] + 1  # type: ignore[attr-defined]
-        else:
-            break
-        node = node[part]
-    return line
+    """Line (from 1) of a key in a YAML file, for errors that are found only after loading."""
+    return read_yaml(path).line(location)
 
 
 def _key(location: Location) -> str:

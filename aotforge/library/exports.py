@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.yaml_reader import read_yaml
 from aotforge.errors import ToolchainError
 
 EXPORTS = Path("runtime", "src", "windows", "exports.def")
@@ -42,9 +43,7 @@ def exports_def(root: Path) -> str:
     """The text of `EXPORTS` for a checkout: `name` or `"MSVC's name" = symbol`. Raises ToolchainError without a clang that
     compiles the headers.
     """
-    from ruamel.yaml import YAML  # noqa: PLC0415
-
-    facts = YAML(typ="safe").load(root / "compat" / "api_levels.yaml")
+    facts = read_yaml(root / "compat" / "api_levels.yaml").value()
     functions, classes = _functions(facts), _classes(facts)
     unit = _unit(functions, classes)
     msvc = _compiled(root, unit, _MSVC)

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
+from aotforge.base.yaml_reader import read_yaml
 from aotforge.conformance import interface
 
 from .runtime import ROOT
@@ -18,8 +17,7 @@ HIP = interface.HIP
 
 
 def facts() -> dict[str, Any]:
-    loaded: dict[str, Any] = YAML(typ="safe").load(ROOT / "compat" / "api_levels.yaml")
-    return loaded
+    return read_yaml(ROOT / "compat" / "api_levels.yaml").value()
 
 
 def _interface(data: Mapping[str, Any]) -> interface.Interface:

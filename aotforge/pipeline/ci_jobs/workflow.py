@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
 from aotforge.base.files import write_atomic
+from aotforge.base.yaml_reader import parse_yaml
 from aotforge.errors import ManifestError, ShardError, suggest
 from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest, load_ci_manifest
 from aotforge.pipeline.ci_jobs.jobs import PARTS
@@ -112,13 +110,13 @@ def complaints(text: str) -> list[str]:
     permissions than reading, secrets, jobs without a time limit, expressions in scripts, a required job that does not need all others.
     """
     try:
-        tree = YAML(typ="safe", pure=True).load(text)
+        tree = parse_yaml(text, Path("workflow")).value()
         jobs: Mapping[str, Mapping[str, Any]] = tree["jobs"]
         found = list(_whole(text, tree))
         for name, job in jobs.items():
             found += [f"job {name}: {said}" for said in (*_references(name, job, jobs), *_rules(job))]
         return found + list(_required(jobs))
-    except (YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (ManifestError, KeyError, TypeError, AttributeError) as error:
         return [f"no workflow: {type(error).__name__}: {error}"]
 
 

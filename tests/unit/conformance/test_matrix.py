@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
+from aotforge.base.yaml_reader import read_yaml
 from aotforge.conformance.matrix import Compatibility, load_matrix
 from aotforge.conformance.matrix_models import Row, feature_level, library_name, version_key
 from aotforge.errors import ManifestError, UnknownNameError
 
 ROOT = Path(__file__).parents[3]
-REFERENCE: dict[str, Any] = YAML(typ="safe").load(
-    ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml"
-)
+REFERENCE = read_yaml(ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml").value()
 NAMES = {"main_mid_2026": "main (mid-2026)", "main_after_2026_09_26": "main (after 2026-09-26)"}
 FACTS = [
     (project, pytorch, entry)
