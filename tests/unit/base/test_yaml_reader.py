@@ -15,7 +15,23 @@ FILE = Path("file.yaml")
 
 @pytest.mark.parametrize(
     "text",
-    ["on", "off", "yes", "no", "y", "n", "1:30", "1_000", "0b11", "2026-01-01", "0.11.2b", "2.x", ".", "=", "+"],
+    [
+        "on",
+        "off",
+        "yes",
+        "no",
+        "y",
+        "n",
+        "1:30",
+        "1_000",
+        "0b11",
+        "2026-01-01",
+        "0.11.2b",
+        "2.x",
+        ".",
+        "=",
+        "+",
+    ],
 )
 def test_plain_words_are_strings(text: str) -> None:
     assert parse_yaml(f"key: {text}", FILE).value() == {"key": text}
@@ -69,9 +85,7 @@ def test_keys_are_scalars_of_the_core_schema() -> None:
         ("a: " + "[" * 300_000, 1, "nested deeper than"),
     ],
 )
-def test_refused_documents_name_the_line(
-    text: str, line: int, message: str
-) -> None:
+def test_refused_documents_name_the_line(text: str, line: int, message: str) -> None:
     with pytest.raises(ManifestError, match=message) as caught:
         parse_yaml(text, FILE).value()
     assert caught.value.what.startswith(f"file.yaml:{line}: ")
