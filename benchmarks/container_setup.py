@@ -21,24 +21,24 @@ from typing import Any
 from aotforge.base.manifest_reader import load
 from aotforge.base.progress import LineObserver
 from aotforge.sandbox.rootfs.definitions import Definition
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, named_roots
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, rootfs_definitions
 
 ROOT = Path(__file__).parents[1]
 COLD_TARGET = 360.0
 WARM_TARGET = 1.0
 WARM = (
     "import os, sys; from pathlib import Path; from aotforge.base.progress import LineObserver; "
-    "from aotforge.sandbox.rootfs.rootfs_cache import ensure_root; "
-    "ensure_root(Path.cwd(), sys.argv[1], cache=Path(sys.argv[2]), environment=os.environ, observer=LineObserver(print))"
+    "from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs; "
+    "ensure_rootfs(Path.cwd(), sys.argv[1], cache=Path(sys.argv[2]), environment=os.environ, observer=LineObserver(print))"
 )
 
 
 def cold(cache: Path) -> dict[str, Any]:
     os.environ["PIP_NO_CACHE_DIR"] = "1"
     seconds = {}
-    for name in named_roots(ROOT):
+    for name in rootfs_definitions(ROOT):
         start = time.monotonic()
-        ensure_root(
+        ensure_rootfs(
             ROOT,
             name,
             cache=cache,
@@ -52,7 +52,7 @@ def cold(cache: Path) -> dict[str, Any]:
 def warm(cache: Path, runs: int = 7) -> dict[str, dict[str, float]]:
     """Wall seconds of whole processes, best and worst, and the CPU seconds of one: wall time is the machine's load as well."""
     found = {}
-    for name in named_roots(ROOT):
+    for name in rootfs_definitions(ROOT):
         before, taken = os.times(), []
         for _ in range(runs):
             start = time.monotonic()

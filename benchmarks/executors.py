@@ -23,9 +23,9 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
 from aotforge.plan.planner import plan_project
-from aotforge.sandbox.executors.choose import make_executor, root_place
+from aotforge.sandbox.executors.choose import make_executor, resolve_rootfs
 from aotforge.sandbox.executors.executor import Executor
-from aotforge.sandbox.executors.step import Finished, Place, Site, Step
+from aotforge.sandbox.executors.step import ExecutionTarget, RootFS, Step, StepResult
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")
@@ -38,8 +38,8 @@ class Counted:
     def __init__(self, executor: Executor) -> None:
         self._executor, self.name, self.cpu = executor, executor.name, 0.0
 
-    def run(self, step: Step, place: Place | None, **words: Any) -> Finished:
-        done = self._executor.run(step, place, **words)
+    def run(self, step: Step, rootfs: RootFS | None, **words: Any) -> StepResult:
+        done = self._executor.run(step, rootfs, **words)
         self.cpu += done.cpu_seconds
         return done
 
@@ -48,7 +48,7 @@ class Counted:
 
 
 def main(rounds: int, names: Sequence[str]) -> None:
-    place = root_place(
+    rootfs = resolve_rootfs(
         ROOT, "rocm-kernels", cache=CACHE, environment=dict(os.environ), observer=LineObserver(print)
     )
     for name in names:
@@ -58,13 +58,13 @@ def main(rounds: int, names: Sequence[str]) -> None:
             print(f"{name}: {error.what}")
             continue
         empty = Step(name="empty", command=("/bin/true",), environment={}, inputs=b"")
-        executor.run(empty, place)  # loads the image
+        executor.run(empty, rootfs)  # loads the image
         starts = []
         for _ in range(STARTS):
             start = time.monotonic()
-            executor.run(empty, place)
+            executor.run(empty, rootfs)
             starts.append(time.monotonic() - start)
-        pairs = [(bare(), contained(executor, place)) for _ in range(rounds)]
+        pairs = [(bare(), contained(executor, rootfs)) for _ in range(rounds)]
         outside, inside = min(a for a, _ in pairs), min(b for _, b in pairs)
         print(
             f"{name}: start {min(starts):.2f} s; CPU {inside:.1f} s against {outside:.1f} s bare: {inside / outside:.3f}"
@@ -78,13 +78,13 @@ def bare() -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def contained(executor: Executor, place: Place) -> float:
+def contained(executor: Executor, rootfs: RootFS) -> float:
     counted: Any = Counted(executor)
-    compiled(Site(executor=counted, place=place))
+    compiled(ExecutionTarget(executor=counted, rootfs=rootfs))
     return float(counted.cpu)
 
 
-def compiled(site: Site | None) -> None:
+def compiled(execution: ExecutionTarget | None) -> None:
     plan = plan_project(ROOT, archs=["gfx908"], profile="smoke")
     with tempfile.TemporaryDirectory() as folder, Cache(Path(folder)) as cache:
         compile_plan(
@@ -93,7 +93,7 @@ def compiled(site: Site | None) -> None:
             architectures=load_architectures(ROOT / "manifests"),
             cache=cache,
             jobs=2,
-            site=site,
+            execution=execution,
         )
 
 

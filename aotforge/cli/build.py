@@ -190,10 +190,10 @@ def compile_job(
     from aotforge.base.progress import LineObserver  # noqa: PLC0415
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of  # noqa: PLC0415
     from aotforge.plan.planner import plan_project  # noqa: PLC0415
-    from aotforge.sandbox.executors.choose import kernels_site  # noqa: PLC0415
+    from aotforge.sandbox.executors.choose import kernel_execution_target  # noqa: PLC0415
 
     kept = cache_folder(cache)
-    site = kernels_site(
+    execution = kernel_execution_target(
         executor,
         ROOT,
         cache=kept,
@@ -201,7 +201,7 @@ def compile_job(
         environment=dict(os.environ),
         observer=LineObserver(say_aside),
     )
-    toolchain = toolchain_of(site, cache=kept)
+    toolchain = toolchain_of(execution, cache=kept)
     job = find_job(plan_project(ROOT, archs=arch.split(","), profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
@@ -209,7 +209,7 @@ def compile_job(
             kernels_root=ROOT / "kernels",
             architectures=load_architectures(ROOT / "manifests"),
             scratch=Path(scratch),
-            site=site,
+            execution=execution,
         )
     fields = {"label": job.label, "key": job.key, "digest": image.digest, "bytes": len(image.hsaco)}
     fields |= asdict(image.resources)

@@ -55,11 +55,11 @@ def build(
     quiet: bool = False,
 ) -> None:
     """Make root filesystems from their locks: what is missing is fetched, what is in the cache is kept."""
-    from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, export_store, named_roots  # noqa: PLC0415
+    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store, rootfs_definitions  # noqa: PLC0415
 
     folder = cache_folder(cache)
-    for one in name or named_roots(ROOT):
-        root = ensure_root(
+    for one in name or rootfs_definitions(ROOT):
+        root = ensure_rootfs(
             ROOT,
             one,
             cache=folder,
@@ -77,13 +77,13 @@ def build(
 @door
 def list_(c: Context, cache: str | None = None, json: bool = False) -> None:
     """Name, digest, size and packages of every root, and what of it is in the cache."""
-    from aotforge.sandbox.rootfs import cache_gc as keeping  # noqa: PLC0415
+    from aotforge.sandbox.rootfs import cache_gc  # noqa: PLC0415
 
-    found = keeping.entries(ROOT, cache_folder(cache))
+    found = cache_gc.entries(ROOT, cache_folder(cache))
     if json:
-        say(json_.dumps([keeping.fields(entry) for entry in found], indent=1))
+        say(json_.dumps([cache_gc.fields(entry) for entry in found], indent=1))
         return
-    for line in keeping.lines(found):
+    for line in cache_gc.lines(found):
         say(line)
 
 
@@ -107,11 +107,11 @@ def lock(
     quiet: bool = False,
 ) -> None:
     """Resolve definitions against what mirrors and package index have now, and write their locks and member lists."""
-    from aotforge.sandbox.rootfs.resolve_lock import lock_root  # noqa: PLC0415
-    from aotforge.sandbox.rootfs.rootfs_cache import named_roots  # noqa: PLC0415
+    from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs  # noqa: PLC0415
+    from aotforge.sandbox.rootfs.rootfs_cache import rootfs_definitions  # noqa: PLC0415
 
-    for one in name or named_roots(ROOT):
-        made = lock_root(
+    for one in name or rootfs_definitions(ROOT):
+        made = lock_rootfs(
             ROOT,
             one,
             cache=cache_folder(cache),
@@ -138,11 +138,11 @@ def lock(
 @door
 def shell(c: Context, name: str, run: str = "", cache: str | None = None) -> None:
     """A shell inside a root: read-only, without network, with an empty /tmp."""
-    from aotforge.sandbox.rootfs.rootfs_cache import ensure_root  # noqa: PLC0415
+    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs  # noqa: PLC0415
     from aotforge.sandbox.rootfs.shell import shell_command  # noqa: PLC0415
 
     folder = cache_folder(cache)
-    root = ensure_root(ROOT, name, cache=folder, environment=os.environ, observer=_notes(quiet=False))
+    root = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=_notes(quiet=False))
     command = shell_command(root, cache=folder, run=run, terminal=sys.stdin.isatty())
     if code := subprocess.run(command, check=False).returncode:
         raise Exit(code=code)
@@ -152,12 +152,12 @@ def shell(c: Context, name: str, run: str = "", cache: str | None = None) -> Non
 @door
 def prune(c: Context, dry_run: bool = False, cache: str | None = None, json: bool = False) -> None:
     """Remove packages and roots that no lock of this checkout names."""
-    from aotforge.sandbox.rootfs import cache_gc as keeping  # noqa: PLC0415
+    from aotforge.sandbox.rootfs import cache_gc  # noqa: PLC0415
 
-    found = keeping.idle(ROOT, cache_folder(cache))
+    found = cache_gc.unreferenced(ROOT, cache_folder(cache))
     if not dry_run:
         for path, _ in found:
-            keeping.remove(path)
+            cache_gc.remove(path)
     if json:
         say(json_.dumps([{"path": str(path), "bytes": size} for path, size in found]))
         return

@@ -23,7 +23,7 @@ from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
     from aotforge.compile.remote import Away
-    from aotforge.sandbox.executors.step import Site
+    from aotforge.sandbox.executors.step import ExecutionTarget
 
 _LISTED = 20
 
@@ -37,12 +37,12 @@ def compile_plan(
     jobs: int | None = None,
     limits: Limits | None = None,
     on_event: OnEvent | None = None,
-    site: Site | None = None,
+    execution: ExecutionTarget | None = None,
 ) -> ImageSet:
-    """Every image of the plan, from the cache or compiled into it: here, or at `site`. `jobs` bounds the workers; memory and CPUs do too.
+    """Every image of the plan, from the cache or compiled into it: here, or at `execution`. `jobs` bounds the workers; memory and CPUs do too.
 
     Raises CompileError when jobs failed twice (all others are finished first), ResourceError for spills and LDS that must be
-    rejected, CacheError, ToolchainError; with a site LimitError and ExecutorError. Finished images stay in the cache whatever happens.
+    rejected, CacheError, ToolchainError; with an execution target LimitError and ExecutorError. Finished images stay in the cache whatever happens.
     """
     build = _Build(plan, architectures, cache, on_event or _ignore)
     build.scan()
@@ -53,23 +53,23 @@ def compile_plan(
             kernels_root=kernels_root,
             jobs=jobs,
             limits=limits or Limits(),
-            site=site,
+            execution=execution,
             report=build.outcome,
         )
         scheduler.run()
         if scheduler.failures:
-            raise _compile_error(plan, scheduler.failures, site)
+            raise _compile_error(plan, scheduler.failures, execution)
     build.check_resources()
     return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
 
 
-def toolchain_of(site: Site | None, *, cache: Path) -> Callable[[str], Toolchain]:
-    """For `plan_project`: reads the compiler of this machine, or of the site's root."""
-    if site is None or site.place is None:
+def toolchain_of(execution: ExecutionTarget | None, *, cache: Path) -> Callable[[str], Toolchain]:
+    """For `plan_project`: reads the compiler of this machine, or of the execution target's rootfs."""
+    if execution is None or execution.rootfs is None:
         return read_toolchain
-    from aotforge.compile.remote import site_toolchain  # noqa: PLC0415 - as above
+    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - as above
 
-    return lambda pinned: site_toolchain(site, pinned, cache=cache)
+    return lambda pinned: rootfs_toolchain(execution, pinned, cache=cache)
 
 
 def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> ImageSet:
@@ -96,11 +96,11 @@ def compile_one(
     architectures: Architectures,
     scratch: Path,
     limits: Limits | None = None,
-    site: Site | None = None,
+    execution: ExecutionTarget | None = None,
 ) -> KernelImage:
     """One job in a fresh worker, past the cache: what a failure's reproduction command runs. `scratch` is an empty folder.
 
-    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with a site LimitError and ExecutorError.
+    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution target LimitError and ExecutorError.
     """
     done: list[Entry] = []
     with Cache(scratch) as cache:
@@ -110,7 +110,7 @@ def compile_one(
             kernels_root=kernels_root,
             jobs=1,
             limits=limits or Limits(),
-            site=site,
+            execution=execution,
             report=lambda _: None,
         )
         scheduler.run()
@@ -130,11 +130,11 @@ def _scheduler(
     kernels_root: Path,
     jobs: int | None,
     limits: Limits,
-    site: Site | None,
+    execution: ExecutionTarget | None,
     report: Callable[[Outcome], None],
 ) -> Scheduler | Away:
-    """What compiles: workers of this process, or those in the site's root."""
-    if site is not None and site.place is not None:
+    """What compiles: workers of this process, or those in the execution target's rootfs."""
+    if execution is not None and execution.rootfs is not None:
         # imported where used: a build on this machine needs no executors
         from aotforge.compile.remote import Away  # noqa: PLC0415
 
@@ -144,7 +144,7 @@ def _scheduler(
             kernels_root=kernels_root,
             wanted=jobs,
             limits=limits,
-            site=site,
+            execution=execution,
             report=report,
         )
     return Scheduler(
@@ -238,15 +238,15 @@ class _Build:
         )
 
 
-def reproduction(plan: Plan, job: CompileJob, site: Site | None = None) -> str:
+def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
     """The command that compiles one job alone, where it was compiled."""
     command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.chip.arch} --profile {plan.profile}"
-    return f"{command} --executor {site.executor.name}" if site and site.place else command
+    return f"{command} --executor {execution.executor.name}" if execution and execution.rootfs else command
 
 
-def _compile_error(plan: Plan, failures: list[Failure], site: Site | None) -> CompileError:
+def _compile_error(plan: Plan, failures: list[Failure], execution: ExecutionTarget | None) -> CompileError:
     entries = [
-        f"{failure.job.label}: {failure.reason}\n    {reproduction(plan, failure.job, site)}"
+        f"{failure.job.label}: {failure.reason}\n    {reproduction(plan, failure.job, execution)}"
         + "".join(f"\n    | {line}" for line in failure.output.splitlines()[-5:])
         for failure in sorted(failures, key=lambda failure: failure.job.label)
     ]

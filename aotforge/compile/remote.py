@@ -25,7 +25,7 @@ from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainE
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey
 from aotforge.plan.serial import build_value
-from aotforge.sandbox.executors.step import Site, Step, StepLimits, limit_error
+from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits, limit_error
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain
 
@@ -34,7 +34,7 @@ _START_SECONDS = 600.0
 
 
 class Away:
-    """As `Scheduler`, for a site: compiles `jobs`, tells `report` of each, has the `failures` afterwards."""
+    """As `Scheduler`, for an execution target: compiles `jobs`, tells `report` of each, has the `failures` afterwards."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Away:
         kernels_root: Path,
         wanted: int | None,
         limits: Limits,
-        site: Site,
+        execution: ExecutionTarget,
         report: Callable[[Outcome], None],
     ) -> None:
         self._waiting = {job.key: job for job in sorted(jobs, key=cost, reverse=True)}
@@ -52,7 +52,7 @@ class Away:
         self._root = kernels_root
         self._wanted = wanted
         self._limits = limits
-        self._site = site
+        self._execution = execution
         self._report = report
         self._mine: dict[JobKey, CompileJob] = {}
         self._started: set[JobKey] = set()
@@ -105,7 +105,7 @@ class Away:
                 self._news(message, payload)
 
         try:
-            finished = self._site.executor.run(step, self._site.place, on_output=heard)
+            finished = self._execution.executor.run(step, self._execution.rootfs, on_output=heard)
         except LimitError as error:
             at = ", ".join(sorted(self._mine[key].label for key in self._started if key in self._mine))
             raise LimitError(
@@ -127,7 +127,7 @@ class Away:
 
     def _step(self) -> Step:
         limits = self._limits
-        capacity = self._site.executor.capacity()
+        capacity = self._execution.executor.capacity()
         count = min(
             len(self._mine), self._wanted or capacity.cpus, int(capacity.memory_bytes // limits.memory_bytes)
         )
@@ -139,8 +139,8 @@ class Away:
         }
         rounds = math.ceil(len(self._mine) / count)
         return _step(
-            f"compiling {len(self._mine)} images ({self._site.executor.name})",
-            self._site,
+            f"compiling {len(self._mine)} images ({self._execution.executor.name})",
+            self._execution,
             ("jobs", "{work}/in/jobs.json"),
             kernels=self._root,
             files={
@@ -161,7 +161,9 @@ class Away:
         key = str(message.get("started") or message.get("key") or message.get("failure"))
         job = self._mine.get(key)
         if job is None:
-            raise ExecutorError(f"{self._site.executor.name}: news of a job that was not sent", cause=key)
+            raise ExecutorError(
+                f"{self._execution.executor.name}: news of a job that was not sent", cause=key
+            )
         if "started" in message:
             self._started.add(key)
         elif "failure" in message:
@@ -196,17 +198,17 @@ class Away:
         )
 
 
-def site_toolchain(site: Site, pinned: str, *, cache: Path) -> Toolchain:
-    """The compiler of a site's root, which is asked once: the answer is kept in `cache` by the root's digest. Raises ToolchainError,
+def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) -> Toolchain:
+    """The compiler of an execution target's rootfs, which is asked once: the answer is kept in `cache` by the root's digest. Raises ToolchainError,
     ExecutorError, LimitError."""
-    assert site.place is not None
+    assert execution.rootfs is not None
     step = _step(
-        f"asking the compiler of {site.place.name} what it is",
-        site,
+        f"asking the compiler of {execution.rootfs.name} what it is",
+        execution,
         ("toolchain", pinned),
         limits=StepLimits(memory_bytes=2 * GIB, processes=64, seconds=_START_SECONDS, scratch_bytes=GIB),
     )
-    key = hashlib.sha256(f"{site.place.identity}\0{pinned}\0".encode() + step.inputs).hexdigest()
+    key = hashlib.sha256(f"{execution.rootfs.identity}\0{pinned}\0".encode() + step.inputs).hexdigest()
     file = cache / "executors" / "toolchains" / f"{key}.json"
     try:
         return _toolchain(json.loads(file.read_text(encoding="ascii")))
@@ -220,11 +222,11 @@ def site_toolchain(site: Site, pinned: str, *, cache: Path) -> Toolchain:
         else:
             log.extend(data)
 
-    finished = site.executor.run(step, site.place, on_output=heard)
+    finished = execution.executor.run(step, execution.rootfs, on_output=heard)
     if finished.status or not found:
         text = log.decode("utf-8", "replace").strip().splitlines()
         raise ToolchainError(
-            f"the root {site.place.name} has no compiler that answers", cause=" / ".join(text[-2:])
+            f"the root {execution.rootfs.name} has no compiler that answers", cause=" / ".join(text[-2:])
         )
     if "error" in found[0]:
         raise _error(found[0])
@@ -240,14 +242,14 @@ def _toolchain(tree: dict[str, Any]) -> Toolchain:
 
 def _step(
     name: str,
-    site: Site,
+    execution: ExecutionTarget,
     words: tuple[str, ...],
     *,
     limits: StepLimits,
     kernels: Path | None = None,
     files: dict[str, bytes] | None = None,
 ) -> Step:
-    assert site.place is not None
+    assert execution.rootfs is not None
     members = {f"aotforge/{name}": path for name, path in group_files("compile worker").items()}
     if kernels is not None:
         members |= {f"kernels/{path.relative_to(kernels)}": path for path in kernels.rglob("*.py")}
@@ -257,11 +259,11 @@ def _step(
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": "{work}/in",
         "TMPDIR": "/tmp",
-        **dict(site.place.environment),
+        **dict(execution.rootfs.environment),
     }
     return Step(
         name=name,
-        command=(site.place.python, "-s", "-P", "-m", "aotforge.compile.remote_worker", *words),
+        command=(execution.rootfs.python, "-s", "-P", "-m", "aotforge.compile.remote_worker", *words),
         environment=environment,
         inputs=input_tree(members, files or {}),
         limits=limits,

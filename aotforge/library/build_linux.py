@@ -18,13 +18,13 @@ from aotforge.errors import CacheError, OutputError, RuntimeBuildError, Toolchai
 from aotforge.library.build_tools import BROKEN, find_tools, tool_environment, tool_settings
 from aotforge.library.cmake import cmake_commands
 from aotforge.library.elf_check import check_library
-from aotforge.library.executor_build import build_at, build_error, local_site, root_identity
+from aotforge.library.executor_build import build_error, build_in_executor, local_execution, root_identity
 from aotforge.library.library_build import RuntimeBuild, Tools
 from aotforge.library.library_manifest import RuntimeManifest, load_runtime_manifest
 from aotforge.library.zstd_source import Download, unpack_zstd
 
 if TYPE_CHECKING:
-    from aotforge.sandbox.executors.step import Site
+    from aotforge.sandbox.executors.step import ExecutionTarget
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double")
 _BUILD_SECONDS = 1800
@@ -39,21 +39,21 @@ def build_runtime(
     jobs: int | None = None,
     environment: Mapping[str, str] | None = None,
     download: Download | None = None,
-    site: Site | None = None,
+    execution: ExecutionTarget | None = None,
 ) -> RuntimeBuild:
     """Build `root`/runtime into `cache`/runtime/<inputs>, or find it there and verify it.
 
-    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it, and its digest is their identity;
+    Any number of builds may share the cache. With a rootfs in `execution`, its tools build the library, and its digest is their identity;
     else this machine's. `environment` (default: the process') gives PATH, CXX, CC and
     AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored, because bytes must not depend on them. Raises ToolchainError,
-    RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
+    RuntimeBuildError, ManifestError, CacheError; with an execution target LimitError and ExecutorError.
     """
     env = dict(os.environ if environment is None else environment)
     manifest = load_runtime_manifest(root / "manifests")
-    place = site.place if site is not None else None
-    tools = find_tools(env) if place is None else None
+    rootfs = execution.rootfs if execution is not None else None
+    tools = find_tools(env) if rootfs is None else None
     sources = source_digest(root / "runtime")
-    identity = tools.identity if tools is not None else root_identity(place)
+    identity = tools.identity if tools is not None else root_identity(rootfs)
     inputs = inputs_key(manifest, sources, identity)
     folder = cache / "runtime" / inputs
     with _cache_lock(folder), _cache_errors(cache):
@@ -66,8 +66,8 @@ def build_runtime(
                 manifest.zstd, cache=cache, folder=work / "zstd", environment=env, download=download
             )
             settings = {"AOTRITON_GIT_SHA1": sources[:40]}
-            compiler = build_at(
-                site or local_site(cache),
+            compiler = build_in_executor(
+                execution or local_execution(cache),
                 name="runtime library",
                 source=shipped_files(root / "runtime"),
                 beside={"AOTFORGE_ZSTD_DIR": zstd},

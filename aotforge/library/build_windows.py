@@ -33,14 +33,14 @@ from aotforge.library.build_linux import (
 from aotforge.library.build_tools import find_tools
 from aotforge.library.cmake import WORK
 from aotforge.library.dl_source import DlSource, dl_source
-from aotforge.library.executor_build import build_at, root_identity
+from aotforge.library.executor_build import build_in_executor, root_identity
 from aotforge.library.exports import EXPORTS
 from aotforge.library.library_build import Tools
 from aotforge.library.library_manifest import load_runtime_manifest
 from aotforge.library.zstd_source import Download, unpack_zstd
 
 if TYPE_CHECKING:
-    from aotforge.sandbox.executors.step import Site
+    from aotforge.sandbox.executors.step import ExecutionTarget
 
 PACKAGES = "g++-mingw-w64-x86-64-posix llvm-19 cmake ninja-build"
 """Debian's packages that a Windows build needs."""
@@ -130,17 +130,17 @@ def build_windows_runtime(
     jobs: int | None = None,
     environment: Mapping[str, str] | None = None,
     download: Download | None = None,
-    site: Site | None = None,
+    execution: ExecutionTarget | None = None,
 ) -> WindowsBuild:
     """Build `root`/runtime for Windows into `cache`/runtime/<inputs>, or find it there and verify it.
 
-    Any number of builds may share the cache. With a `site` that has a root, the root's tools make it, and its digest is their identity.
-    Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError; with a site LimitError and ExecutorError.
+    Any number of builds may share the cache. With a rootfs in `execution`, its tools build the library, and its digest is their identity.
+    Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError; with an execution target LimitError and ExecutorError.
     """
     env = dict(os.environ if environment is None else environment)
     manifest = load_runtime_manifest(root / "manifests")
-    place = site.place if site is not None else None
-    found = find_windows_tools(env) if place is None else None
+    rootfs = execution.rootfs if execution is not None else None
+    found = find_windows_tools(env) if rootfs is None else None
     sources = source_digest(root / "runtime")
     pins = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -151,7 +151,7 @@ def build_windows_runtime(
         "manifest": manifest.model_dump(mode="json"),
         "pins": pins,
     }
-    facts |= {"sources": sources, "tools": found.identity if found else root_identity(place)}
+    facts |= {"sources": sources, "tools": found.identity if found else root_identity(rootfs)}
     inputs = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     folder = cache / "runtime" / inputs
     with _cache_lock(folder), _cache_errors(cache):
@@ -168,8 +168,8 @@ def build_windows_runtime(
                 _build_here(root, found, zstd, dl, sources, staged, jobs=jobs, environment=env)
                 compiler = found.tools.compiler
             else:
-                assert site is not None
-                compiler = _build_away(root, site, zstd, dl, sources, staged, jobs=jobs)
+                assert execution is not None
+                compiler = _build_away(root, execution, zstd, dl, sources, staged, jobs=jobs)
             check_dll(staged / "prefix" / LIBRARY, exported_names(root))
             _keep_licence(dl, staged / "prefix")
             shutil.rmtree(work)
@@ -199,14 +199,21 @@ def _build_here(
 
 
 def _build_away(
-    root: Path, site: Site, zstd: Path, dl: DlSource, sources: str, staged: Path, *, jobs: int | None
+    root: Path,
+    execution: ExecutionTarget,
+    zstd: Path,
+    dl: DlSource,
+    sources: str,
+    staged: Path,
+    *,
+    jobs: int | None,
 ) -> str:
     """In a root, by its own mingw-w64; the compiler's description."""
     beside = {"AOTFORGE_ZSTD_DIR": zstd}
     if dl.original is not None:
         beside["AOTFORGE_DL_ORIGINAL"] = dl.original
-    return build_at(
-        site,
+    return build_in_executor(
+        execution,
         name="runtime library for Windows",
         source=shipped_files(root / "runtime"),
         beside=beside,

@@ -14,7 +14,7 @@ from aotforge.library.cmake import WORK, cmake_commands, shell_script
 from aotforge.library.library_build import Tools
 
 if TYPE_CHECKING:
-    from aotforge.sandbox.executors.step import Place, Site
+    from aotforge.sandbox.executors.step import ExecutionTarget, RootFS
 
 _GIB = 1 << 30
 _SECONDS = 1800.0
@@ -27,14 +27,14 @@ _NOTE = (
 )
 
 
-def root_identity(place: Place | None) -> tuple[tuple[str, str], ...]:
+def root_identity(rootfs: RootFS | None) -> tuple[tuple[str, str], ...]:
     """What names the tools of a root: its digest covers them all."""
-    assert place is not None
-    return (("root", place.identity),)
+    assert rootfs is not None
+    return (("root", rootfs.identity),)
 
 
-def build_at(
-    site: Site,
+def build_in_executor(
+    execution: ExecutionTarget,
     *,
     name: str,
     source: Mapping[str, Path],
@@ -46,7 +46,7 @@ def build_at(
     tools: Tools | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Configure, build and install `source` (files by name) in the site's root; `install` gets the prefix. Without a root it is
+    """Configure, build and install `source` (files by name) in the execution target's rootfs; `install` gets the prefix. Without a root it is
     built by this machine's `tools`, in the caller's `environment` as far as tools may see it.
 
     `beside` are folders that travel along, by the setting that names them inside. A toolchain file is one of `source`:
@@ -64,7 +64,7 @@ def build_at(
         members |= {
             f"{setting}/{file.relative_to(folder)}": file for file in folder.rglob("*") if file.is_file()
         }
-    capacity = site.executor.capacity()
+    capacity = execution.executor.capacity()
     parallel = jobs or capacity.cpus
     commands = cmake_commands(
         cmake=str(tools.cmake) if tools else "cmake",
@@ -76,9 +76,9 @@ def build_at(
     )
     output = bytearray()
     step = Step(
-        name=f"{name} ({site.executor.name})",
+        name=f"{name} ({execution.executor.name})",
         command=("/bin/sh", "-c", ("" if tools else _NOTE) + shell_script(commands)),
-        environment=_environment(site.place, tools, environment or {}) | dict(variables or {}),
+        environment=_environment(execution.rootfs, tools, environment or {}) | dict(variables or {}),
         inputs=input_tree(members),
         outputs=("prefix",) if tools else ("prefix", _NOTED),
         limits=StepLimits(
@@ -88,7 +88,7 @@ def build_at(
             scratch_bytes=2 * _GIB,
         ),
     )
-    finished = site.executor.run(step, site.place, on_output=lambda _, data: output.extend(data))
+    finished = execution.executor.run(step, execution.rootfs, on_output=lambda _, data: output.extend(data))
     if finished.status:
         raise build_error(
             step.name,
@@ -109,20 +109,22 @@ def build_at(
     return compiler
 
 
-def local_site(cache: Path) -> Site:
+def local_execution(cache: Path) -> ExecutionTarget:
     """This machine as it is, swept of what earlier builds left there."""
     from aotforge.sandbox.executors.choose import choose_executor  # noqa: PLC0415
-    from aotforge.sandbox.executors.step import Site  # noqa: PLC0415
+    from aotforge.sandbox.executors.step import ExecutionTarget  # noqa: PLC0415
 
-    return Site(executor=choose_executor("local", cache=cache, observer=SILENT), place=None)
+    return ExecutionTarget(executor=choose_executor("local", cache=cache, observer=SILENT), rootfs=None)
 
 
-def _environment(place: Place | None, tools: Tools | None, environment: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    rootfs: RootFS | None, tools: Tools | None, environment: Mapping[str, str]
+) -> dict[str, str]:
     own = {"LC_ALL": "C", "WORK": WORK}
     if tools is not None:
         return tool_environment(environment) | own
-    assert place is not None
-    return {"PATH": "/usr/bin:/bin", **dict(place.environment), "HOME": "/tmp", "TMPDIR": "/tmp"} | own
+    assert rootfs is not None
+    return {"PATH": "/usr/bin:/bin", **dict(rootfs.environment), "HOME": "/tmp", "TMPDIR": "/tmp"} | own
 
 
 def build_error(what: str, status: int, output: str, *, kept: str = "") -> RuntimeBuildError:

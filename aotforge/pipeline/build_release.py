@@ -30,8 +30,8 @@ from aotforge.release.model import ImageRecord, PackInput, Release
 from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.stamp import find_release, inputs_digest
-from aotforge.sandbox.executors.choose import choose_sites
-from aotforge.sandbox.executors.step import KERNELS, RUNTIME, Site, Sites
+from aotforge.sandbox.executors.choose import choose_execution_targets
+from aotforge.sandbox.executors.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict, VerifyEvent
 from aotforge.verify.verifier_digest import verifier_digest
@@ -87,8 +87,8 @@ def build(
     output stays until a new one is whole."""
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    sites = sites_of(request, (KERNELS, RUNTIME), observer=observer)
-    plans = make_plans(request, toolchain=toolchain_of(sites.kernels, cache=request.cache))
+    executions = execution_targets(request, (KERNELS, RUNTIME), observer=observer)
+    plans = make_plans(request, toolchain=toolchain_of(executions.kernels, cache=request.cache))
     licence = (request.root / "LICENSE").read_bytes()
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
@@ -103,7 +103,7 @@ def build(
         cache=request.cache,
         jobs=request.jobs,
         environment=request.environment,
-        site=sites.runtime,
+        execution=executions.runtime,
     )
 
     def digest(judges: str) -> str:
@@ -122,7 +122,7 @@ def build(
         else:
             check_not_verified(manifest, output)
         with Cache(request.cache) as cache:
-            packs = [_pack(plan, request, cache, manifest, counter, sites.kernels) for plan in plans]
+            packs = [_pack(plan, request, cache, manifest, counter, executions.kernels) for plan in plans]
         observer.stage("tarballs")
         release = assemble_release(
             manifest,
@@ -134,17 +134,17 @@ def build(
             inputs=inputs,
             unverified=not request.verify,
         )
-    return counter.report(plans, release, sites, runtime.compiler)
+    return counter.report(plans, release, executions, runtime.compiler)
 
 
-def sites_of(
+def execution_targets(
     request: BuildRequest,
     roots: Sequence[str],
     *,
     observer: Observer,
-) -> Sites:
+) -> ExecutionTargets:
     """The executor that a request asks for, with the roots that its parts need. Raises ExecutorError, ContainerError."""
-    return choose_sites(
+    return choose_execution_targets(
         request.executor,
         request.root,
         roots=roots,
@@ -242,7 +242,7 @@ def _pack(
     cache: Cache,
     manifest: ReleaseManifest,
     observer: BuildObserver,
-    site: Site | None,
+    execution: ExecutionTarget | None,
 ) -> PackInput:
     """Compiled, verified and packed."""
     observer.stage(f"{len(plan.jobs)} images of {plan.pack}")
@@ -254,7 +254,7 @@ def _pack(
         jobs=request.jobs,
         limits=Limits(),
         on_event=observer.event,
-        site=site,
+        execution=execution,
     )
     verdicts: dict[JobKey, Verdict] = {}
     if request.verify:
@@ -323,7 +323,9 @@ class EventCounter:
         self._counts["known" if event.verdict.cached else "executed"] += 1
         self._observer.verdict(event)
 
-    def report(self, plans: tuple[Plan, ...], release: Release, sites: Sites, compiler: str) -> BuildReport:
+    def report(
+        self, plans: tuple[Plan, ...], release: Release, executions: ExecutionTargets, compiler: str
+    ) -> BuildReport:
         """The build's report, with what was counted."""
         return BuildReport(
             plans=plans,
@@ -335,8 +337,8 @@ class EventCounter:
             known=self._counts["known"],
             damaged=tuple(self._damaged),
             spills=tuple(self._spills),
-            executor=sites.executor,
-            roots=sites.roots(),
+            executor=executions.executor,
+            roots=executions.roots(),
             compiler=compiler,
         )
 

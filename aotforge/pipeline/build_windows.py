@@ -24,7 +24,7 @@ from aotforge.release.layout import TOP
 from aotforge.release.reader import read_release
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.stamp import SUMS
-from aotforge.sandbox.executors.choose import choose_sites
+from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
@@ -89,7 +89,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)
-    sites = choose_sites(
+    executions = choose_execution_targets(
         request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
         environment=request.environment, observer=observer,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
             cache=request.cache,
             jobs=request.jobs,
             environment=request.environment,
-            site=sites.windows,
+            execution=executions.windows,
         )
         members = _members(request.root, manifest, runtime, packs)
         observer.stage("zip file")
@@ -116,7 +116,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
             (f"{pack.name}/{name}", len(data)) for pack in packs for name, data in sorted(pack.files.items())
         ),
         runtime=runtime,
-        roots=sites.roots(),
+        roots=executions.roots(),
         fresh=fresh,
     )
 

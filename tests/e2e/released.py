@@ -12,7 +12,7 @@ from typing import Any
 
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke
-from tests.support.places import cache
+from tests.support.rootfs import cache
 from tests.support.s3 import Server
 
 RELEASE = "0.11.2b-r1"

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.checkouts import HOME, ROOT, command, copy_checkout, environment, invoke, share_interpreter
 from tests.support.engines import private_daemon
-from tests.support.places import cache, executor, project_place
+from tests.support.rootfs import cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 BUILD = ("build", "--arch", "gfx908", "--profile", "smoke", "--no-verify", "--executor")
@@ -24,7 +24,7 @@ BUILD = ("build", "--arch", "gfx908", "--profile", "smoke", "--no-verify", "--ex
 def store(folder: Path, *, library: Path | None = None) -> Path:
     """A cache that has roots and sources, and the library if another cache has it."""
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_place(root)
+        project_rootfs(root)
     share_interpreter(folder)
     for part in ("containers", "sources"):
         (cache() / part).mkdir(exist_ok=True)  # on a new machine nothing may have been fetched yet

@@ -27,7 +27,7 @@ from tests.e2e.checkouts import (
     share_interpreter,
     tarballs,
 )
-from tests.support.places import WALLED, cache, executor, project_place
+from tests.support.rootfs import WALLED, cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -143,7 +143,7 @@ class Killing:
 def killing(tmp_path: Path) -> Killing:
     """A cache without images, over the shared store of roots; temporary files have a folder of their own."""
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_place(root)
+        project_rootfs(root)
     for name in WALLED:
         executor(name, tmp_path)
     (tmp_path / "temporary").mkdir()

@@ -22,7 +22,7 @@ from tests.e2e.released import (
     json_of,
     make_user,
 )
-from tests.support.places import executor, project_place
+from tests.support.rootfs import executor, project_rootfs
 from tests.support.s3 import have_ministack, running_server
 
 pytestmark = pytest.mark.compiler
@@ -41,7 +41,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     folder = tmp_path_factory.mktemp("user")
     executor("bubblewrap", folder)
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_place(root)
+        project_rootfs(root)
     scratch = tmp_path_factory.mktemp("s3")
     with running_server(scratch) as server:
         made = make_user(folder, server)

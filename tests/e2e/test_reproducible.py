@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.checkouts import build_json, copy_checkout, invoke, tarballs
-from tests.support.places import cache, executor, project_place
+from tests.support.rootfs import cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -35,7 +35,7 @@ def test_two_builds_in_different_surroundings_are_identical(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_two_clones_make_one_windows_zip(tmp_path: Path) -> None:
-    project_place("windows-noimage")
+    project_rootfs("windows-noimage")
     executor("docker", tmp_path)
     digests = set()
     for folder in (tmp_path / "a", tmp_path / "another place" / "ünïcode"):

@@ -25,7 +25,7 @@ from aotforge.pipeline.shards.shard_file import Part, PartFile
 from aotforge.pipeline.shards.split import Shard, split
 from aotforge.pipeline.shards.targets import placed
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.sandbox.executors.step import Site
+from aotforge.sandbox.executors.step import ExecutionTarget
 
 KIND = "images"
 
@@ -59,7 +59,7 @@ def build_shard(
 
     Raises what `aotforge.pipeline.build_release.build` raises for images.
     """
-    sites, plans = placed(request, observer=observer)
+    executions, plans = placed(request, observer=observer)
     check_interfaces(request.root, plans)
     if request.verify:
         require_virtual_gpus(request, plans)
@@ -69,7 +69,7 @@ def build_shard(
         for plan in plans:
             made = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])
             observer.stage(f"shard {shard} of {plan.pack}: {len(made.jobs)} images")
-            images = _images(made, request, cache, observer, sites.kernels)
+            images = _images(made, request, cache, observer, executions.kernels)
             files = {entry_name(job.key): PartFile(content=_entry(cache, job)) for job in made.jobs}
             if request.verify:
                 files |= _verdicts(made, images, request, observer)
@@ -101,7 +101,7 @@ def _images(
     request: BuildRequest,
     cache: Cache,
     observer: BuildObserver,
-    site: Site | None,
+    execution: ExecutionTarget | None,
 ) -> ImageSet:
     return compile_plan(
         plan,
@@ -111,7 +111,7 @@ def _images(
         jobs=request.jobs,
         limits=Limits(),
         on_event=observer.event,
-        site=site,
+        execution=execution,
     )
 
 

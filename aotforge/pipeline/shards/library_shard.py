@@ -10,11 +10,11 @@ from aotforge.base.progress import Observer
 from aotforge.library.build_linux import build_runtime, source_digest
 from aotforge.library.interface import check_interfaces
 from aotforge.library.library_manifest import load_runtime_manifest
-from aotforge.pipeline.build_release import BuildRequest, make_plans, sites_of
+from aotforge.pipeline.build_release import BuildRequest, execution_targets, make_plans
 from aotforge.pipeline.shards import shard_file as archive
 from aotforge.pipeline.shards.image_shard import PartReport
 from aotforge.pipeline.shards.shard_file import Part, PartFile
-from aotforge.sandbox.executors.step import RUNTIME, Site
+from aotforge.sandbox.executors.step import RUNTIME, ExecutionTarget
 
 KIND = "runtime"
 PLATFORM = "linux"
@@ -28,18 +28,18 @@ def build_library(request: BuildRequest, *, observer: Observer) -> PartReport:
     """
     # operators are the rules', whatever compiles the kernels: their root is not needed
     check_interfaces(request.root, make_plans(request))
-    sites = sites_of(request, (RUNTIME,), observer=observer)
+    executions = execution_targets(request, (RUNTIME,), observer=observer)
     built = build_runtime(
         request.root,
         cache=request.cache,
         jobs=request.jobs,
         environment=request.environment,
-        site=sites.runtime,
+        execution=executions.runtime,
     )
     said = {
         "kind": KIND,
         "platform": PLATFORM,
-        "identity": library_identity(request.root, sites.runtime),
+        "identity": library_identity(request.root, executions.runtime),
         "inputs": built.inputs,
         "compiler": built.compiler,
         "glibc": built.glibc,
@@ -52,17 +52,17 @@ def build_library(request: BuildRequest, *, observer: Observer) -> PartReport:
     return PartReport(what=what, path=folder / NAME, size=len(data))
 
 
-def library_identity(root: Path, site: Site | None) -> dict[str, str]:
+def library_identity(root: Path, execution: ExecutionTarget | None) -> dict[str, str]:
     """What the runtime of a checkout is made from, and the root whose tools make it, "" for a machine's own, which may be any.
 
     SHA-256 by field. Raises ManifestError.
     """
-    place = site.place if site is not None else None
+    rootfs = execution.rootfs if execution is not None else None
     manifest = load_runtime_manifest(root / "manifests").model_dump_json()
     return {
         "sources": source_digest(root / "runtime"),
         "manifest": hashlib.sha256(manifest.encode()).hexdigest(),
-        "root": place.identity if place is not None else "",
+        "root": rootfs.identity if rootfs is not None else "",
     }
 
 

@@ -54,7 +54,7 @@ def gather(
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     licence = (request.root / "LICENSE").read_bytes()
-    sites, plans = placed(request, RUNTIME, observer=observer)
+    executions, plans = placed(request, RUNTIME, observer=observer)
     output = request.output or default_output(request.root, plans)
     with output_lock(output / manifest.name):
         check_replaceable(manifest, output, [plan.pack for plan in plans])
@@ -63,7 +63,7 @@ def gather(
     found = read_parts(folder)
     identities = {plan.pack: identity(plan, judges_of(request, [plan])) for plan in plans}
     shards = choose_shards(found, plans, identities)
-    library = choose_library(found, library_identity(request.root, sites.runtime))
+    library = choose_library(found, library_identity(request.root, executions.runtime))
     with tempfile.TemporaryDirectory(prefix="aotforge-gather-") as scratch:
         prefix, store = Path(scratch, "prefix"), Path(scratch, "cache")
         unpack_library(library, prefix)

@@ -15,8 +15,8 @@ from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups, reap_groups
 from aotforge.sandbox.executors.executor import Executor, Run
 from aotforge.sandbox.executors.process_channel import ProcessChannel
-from aotforge.sandbox.executors.session import UID, WORK, Setting, agent_command
-from aotforge.sandbox.executors.step import Capacity, Place, Step
+from aotforge.sandbox.executors.session import UID, WORK, AgentConfig, agent_command
+from aotforge.sandbox.executors.step import Capacity, RootFS, Step
 from aotforge.sandbox.executors.work_folders import WorkFolder, reap_folders, work_folder
 
 _PROBE_SECONDS = 30
@@ -38,7 +38,7 @@ class BubblewrapRun(Run):
     def __init__(self, channel: GroupedChannel, step: Step, enter: str, folder: WorkFolder) -> None:
         self.channel = channel
         watched = not channel.groups.folders
-        self.setting = Setting(
+        self.setting = AgentConfig(
             folder=WORK,
             contained=True,
             uid=UID,
@@ -70,16 +70,16 @@ class BubblewrapExecutor(Executor):
         self._probe()
 
     @contextmanager
-    def starting(self, step: Step, place: Place | None) -> Iterator[Run]:
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[Run]:
         """Start the agent in a sandbox."""
-        assert place is not None
-        root = place.unpacked()
+        assert rootfs is not None
+        root = rootfs.unpacked()
         with work_folder(self._folder) as folder:
             words = self._words(root, step, folder.path if self._keep else None)
             groups = ControlGroups(memory_bytes=step.limits.memory_bytes, processes=step.limits.processes + 8)
             try:
                 channel = GroupedChannel(
-                    [*words, *agent_command(place.python)],
+                    [*words, *agent_command(rootfs.python)],
                     environment={"PATH": os.defpath},
                     what="bubblewrap",
                     before=groups.joining(),

@@ -1,4 +1,4 @@
-"""From `--executor NAME` to an executor that works here, and from a root's name to the place that it runs steps in."""
+"""From `--executor NAME` to an executor that works here, and from a root's name to the rootfs that it runs steps in."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from pathlib import Path
 from aotforge.base.progress import Observer
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
 from aotforge.sandbox.executors.executor import Executor
-from aotforge.sandbox.executors.pending import Announced
-from aotforge.sandbox.executors.step import EXECUTORS, KERNELS, RUNTIME, Place, Site, Sites
+from aotforge.sandbox.executors.pending import PendingContainers
+from aotforge.sandbox.executors.step import (
+    EXECUTORS,
+    KERNELS,
+    RUNTIME,
+    ExecutionTarget,
+    ExecutionTargets,
+    RootFS,
+)
 
 ORDER = ("docker", "podman", "bubblewrap")
 """What `auto` tries before it falls back to this machine as it is."""
@@ -34,11 +41,11 @@ def make_executor(name: str, *, cache: Path, keep: bool = False) -> Executor:
     if name == "docker":
         from aotforge.sandbox.executors.docker import DockerExecutor  # noqa: PLC0415
 
-        return DockerExecutor(Announced(cache / "executors" / "docker"), keep=keep)
+        return DockerExecutor(PendingContainers(cache / "executors" / "docker"), keep=keep)
     if name == "podman":
         from aotforge.sandbox.executors.podman import PodmanExecutor  # noqa: PLC0415
 
-        return PodmanExecutor(Announced(cache / "executors" / "podman"), keep=keep)
+        return PodmanExecutor(PendingContainers(cache / "executors" / "podman"), keep=keep)
     raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
 
 
@@ -66,32 +73,32 @@ def _first(cache: Path, keep: bool, observer: Observer) -> Executor:
     return make_executor("local", cache=cache, keep=keep)
 
 
-def root_place(
+def resolve_rootfs(
     checkout: Path,
     name: str,
     *,
     cache: Path,
     environment: Mapping[str, str],
     observer: Observer,
-) -> Place:
-    """The root `name` of the checkout, made if the cache lacks it. Raises what `aotforge.sandbox.rootfs.ensure_root` raises."""
+) -> RootFS:
+    """The root `name` of the checkout, made if the cache lacks it. Raises what `aotforge.sandbox.rootfs.ensure_rootfs` raises."""
     # locks are validated models: only builds in containers load them
     from aotforge.sandbox.rootfs import docker_image, rootfs_cache  # noqa: PLC0415
 
-    root = rootfs_cache.ensure_root(checkout, name, cache=cache, environment=environment, observer=observer)
-    return Place(
+    root = rootfs_cache.ensure_rootfs(checkout, name, cache=cache, environment=environment, observer=observer)
+    return RootFS(
         name=root.name,
         identity=root.digest,
         python=root.python,
         environment=root.environment,
         image=docker_image.image_tag(root),
         image_id=docker_image.image_id(root),
-        unpacked=lambda: rootfs_cache.unpacked(root, cache=cache),
+        unpacked=lambda: rootfs_cache.unpack_rootfs(root, cache=cache),
         archive=lambda: docker_image.docker_archive(root, cache=cache),
     )
 
 
-def choose_sites(
+def choose_execution_targets(
     name: str,
     checkout: Path,
     *,
@@ -100,18 +107,18 @@ def choose_sites(
     keep: bool = False,
     environment: Mapping[str, str],
     observer: Observer,
-) -> Sites:
+) -> ExecutionTargets:
     """An executor, and the `roots` of the checkout that are needed, none on this machine as it is. Raises what `choose_executor` and
-    `root_place` raise."""
+    `resolve_rootfs` raise."""
     executor = choose_executor(name, cache=cache, keep=keep, observer=observer)
     made = {
-        root: _site(executor, checkout, root, cache=cache, environment=environment, observer=observer)
+        root: _execution(executor, checkout, root, cache=cache, environment=environment, observer=observer)
         for root in roots
     }
-    return Sites(executor=executor.name, made=made)
+    return ExecutionTargets(executor=executor.name, made=made)
 
 
-def kernels_site(
+def kernel_execution_target(
     name: str,
     checkout: Path,
     *,
@@ -119,15 +126,15 @@ def kernels_site(
     keep: bool = False,
     environment: Mapping[str, str],
     observer: Observer,
-) -> Site | None:
-    """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_sites`."""
+) -> ExecutionTarget | None:
+    """Where kernels alone are compiled; None is this machine as it is. Raises as `choose_execution_targets`."""
     if name == "local":
         return None
     executor = choose_executor(name, cache=cache, keep=keep, observer=observer)
-    return _site(executor, checkout, KERNELS, cache=cache, environment=environment, observer=observer)
+    return _execution(executor, checkout, KERNELS, cache=cache, environment=environment, observer=observer)
 
 
-def _site(
+def _execution(
     executor: Executor,
     checkout: Path,
     root: str,
@@ -135,11 +142,11 @@ def _site(
     cache: Path,
     environment: Mapping[str, str],
     observer: Observer,
-) -> Site:
+) -> ExecutionTarget:
     if executor.name == "local":
-        return Site(executor=executor, place=None)
-    place = root_place(checkout, root, cache=cache, environment=environment, observer=observer)
-    return Site(executor=executor, place=place)
+        return ExecutionTarget(executor=executor, rootfs=None)
+    rootfs = resolve_rootfs(checkout, root, cache=cache, environment=environment, observer=observer)
+    return ExecutionTarget(executor=executor, rootfs=rootfs)
 
 
 def reap_all(*, cache: Path, kept: bool = False) -> dict[str, list[str]]:

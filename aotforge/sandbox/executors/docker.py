@@ -11,9 +11,16 @@ from typing import Any
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors import owner, session
 from aotforge.sandbox.executors.executor import Executor, Run
-from aotforge.sandbox.executors.pending import Announced
-from aotforge.sandbox.executors.session import LINGER_SECONDS, UID, WORK, Ended, Setting, agent_command
-from aotforge.sandbox.executors.step import Capacity, Place, Step
+from aotforge.sandbox.executors.pending import PendingContainers
+from aotforge.sandbox.executors.session import (
+    KEEP_ALIVE_SECONDS,
+    UID,
+    WORK,
+    AgentConfig,
+    AgentExit,
+    agent_command,
+)
+from aotforge.sandbox.executors.step import Capacity, RootFS, Step
 
 _HEAD = struct.Struct(">BxxxI")
 _STDOUT = 1
@@ -57,7 +64,7 @@ class DockerChannel:
                 return b""
             self._buffer += piece
 
-    def ended(self) -> Ended:
+    def ended(self) -> AgentExit:
         """What the engine says about the container."""
         from docker.errors import DockerException  # noqa: PLC0415
         from requests.exceptions import RequestException  # noqa: PLC0415
@@ -76,11 +83,11 @@ class DockerChannel:
                 hint="see the daemon's log (journalctl -u docker), start it, build again: what was finished is kept",
             ) from error
         if state.get("OOMKilled"):
-            return Ended(limit="memory")
+            return AgentExit(limit="memory")
         text = bytes(self._errors[-2000:]).decode("utf-8", "replace").strip()
         if state.get("Running"):
-            return Ended(text="the connection to the daemon was lost")
-        return Ended(
+            return AgentExit(text="the connection to the daemon was lost")
+        return AgentExit(
             text=f"its container ended with {state.get('ExitCode')} {state.get('Error')} {text}".strip()
         )
 
@@ -101,11 +108,11 @@ class DockerRun(Run):
 
     def __init__(self, channel: DockerChannel, name: str, *, keep: bool) -> None:
         self.channel = channel
-        self.setting = Setting(
+        self.setting = AgentConfig(
             folder=WORK,
             contained=True,
-            silence=session.SILENCE_SECONDS,
-            linger=LINGER_SECONDS if keep else 0,
+            silence=session.HEARTBEAT_TIMEOUT,
+            linger=KEEP_ALIVE_SECONDS if keep else 0,
         )
         self.kept = False
         self._name, self._keep = name, keep
@@ -117,28 +124,28 @@ class DockerRun(Run):
 
 
 class DockerExecutor(Executor):
-    """Steps in containers of the engine that the Docker CLI's variables name. `announced` has those that are being made."""
+    """Steps in containers of the engine that the Docker CLI's variables name. `pending` has those that are being made."""
 
     name = "docker"
 
-    def __init__(self, announced: Announced, *, keep: bool = False) -> None:
-        self._announced, self._keep = announced, keep
+    def __init__(self, pending: PendingContainers, *, keep: bool = False) -> None:
+        self._pending, self._keep = pending, keep
         self._client = _connect()
         self._engine = self._client.api
 
     @contextmanager
-    def starting(self, step: Step, place: Place | None) -> Iterator[Run]:
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[Run]:
         """Create, attach, start."""
-        assert place is not None
+        assert rootfs is not None
         name = owner.new_name(owner.this_process())
         with _engine_errors(step.name):
-            self._require_image(place)
+            self._require_image(rootfs)
         run: DockerRun | None = None
         try:
             with _engine_errors(step.name):
-                self._announced.add(name)
-                self._create(name, step, place)
-                self._announced.drop(name)
+                self._pending.add(name)
+                self._create(name, step, rootfs)
+                self._pending.drop(name)
                 attached = self._engine.attach_socket(
                     name, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
                 )
@@ -156,7 +163,7 @@ class DockerExecutor(Executor):
         if not run.kept:
             self._remove(name)
 
-    def _create(self, name: str, step: Step, place: Place) -> None:
+    def _create(self, name: str, step: Step, rootfs: RootFS) -> None:
         engine, limits = self._engine, step.limits
         scratch = f"rw,exec,nosuid,nodev,mode=1777,size={limits.scratch_bytes}"
         host = engine.create_host_config(
@@ -171,10 +178,10 @@ class DockerExecutor(Executor):
             tmpfs={"/tmp": scratch},
             log_config={"Type": "none"},
         )
-        seconds = (LINGER_SECONDS if self._keep else 0) + limits.seconds + _SPARE_SECONDS
+        seconds = (KEEP_ALIVE_SECONDS if self._keep else 0) + limits.seconds + _SPARE_SECONDS
         engine.create_container(
-            place.image_id,
-            command=list(agent_command(place.python)),
+            rootfs.image_id,
+            command=list(agent_command(rootfs.python)),
             entrypoint=[],
             user=f"{UID}:{UID}",
             environment={"PATH": "/usr/bin:/bin"},
@@ -188,18 +195,18 @@ class DockerExecutor(Executor):
             use_config_proxy=False,
         )
 
-    def _require_image(self, place: Place) -> None:
+    def _require_image(self, rootfs: RootFS) -> None:
         from docker.errors import ImageNotFound  # noqa: PLC0415
 
         try:
-            self._engine.inspect_image(place.image_id)
+            self._engine.inspect_image(rootfs.image_id)
         except ImageNotFound:
-            with place.archive().open("rb") as archive:
+            with rootfs.archive().open("rb") as archive:
                 # an archive of hundreds of megabytes takes longer than any other request
                 answers = list(self._client.images.load(archive))
-            if place.image_id not in {image.id for image in answers}:
+            if rootfs.image_id not in {image.id for image in answers}:
                 raise ExecutorError(
-                    f"the engine loaded {place.image} as another image than {place.image_id}",
+                    f"the engine loaded {rootfs.image} as another image than {rootfs.image_id}",
                     hint="remove the image there, then build again",
                 ) from None
 
@@ -229,7 +236,7 @@ class DockerExecutor(Executor):
                 if owner.abandoned(marks, now=time.time()) or (kept and owner.releasable(marks)):
                     self._remove(container["Id"])
                     removed.append(container["Names"][0].lstrip("/"))
-        return removed + self._announced.reap(removed, self._remove)
+        return removed + self._pending.reap(removed, self._remove)
 
 
 def _connect() -> Any:

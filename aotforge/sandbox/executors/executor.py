@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from aotforge.errors import LimitError
-from aotforge.sandbox.executors.session import Channel, Session, Setting
-from aotforge.sandbox.executors.step import Capacity, Finished, OnOutput, Place, Step
+from aotforge.sandbox.executors.session import AgentConfig, Channel, Session
+from aotforge.sandbox.executors.step import Capacity, OnOutput, RootFS, Step, StepResult
 
 
 def ignore(stream: str, data: bytes) -> None:
@@ -20,7 +20,7 @@ class Run(ABC):
     """An agent that was started, and what belongs to it."""
 
     channel: Channel
-    setting: Setting
+    setting: AgentConfig
 
     @abstractmethod
     def keep(self) -> str:
@@ -28,17 +28,17 @@ class Run(ABC):
 
 
 class Executor(ABC):
-    """Runs steps in a place under limits. Engines differ in how they start an agent, and in nothing else."""
+    """Runs steps in a rootfs under limits. Engines differ in how they start an agent, and in nothing else."""
 
     name: ClassVar[str]
 
-    def run(self, step: Step, place: Place | None, *, on_output: OnOutput = ignore) -> Finished:
+    def run(self, step: Step, rootfs: RootFS | None, *, on_output: OnOutput = ignore) -> StepResult:
         """Run a step to its end; nothing of it is left, whatever happens.
 
-        `place` is ignored by the local executor and needed by the others. A status other than 0 is an answer, no error. Raises
+        `rootfs` is ignored by the local executor and needed by the others. A status other than 0 is an answer, no error. Raises
         LimitError, ExecutorError, CacheError, and what `on_output` raises.
         """
-        with self.starting(step, place) as run:
+        with self.start_agent(step, rootfs) as run:
             session = Session(run.channel, step, run.setting, on_output)
             try:
                 finished = session.run()
@@ -50,7 +50,7 @@ class Executor(ABC):
             return replace(finished, kept=run.keep() if finished.status else "")
 
     @abstractmethod
-    def starting(self, step: Step, place: Place | None) -> AbstractContextManager[Run]:
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> AbstractContextManager[Run]:
         """Start an agent for a step; at the end it is gone, unless it is to be kept. Raises ExecutorError, CacheError."""
 
     @abstractmethod

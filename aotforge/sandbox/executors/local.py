@@ -12,8 +12,8 @@ from pathlib import Path
 from aotforge.base.machine import available_cpus, available_memory
 from aotforge.sandbox.executors.executor import Executor, Run
 from aotforge.sandbox.executors.process_channel import ProcessChannel
-from aotforge.sandbox.executors.session import Setting, agent_command
-from aotforge.sandbox.executors.step import Capacity, Place, Step
+from aotforge.sandbox.executors.session import AgentConfig, agent_command
+from aotforge.sandbox.executors.step import Capacity, RootFS, Step
 from aotforge.sandbox.executors.work_folders import WorkFolder, reap_folders, work_folder
 
 
@@ -22,7 +22,7 @@ class LocalRun(Run):
 
     def __init__(self, channel: ProcessChannel, folder: WorkFolder, step: Step, *, keep: bool) -> None:
         self.channel = channel
-        self.setting = Setting(
+        self.setting = AgentConfig(
             folder=str(folder.path / "work"),
             contained=False,
             memory_bytes=step.limits.memory_bytes,
@@ -45,7 +45,7 @@ class LocalExecutor(Executor):
         self._folder, self._keep = folder, keep
 
     @contextmanager
-    def starting(self, step: Step, place: Place | None) -> Iterator[Run]:
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[Run]:
         """Start the agent with this Python."""
         with work_folder(self._folder) as folder:
             environment = {"PATH": os.defpath, "LC_ALL": "C"}

@@ -16,7 +16,7 @@ _LATE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 
 
-class Announced:
+class PendingContainers:
     """A folder with an empty file for each container that is being made."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +39,7 @@ class Announced:
             (self._folder / name).unlink(missing_ok=True)
 
     def reap(self, removed: Iterable[str], remove: Callable[[str], bool]) -> list[str]:
-        """Remove what dead processes had announced, as soon as it is there: those in `removed` were. `remove` says whether there was
+        """Remove what dead processes had pending, as soon as it is there: those in `removed` were. `remove` says whether there was
         such a container. The names of what was removed."""
         done = set(removed)
         late: list[str] = []

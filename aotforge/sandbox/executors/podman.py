@@ -17,10 +17,17 @@ from aotforge.base.machine import available_cpus, available_memory
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors import owner
 from aotforge.sandbox.executors.executor import Executor, Run
-from aotforge.sandbox.executors.pending import Announced
+from aotforge.sandbox.executors.pending import PendingContainers
 from aotforge.sandbox.executors.process_channel import ProcessChannel
-from aotforge.sandbox.executors.session import LINGER_SECONDS, UID, WORK, Ended, Setting, agent_command
-from aotforge.sandbox.executors.step import Capacity, Place, Step
+from aotforge.sandbox.executors.session import (
+    KEEP_ALIVE_SECONDS,
+    UID,
+    WORK,
+    AgentConfig,
+    AgentExit,
+    agent_command,
+)
+from aotforge.sandbox.executors.step import Capacity, RootFS, Step
 
 _COMMAND_SECONDS = 120
 _LOAD_SECONDS = 1800
@@ -38,10 +45,10 @@ class PodmanChannel(ProcessChannel):
     executor: PodmanExecutor
     container: str
 
-    def ended(self) -> Ended:
+    def ended(self) -> AgentExit:
         """What podman says about the container, else what it printed."""
         state = self.executor.state(self.container)
-        return Ended(limit="memory") if state.get("OOMKilled") else super().ended()
+        return AgentExit(limit="memory") if state.get("OOMKilled") else super().ended()
 
 
 class PodmanRun(Run):
@@ -49,7 +56,7 @@ class PodmanRun(Run):
 
     def __init__(self, channel: PodmanChannel, *, keep: bool) -> None:
         self.channel = channel
-        self.setting = Setting(folder=WORK, contained=True, linger=LINGER_SECONDS if keep else 0)
+        self.setting = AgentConfig(folder=WORK, contained=True, linger=KEEP_ALIVE_SECONDS if keep else 0)
         self.kept = False
         self._name, self._keep = channel.container, keep
 
@@ -64,7 +71,7 @@ class PodmanExecutor(Executor):
 
     name = "podman"
 
-    def __init__(self, announced: Announced, *, keep: bool = False) -> None:
+    def __init__(self, pending: PendingContainers, *, keep: bool = False) -> None:
         program = shutil.which("podman")
         if program is None:
             raise ExecutorError(
@@ -72,7 +79,7 @@ class PodmanExecutor(Executor):
                 cause="there is no podman on PATH",
                 hint="apt-get install podman, or another --executor",
             )
-        self._program, self._announced, self._keep = program, announced, keep
+        self._program, self._pending, self._keep = program, pending, keep
         self._runtime = self._find_runtime()
 
     def _find_runtime(self) -> list[str]:
@@ -83,16 +90,16 @@ class PodmanExecutor(Executor):
         return ["--runtime", runc] if runc else []
 
     @contextmanager
-    def starting(self, step: Step, place: Place | None) -> Iterator[Run]:
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[Run]:
         """`podman run` as a process."""
-        assert place is not None
-        self._require_image(place)
+        assert rootfs is not None
+        self._require_image(rootfs)
         name = owner.new_name(owner.this_process())
         run: PodmanRun | None = None
-        self._announced.add(name)
+        self._pending.add(name)
         try:
             channel = PodmanChannel(
-                self._run_words(name, step, place), environment=dict(os.environ), what="podman"
+                self._run_words(name, step, rootfs), environment=dict(os.environ), what="podman"
             )
             channel.executor, channel.container = self, name
             run = PodmanRun(channel, keep=self._keep)
@@ -104,15 +111,15 @@ class PodmanExecutor(Executor):
         except BaseException:
             if run is None or not run.kept:
                 self._remove(name)
-            self._announced.drop(name)
+            self._pending.drop(name)
             raise
         if not run.kept:
             self._remove(name)
-        self._announced.drop(name)
+        self._pending.drop(name)
 
-    def _run_words(self, name: str, step: Step, place: Place) -> list[str]:
+    def _run_words(self, name: str, step: Step, rootfs: RootFS) -> list[str]:
         limits = step.limits
-        seconds = (LINGER_SECONDS if self._keep else 0) + limits.seconds + _SPARE_SECONDS
+        seconds = (KEEP_ALIVE_SECONDS if self._keep else 0) + limits.seconds + _SPARE_SECONDS
         words = [self._program, *self._runtime, "run", "--name", name, "--interactive", "--pull", "never"]
         for key, value in owner.labels(owner.this_process(), seconds=seconds, keep=self._keep).items():
             words += ["--label", f"{key}={value}"]
@@ -128,19 +135,19 @@ class PodmanExecutor(Executor):
             bound = resource.getrlimit(number)[1]
             least = most if bound == resource.RLIM_INFINITY else min(most, bound)
             words += ["--ulimit", f"{limit}={least}:{least}"]
-        return [*words, place.image_id, *agent_command(place.python)]
+        return [*words, rootfs.image_id, *agent_command(rootfs.python)]
 
-    def _require_image(self, place: Place) -> None:
+    def _require_image(self, rootfs: RootFS) -> None:
         found = subprocess.run(
-            [self._program, "image", "exists", place.image_id], capture_output=True, check=False
+            [self._program, "image", "exists", rootfs.image_id], capture_output=True, check=False
         )
         if found.returncode != 0:
             self._command(
-                f"loading {place.image}",
+                f"loading {rootfs.image}",
                 "load",
                 "--quiet",
                 "--input",
-                str(place.archive()),
+                str(rootfs.archive()),
                 seconds=_LOAD_SECONDS,
             )
 
@@ -211,4 +218,4 @@ class PodmanExecutor(Executor):
             if owner.abandoned(marks, now=time.time()) or (kept and owner.releasable(marks)):
                 self._remove(container["Id"])
                 removed.append(str(container["Names"][0]))
-        return removed + self._announced.reap(removed, self._remove_late)
+        return removed + self._pending.reap(removed, self._remove_late)

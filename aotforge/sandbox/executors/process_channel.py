@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from aotforge.errors import ExecutorError
-from aotforge.sandbox.executors.session import Ended
+from aotforge.sandbox.executors.session import AgentExit
 
 _LEAVE_SECONDS = 5.0
 _LOG_TAIL = 2000
@@ -59,16 +59,16 @@ class ProcessChannel:
         """What is there; waits for it."""
         return os.read(self._stdout.fileno(), 1 << 20)
 
-    def ended(self) -> Ended:
+    def ended(self) -> AgentExit:
         """How it ended, and what it printed."""
         try:
             code = self._process.wait(timeout=_LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
-            return Ended(text="it closed its output and did not end")
+            return AgentExit(text="it closed its output and did not end")
         size = os.fstat(self._log).st_size
         text = os.pread(self._log, _LOG_TAIL, max(0, size - _LOG_TAIL)).decode("utf-8", "replace").strip()
         how = f"it ended with {code}" if code >= 0 else f"it was killed by signal {-code}"
-        return Ended(text=f"{how}: {text}" if text else how)
+        return AgentExit(text=f"{how}: {text}" if text else how)
 
     def counters(self) -> Mapping[str, int]:
         """None: an executor that has some says so itself."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from aotforge.errors import AotforgeError, ExecutorError
-from aotforge.sandbox.executors.step import Finished, OnOutput, Step, limit_error
+from aotforge.sandbox.executors.step import OnOutput, Step, StepResult, limit_error
 
 BOOTSTRAP = (
     "import sys\n"
@@ -32,10 +32,10 @@ BOOTSTRAP = (
 WORK = "/tmp/work"
 """Where a step's files lie in a container; /tmp is the one place there that can be written."""
 
-SILENCE_SECONDS = 60.0
+HEARTBEAT_TIMEOUT = 60.0
 """An engine that dies may hold a container's stdin open for ever (containerd's shim does): after so long without a byte the agent leaves."""
 
-LINGER_SECONDS = 8 * 3600
+KEEP_ALIVE_SECONDS = 8 * 3600
 """So long a kept container waits for somebody to look at it."""
 
 UID = 64042
@@ -48,12 +48,12 @@ _BEATS = 10
 
 
 def agent_command(python: str) -> tuple[str, ...]:
-    """Starts the agent: isolated from the environment and from site packages, which it does not need."""
+    """Starts the agent: isolated from the environment and from execution packages, which it does not need."""
     return (python, "-I", "-S", "-u", "-c", BOOTSTRAP)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class AgentConfig:
     """What the agent is told beyond the step: where to work, whom to become, what to watch itself, after how
     much silence of its client to leave, how long to stay after a failure."""
 
@@ -67,7 +67,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
+class AgentExit:
     """What the engine knows about how an agent ended without a word, and about limits: the limit that was met, or ''; a sentence."""
 
     limit: str = ""
@@ -83,7 +83,7 @@ class Channel(Protocol):
     def receive(self) -> bytes:
         """Some bytes of the agent's stdout; empty at its end. Raises OSError."""
 
-    def ended(self) -> Ended:
+    def ended(self) -> AgentExit:
         """After the end. Raises ExecutorError when the engine itself is gone."""
 
     def counters(self) -> Mapping[str, int]:
@@ -93,7 +93,7 @@ class Channel(Protocol):
 class Session:
     """One step's conversation. Reading and writing have threads of their own, so that the clock is looked at whatever blocks."""
 
-    def __init__(self, channel: Channel, step: Step, setting: Setting, on_output: OnOutput) -> None:
+    def __init__(self, channel: Channel, step: Step, setting: AgentConfig, on_output: OnOutput) -> None:
         self._channel, self._step, self._setting, self._tell = channel, step, setting, on_output
         self._arrived: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(maxsize=64)
         self._outputs: list[bytes] = []
@@ -101,7 +101,7 @@ class Session:
         self.answered = False
         """Whether the agent said how the step ended; it stays then, if it was told to."""
 
-    def run(self) -> Finished:
+    def run(self) -> StepResult:
         """Until the step has ended. Raises LimitError, ExecutorError, and whatever `on_output` raises."""
         for body in (self._write, self._read):
             threading.Thread(target=body, daemon=True).start()
@@ -130,7 +130,7 @@ class Session:
         elif kind == b"O":
             self._outputs.append(payload)
 
-    def _finished(self, end: dict[str, Any]) -> Finished:
+    def _finished(self, end: dict[str, Any]) -> StepResult:
         step = self._step
         counted = self._channel.counters()
         oom_kills = max(int(end["oom_kills"]), counted.get("oom_kills", 0))
@@ -145,7 +145,7 @@ class Session:
             raise limit_error(step.name, "memory", step.limits)
         if end["status"] and max(int(end["refused_forks"]), counted.get("refused_forks", 0)):
             raise limit_error(step.name, "processes", step.limits)
-        return Finished(
+        return StepResult(
             status=int(end["status"]),
             signal=int(end["signal"]),
             outputs=b"".join(self._outputs),

@@ -38,7 +38,7 @@ class StepLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RootFS:
     """A root file system that steps run in. `identity` names it in keys, `python` is the interpreter in it, `image` the name and
     ID that engines know it by; `unpacked` and `archive` make its folder or Docker archive when one is needed."""
 
@@ -66,7 +66,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class StepResult:
     """How a step ended: exit status (128 + signal when it was killed), `outputs` as a tar (empty unless the status is 0), CPU seconds and peak
     bytes of its processes, `oom_kills` (processes that the kernel killed at the memory limit, seen even when the step survived them).
     `kept` is the command that enters what was left for people to look at, '' when nothing was."""
@@ -81,39 +81,39 @@ class Finished:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class ExecutionTarget:
     """An executor and a root that it runs steps in; the local executor has none."""
 
     executor: Executor
-    place: Place | None
+    rootfs: RootFS | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sites:
+class ExecutionTargets:
     """Where the parts of a build are made, by the names of their roots, and the executor's name. Only what was asked for is there."""
 
     executor: str
-    made: Mapping[str, Site]
+    made: Mapping[str, ExecutionTarget]
 
     @property
-    def kernels(self) -> Site:
+    def kernels(self) -> ExecutionTarget:
         """Where kernels are compiled."""
         return self.made[KERNELS]
 
     @property
-    def runtime(self) -> Site:
+    def runtime(self) -> ExecutionTarget:
         """Where the library for Linux is built."""
         return self.made[RUNTIME]
 
     @property
-    def windows(self) -> Site:
+    def windows(self) -> ExecutionTarget:
         """Where the library for Windows is built."""
         return self.made[WINDOWS]
 
     def roots(self) -> tuple[tuple[str, str], ...]:
         """Names and digests of the roots."""
-        places = [site.place for site in self.made.values()]
-        return tuple((place.name, place.identity) for place in places if place is not None)
+        places = [execution.rootfs for execution in self.made.values()]
+        return tuple((rootfs.name, rootfs.identity) for rootfs in places if rootfs is not None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,7 @@ def _base(tree: _Tree, definition: Definition) -> None:
 
 
 def _finish(tree: _Tree, definition: Definition, status: str) -> None:
-    """What belongs to no package; the definition's links last, since they may take a package's place."""
+    """What belongs to no package; the definition's links last, since they may take a package's rootfs."""
     for name, text in {**_FILES, "var/lib/dpkg/status": status}.items():
         tree.members[name] = tree.spool.add(BytesIO(text.encode()), 0o644)
     for name, target in definition.links.items():
@@ -151,9 +151,9 @@ def _unpack_part(tree: _Tree, path: Path, part: Part) -> None:
     for info, content in data_members(path):
         name = merged(info.name)
         for before, after in part.take.items():
-            place = after + name[len(before) :]
-            if (name == before or name.startswith(f"{before}/")) and tree.wants(place):
-                tree.add(place, _member(tree.spool, info, content, path), part.package)
+            rootfs = after + name[len(before) :]
+            if (name == before or name.startswith(f"{before}/")) and tree.wants(rootfs):
+                tree.add(rootfs, _member(tree.spool, info, content, path), part.package)
                 taken += 1
     if not taken:
         raise ContainerError(

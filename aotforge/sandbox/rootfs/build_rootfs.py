@@ -11,12 +11,12 @@ from aotforge.sandbox.rootfs.definitions import Definition, Lock
 from aotforge.sandbox.rootfs.fetch import fetch
 from aotforge.sandbox.rootfs.mirrors import apt_settings
 from aotforge.sandbox.rootfs.package_store import Store
-from aotforge.sandbox.rootfs.rootfs import Places
-from aotforge.sandbox.rootfs.rootfs_cache import Named
+from aotforge.sandbox.rootfs.rootfs import CachePaths
+from aotforge.sandbox.rootfs.rootfs_cache import RootfsSpec
 
 
-def make_root(
-    named: Named, lock: Lock, places: Places, tar: Path, sources: Sequence[str], observer: Observer
+def build_rootfs(
+    named: RootfsSpec, lock: Lock, places: CachePaths, tar: Path, sources: Sequence[str], observer: Observer
 ) -> Assembled:
     """Write the root of `lock` to `tar`. Raises ContainerError, OSError."""
     store = Store(places.store)

@@ -12,13 +12,13 @@ from typing import Any
 from aotforge.sandbox.rootfs.definitions import Lock, LockedFile, read_lock
 from aotforge.sandbox.rootfs.docker_image import image_id, image_tag
 from aotforge.sandbox.rootfs.package_store import Store
-from aotforge.sandbox.rootfs.rootfs import Places, Root
+from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
 from aotforge.sandbox.rootfs.rootfs_cache import (
-    Named,
-    find_root,
-    is_recorded,
-    named_roots,
-    root_value,
+    RootfsSpec,
+    find_rootfs,
+    is_verified,
+    rootfs_definitions,
+    rootfs_image,
     storage_errors,
 )
 
@@ -29,9 +29,9 @@ _DAY = 86400
 class Entry:
     """A root of the checkout: its lock, and which of its forms are in the cache."""
 
-    named: Named
+    named: RootfsSpec
     lock: Lock
-    root: Root
+    root: RootfsImage
     made: bool
     tree: Path | None
     stored: int
@@ -39,19 +39,19 @@ class Entry:
 
 def entries(checkout: Path, cache: Path) -> list[Entry]:
     """Every root of the checkout. Raises ManifestError, ContainerError."""
-    places = Places(cache=cache.absolute())
+    places = CachePaths(cache=cache.absolute())
     store = Store(places.store)
     found = []
-    for name in named_roots(checkout):
-        named = find_root(checkout, name)
+    for name in rootfs_definitions(checkout):
+        named = find_rootfs(checkout, name)
         lock = read_lock(named.lock_file)
         tree = places.tree(lock.digest)
         found.append(
             Entry(
                 named=named,
                 lock=lock,
-                root=root_value(named, lock, places),
-                made=is_recorded(places, lock.digest),
+                root=rootfs_image(named, lock, places),
+                made=is_verified(places, lock.digest),
                 tree=tree if tree.is_dir() else None,
                 stored=sum(store.has(digest) for digest in locked_files(lock)),
             )
@@ -108,16 +108,16 @@ def lines(found: list[Entry]) -> list[str]:
     ]
 
 
-def idle(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
+def unreferenced(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
     """What no lock of the checkout names, with its size in bytes; what may still be in the making stays. Raises ManifestError, ContainerError."""
-    places = Places(cache=cache.absolute())
+    places = CachePaths(cache=cache.absolute())
     found = entries(checkout, cache)
     digests = {entry.lock.digest for entry in found}
     kept = {places.path(digest) for entry in found for digest in locked_files(entry.lock)}
     kept |= {
-        place
+        rootfs
         for digest in digests
-        for place in (places.tar(digest), places.record(digest), places.tree(digest))
+        for rootfs in (places.tar(digest), places.record(digest), places.tree(digest))
     }
     kept |= {places.archive(image_id(entry.root).removeprefix("sha256:")) for entry in found}
     folders = {places.store, places.tar("x").parent, places.tree("x").parent, places.archive("x").parent}
@@ -150,7 +150,7 @@ def size_of(path: Path) -> int:
 
 
 def remove(path: Path) -> None:
-    """Take one idle thing away; a tree first leaves its place, so that nobody finds half of one. Raises ContainerError."""
+    """Take one idle thing away; a tree first leaves its rootfs, so that nobody finds half of one. Raises ContainerError."""
     with storage_errors(path):
         if path.is_dir() and not path.is_symlink():
             aside = path.with_name(f".{path.name}.removed")

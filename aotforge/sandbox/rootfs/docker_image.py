@@ -12,36 +12,36 @@ import json
 import tarfile
 from pathlib import Path
 
-from aotforge.sandbox.rootfs.rootfs import Places, Root
-from aotforge.sandbox.rootfs.rootfs_cache import held, staged, storage_errors
+from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
+from aotforge.sandbox.rootfs.rootfs_cache import cache_lock, staged_file, storage_errors
 
 _TIME = "1970-01-01T00:00:00Z"
 
 
-def image_tag(root: Root) -> str:
+def image_tag(root: RootfsImage) -> str:
     """The name under which engines keep the image."""
     return f"aotforge/{root.name}:{root.digest[:16]}"
 
 
-def image_id(root: Root) -> str:
+def image_id(root: RootfsImage) -> str:
     """`sha256:...`, as engines report it."""
     return f"sha256:{hashlib.sha256(_config(root)).hexdigest()}"
 
 
-def docker_archive(root: Root, *, cache: Path) -> Path:
+def docker_archive(root: RootfsImage, *, cache: Path) -> Path:
     """An archive for `docker load` and `podman load`, made once. Raises ContainerError."""
-    places = Places(cache=cache.absolute())
+    places = CachePaths(cache=cache.absolute())
     path = places.archive(image_id(root).removeprefix("sha256:"))
     with storage_errors(path):
         if not path.is_file():
-            with held(places, f"{path.stem}.archive", lambda: None):
+            with cache_lock(places, f"{path.stem}.archive", lambda: None):
                 if not path.is_file():
-                    with staged(path) as new:
+                    with staged_file(path) as new:
                         _write(root, new)
     return path
 
 
-def _write(root: Root, path: Path) -> None:
+def _write(root: RootfsImage, path: Path) -> None:
     config = _config(root)
     name, layer = f"{hashlib.sha256(config).hexdigest()}.json", f"{root.digest}/layer.tar"
     manifest = [{"Config": name, "RepoTags": [image_tag(root)], "Layers": [layer]}]
@@ -56,7 +56,7 @@ def _write(root: Root, path: Path) -> None:
             archive.addfile(info, content)
 
 
-def _config(root: Root) -> bytes:
+def _config(root: RootfsImage) -> bytes:
     fields = {
         "architecture": "amd64",
         "os": "linux",

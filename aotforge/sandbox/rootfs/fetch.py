@@ -97,9 +97,9 @@ def _places(
 ) -> Iterator[str]:
     base = posixpath.basename(entry.file)
     for source in sources:
-        place = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()
+        rootfs = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()
         for name in dict.fromkeys((entry.sha256, quote(entry.file), quote(base))):
-            yield f"{place}/{name}"
+            yield f"{rootfs}/{name}"
     if isinstance(entry, LockedPackage):
         security = entry.suite.endswith("-security")
         for archive in sorted(settings.archives, key=lambda address: ("security" in address) != security):

@@ -1,4 +1,4 @@
-"""A lock is held against what it was made from: the definition, and the requirements that its wheels come out of."""
+"""A lock is compared with what it was made from: the definition, and the requirements that its wheels come out of."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.definitions import Lock
-from aotforge.sandbox.rootfs.rootfs_cache import Named
+from aotforge.sandbox.rootfs.rootfs_cache import RootfsSpec
 
 
-def check_lock(named: Named, lock: Lock, checkout: Path) -> None:
+def check_lock(named: RootfsSpec, lock: Lock, checkout: Path) -> None:
     """Raises ContainerError when the lock is older than its definition or the pinned wheels."""
     hint = f"make the lock anew: invoke containers.lock --name {named.name}"
     if lock.definition != source_digest(named):
@@ -34,7 +34,7 @@ def check_lock(named: Named, lock: Lock, checkout: Path) -> None:
             )
 
 
-def source_digest(named: Named) -> str:
+def source_digest(named: RootfsSpec) -> str:
     """SHA-256 of what a lock is made from: the definition, or the registry image's name."""
     import hashlib  # noqa: PLC0415
 

@@ -15,7 +15,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.assemble import Assembled, with_hard_links, with_parents
 from aotforge.sandbox.rootfs.members import Member, Spool, file_mode, member_list, write_tar
-from aotforge.sandbox.rootfs.rootfs_cache import Named
+from aotforge.sandbox.rootfs.rootfs_cache import RootfsSpec
 
 EPOCH = 1767225600
 """Every member's time, as in definitions: 2026-01-01T00:00:00Z."""
@@ -24,7 +24,7 @@ _ENGINES_OWN = (".dockerenv", "run/.containerenv", "dev", "proc", "sys")
 _EMPTY = ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf")
 
 
-def pull_root(named: Named, tar: Path, observer: Observer) -> Assembled:
+def pull_root(named: RootfsSpec, tar: Path, observer: Observer) -> Assembled:
     """Write the root of a registry image to `tar`. Raises ContainerError, OSError."""
     image = str(named.source.image)
     import requests  # noqa: PLC0415

@@ -19,14 +19,14 @@ from aotforge.sandbox.rootfs.mirrors import apt_settings
 from aotforge.sandbox.rootfs.package_store import Store
 from aotforge.sandbox.rootfs.pip_wheels import choose_wheels
 from aotforge.sandbox.rootfs.resolve_packages import resolve
-from aotforge.sandbox.rootfs.rootfs import Places
+from aotforge.sandbox.rootfs.rootfs import CachePaths
 from aotforge.sandbox.rootfs.rootfs_cache import (
     SOURCES,
-    Named,
-    find_root,
-    held,
-    record,
-    staged,
+    RootfsSpec,
+    cache_lock,
+    find_rootfs,
+    record_verified,
+    staged_file,
     storage_errors,
 )
 
@@ -34,7 +34,7 @@ _NONE = "0" * 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Locked:
+class LockUpdate:
     """A lock that was written, and in words what changed against the one before."""
 
     name: str
@@ -44,7 +44,7 @@ class Locked:
     changes: tuple[str, ...]
 
 
-def lock_root(
+def lock_rootfs(
     checkout: Path,
     name: str,
     *,
@@ -52,36 +52,36 @@ def lock_root(
     environment: Mapping[str, str],
     observer: Observer,
     keep: bool = False,
-) -> Locked:
+) -> LockUpdate:
     """Make the lock of a root anew, and the root. With `keep` the locked files stay and only the result is recorded anew.
 
     Raises ContainerError, UnknownNameError, ManifestError.
     """
-    named = find_root(checkout, name)
-    places = Places(cache=cache.absolute())
+    named = find_rootfs(checkout, name)
+    places = CachePaths(cache=cache.absolute())
     with (
         storage_errors(places.base),
-        held(places, f"lock-{name}", lambda: observer.stage(f"{name}: waiting")),
+        cache_lock(places, f"lock-{name}", lambda: observer.stage(f"{name}: waiting")),
     ):
         places.tar(_NONE).parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".locking-", dir=places.tar(_NONE).parent) as folder:
             tar = Path(folder) / "root.tar"
             draft, members = _draft(named, checkout, places, tar, environment, observer, keep)
-            with staged(places.tar(draft.digest)) as path:
+            with staged_file(places.tar(draft.digest)) as path:
                 tar.replace(path)
-            record(places, draft.digest)
+            record_verified(places, draft.digest)
     before = read_lock(named.lock_file) if named.lock_file.exists() else None
     write_atomic(named.members_file, members.encode())
     write_atomic(named.lock_file, draft.text().encode())
-    return Locked(
+    return LockUpdate(
         name=name, file=named.lock_file, digest=draft.digest, size=draft.size, changes=_changes(before, draft)
     )
 
 
 def _draft(
-    named: Named,
+    named: RootfsSpec,
     checkout: Path,
-    places: Places,
+    places: CachePaths,
     tar: Path,
     environment: Mapping[str, str],
     observer: Observer,

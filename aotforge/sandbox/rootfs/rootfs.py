@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Root:
+class RootfsImage:
     """One finished root filesystem.
 
     `digest` is the SHA-256 (hex) of the uncompressed, normalised tar at `tar`: the root's identity. `python` is the absolute path of
@@ -22,7 +22,7 @@ class Root:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class CachePaths:
     """The folders below `<cache>/containers`; every name in them is a SHA-256."""
 
     cache: Path

@@ -17,14 +17,14 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError, UnknownNameError, suggest
 from aotforge.sandbox.rootfs.definitions import Containers, Definition, Lock, Source, read_lock
 from aotforge.sandbox.rootfs.members import file_digest, first_difference
-from aotforge.sandbox.rootfs.rootfs import Places, Root
+from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
 
 SOURCES = "AOTFORGE_CONTAINER_SOURCES"
 """Variable with folders and URLs, joined by blanks, that are asked for packages and wheels before any mirror."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class RootfsSpec:
     """A root as the checkout names it: where its definition and lock are, and what they say."""
 
     name: str
@@ -38,27 +38,27 @@ class Named:
         return self.lock_file.with_name(self.lock_file.name.replace(".lock.json", ".members"))
 
 
-def named_roots(checkout: Path) -> Mapping[str, Source]:
+def rootfs_definitions(checkout: Path) -> Mapping[str, Source]:
     """Every root of the checkout. Raises ManifestError."""
     return load(checkout / "manifests" / "containers.yaml", Containers).roots
 
 
-def find_root(checkout: Path, name: str) -> Named:
+def find_rootfs(checkout: Path, name: str) -> RootfsSpec:
     """Raises UnknownNameError, ManifestError."""
-    roots = named_roots(checkout)
+    roots = rootfs_definitions(checkout)
     if name not in roots:
         raise UnknownNameError(f"there is no container root {name!r}", cause=suggest(name, roots))
     source = roots[name]
     if source.image:
         lock = checkout / "docker" / "images" / f"{name}.lock.json"
-        return Named(name=name, source=source, definition=None, lock_file=lock)
+        return RootfsSpec(name=name, source=source, definition=None, lock_file=lock)
     file = checkout / source.definition
-    return Named(
+    return RootfsSpec(
         name=name, source=source, definition=load(file, Definition), lock_file=file.with_suffix(".lock.json")
     )
 
 
-def ensure_root(
+def ensure_rootfs(
     checkout: Path,
     name: str,
     *,
@@ -66,7 +66,7 @@ def ensure_root(
     environment: Mapping[str, str],
     observer: Observer,
     sources: Sequence[str] = (),
-) -> Root:
+) -> RootfsImage:
     """The root `name`: from the cache, else assembled from its lock.
 
     Missing packages and wheels are asked of `sources` (folders, URLs), then of AOTFORGE_CONTAINER_SOURCES, then of mirrors.
@@ -76,24 +76,24 @@ def ensure_root(
     """
     from aotforge.sandbox.rootfs.lock_check import check_lock  # noqa: PLC0415 - most calls find the root in the cache
 
-    named = find_root(checkout, name)
+    named = find_rootfs(checkout, name)
     lock = read_lock(named.lock_file)
     check_lock(named, lock, checkout)
-    places = Places(cache=cache.absolute())
+    places = CachePaths(cache=cache.absolute())
     with storage_errors(places.base):
-        if not is_recorded(places, lock.digest):
-            with held(
+        if not is_verified(places, lock.digest):
+            with cache_lock(
                 places, lock.digest, lambda: observer.stage(f"{name}: another process makes it; waiting")
             ):
-                if not is_recorded(places, lock.digest):
+                if not is_verified(places, lock.digest):
                     _make(named, lock, places, (*sources, *environment.get(SOURCES, "").split()), observer)
-    return root_value(named, lock, places)
+    return rootfs_image(named, lock, places)
 
 
-def root_value(named: Named, lock: Lock, places: Places) -> Root:
+def rootfs_image(named: RootfsSpec, lock: Lock, places: CachePaths) -> RootfsImage:
     """The root that a lock names, whether or not it is made."""
     settings = named.definition.environment if named.definition else named.source.environment
-    return Root(
+    return RootfsImage(
         name=named.name,
         digest=lock.digest,
         tar=places.tar(lock.digest),
@@ -102,22 +102,24 @@ def root_value(named: Named, lock: Lock, places: Places) -> Root:
     )
 
 
-def _make(named: Named, lock: Lock, places: Places, sources: Sequence[str], observer: Observer) -> None:
-    from aotforge.sandbox.rootfs.build_rootfs import make_root  # noqa: PLC0415 - most calls find the root in the cache
+def _make(
+    named: RootfsSpec, lock: Lock, places: CachePaths, sources: Sequence[str], observer: Observer
+) -> None:
+    from aotforge.sandbox.rootfs.build_rootfs import build_rootfs  # noqa: PLC0415 - most calls find the root in the cache
 
     tar = places.tar(lock.digest)
     if tar.is_file() and file_digest(tar) == lock.digest:
-        record(places, lock.digest)  # a copied or restored cache: same bytes, other times
+        record_verified(places, lock.digest)  # a copied or restored cache: same bytes, other times
         return
-    with staged(tar) as path:
-        made = make_root(named, lock, places, path, sources, observer)
+    with staged_file(tar) as path:
+        made = build_rootfs(named, lock, places, path, sources, observer)
         if made.digest != lock.digest:
             raise _another(named, lock, made.digest, made.members)
-    record(places, lock.digest)
+    record_verified(places, lock.digest)
     observer.stage(f"{named.name}: ready")
 
 
-def _another(named: Named, lock: Lock, digest: str, members: str) -> ContainerError:
+def _another(named: RootfsSpec, lock: Lock, digest: str, members: str) -> ContainerError:
     try:
         where = first_difference(named.members_file.read_text(encoding="utf-8"), members)
     except OSError:
@@ -133,20 +135,20 @@ def export_store(checkout: Path, name: str, *, cache: Path, folder: Path) -> int
     """Copy every file that a root's lock names to `folder`, by SHA-256; how many. It serves as a source then. Raises ContainerError."""
     from aotforge.sandbox.rootfs.package_store import Store  # noqa: PLC0415
 
-    lock = read_lock(find_root(checkout, name).lock_file)
+    lock = read_lock(find_rootfs(checkout, name).lock_file)
     with storage_errors(folder):
         wanted = (entry.sha256 for entry in lock.files)
-        return Store(Places(cache=cache.absolute()).store).export(wanted, folder)
+        return Store(CachePaths(cache=cache.absolute()).store).export(wanted, folder)
 
 
-def unpacked(root: Root, *, cache: Path) -> Path:
+def unpack_rootfs(root: RootfsImage, *, cache: Path) -> Path:
     """A folder with the root's tree, made once; its name is the digest. Read it, never write into it. Raises ContainerError."""
-    places = Places(cache=cache.absolute())
+    places = CachePaths(cache=cache.absolute())
     tree = places.tree(root.digest)
     with storage_errors(tree):
         if tree.is_dir():
             return tree
-        with held(places, f"{root.digest}.tree", lambda: None):
+        with cache_lock(places, f"{root.digest}.tree", lambda: None):
             if not tree.is_dir():
                 _unpack(root.tar, tree)
     return tree
@@ -173,8 +175,8 @@ def _as_is(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
 
 
 @contextmanager
-def staged(path: Path) -> Iterator[Path]:
-    """A file to write that takes `path`'s place when the block ends well, read-only. Call it while holding the path's lock."""
+def staged_file(path: Path) -> Iterator[Path]:
+    """A file to write that replaces `path` when the block ends well, read-only. Call it while holding the path's lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{path.name}.staged-*"):
         left.unlink()
@@ -189,7 +191,7 @@ def staged(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held(places: Places, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
+def cache_lock(places: CachePaths, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
     """Holds a lock that dies with this process; waits for another holder."""
     import fcntl  # noqa: PLC0415
 
@@ -212,7 +214,7 @@ def _marks(tar: Path) -> dict[str, int]:
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
 
 
-def is_recorded(places: Places, digest: str) -> bool:
+def is_verified(places: CachePaths, digest: str) -> bool:
     """Whether the root's file is the one that was hashed."""
     try:
         return bool(json.loads(places.record(digest).read_text()) == _marks(places.tar(digest)))
@@ -220,7 +222,7 @@ def is_recorded(places: Places, digest: str) -> bool:
         return False
 
 
-def record(places: Places, digest: str) -> None:
+def record_verified(places: CachePaths, digest: str) -> None:
     """Remember that the root's file was read whole and has its digest."""
     from aotforge.base.files import write_atomic  # noqa: PLC0415
 

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.docker_image import docker_archive, image_tag
-from aotforge.sandbox.rootfs.rootfs import Root
-from aotforge.sandbox.rootfs.rootfs_cache import unpacked
+from aotforge.sandbox.rootfs.rootfs import RootfsImage
+from aotforge.sandbox.rootfs.rootfs_cache import unpack_rootfs
 
 _ENGINES = ("docker", "podman")
 
 
-def shell_command(root: Root, *, cache: Path, run: str, terminal: bool) -> Sequence[str]:
+def shell_command(root: RootfsImage, *, cache: Path, run: str, terminal: bool) -> Sequence[str]:
     """A command for this machine; `run` is a line for /bin/sh, empty for an interactive shell. Raises ContainerError."""
     inside = ["/bin/sh", "-c", run] if run else ["/bin/bash"]
     if bubblewrap := shutil.which("bwrap"):
-        return bubblewrap_command(bubblewrap, root, unpacked(root, cache=cache), inside)
+        return bubblewrap_command(bubblewrap, root, unpack_rootfs(root, cache=cache), inside)
     for engine in _ENGINES:
         if found := shutil.which(engine):
             _load(found, root, cache)
@@ -35,7 +35,7 @@ def shell_command(root: Root, *, cache: Path, run: str, terminal: bool) -> Seque
     )
 
 
-def bubblewrap_command(program: str, root: Root, tree: Path, inside: Sequence[str]) -> list[str]:
+def bubblewrap_command(program: str, root: RootfsImage, tree: Path, inside: Sequence[str]) -> list[str]:
     """bubblewrap's command line for a command in the unpacked root."""
     settings = [part for name, value in root.environment for part in ("--setenv", name, value)]
     return [
@@ -45,7 +45,7 @@ def bubblewrap_command(program: str, root: Root, tree: Path, inside: Sequence[st
     ]  # fmt: skip
 
 
-def _load(engine: str, root: Root, cache: Path) -> None:
+def _load(engine: str, root: RootfsImage, cache: Path) -> None:
     command = [engine, "load", "--input", str(docker_archive(root, cache=cache))]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode:

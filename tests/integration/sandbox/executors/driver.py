@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aotforge.base.progress import LineObserver
 from aotforge.sandbox.executors.choose import choose_executor
-from aotforge.sandbox.executors.step import Place, Step, StepLimits
+from aotforge.sandbox.executors.step import RootFS, Step, StepLimits
 
 
 def say(text: str) -> None:
@@ -19,10 +19,10 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def main(name: str, cache: str, place: str, seconds: str) -> None:
-    fields = json.loads(Path(place).read_text())
+def main(name: str, cache: str, rootfs: str, seconds: str) -> None:
+    fields = json.loads(Path(rootfs).read_text())
     tree, archive = Path(fields.pop("tree")), Path(fields.pop("archive"))
-    root = Place(**fields, environment=(), unpacked=lambda: tree, archive=lambda: archive)
+    root = RootFS(**fields, environment=(), unpacked=lambda: tree, archive=lambda: archive)
     runner = choose_executor(name, cache=Path(cache), observer=LineObserver(say))
     step = Step(
         name="killed step", command=("/bin/sh", "-c", f"sleep {seconds} & while true; do echo tick; sleep 0.05; done"), inputs=b"",

@@ -10,47 +10,47 @@ import pytest
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.remote import site_toolchain
+from aotforge.compile.remote import rootfs_toolchain
 from aotforge.errors import CompileError, RuntimeBuildError
 from aotforge.formats.tree import input_tree, unpack_outputs
 from aotforge.library.build_linux import build_runtime
 from aotforge.release.platform_tag import measure_platform_tag
-from aotforge.sandbox.executors.step import Site, Step, StepLimits
+from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.integration.compile.builds import build, entries
 from tests.support.families import KERNEL, plan_of, write_family, write_many
-from tests.support.places import CACHE, ROOT, WALLED, executor, project_place
+from tests.support.rootfs import CACHE, ROOT, WALLED, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
 
-def site(name: str, folder: Path, root: str) -> Site:
-    return Site(executor=executor(name, folder), place=project_place(root))
+def execution(name: str, folder: Path, root: str) -> ExecutionTarget:
+    return ExecutionTarget(executor=executor(name, folder), rootfs=project_rootfs(root))
 
 
 @pytest.mark.parametrize("name", WALLED)
 def test_images_are_those_of_this_machine(name: str, tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 2)
     build(root, tmp_path / "here")
-    there = site(name, tmp_path, "rocm-kernels")
+    there = execution(name, tmp_path, "rocm-kernels")
     with Cache(tmp_path / "there") as cache:
         compile_plan(
-            plan_of(root), kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache, site=there
+            plan_of(root), kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache, execution=there
         )  # fmt: skip
     assert entries(tmp_path / "there") == entries(tmp_path / "here") != {}
     pinned = pinned_triton(ROOT / "requirements" / "build.in")
-    assert site_toolchain(there, pinned, cache=tmp_path) == read_toolchain(pinned)
+    assert rootfs_toolchain(there, pinned, cache=tmp_path) == read_toolchain(pinned)
 
 
 def test_a_job_that_fails_in_a_sandbox_is_reported_as_here(tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 1)
     write_family(root, "bad", KERNEL + "raise ValueError('broken on purpose')\n")
-    there = site("bubblewrap", tmp_path, "rocm-kernels")
+    there = execution("bubblewrap", tmp_path, "rocm-kernels")
     plan = plan_of(root)
     with Cache(tmp_path / "there") as cache, Cache(tmp_path / "there") as other:
         with pytest.raises(CompileError) as caught:
             compile_plan(
-                plan, kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache, site=there
+                plan, kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache, execution=there
             )  # fmt: skip
         assert all(other.acquire(job.key) for job in plan.jobs), "another build would wait for this one's end"
     text = str(caught.value)
@@ -60,18 +60,18 @@ def test_a_job_that_fails_in_a_sandbox_is_reported_as_here(tmp_path: Path) -> No
 
 
 def test_the_library_earns_its_tag_and_loads_in_debian_11(tmp_path: Path) -> None:
-    there = site("bubblewrap", tmp_path, "rocm-runtime")
-    built = build_runtime(ROOT, cache=CACHE, site=there)
+    there = execution("bubblewrap", tmp_path, "rocm-runtime")
+    built = build_runtime(ROOT, cache=CACHE, execution=there)
     tag = measure_platform_tag(built.library, promised="manylinux_2_28")
     assert tag.reaches and built.compiler.startswith("c++ (Debian 10")
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).aotforge_launch; print(*__import__('os').confstr('CS_GNU_LIBC_VERSION').split())"
-    assert there.place is not None
+    assert there.rootfs is not None
     heard = bytearray()
     step = Step(
-        name="loading", command=(there.place.python, "-c", load, "{work}/in/lib.so"), environment={},
+        name="loading", command=(there.rootfs.python, "-c", load, "{work}/in/lib.so"), environment={},
         inputs=input_tree({"lib.so": built.library}), limits=StepLimits(seconds=60),
     )  # fmt: skip
-    done = there.executor.run(step, there.place, on_output=lambda _, data: heard.extend(data))
+    done = there.executor.run(step, there.rootfs, on_output=lambda _, data: heard.extend(data))
     assert (done.status, heard.decode()) == (0, "glibc 2.31\n")
 
 
@@ -83,7 +83,9 @@ def test_a_library_that_does_not_compile_says_why(tmp_path: Path) -> None:
     cmake.write_text(cmake.read_text() + 'message(FATAL_ERROR "broken error on purpose")\n')
     shutil.copytree(CACHE / "sources", tmp_path / "cache" / "sources")
     with pytest.raises(RuntimeBuildError, match="broken error on purpose"):
-        build_runtime(checkout, cache=tmp_path / "cache", site=site("bubblewrap", tmp_path, "rocm-runtime"))
+        build_runtime(
+            checkout, cache=tmp_path / "cache", execution=execution("bubblewrap", tmp_path, "rocm-runtime")
+        )
     assert not list((tmp_path / "cache" / "runtime").glob("[0-9a-f]*"))
 
 
@@ -95,7 +97,9 @@ def test_two_clones_and_three_engines_make_one_library(tmp_path: Path) -> None:
         for part in ("runtime", "manifests"):
             shutil.copytree(ROOT / part, checkout / part)
         shutil.copytree(CACHE / "sources", tmp_path / name / "sources")
-        built = build_runtime(checkout, cache=tmp_path / name, site=site(name, tmp_path, "rocm-runtime"))
+        built = build_runtime(
+            checkout, cache=tmp_path / name, execution=execution(name, tmp_path, "rocm-runtime")
+        )
         assert built.fresh
         digests.add(built.sha256)
     assert len(digests) == 1

@@ -12,8 +12,8 @@ import pytest
 
 from aotforge.errors import LimitError
 from aotforge.sandbox.executors.executor import Executor
-from aotforge.sandbox.executors.step import Finished, Place, Step, StepLimits
-from tests.support.places import NAMES, WALLED, executor, small_place
+from aotforge.sandbox.executors.step import RootFS, Step, StepLimits, StepResult
+from tests.support.rootfs import NAMES, WALLED, executor, small_rootfs
 
 MIB = 1 << 20
 SMALL = StepLimits(memory_bytes=512 * MIB, processes=64, seconds=60, scratch_bytes=256 * MIB)
@@ -22,8 +22,8 @@ SMALL = StepLimits(memory_bytes=512 * MIB, processes=64, seconds=60, scratch_byt
 class Bench:
     """An executor with a root, and what steps wrote to it."""
 
-    def __init__(self, runner: Executor, place: Place) -> None:
-        self.runner, self.place = runner, place
+    def __init__(self, runner: Executor, rootfs: RootFS) -> None:
+        self.runner, self.rootfs = runner, rootfs
         self.heard: list[tuple[str, bytes]] = []
 
     def run(
@@ -33,7 +33,7 @@ class Bench:
         limits: StepLimits = SMALL,
         files: dict[str, bytes] | None = None,
         outputs: tuple[str, ...] = (),
-    ) -> Finished:
+    ) -> StepResult:
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for name, data in (files or {}).items():
@@ -42,28 +42,28 @@ class Bench:
                 tar.addfile(info, io.BytesIO(data))
         step = Step(
             name="test step", command=("/bin/sh", "-c", script), inputs=packed.getvalue(), outputs=outputs, limits=limits,
-            environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.place.python},
+            environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.rootfs.python},
         )  # fmt: skip
         self.heard.clear()
-        return self.runner.run(step, self.place, on_output=lambda s, d: self.heard.append((s, d)))
+        return self.runner.run(step, self.rootfs, on_output=lambda s, d: self.heard.append((s, d)))
 
     def text(self, stream: str) -> str:
         return b"".join(data for name, data in self.heard if name == stream).decode()
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return small_place(tmp_path_factory.mktemp("small-root"))
+def rootfs(tmp_path_factory: pytest.TempPathFactory) -> RootFS:
+    return small_rootfs(tmp_path_factory.mktemp("small-root"))
 
 
 @pytest.fixture(params=NAMES)
-def bench(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Bench:
-    return Bench(executor(request.param, tmp_path / "cache"), place)
+def bench(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Bench:
+    return Bench(executor(request.param, tmp_path / "cache"), rootfs)
 
 
 @pytest.fixture(params=WALLED)
-def walled(request: pytest.FixtureRequest, place: Place, tmp_path: Path) -> Bench:
-    return Bench(executor(request.param, tmp_path / "cache"), place)
+def walled(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Bench:
+    return Bench(executor(request.param, tmp_path / "cache"), rootfs)
 
 
 def test_streams_statuses_and_signals(bench: Bench) -> None:
@@ -117,7 +117,7 @@ def test_output_is_live_and_in_order(bench: Bench) -> None:
         limits=SMALL,
     )  # fmt: skip
     with pytest.raises(EnoughError):
-        bench.runner.run(step, bench.place, on_output=hear)
+        bench.runner.run(step, bench.rootfs, on_output=hear)
     assert b"".join(seen) == b"first\n"
     bench.run("for i in 1 2 3 4 5 6 7 8 9; do echo $i; done")
     assert bench.text("stdout") == "".join(f"{i}\n" for i in range(1, 10))

@@ -33,16 +33,16 @@ from aotforge.sandbox.executors.owner import (
     parse,
     this_process,
 )
-from aotforge.sandbox.executors.step import Place, Step, StepLimits
+from aotforge.sandbox.executors.step import RootFS, Step, StepLimits
 from tests.support.engines import Daemon, private_daemon
-from tests.support.places import ROOT, WALLED, executor, small_place
+from tests.support.rootfs import ROOT, WALLED, executor, small_rootfs
 
 LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return small_place(tmp_path_factory.mktemp("small-root"))
+def rootfs(tmp_path_factory: pytest.TempPathFactory) -> RootFS:
+    return small_rootfs(tmp_path_factory.mktemp("small-root"))
 
 
 @pytest.fixture
@@ -58,18 +58,18 @@ def step(script: str) -> Step:
 
 
 def test_a_remote_engine_works_and_its_death_is_said(
-    daemon: Daemon, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon, rootfs: RootFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", daemon.url)
-    monkeypatch.setattr("aotforge.sandbox.executors.session.SILENCE_SECONDS", 4.0)
+    monkeypatch.setattr("aotforge.sandbox.executors.session.HEARTBEAT_TIMEOUT", 4.0)
     runner = make_executor("docker", cache=tmp_path)
-    assert runner.run(step("exit 5"), place).status == 5
+    assert runner.run(step("exit 5"), rootfs).status == 5
 
     def kill(stream: str, data: bytes) -> None:
         daemon.process.send_signal(signal.SIGKILL)
 
     with pytest.raises(ExecutorError, match="the Docker daemon went away while a step ran") as caught:
-        runner.run(step("echo now; sleep 601"), place, on_output=kill)
+        runner.run(step("echo now; sleep 601"), rootfs, on_output=kill)
     assert "build again" in caught.value.hint
     end = time.monotonic() + 30
     while _sleeping("601") and time.monotonic() < end:
@@ -104,17 +104,17 @@ def _refuse() -> object:
 
 @pytest.mark.parametrize("name", WALLED)
 @pytest.mark.parametrize("end", ["exit 9", "sleep 600"])
-def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, place: Place, tmp_path: Path) -> None:
+def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, rootfs: RootFS, tmp_path: Path) -> None:
     runner = executor(name, tmp_path, keep=True)
-    assert runner.run(step("true"), place).kept == ""
+    assert runner.run(step("true"), rootfs).kept == ""
     failing = step(f"echo left > /tmp/work/out/trace; {end}")
     if end == "exit 9":
-        done = runner.run(failing, place)
+        done = runner.run(failing, rootfs)
         assert done.status == 9 and done.kept
         kept = done.kept
     else:
         with pytest.raises(LimitError) as limit:
-            runner.run(replace(failing, limits=replace(LIMITS, seconds=2)), place)
+            runner.run(replace(failing, limits=replace(LIMITS, seconds=2)), rootfs)
         kept = limit.value.hint.partition("what it left: ")[2]
     words = [word for word in shlex.split(kept) if word not in {"-it", "--new-session"}]
     words = [*words[:-1], "/bin/sh", "-c", "cat /tmp/work/out/trace"]
@@ -134,7 +134,7 @@ def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, place: Plac
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
 def test_no_proxys_password_enters_a_container(
-    name: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, rootfs: RootFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"proxies": {"default": {"httpsProxy": "http://me:hush@proxy.test:1"}}}
     (tmp_path / "config.json").write_text(json.dumps(settings))
@@ -142,7 +142,7 @@ def test_no_proxys_password_enters_a_container(
     monkeypatch.setenv("https_proxy", "http://me:hush@proxy.test:1")
     heard: list[bytes] = []
     done = executor(name, tmp_path).run(
-        step("cat /proc/[0-9]*/environ"), place, on_output=lambda stream, data: heard.append(data)
+        step("cat /proc/[0-9]*/environ"), rootfs, on_output=lambda stream, data: heard.append(data)
     )
     assert b"PATH=" in b"".join(heard) and b"hush" not in b"".join(heard), done
 
@@ -183,15 +183,15 @@ import os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
 from aotforge.sandbox.executors.bubblewrap import BubblewrapExecutor
-from aotforge.sandbox.executors.step import Place, Step, StepLimits
+from aotforge.sandbox.executors.step import RootFS, Step, StepLimits
 os.setgroups([])
 os.setgid({uid})
 os.setuid({uid})
 tree = Path({tree!r})
-place = Place(name="s", identity="s", python={python!r}, environment=(), image="", image_id="", unpacked=lambda: tree, archive=lambda: tree)
+rootfs = RootFS(name="s", identity="s", python={python!r}, environment=(), image="", image_id="", unpacked=lambda: tree, archive=lambda: tree)
 script = "echo x > /dev/null; echo x > /tmp/y; for f in /dev/x /dev/shm/x /x; do (echo x > $f) 2>/dev/null && echo $f; done; id -u"
 step = Step(name="s", command=("/bin/sh", "-c", script), inputs=b"", environment={{"PATH": "/usr/bin:/bin"}}, limits=StepLimits(seconds=60))
-BubblewrapExecutor(Path({folder!r})).run(step, place, on_output=lambda stream, data: print(data.decode(), end=""))
+BubblewrapExecutor(Path({folder!r})).run(step, rootfs, on_output=lambda stream, data: print(data.decode(), end=""))
 """
 
 
@@ -203,16 +203,16 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
         folder.chmod(0o755)
         (folder / "work").mkdir()
         (folder / "work").chmod(0o1777)
-        place = small_place(folder)
+        rootfs = small_rootfs(folder)
         code = _UNPRIVILEGED.format(
             path=[str(ROOT)],
             uid=64041,
-            tree=str(place.unpacked()),
-            python=place.python,
+            tree=str(rootfs.unpacked()),
+            python=rootfs.python,
             folder=str(folder / "work"),
         )
         done = subprocess.run(
-            [place.python, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [rootfs.python, "-c", code], capture_output=True, text=True, timeout=60, check=False
         )
         if "cannot make a sandbox" in done.stderr:
             pytest.skip("this kernel gives users no namespaces")
@@ -223,17 +223,17 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
 def test_what_an_engine_makes_after_its_client_died_is_removed(
-    name: str, place: Place, tmp_path: Path
+    name: str, rootfs: RootFS, tmp_path: Path
 ) -> None:
     runner = executor(name, tmp_path)
-    assert runner.run(step("true"), place).status == 0  # the engine has the image now
+    assert runner.run(step("true"), rootfs).status == 0  # the engine has the image now
     folder = tmp_path / "executors" / name
     assert not list(folder.iterdir())
     me = this_process()
     late, never = new_name(Owner(me.machine, me.pid, me.started + 1)), new_name(me)
-    for announced in (late, never):
-        (folder / announced).touch()
-    words = [name, "create", "--name", late, place.image_id, "/bin/sh"]
+    for pending in (late, never):
+        (folder / pending).touch()
+    words = [name, "create", "--name", late, rootfs.image_id, "/bin/sh"]
     maker = threading.Timer(1, lambda: subprocess.run(words, capture_output=True, check=True))
     maker.start()
     assert runner.reap() == [late]

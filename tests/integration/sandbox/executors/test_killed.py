@@ -16,33 +16,33 @@ import psutil
 import pytest
 
 from aotforge.sandbox.executors.executor import Executor
-from aotforge.sandbox.executors.step import Place
-from tests.support.places import NAMES, ROOT, executor, small_place
+from aotforge.sandbox.executors.step import RootFS
+from tests.support.rootfs import NAMES, ROOT, executor, small_rootfs
 
 _GONE_SECONDS = 20
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return small_place(tmp_path_factory.mktemp("small-root"))
+def rootfs(tmp_path_factory: pytest.TempPathFactory) -> RootFS:
+    return small_rootfs(tmp_path_factory.mktemp("small-root"))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_two_kills(name: str, place: Place, tmp_path: Path) -> None:
-    kill_often(name, place, tmp_path, 2)
+def test_two_kills(name: str, rootfs: RootFS, tmp_path: Path) -> None:
+    kill_often(name, rootfs, tmp_path, 2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_twenty_kills(name: str, place: Place, tmp_path: Path) -> None:
-    kill_often(name, place, tmp_path, 20)
+def test_twenty_kills(name: str, rootfs: RootFS, tmp_path: Path) -> None:
+    kill_often(name, rootfs, tmp_path, 20)
 
 
-def kill_often(name: str, place: Place, folder: Path, times: int) -> None:
+def kill_often(name: str, rootfs: RootFS, folder: Path, times: int) -> None:
     runner = executor(name, folder)
-    file = folder / "place.json"
-    fields = {"tree": str(place.unpacked()), "archive": str(place.archive())}
-    fields |= {key: getattr(place, key) for key in ("name", "identity", "python", "image", "image_id")}
+    file = folder / "rootfs.json"
+    fields = {"tree": str(rootfs.unpacked()), "archive": str(rootfs.archive())}
+    fields |= {key: getattr(rootfs, key) for key in ("name", "identity", "python", "image", "image_id")}
     file.write_text(json.dumps(fields))
     dice = random.Random()  # random on purpose: what must hold, holds at every moment
     # tests beside this one have steps of their own: its steps are known by how long they sleep, the rest by the clients' numbers

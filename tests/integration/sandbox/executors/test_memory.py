@@ -11,10 +11,10 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.worker_limits import Limits
 from aotforge.errors import LimitError
-from aotforge.sandbox.executors.step import Site
+from aotforge.sandbox.executors.step import ExecutionTarget
 from tests.integration.compile.builds import entries
 from tests.support.families import KERNEL, plan_of, write_family, write_many
-from tests.support.places import ROOT, WALLED, executor, project_place
+from tests.support.rootfs import ROOT, WALLED, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -33,11 +33,11 @@ while True:
 def test_job_and_limit_are_named(name: str, tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 1)
     write_family(root, "bad", KERNEL + _EAT)
-    site = Site(executor=executor(name, tmp_path), place=project_place("rocm-kernels"))
+    execution = ExecutionTarget(executor=executor(name, tmp_path), rootfs=project_rootfs("rocm-kernels"))
     with pytest.raises(LimitError) as caught, Cache(tmp_path / "there") as cache:
         compile_plan(
             plan_of(root), kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache,
-            jobs=1, limits=Limits(memory_bytes=400 << 20), site=site,
+            jobs=1, limits=Limits(memory_bytes=400 << 20), execution=execution,
         )  # fmt: skip
     assert "bad.bad:gfx908:0" in caught.value.what and "1.39 GiB of memory" in caught.value.what
     assert "fam0" not in caught.value.what

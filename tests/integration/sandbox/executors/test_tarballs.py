@@ -11,7 +11,7 @@ import pytest
 from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
 from aotforge.pipeline.display import BuildDisplay
 from tests.e2e.checkouts import copy_checkout, share_interpreter
-from tests.support.places import NAMES, ROOT, cache, executor, project_place
+from tests.support.rootfs import NAMES, ROOT, cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -32,7 +32,7 @@ def test_one_build_each(profile: str, tmp_path: Path) -> None:
 
 def one_build_each(checkout: Path, profile: str, folder: Path, *, shared: tuple[str, ...]) -> None:
     for root in ("rocm-kernels", "rocm-runtime"):
-        project_place(root)
+        project_rootfs(root)
     for name in NAMES:
         executor(name, folder)
     reports = {name: built(checkout, name, profile, folder / name, shared) for name in NAMES}

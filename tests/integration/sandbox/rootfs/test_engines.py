@@ -15,9 +15,9 @@ import pytest
 from aotforge.base.progress import SILENT
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
-from aotforge.sandbox.rootfs.resolve_lock import lock_root
-from aotforge.sandbox.rootfs.rootfs import Root
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, find_root, unpacked
+from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs
+from aotforge.sandbox.rootfs.rootfs import RootfsImage
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, find_rootfs, unpack_rootfs
 from aotforge.sandbox.rootfs.shell import bubblewrap_command
 from tests.support.debs import make_checkout
 
@@ -30,18 +30,18 @@ def engine(name: str) -> str:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Root:
+def root(tmp_path: Path) -> RootfsImage:
     checkout, _ = make_checkout(
         tmp_path, tmp_path / "mirror", packages={"one": [("usr/bin/true", b"", 0o755)]}
     )
-    return ensure_root(
+    return ensure_rootfs(
         checkout, "small", cache=tmp_path / "cache", environment={}, observer=SILENT,
         sources=(str(tmp_path / "mirror"),),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_engines_report_the_computed_id(root: Root, tmp_path: Path, name: str) -> None:
+def test_engines_report_the_computed_id(root: RootfsImage, tmp_path: Path, name: str) -> None:
     program = engine(name)
     archive = docker_archive(root, cache=tmp_path / "cache")
     subprocess.run([program, "load", "--input", str(archive)], check=True, capture_output=True)
@@ -81,7 +81,7 @@ def registry(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-def test_a_registry_image_by_digest(root: Root, tmp_path: Path, registry: str) -> None:
+def test_a_registry_image_by_digest(root: RootfsImage, tmp_path: Path, registry: str) -> None:
     program = engine("docker")
     name = f"{registry}/base"
 
@@ -98,26 +98,28 @@ def test_a_registry_image_by_digest(root: Root, tmp_path: Path, registry: str) -
     manifest = {"schema": 1, "roots": {"base": {"image": pinned, "environment": {"PATH": "/usr/bin"}}}}
     (checkout / "manifests" / "containers.yaml").write_text(json.dumps(manifest))
     try:
-        locked = lock_root(checkout, "base", cache=tmp_path / "c1", environment={}, observer=SILENT)
-        assert "usr/bin/true" in find_root(checkout, "base").members_file.read_text()
+        locked = lock_rootfs(checkout, "base", cache=tmp_path / "c1", environment={}, observer=SILENT)
+        assert "usr/bin/true" in find_rootfs(checkout, "base").members_file.read_text()
         docker("rmi", pinned)
         # another cache and a new pull: the lock's digest decides
-        made = ensure_root(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
+        made = ensure_rootfs(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
         assert made.digest == locked.digest
-        assert (unpacked(made, cache=tmp_path / "c2") / "usr" / "bin" / "true").exists()
+        assert (unpack_rootfs(made, cache=tmp_path / "c2") / "usr" / "bin" / "true").exists()
         missing = {"roots": {"base": {"image": f"{name}@sha256:{'0' * 64}"}}, "schema": 1}
         (checkout / "manifests" / "containers.yaml").write_text(json.dumps(missing))
         with pytest.raises(ContainerError, match="does not match its definition"):
-            ensure_root(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
+            ensure_rootfs(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
         with pytest.raises(ContainerError, match="cannot be pulled"):
-            lock_root(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
+            lock_rootfs(checkout, "base", cache=tmp_path / "c2", environment={}, observer=SILENT)
     finally:
         subprocess.run([program, "rmi", pinned], check=False, capture_output=True)
 
 
-def test_bubblewrap_needs_no_folder_of_the_machine(root: Root, tmp_path: Path) -> None:
+def test_bubblewrap_needs_no_folder_of_the_machine(root: RootfsImage, tmp_path: Path) -> None:
     program = shutil.which("bwrap") or pytest.skip("bubblewrap is not installed")
-    command = bubblewrap_command(program, root, unpacked(root, cache=tmp_path / "cache"), ["/usr/bin/absent"])
+    command = bubblewrap_command(
+        program, root, unpack_rootfs(root, cache=tmp_path / "cache"), ["/usr/bin/absent"]
+    )
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "Creating new namespace failed" in done.stderr or "Permission denied" in done.stderr:
         pytest.skip("this kernel lets nobody make namespaces")

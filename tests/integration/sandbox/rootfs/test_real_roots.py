@@ -19,8 +19,8 @@ from aotforge.formats.deb import data_members
 from aotforge.sandbox.rootfs.definitions import read_lock
 from aotforge.sandbox.rootfs.mirrors import apt_settings
 from aotforge.sandbox.rootfs.resolve_packages import private_apt
-from aotforge.sandbox.rootfs.rootfs import Places, Root
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, find_root, unpacked
+from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, find_rootfs, unpack_rootfs
 from aotforge.sandbox.rootfs.shell import bubblewrap_command
 
 ROOT = Path(__file__).parents[4]
@@ -31,9 +31,9 @@ CACHE = Path(
 Enter = Callable[[str], str]
 
 
-def made(name: str) -> Root:
+def made(name: str) -> RootfsImage:
     try:
-        return ensure_root(ROOT, name, cache=CACHE, environment=os.environ, observer=SILENT)
+        return ensure_rootfs(ROOT, name, cache=CACHE, environment=os.environ, observer=SILENT)
     except ContainerError as error:
         if "cannot be fetched" in error.what:
             pytest.skip(f"no mirror in reach: {error.cause[:200]}")
@@ -43,7 +43,7 @@ def made(name: str) -> Root:
 def enter(name: str) -> Enter:
     program = shutil.which("bwrap") or pytest.skip("bubblewrap is not installed")
     root = made(name)
-    tree = unpacked(root, cache=CACHE)
+    tree = unpack_rootfs(root, cache=CACHE)
 
     def run(line: str) -> str:
         command = bubblewrap_command(program, root, tree, ["/bin/sh", "-ec", line])
@@ -99,23 +99,23 @@ def test_windows_noimage_links_a_dll_and_makes_an_import_library() -> None:
 def test_again_from_another_folder_without_any_mirror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ensure_root refuses other bytes than the lock's, so that it returns is the comparison."""
+    """ensure_rootfs refuses other bytes than the lock's, so that it returns is the comparison."""
     made("rocm-runtime")
     cache = tmp_path / "another cache ü"
-    places = Places(cache=cache)
+    places = CachePaths(cache=cache)
     places.base.mkdir(parents=True)
-    places.store.symlink_to(Places(cache=CACHE).store)
+    places.store.symlink_to(CachePaths(cache=CACHE).store)
     monkeypatch.setattr("aotforge.sandbox.rootfs.fetch.opened", None)
-    again = ensure_root(ROOT, "rocm-runtime", cache=cache, environment={}, observer=SILENT)
-    assert again.digest == read_lock(find_root(ROOT, "rocm-runtime").lock_file).digest
+    again = ensure_rootfs(ROOT, "rocm-runtime", cache=cache, environment={}, observer=SILENT)
+    assert again.digest == read_lock(find_rootfs(ROOT, "rocm-runtime").lock_file).digest
 
 
 def test_packages_are_read_as_dpkg_reads_them() -> None:
     program = shutil.which("dpkg-deb") or pytest.skip("dpkg-deb is not installed")
     made("rocm-runtime")
-    lock = read_lock(find_root(ROOT, "rocm-runtime").lock_file)
+    lock = read_lock(find_rootfs(ROOT, "rocm-runtime").lock_file)
     for package in [entry for entry in lock.packages if entry.name in {"dash", "coreutils", "zlib1g"}]:
-        path = Places(cache=CACHE).path(package.sha256)
+        path = CachePaths(cache=CACHE).path(package.sha256)
         ours = [
             (info.name, hashlib.sha256(data.read()).hexdigest() if data else "")
             for info, data in data_members(path)

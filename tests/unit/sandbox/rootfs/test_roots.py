@@ -21,7 +21,7 @@ import pytest
 from aotforge.base.progress import LineObserver
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
 from aotforge.sandbox.rootfs import build_rootfs as making_module
-from aotforge.sandbox.rootfs.cache_gc import entries, fields, idle, remove
+from aotforge.sandbox.rootfs.cache_gc import entries, fields, remove, unreferenced
 from aotforge.sandbox.rootfs.cache_gc import lines as list_lines
 from aotforge.sandbox.rootfs.definitions import LockedWheel, read_lock
 from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
@@ -29,8 +29,14 @@ from aotforge.sandbox.rootfs.lock_check import check_lock
 from aotforge.sandbox.rootfs.members import Spool, file_digest
 from aotforge.sandbox.rootfs.mirrors import AptSettings
 from aotforge.sandbox.rootfs.package_store import Store
-from aotforge.sandbox.rootfs.rootfs import Places, Root
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, export_store, find_root, staged, unpacked
+from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
+from aotforge.sandbox.rootfs.rootfs_cache import (
+    ensure_rootfs,
+    export_store,
+    find_rootfs,
+    staged_file,
+    unpack_rootfs,
+)
 from tests.support.debs import PACKAGES, deb, locked, make_checkout, wheel, write_lock
 
 ROOT = Path(__file__).parents[4]
@@ -67,9 +73,9 @@ def only(monkeypatch: pytest.MonkeyPatch, *archives: str, snapshot: str = "file:
 
 def make(
     checkout: Path, cache: Path, *, sources: tuple[str, ...] = (), said: list[str] | None = None
-) -> Root:
+) -> RootfsImage:
     note = (lambda text: None) if said is None else said.append
-    return ensure_root(
+    return ensure_rootfs(
         checkout, "small", cache=cache, environment={}, observer=LineObserver(note), sources=sources
     )
 
@@ -95,7 +101,7 @@ def test_odd_paths_give_the_same_bytes(tmp_path: Path, mirror: Path, served: str
     cache = tmp_path / "caché des  images % 缓存"
     root = make(checkout, cache)
     assert file_digest(root.tar) == lock.digest
-    assert (unpacked(root, cache=cache) / "bin" / "sh").resolve().read_bytes() == b"#!ELF\n"
+    assert (unpack_rootfs(root, cache=cache) / "bin" / "sh").resolve().read_bytes() == b"#!ELF\n"
     assert export_store(checkout, "small", cache=cache, folder=tmp_path / "exported ü") == 2
     assert make(checkout, tmp_path / "other", sources=(str(tmp_path / "exported ü"),)).digest == lock.digest
 
@@ -239,12 +245,12 @@ def test_a_cache_that_is_a_file(tmp_path: Path, mirror: Path, served: str) -> No
 def test_unknown_root_and_a_tag_without_digest(tmp_path: Path, mirror: Path) -> None:
     checkout, _ = make_checkout(tmp_path / "a", mirror)
     with pytest.raises(UnknownNameError, match="smal") as caught:
-        find_root(checkout, "smal")
+        find_rootfs(checkout, "smal")
     assert "small" in caught.value.cause
     manifest = checkout / "manifests" / "containers.yaml"
     manifest.write_text('{"schema": 1, "roots": {"small": {"image": "quay.io/pypa/manylinux_2_28:latest"}}}')
     with pytest.raises(ManifestError, match=r"small\.image"):
-        find_root(checkout, "small")
+        find_rootfs(checkout, "small")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema": 1}', "<<<<<<< ours"])
@@ -260,9 +266,9 @@ def test_several_processes_make_one_root(tmp_path: Path, mirror: Path) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     program = (
         "import sys; from pathlib import Path; from aotforge.base.progress import LineObserver; "
-        "from aotforge.sandbox.rootfs.rootfs_cache import ensure_root, unpacked; "
-        "c = Path(sys.argv[2]); r = ensure_root(Path(sys.argv[1]), 'small', cache=c, environment={}, observer=LineObserver(print), "
-        "sources=(sys.argv[3],)); print(unpacked(r, cache=c))"
+        "from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs; "
+        "c = Path(sys.argv[2]); r = ensure_rootfs(Path(sys.argv[1]), 'small', cache=c, environment={}, observer=LineObserver(print), "
+        "sources=(sys.argv[3],)); print(unpack_rootfs(r, cache=c))"
     )
     # the mirror answers all; whoever comes second waits or finds the root
     command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror)]
@@ -277,10 +283,10 @@ def test_several_processes_make_one_root(tmp_path: Path, mirror: Path) -> None:
 def test_killed_in_the_middle(tmp_path: Path, mirror: Path, moment: str) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     program = (
-        "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_root\n"
+        "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs\n"
         "from aotforge.base.progress import LineObserver\n"
         "def note(text):\n    if sys.argv[4] in text: os.kill(os.getpid(), 9)\n"
-        "ensure_root(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), environment={}, observer=LineObserver(note), sources=(sys.argv[3],))"
+        "ensure_rootfs(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), environment={}, observer=LineObserver(note), sources=(sys.argv[3],))"
     )
     command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror), moment]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
@@ -349,9 +355,9 @@ def test_list_and_prune(tmp_path: Path, mirror: Path, served: str) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     cache = tmp_path / "cache"
     before = make(checkout, cache)
-    unpacked(before, cache=cache)
+    unpack_rootfs(before, cache=cache)
     docker_archive(before, cache=cache)
-    assert idle(checkout, cache) == []
+    assert unreferenced(checkout, cache) == []
     (entry,) = entries(checkout, cache)
     assert fields(entry)["stored_files"] == fields(entry)["locked_files"] == 2
     assert "tar, tree" in list_lines([entry])[1]
@@ -360,31 +366,31 @@ def test_list_and_prune(tmp_path: Path, mirror: Path, served: str) -> None:
     new = write_lock(checkout, mirror, [lock.packages[0], locked("two", data)])
     after = make(checkout, cache)
     assert after.digest == new.digest != before.digest
-    found = {path for path, _ in idle(checkout, cache)}
+    found = {path for path, _ in unreferenced(checkout, cache)}
     assert {path.name for path in found} == {
         lock.packages[1].sha256, f"{before.digest}.tar", f"{before.digest}.json", before.digest,
         f"{image_id(before).removeprefix('sha256:')}.tar",
     }  # fmt: skip
     for path in found:
         remove(path)
-    assert idle(checkout, cache) == []
+    assert unreferenced(checkout, cache) == []
     assert file_digest(make(checkout, cache).tar) == new.digest
 
 
 def test_prune_leaves_alone_what_is_being_written(tmp_path: Path, mirror: Path, served: str) -> None:
     checkout, _ = make_checkout(tmp_path / "a", mirror)
     cache = tmp_path / "cache"
-    places = Places(cache=cache)
+    places = CachePaths(cache=cache)
     tar = places.tar("1" * 64)
-    with Store(places.store).entering(hashlib.sha256().hexdigest()), staged(tar) as path:
-        assert idle(checkout, cache) == []
+    with Store(places.store).entering(hashlib.sha256().hexdigest()), staged_file(tar) as path:
+        assert unreferenced(checkout, cache) == []
         os.utime(path, (0, 0))  # a process that was killed left it long ago
-        assert [found for found, _ in idle(checkout, cache)] == [path]
+        assert [found for found, _ in unreferenced(checkout, cache)] == [path]
 
 
 def test_every_lock_of_this_checkout_fits() -> None:
     for name in ("rocm-kernels", "rocm-runtime", "windows-noimage"):
-        named = find_root(ROOT, name)
+        named = find_rootfs(ROOT, name)
         lock = read_lock(named.lock_file)
         check_lock(named, lock, ROOT)
         assert named.members_file.read_text().count("\n") > 1000

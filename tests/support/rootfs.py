@@ -16,9 +16,9 @@ import pytest
 
 from aotforge.base.progress import SILENT
 from aotforge.errors import AotforgeError, ExecutorError
-from aotforge.sandbox.executors.choose import make_executor, root_place
+from aotforge.sandbox.executors.choose import make_executor, resolve_rootfs
 from aotforge.sandbox.executors.executor import Executor
-from aotforge.sandbox.executors.step import Place
+from aotforge.sandbox.executors.step import RootFS
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
@@ -27,10 +27,10 @@ NAMES = ("local", *WALLED)
 
 
 @functools.cache
-def project_place(name: str) -> Place:
+def project_rootfs(name: str) -> RootFS:
     """A root of the checkout, from the shared cache; skips the test where it cannot be had."""
     try:
-        return root_place(ROOT, name, cache=cache(), environment=dict(os.environ), observer=SILENT)
+        return resolve_rootfs(ROOT, name, cache=cache(), environment=dict(os.environ), observer=SILENT)
     except AotforgeError as error:
         pytest.skip(f"root {name}: {error.what}")
 
@@ -49,7 +49,7 @@ def executor(name: str, folder: Path, *, keep: bool = False) -> Executor:
 
 
 @functools.cache
-def small_place(folder: Path) -> Place:
+def small_rootfs(folder: Path) -> RootFS:
     """This machine's Python, shell and tools as a root of a few tens of megabytes: made in a second, without packages."""
     tree = folder / "tree"
     for name in ("proc", "dev", "tmp", "sys", "etc", "run", "usr/bin", "bin", "lib64"):
@@ -72,7 +72,7 @@ def small_place(folder: Path) -> Place:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target)
     archive, image = _archive(tree, folder)
-    return Place(
+    return RootFS(
         name="small", identity=image, python=str(python), environment=(), image=f"aotforge/small:{image[7:19]}",
         image_id=image, unpacked=lambda: tree, archive=lambda: archive,
     )  # fmt: skip
