@@ -70,15 +70,15 @@ def which(
     from dataclasses import asdict  # noqa: PLC0415
 
     from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415
-    from aotforge.conformance.recommend import advice_text, advise  # noqa: PLC0415
+    from aotforge.conformance.recommend import recommend, recommendation_text  # noqa: PLC0415
 
-    advice = advise(
+    recommendation = recommend(
         load_matrix(ROOT), ROOT, pytorch=pytorch, arch=arch, rocm=rocm, platform=platform, fork=fork
     )
     if json:
-        _json(asdict(advice))
+        _json(asdict(recommendation))
     else:
-        say(advice_text(advice))
+        say(recommendation_text(recommendation))
 
 
 @task(

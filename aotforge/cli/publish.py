@@ -222,10 +222,10 @@ def install(
 
 def _drop_in() -> DropIn:
     """What puts an unpacked release into an installed PyTorch; the one place where installing meets it."""
-    from aotforge.deliver.dropin.install_dropin import put_prefix  # noqa: PLC0415
+    from aotforge.deliver.dropin.install_dropin import install_dropin_prefix  # noqa: PLC0415
 
     def put(prefix: Path, release: str, torch_lib: Path) -> None:
-        put_prefix(ROOT, prefix, release, torch_lib)
+        install_dropin_prefix(ROOT, prefix, release, torch_lib)
 
     return put
 

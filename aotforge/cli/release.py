@@ -256,7 +256,7 @@ def dropin(
     from dataclasses import asdict  # noqa: PLC0415
 
     from aotforge.deliver.dropin.apply import undo as take_out  # noqa: PLC0415
-    from aotforge.deliver.dropin.install_dropin import put_release  # noqa: PLC0415
+    from aotforge.deliver.dropin.install_dropin import install_dropin  # noqa: PLC0415
     from aotforge.deliver.pytorch.listing import newest_release  # noqa: PLC0415
 
     lib = Path(pytorch_lib).absolute()
@@ -264,7 +264,7 @@ def dropin(
         report = take_out(lib, dry_run=dry_run)
     else:
         folder = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
-        report = put_release(
+        report = install_dropin(
             ROOT,
             folder,
             lib,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from aotforge.conformance.findings import Finding, judged
+from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import parse_sums
@@ -220,7 +220,9 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
         for name in sorted(candidate.sums.keys() & present)
         if sha256_file(candidate.folder / name) != candidate.sums[name]
     ]
-    findings = [judged("folder", f"every file as {SUMS} lists it", wrong, f"{len(candidate.sums)} files")]
+    findings = [
+        finding_from("folder", f"every file as {SUMS} lists it", wrong, f"{len(candidate.sums)} files")
+    ]
     found = {a.rocm for a in candidate.runtimes}
     odd = [f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found]
     odd += [f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))]
@@ -234,7 +236,7 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     odd += [f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)]
     odd += [] if images else ["there is no image pack"]
     findings.append(
-        judged(
+        finding_from(
             "folder",
             "a runtime per promised ROCm, texts beside every image pack",
             odd,
@@ -243,7 +245,7 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     )
     tars = {a.tar for a in candidate.runtimes}
     findings.append(
-        judged(
+        finding_from(
             "folder",
             "the same library under every ROCm's name",
             ["the tarballs differ"] if len(tars) > 1 else [],
@@ -255,9 +257,9 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
         for a in candidate.archives
         if not isinstance(said, dict) or said.get(a.name.removesuffix(".gz")) != a.tar
     ]
-    findings.append(judged("folder", f"uncompressed tars as {MANIFEST} names them", wrong))
+    findings.append(finding_from("folder", f"uncompressed tars as {MANIFEST} names them", wrong))
     findings.append(
-        judged(
+        finding_from(
             "archives",
             "one top folder, files and neighbour links only, canonical order and owners",
             [f"{a.name} {text}" for a in candidate.archives for text in a.complaints],

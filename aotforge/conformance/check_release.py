@@ -17,15 +17,15 @@ from aotforge.conformance.candidate import Candidate, check_folder, open_candida
 from aotforge.conformance.checks.abi import check_layout, check_symbols
 from aotforge.conformance.checks.baseline import check_baseline, write_baseline
 from aotforge.conformance.checks.calls import calls_group, refused_group
-from aotforge.conformance.checks.context import Group, Setting, single
+from aotforge.conformance.checks.context import CheckContext, Group, single
 from aotforge.conformance.checks.images import check_pack
 from aotforge.conformance.checks.library import check_elf, check_names, check_paths, check_platform
 from aotforge.conformance.checks.running import dropin_group, refusal_group
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import (
+    CompilationCache,
     Compiler,
     Hip,
-    Workshop,
     find_compilers,
     find_hip,
     standin_hip,
@@ -64,8 +64,8 @@ def check_release(
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as name:
         work = Path(name)
         candidate = open_candidate(folder, work)
-        with opened_setting(candidate, compat, checkout, work, cache, development, compilers, hip) as setting:
-            findings = _run(_chosen(_groups(setting), only), jobs or min(4, os.cpu_count() or 1), on_part)
+        with make_context(candidate, compat, checkout, work, cache, development, compilers, hip) as context:
+            findings = _run(_chosen(_groups(context), only), jobs or min(4, os.cpu_count() or 1), on_part)
     return CheckReport(
         release=candidate.name,
         folder=str(folder),
@@ -75,7 +75,7 @@ def check_release(
 
 
 @contextmanager
-def opened_setting(
+def make_context(
     candidate: Candidate,
     compat: Compatibility,
     checkout: Path,
@@ -84,11 +84,11 @@ def opened_setting(
     development: bool = False,
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
-) -> Iterator[Setting]:
+) -> Iterator[CheckContext]:
     """What every check gets. Raises ReleaseError when there is no runtime tarball."""
     here, missing = find_compilers() if compilers is None else (tuple(compilers), ())
     prefix = candidate.prefix()
-    yield Setting(
+    yield CheckContext(
         candidate=candidate,
         compat=compat,
         checkout=checkout,
@@ -100,7 +100,7 @@ def opened_setting(
         missing=missing,
         hip=hip or find_hip(checkout),
         standin=standin_hip(checkout),
-        workshop=Workshop(work=work, cache=cache),
+        compilations=CompilationCache(work=work, cache=cache),
         development=development,
         lock=threading.Lock(),
     )
@@ -110,8 +110,8 @@ def write_baselines(folder: Path, *, checkout: Path) -> tuple[Path, Path]:
     """Writes compat/abi of the release in `folder`. Raises ReleaseError, ToolchainError, OutputError."""
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as name:
         candidate = open_candidate(folder, Path(name))
-        with opened_setting(candidate, load_matrix(checkout), checkout, Path(name), None) as setting:
-            return write_baseline(setting)
+        with make_context(candidate, load_matrix(checkout), checkout, Path(name), None) as context:
+            return write_baseline(context)
 
 
 def newest_release(dist: Path) -> Path:
@@ -132,26 +132,26 @@ def _chosen(groups: list[Group], only: Collection[str]) -> list[Group]:
     return [group for group in groups if not only or group.name in only]
 
 
-def _groups(setting: Setting) -> list[Group]:
+def _groups(context: CheckContext) -> list[Group]:
     from aotforge.release.release_manifest import load_release_manifest  # noqa: PLC0415
 
-    rocms = load_release_manifest(setting.checkout / "manifests" / "release.yaml").rocm
-    candidate = setting.candidate
+    rocms = load_release_manifest(context.checkout / "manifests" / "release.yaml").rocm
+    candidate = context.candidate
     return [
         single("folder", partial(check_folder, candidate, rocms)),
-        calls_group(setting),
-        refused_group(setting),
-        dropin_group(setting),
-        single("symbols", partial(check_symbols, setting)),
-        single("layout", partial(check_layout, setting)),
-        single("abidiff", partial(check_baseline, setting)),
-        single("names", partial(check_names, setting)),
-        single("platform", partial(check_platform, setting)),
-        single("elf", partial(check_elf, setting)),
-        single("paths", partial(check_paths, setting)),
-        *(single("images", partial(check_pack, setting, pack, at)) for pack, at in candidate.packs().items()),
-        refusal_group(setting),
-        single("windows", partial(check_windows, setting)),
+        calls_group(context),
+        refused_group(context),
+        dropin_group(context),
+        single("symbols", partial(check_symbols, context)),
+        single("layout", partial(check_layout, context)),
+        single("abidiff", partial(check_baseline, context)),
+        single("names", partial(check_names, context)),
+        single("platform", partial(check_platform, context)),
+        single("elf", partial(check_elf, context)),
+        single("paths", partial(check_paths, context)),
+        *(single("images", partial(check_pack, context, pack, at)) for pack, at in candidate.packs().items()),
+        refusal_group(context),
+        single("windows", partial(check_windows, context)),
     ]
 
 

@@ -128,7 +128,7 @@ def tree_digest(folder: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
+class CompilationCache:
     """Where compilations happen (`work`, temporary) and are kept (`cache`; None: nowhere)."""
 
     work: Path

@@ -47,7 +47,9 @@ def not_run(check: str, what: str, evidence: str = "", *, row: str = "") -> Find
     return Finding(check=check, status="not run", what=what, evidence=evidence, row=row)
 
 
-def judged(check: str, what: str, complaints: Iterable[str], evidence: str = "", *, row: str = "") -> Finding:
+def finding_from(
+    check: str, what: str, complaints: Iterable[str], evidence: str = "", *, row: str = ""
+) -> Finding:
     """Failed with the complaints, or passed with `evidence` when there are none."""
     found = list(complaints)
     if not found:

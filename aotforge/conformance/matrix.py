@@ -124,7 +124,7 @@ class Compatibility:
         return tuple(
             s
             for s in row.statements
-            if release in s.releases or (s.says == "documented" and feature in s.releases)
+            if release in s.releases or (s.relation == "documented" and feature in s.releases)
         )
 
 

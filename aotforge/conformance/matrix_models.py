@@ -16,7 +16,7 @@ RocmVersion = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 PytorchVersion = Annotated[str, Field(pattern=r"^(2\.[0-9]+|main)$")]
 Evidence = Literal["pin", "compiles", "readme"]
 Project = Literal["upstream", "rocm-fork"]
-Says = Literal["pins", "compiles", "documented", "drop-in-only", "must-not"]
+Relation = Literal["pins", "compiles", "documented", "drop-in-only", "must-not"]
 Reason = Literal["link trouble", "run-time failure", "lost feature"]
 
 
@@ -31,7 +31,7 @@ class Note(Manifest):
 class Statement(Manifest):
     """What is known of one PyTorch and some AOTriton releases. `note` explains it; `as_of` dates one that was withdrawn since."""
 
-    says: Says
+    relation: Annotated[Relation, Field(alias="says")]
     releases: Annotated[tuple[ReleaseName, ...], Field(min_length=1)]
     evidence: Evidence
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{8,40}$")] | None = None
@@ -41,7 +41,7 @@ class Statement(Manifest):
 
     @model_validator(mode="after")
     def _a_prohibition_has_a_reason(self) -> Statement:
-        if (self.says == "must-not") != (self.reason is not None):
+        if (self.relation == "must-not") != (self.reason is not None):
             raise ValueError("`must-not` has a reason, nothing else has")
         return self
 
@@ -95,9 +95,11 @@ class Row(Manifest):
             + (f" ({self.period})" if self.period else "")
         )
 
-    def releases(self, says: Says) -> tuple[str, ...]:
+    def releases(self, relation: Relation) -> tuple[str, ...]:
         """AOTriton releases of the present statements of one kind, in their order."""
-        return tuple(name for s in self.statements if s.says == says and not s.as_of for name in s.releases)
+        return tuple(
+            name for s in self.statements if s.relation == relation and not s.as_of for name in s.releases
+        )
 
 
 class Matrix(Manifest):

@@ -107,14 +107,15 @@ def _row(compat: Compatibility, row: Row) -> str:
 
 
 def _stated(row: Row, says: str) -> str:
-    names = [name for s in row.statements if s.says == says for name in s.releases]
-    commits = [f"commit {s.commit}" for s in row.statements if s.says == says and s.commit]
+    names = [name for s in row.statements if s.relation == says for name in s.releases]
+    commits = [f"commit {s.commit}" for s in row.statements if s.relation == says and s.commit]
     return escape(", ".join(names)) + _small([*_evidence(row, says), *commits])
 
 
 def _evidence(row: Row, says: str) -> list[str]:
     return [
-        f"evidence: {kind}" for kind in dict.fromkeys(s.evidence for s in row.statements if s.says == says)
+        f"evidence: {kind}"
+        for kind in dict.fromkeys(s.evidence for s in row.statements if s.relation == says)
     ]
 
 
@@ -122,7 +123,7 @@ def _readme(row: Row) -> list[str]:
     return [
         f"README: {', '.join(s.releases)}" + (f" ({s.as_of})" if s.as_of else "")
         for s in row.statements
-        if s.says == "documented"
+        if s.relation == "documented"
     ]
 
 

@@ -28,7 +28,7 @@ def note_numbers(compat: Compatibility) -> dict[str, int]:
 
 def prohibited(row: Row) -> list[str]:
     """E.g. `0.9b, 0.9.1b: link trouble`, one text per prohibition."""
-    return [f"{', '.join(s.releases)}: {s.reason}" for s in row.statements if s.says == "must-not"]
+    return [f"{', '.join(s.releases)}: {s.reason}" for s in row.statements if s.relation == "must-not"]
 
 
 def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
@@ -93,7 +93,7 @@ def _documented(row: Row) -> list[str]:
     found = [
         ", ".join(s.releases) + (f" ({s.as_of})" if s.as_of else "")
         for s in row.statements
-        if s.says == "documented"
+        if s.relation == "documented"
     ]
     commits = [s.commit for s in row.statements if s.commit]
     return [*([f"README: {'; '.join(found)}"] if found else []), *(f"commit {c}" for c in commits)]
@@ -167,7 +167,7 @@ def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> 
     if release:
         lines.append(f"  {verdict(compat, row, release)}")
     for s in statements:
-        what = f"{s.says} {', '.join(s.releases)}" + (f": {s.reason}" if s.reason else "")
+        what = f"{s.relation} {', '.join(s.releases)}" + (f": {s.reason}" if s.reason else "")
         extra = [f"evidence: {s.evidence}"]
         extra += [f"commit {s.commit}"] if s.commit else []
         extra += [f"as of {s.as_of}, withdrawn since"] if s.as_of else []
@@ -193,7 +193,7 @@ def explain_fields(compat: Compatibility, row: Row, release: str | None) -> dict
         "row": row.name,
         "aotriton": release,
         "verdict": verdict(compat, row, release),
-        "statements": [s.model_dump(mode="json") for s in compat.about(row, release)],
+        "statements": [s.model_dump(mode="json", by_alias=True) for s in compat.about(row, release)],
         "notes": {name: compat.matrix.notes[name].text for name in row.notes},
     }
 
@@ -209,7 +209,7 @@ def verdict(compat: Compatibility, row: Row, release: str) -> str:
     """One sentence on a pair; the strongest statement wins: a prohibition, then the pin, then the rest."""
     if row.status != "supported":
         return row.remarks[0]
-    said = {s.says: s for s in reversed(compat.about(row, release)) if not s.as_of}
+    said = {s.relation: s for s in reversed(compat.about(row, release)) if not s.as_of}
     if "must-not" in said:
         return f"must not be given: {said['must-not'].reason}"
     for says, words in _WORDS.items():

@@ -221,7 +221,7 @@ _UNDEFINED = re.compile(r"undefined reference to [`'](?P<symbol>.+?)'(?:$|\n)")
 _IN_PROGRAM = re.compile(r"program\.cpp:(?P<line>\d+)")
 
 
-def objections(program: Program, output: str) -> tuple[str, ...]:
+def violations(program: Program, output: str) -> tuple[str, ...]:
     """Uses in the program itself that the compiler refuses, with its words; none when it failed for another reason."""
     found = (
         f"{program.use_at(int(match['line']))}: {match['text']}"
@@ -233,7 +233,7 @@ def objections(program: Program, output: str) -> tuple[str, ...]:
 
 def explain_failure(program: Program, output: str) -> tuple[str, ...]:
     """What a compiler or linker complains about, as the uses that it concerns; at least one line."""
-    found: dict[str, None] = dict.fromkeys(objections(program, output))
+    found: dict[str, None] = dict.fromkeys(violations(program, output))
     for match in _UNDEFINED.finditer(output):
         found[f"{match['symbol']}: not in the library"] = None
     if not found:

@@ -17,17 +17,17 @@ _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """One way to get there: `commands` in order; `text` says what it gives."""
+class InstallOption:
+    """One option to get there: `commands` in order; `text` says what it gives."""
 
     text: str
     commands: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Advice:
+class Recommendation:
     """`official`: the AOTriton release whose own packs serve the chip with that PyTorch, or why none does. `ours` is None when our release
-    does not serve the row, with `reason`; `ways` are ordered, the simplest first. `pack` is our image pack.
+    does not serve the row, with `reason`; `options` are ordered, the simplest first. `pack` is our image pack.
     """
 
     row: str
@@ -39,11 +39,11 @@ class Advice:
     ours: str | None
     pack: str
     reason: str
-    ways: tuple[Way, ...]
+    options: tuple[InstallOption, ...]
     warnings: tuple[str, ...]
 
 
-def advise(
+def recommend(
     compat: Compatibility,
     checkout: Path,
     *,
@@ -52,7 +52,7 @@ def advise(
     rocm: str = "",
     platform: str = "linux",
     fork: bool = False,
-) -> Advice:
+) -> Recommendation:
     """Raises UnknownNameError for a PyTorch or chip that nobody knows, UnsupportedError for a platform that is none."""
     row = compat.find(pytorch, fork=fork)
     ours = {
@@ -71,15 +71,15 @@ def advise(
     official, official_reason = _official(compat.matrix.official_archs, row, chip, rocm, platform)
     service = compat.service(row)
     reason = service.reason
-    ways: tuple[Way, ...] = ()
+    options: tuple[InstallOption, ...] = ()
     if chip not in ours:
         reason = f"this project has no settings for {chip}"
     elif service.build or service.links:
-        ways = _ways(manifest, row, chip, windows=platform == "windows", links=service.links)
+        options = _options(manifest, row, chip, windows=platform == "windows", links=service.links)
         warnings += _rocm_warnings(manifest, row, rocm)
-    return Advice(
+    return Recommendation(
         row=row.name, arch=chip, rocm=rocm, platform=platform, official=official, official_reason=official_reason,
-        ours=manifest.name if ways else None, pack=ours.get(chip, ""), reason=reason, ways=ways, warnings=warnings,
+        ours=manifest.name if options else None, pack=ours.get(chip, ""), reason=reason, options=options, warnings=warnings,
     )  # fmt: skip
 
 
@@ -149,10 +149,10 @@ def _rocm_warnings(manifest: ReleaseManifest, row: Row, rocm: str) -> tuple[str,
     return tuple(found)
 
 
-def _ways(
+def _options(
     manifest: ReleaseManifest, row: Row, arch: str, *, windows: bool, links: tuple[str, ...]
-) -> tuple[Way, ...]:
-    prefix = Way(
+) -> tuple[InstallOption, ...]:
+    prefix = InstallOption(
         text=f"build PyTorch {row.pytorch} with it, without an edit of PyTorch's sources",
         commands=(
             f"./dev install --prefix PREFIX --arch {arch}",
@@ -161,19 +161,19 @@ def _ways(
     )
     if windows:
         return (
-            Way(
+            InstallOption(
                 text=f"build PyTorch {row.pytorch} with the archive aotriton-{manifest.name}-win_amd64-shared.zip, unpacked to PREFIX",
                 commands=("set AOTRITON_INSTALLED_PREFIX=PREFIX", "python setup.py develop"),
             ),
         )
-    into = Way(
+    into = InstallOption(
         text=f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip needs {' or '.join(links)}",
         commands=(
             f"./dev install --pytorch-lib SITE-PACKAGES/torch/lib --arch {arch}",
             "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # the same from a built release; --undo takes it back",
         ),
     )
-    pins = Way(
+    pins = InstallOption(
         text="or have PyTorch's build download it: the lines for cmake/External/aotriton.cmake",
         commands=(f"./dev release.pins --pytorch {row.pytorch}",),
     )
@@ -181,24 +181,27 @@ def _ways(
     return (*((into,) if links else ()), prefix, *((pins,) if download else ()))
 
 
-def advice_text(advice: Advice) -> str:
+def recommendation_text(recommendation: Recommendation) -> str:
     """For people."""
-    asked = f"{advice.row}, {advice.arch}" + (f", ROCm {advice.rocm}" if advice.rocm else "")
-    official = f"AOTriton {advice.official}" if advice.official else "none"
+    asked = f"{recommendation.row}, {recommendation.arch}" + (
+        f", ROCm {recommendation.rocm}" if recommendation.rocm else ""
+    )
+    official = f"AOTriton {recommendation.official}" if recommendation.official else "none"
     lines = [
-        f"{asked}, {advice.platform}",
-        f"official: {official}" + (f" ({advice.official_reason})" if advice.official_reason else ""),
+        f"{asked}, {recommendation.platform}",
+        f"official: {official}"
+        + (f" ({recommendation.official_reason})" if recommendation.official_reason else ""),
     ]
-    if advice.ours:
-        lines.append(f"ours: {advice.ours}, image pack {advice.pack}")
-        lines += [f"  limit: {advice.reason}"] if advice.reason else []
-        for way in advice.ways:
-            lines += [f"  {way.text}:", *(f"    {command}" for command in way.commands)]
+    if recommendation.ours:
+        lines.append(f"ours: {recommendation.ours}, image pack {recommendation.pack}")
+        lines += [f"  limit: {recommendation.reason}"] if recommendation.reason else []
+        for option in recommendation.options:
+            lines += [f"  {option.text}:", *(f"    {command}" for command in option.commands)]
     else:
-        lines.append(f"ours: none ({advice.reason})")
-    if not advice.ours and not advice.official:
+        lines.append(f"ours: none ({recommendation.reason})")
+    if not recommendation.ours and not recommendation.official:
         lines.append(
             "nothing serves this: keep PyTorch on its math path (torch.nn.attention.sdpa_kernel), or take another PyTorch"
         )
-    lines += [f"note: {warning}" for warning in advice.warnings]
+    lines += [f"note: {warning}" for warning in recommendation.warnings]
     return "\n".join(lines)

@@ -14,7 +14,7 @@ _TOP = "aotriton"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laid:
+class ExtractedRelease:
     """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the release's asm archives; `names` what was unpacked."""
 
     prefix: Path
@@ -22,7 +22,7 @@ class Laid:
     names: tuple[str, ...]
 
 
-def lay_out(release: Path, packs: Sequence[str], folder: Path) -> Laid:
+def extract_release(release: Path, packs: Sequence[str], folder: Path) -> ExtractedRelease:
     """Unpack the newest runtime tarball and the packs' images of a release folder into `folder`. Raises ReleaseError."""
     runtimes = sorted(release.glob("aotriton-*-rocm*-shared.tar.gz"), key=_rocm)
     if not runtimes:
@@ -36,7 +36,7 @@ def lay_out(release: Path, packs: Sequence[str], folder: Path) -> Laid:
     for tarball in (runtimes[-1], *images):
         unpack(tarball, folder)
     names = tuple(path.name for path in (runtimes[-1], *images, *texts))
-    return Laid(prefix=folder / _TOP, texts=texts, names=names)
+    return ExtractedRelease(prefix=folder / _TOP, texts=texts, names=names)
 
 
 def unpack(tarball: Path, folder: Path) -> None:

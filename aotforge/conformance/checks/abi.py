@@ -10,9 +10,9 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from aotforge.conformance.checks.context import Setting
+from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.compilers import Compilation, Compiler
-from aotforge.conformance.findings import Finding, failed, judged, not_run
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.interface import HIP, header, layout, references
 from aotforge.errors import ToolchainError
 
@@ -38,10 +38,10 @@ def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsy
         }
 
 
-def wanted_symbols(setting: Setting, compiler: Compiler) -> set[str]:
+def wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     """Every symbol of the API level, from a program that is generated from the facts. Raises ToolchainError when it does not compile."""
-    data, level = setting.compat.interface, setting.compat.level
-    done = _foreign(setting, compiler, references(data, level), ["-c", "-O0"])
+    data, level = context.compat.interface, context.compat.level
+    done = _foreign(context, compiler, references(data, level), ["-c", "-O0"])
     if done.program is None:
         raise ToolchainError(
             f"{compiler.name} does not compile the interface's references", cause=done.output[-300:]
@@ -53,46 +53,46 @@ def wanted_symbols(setting: Setting, compiler: Compiler) -> set[str]:
     return found | {name.replace("C1E", "C2E") for name in found}
 
 
-def _foreign(setting: Setting, compiler: Compiler, source: str, flags: list[str]) -> Compilation:
+def _foreign(context: CheckContext, compiler: Compiler, source: str, flags: list[str]) -> Compilation:
     """Compiled against the generated header; hip/hip_runtime.h is generated too."""
-    text = header(setting.compat.interface, setting.compat.level).replace(
+    text = header(context.compat.interface, context.compat.level).replace(
         "#include <hip/hip_runtime.h>", '#include "hip_runtime.h"'
     )
     files = [("interface.h", text), ("hip_runtime.h", HIP)]
-    return setting.workshop.compile(
+    return context.compilations.compile(
         compiler, source, flags=["-std=c++17", "-Wno-invalid-offsetof", *flags], files=files
     )
 
 
-def check_symbols(setting: Setting) -> list[Finding]:
+def check_symbols(context: CheckContext) -> list[Finding]:
     """The library exports the API level's symbols, all of them and nothing else."""
-    what = f"exactly the symbols of API level {setting.compat.level}"
-    if not setting.compilers:
+    what = f"exactly the symbols of API level {context.compat.level}"
+    if not context.compilers:
         return [not_run("symbols", what, "no C++ compiler of the wanted versions")]
-    wanted = wanted_symbols(setting, setting.compilers[-1])
-    there = dynamic_symbols(setting.library)
+    wanted = wanted_symbols(context, context.compilers[-1])
+    there = dynamic_symbols(context.library)
     wrong = [f"{name} is missing" for name in demangled(sorted(wanted - there))]
     wrong += [f"{name} is exported and no part of it" for name in demangled(sorted(there - wanted - EXTRA))]
-    return [judged("symbols", what, wrong, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}")]
+    return [finding_from("symbols", what, wrong, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}")]
 
 
-def check_layout(setting: Setting) -> list[Finding]:
+def check_layout(context: CheckContext) -> list[Finding]:
     """Sizes, offsets, enumerators and versions as the headers have them, against the API level's."""
-    what = f"struct layout of API level {setting.compat.level}"
-    if not setting.compilers:
+    what = f"struct layout of API level {context.compat.level}"
+    if not context.compilers:
         return [not_run("layout", what, "no C++ compiler of the wanted versions")]
-    compiler, data, level = setting.compilers[-1], setting.compat.interface, setting.compat.level
-    standin = [setting.standin.include] if setting.standin.include else []
-    ours = setting.workshop.compile(
+    compiler, data, level = context.compilers[-1], context.compat.interface, context.compat.level
+    standin = [context.standin.include] if context.standin.include else []
+    ours = context.compilations.compile(
         compiler,
         layout(data, level, OURS),
-        includes=[setting.prefix / "include", *standin],
-        inputs=[setting.headers, setting.standin.digest],
+        includes=[context.prefix / "include", *standin],
+        inputs=[context.headers, context.standin.digest],
         flags=["-std=c++17", "-Wno-invalid-offsetof", "-O0"],
-        objects=[setting.library],
+        objects=[context.library],
     )
     theirs = _foreign(
-        setting,
+        context,
         compiler,
         layout(data, level, '"interface.h"'),
         ["-O0", "-Wl,--unresolved-symbols=ignore-all"],
@@ -104,20 +104,20 @@ def check_layout(setting: Setting) -> list[Finding]:
         raise ToolchainError(
             f"{compiler.name} does not compile the interface's layout", cause=theirs.output[-300:]
         )
-    here = _printed(ours.program, {"LD_LIBRARY_PATH": str(setting.prefix / "lib")})
+    here = _printed(ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
     there = _printed(theirs.program, {})
     wrong = [
         f"{name} is {here.get(name, 'missing')}, not {there[name]}"
         for name in there
         if here.get(name) != there[name]
     ]
-    wrong += _measured(setting, here)
-    return [judged("layout", what, wrong, f"{len(there)} sizes, offsets and values; {compiler.name}")]
+    wrong += _measured(context, here)
+    return [finding_from("layout", what, wrong, f"{len(there)} sizes, offsets and values; {compiler.name}")]
 
 
-def _measured(setting: Setting, here: dict[str, str]) -> list[str]:
+def _measured(context: CheckContext, here: dict[str, str]) -> list[str]:
     """Against the figures that were measured on the reference's own headers."""
-    data, rules = setting.compat.interface, setting.compat.interface.levels[setting.compat.level]
+    data, rules = context.compat.interface, context.compat.interface.levels[context.compat.level]
     wanted = {f"TensorView<{rank}>": size for rank, size in data.tensor_view.sizes.items()}
     wanted |= {f"LazyTensor<{rank}>": rules.lazy_tensor.size for rank in (2, 4)}
     for name, entry in rules.structs.items():

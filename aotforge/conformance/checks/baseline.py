@@ -15,8 +15,8 @@ from pathlib import Path
 
 from aotforge.base.files import write_atomic
 from aotforge.conformance.checks.abi import OURS
-from aotforge.conformance.checks.context import Setting
-from aotforge.conformance.findings import Finding, failed, judged, not_run
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import feature_level, version_key
 from aotforge.errors import ToolchainError
 
@@ -26,9 +26,9 @@ _SECONDS = 120
 _ERRORS, _INCOMPATIBLE = 3, 8
 
 
-def probe(setting: Setting) -> str:
+def probe(context: CheckContext) -> str:
     """A library whose only content is the public types, one function each, with debug information."""
-    data, rules = setting.compat.interface, setting.compat.interface.levels[setting.compat.level]
+    data, rules = context.compat.interface, context.compat.interface.levels[context.compat.level]
     lines = [f"#include {OURS}", "#include <aotriton/util.h>", "using namespace aotriton;", 'extern "C" {']
     types = [*(f"TensorView<{rank}>" for rank in data.tensor_view.sizes), "DType", "Gpu", "Stream"]
     types += [f"v3::flash::LazyTensor<{rank}>" for rank in (2, 4)]
@@ -39,18 +39,18 @@ def probe(setting: Setting) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def check_baseline(setting: Setting) -> list[Finding]:
+def check_baseline(context: CheckContext) -> list[Finding]:
     """No removed and no changed symbol or type since the baseline of the same feature release."""
     what = "no removed or changed symbol or type since the previous point release"
-    found = previous(setting.checkout / FOLDER, setting.compat.api)
+    found = previous(context.checkout / FOLDER, context.compat.api)
     if found is None:
-        return [not_run("abidiff", what, f"{FOLDER} has no baseline of API level {setting.compat.level}")]
+        return [not_run("abidiff", what, f"{FOLDER} has no baseline of API level {context.compat.level}")]
     if shutil.which("abidiff") is None:
         return [not_run("abidiff", what, "abidiff is not installed (apt-get install abigail-tools)")]
-    symbols = setting.checkout / FOLDER / f"{found}.symbols.xml"
-    findings = [_compare(f"symbols of the library against {symbols.name}", symbols, setting.library)]
+    symbols = context.checkout / FOLDER / f"{found}.symbols.xml"
+    findings = [_compare(f"symbols of the library against {symbols.name}", symbols, context.library)]
     types = symbols.with_name(f"{found}.types.xml")
-    library = _probe_library(setting)
+    library = _probe_library(context)
     if library is None:
         findings.append(
             not_run(
@@ -75,21 +75,21 @@ def previous(folder: Path, api: str) -> str | None:
     return max(fitting, key=version_key, default=None)
 
 
-def write_baseline(setting: Setting) -> tuple[Path, Path]:
+def write_baseline(context: CheckContext) -> tuple[Path, Path]:
     """Writes both baselines of the candidate. Raises ToolchainError without libabigail or a compiler."""
     if shutil.which("abidw") is None:
         raise ToolchainError("abidw is not installed", hint="apt-get install abigail-tools")
-    library = _probe_library(setting)
+    library = _probe_library(context)
     if library is None:
         raise ToolchainError("the headers' types could not be compiled", hint="`./dev check` says why")
     written = []
-    for kind, file in (("symbols", setting.library), ("types", library)):
-        path = setting.checkout / FOLDER / f"{setting.compat.api}.{kind}.xml"
+    for kind, file in (("symbols", context.library), ("types", library)):
+        path = context.checkout / FOLDER / f"{context.compat.api}.{kind}.xml"
         # a link under a fixed name: abidw writes the path that it was given
-        folder = Path(tempfile.mkdtemp(prefix="abidw-", dir=setting.work))
-        (folder / setting.compat.names[0]).symlink_to(file)
+        folder = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work))
+        (folder / context.compat.names[0]).symlink_to(file)
         done = _abi(
-            ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", setting.compat.names[0]],
+            ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", context.compat.names[0]],
             folder,
         )
         if done.returncode:
@@ -99,17 +99,17 @@ def write_baseline(setting: Setting) -> tuple[Path, Path]:
     return written[0], written[1]
 
 
-def _probe_library(setting: Setting) -> Path | None:
+def _probe_library(context: CheckContext) -> Path | None:
     """Of GCC: clang describes the same types differently, and the baseline is GCC's."""
-    compilers = [one for one in setting.compilers if one.family == "gcc"]
+    compilers = [one for one in context.compilers if one.family == "gcc"]
     if not compilers:
         return None
-    standin = [setting.standin.include] if setting.standin.include else []
-    done = setting.workshop.compile(
+    standin = [context.standin.include] if context.standin.include else []
+    done = context.compilations.compile(
         compilers[-1],
-        probe(setting),
-        includes=[setting.prefix / "include", *standin],
-        inputs=[setting.headers, setting.standin.digest],
+        probe(context),
+        includes=[context.prefix / "include", *standin],
+        inputs=[context.headers, context.standin.digest],
         flags=[
             "-std=c++17",
             "-g",
@@ -130,7 +130,7 @@ def _compare(what: str, baseline: Path, file: Path) -> Finding:
     done = _abi(["abidiff", "--no-show-locs", "--drop-private-types", str(baseline), str(file)], file.parent)
     if done.returncode & _ERRORS:
         return failed("abidiff", what, f"abidiff fails: {(done.stderr or done.stdout).strip()[:300]}")
-    return judged("abidiff", what, _losses(done.stdout, done.returncode), "libabigail")
+    return finding_from("abidiff", what, _losses(done.stdout, done.returncode), "libabigail")
 
 
 def _losses(report: str, status: int) -> list[str]:

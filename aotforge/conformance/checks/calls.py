@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from aotforge.conformance.checks.context import Group, Setting
+from aotforge.conformance.checks.context import CheckContext, Group
 from aotforge.conformance.compilers import STANDARDS, Compilation, Compiler
-from aotforge.conformance.findings import Finding, failed, judged, not_run, passed
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
 from aotforge.conformance.matrix_models import Row
-from aotforge.conformance.programs import Program, explain_failure, make_program, objections
+from aotforge.conformance.programs import Program, explain_failure, make_program, violations
 
 _FIRST = 4
 
 
-class Tried(NamedTuple):
+class CompileAttempt(NamedTuple):
     """A set of calls, compiled one way."""
 
     calls: str
@@ -24,68 +24,68 @@ class Tried(NamedTuple):
     outcome: Compilation
 
 
-def served_rows(setting: Setting) -> list[Row]:
+def served_rows(context: CheckContext) -> list[Row]:
     """Rows whose calls must compile and link."""
-    return [row for row in setting.compat.rows if row.calls and setting.compat.service(row).build]
+    return [row for row in context.compat.rows if row.calls and context.compat.service(row).build]
 
 
-def refused_sets(setting: Setting) -> dict[str, list[Row]]:
+def refused_sets(context: CheckContext) -> dict[str, list[Row]]:
     """Sets of calls of rows that this release does not serve: their sources must not compile against it."""
     found: dict[str, list[Row]] = {}
-    for row in setting.compat.rows:
-        if row.calls and not setting.compat.service(row).build:
+    for row in context.compat.rows:
+        if row.calls and not context.compat.service(row).build:
             found.setdefault(row.calls, []).append(row)
     return found
 
 
-def calls_group(setting: Setting) -> Group:
+def calls_group(context: CheckContext) -> Group:
     """Every served set with every compiler and standard, against HIP's headers where they are installed."""
-    parts: list[Callable[[], Tried]] = []
-    for name in dict.fromkeys(row.calls for row in served_rows(setting) if row.calls):
-        program = make_program(setting.compat.calls, name)
-        for compiler in setting.compilers:
-            parts += [partial(_try, setting, program, compiler, standard) for standard in STANDARDS]
-    return Group(name="calls", parts=parts, finish=partial(_judge, setting))
+    parts: list[Callable[[], CompileAttempt]] = []
+    for name in dict.fromkeys(row.calls for row in served_rows(context) if row.calls):
+        program = make_program(context.compat.calls, name)
+        for compiler in context.compilers:
+            parts += [partial(_try, context, program, compiler, standard) for standard in STANDARDS]
+    return Group(name="calls", parts=parts, finish=partial(_judge, context))
 
 
-def _try(setting: Setting, program: Program, compiler: Compiler, standard: str) -> Tried:
-    outcome = compile_calls(setting, program, compiler, standard)
-    return Tried(program.name, f"{compiler.name} C++{standard}", program, outcome)
+def _try(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> CompileAttempt:
+    outcome = compile_calls(context, program, compiler, standard)
+    return CompileAttempt(program.name, f"{compiler.name} C++{standard}", program, outcome)
 
 
-def compile_calls(setting: Setting, program: Program, compiler: Compiler, standard: str) -> Compilation:
+def compile_calls(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> Compilation:
     """A program of calls against the release's headers and library. It finds the library by LD_LIBRARY_PATH when it is run."""
-    hip = setting.hip
-    includes = [setting.prefix / "include", *([hip.include] if hip.include else [])]
-    return setting.workshop.compile(
+    hip = context.hip
+    includes = [context.prefix / "include", *([hip.include] if hip.include else [])]
+    return context.compilations.compile(
         compiler,
         program.source,
         includes=includes,
-        inputs=[setting.headers, hip.digest],
+        inputs=[context.headers, hip.digest],
         flags=[compiler.standard(standard), *hip.flags],
-        objects=[setting.library],
+        objects=[context.library],
     )
 
 
-def _judge(setting: Setting, tried: list[Tried]) -> list[Finding]:
+def _judge(context: CheckContext, tried: list[CompileAttempt]) -> list[Finding]:
     findings = []
-    for row in served_rows(setting):
+    for row in served_rows(context):
         mine = [one for one in tried if one.calls == row.calls]
         what = f"the calls of PyTorch {row.pytorch} compile and link"
         if not mine:
             findings.append(not_run("calls", what, "no C++ compiler of the wanted versions", row=row.name))
             continue
-        evidence = f"{', '.join(one.how for one in mine)}; {setting.hip.name}"
+        evidence = f"{', '.join(one.how for one in mine)}; {context.hip.name}"
         if row.calls_of:
             evidence += f"; calls of {row.calls_of}"
-        findings.append(judged("calls", what, _complaints(mine), evidence, row=row.name))
-    for name in setting.missing:
+        findings.append(finding_from("calls", what, _complaints(mine), evidence, row=row.name))
+    for name in context.missing:
         findings.append(not_run("calls", f"with {name}", "not installed"))
-    findings += _unread(setting)
+    findings += _unread(context)
     return findings
 
 
-def _complaints(tried: list[Tried]) -> list[str]:
+def _complaints(tried: list[CompileAttempt]) -> list[str]:
     """Each complaint once, with the compilers that made it."""
     by: dict[str, list[str]] = {}
     for one in tried:
@@ -99,45 +99,45 @@ def _complaints(tried: list[Tried]) -> list[str]:
     return [f"{text} [{', '.join(how)}]" for text, how in by.items()]
 
 
-def _unread(setting: Setting) -> list[Finding]:
+def _unread(context: CheckContext) -> list[Finding]:
     """Supported rows without a set of calls: nothing to compile."""
     return [
         not_run("calls", "refused or served", "what its sources call was not read", row=row.name)
-        for row in setting.compat.rows
+        for row in context.compat.rows
         if row.calls is None and row.status == "supported"
     ]
 
 
-def refused_group(setting: Setting) -> Group:
+def refused_group(context: CheckContext) -> Group:
     """Rows that the matrix says are not served: their calls do not compile."""
-    parts: list[Callable[[], Tried]] = []
-    if setting.compilers:
-        compiler = setting.compilers[-1]
+    parts: list[Callable[[], CompileAttempt]] = []
+    if context.compilers:
+        compiler = context.compilers[-1]
         parts = [
-            partial(_try_refused, setting, make_program(setting.compat.calls, name), compiler)
-            for name in refused_sets(setting)
+            partial(_try_refused, context, make_program(context.compat.calls, name), compiler)
+            for name in refused_sets(context)
         ]
-    return Group(name="refused", parts=parts, finish=partial(_judge_refused, setting))
+    return Group(name="refused", parts=parts, finish=partial(_judge_refused, context))
 
 
-def _try_refused(setting: Setting, program: Program, compiler: Compiler) -> Tried:
-    outcome = setting.workshop.compile(
+def _try_refused(context: CheckContext, program: Program, compiler: Compiler) -> CompileAttempt:
+    outcome = context.compilations.compile(
         compiler,
         program.source,
         includes=[
-            setting.prefix / "include",
-            *([setting.standin.include] if setting.standin.include else []),
+            context.prefix / "include",
+            *([context.standin.include] if context.standin.include else []),
         ],
-        inputs=[setting.headers, setting.standin.digest],
+        inputs=[context.headers, context.standin.digest],
         flags=["-std=c++17", "-fsyntax-only"],
     )
-    return Tried(program.name, f"{compiler.name} C++17", program, outcome)
+    return CompileAttempt(program.name, f"{compiler.name} C++17", program, outcome)
 
 
-def _judge_refused(setting: Setting, tried: list[Tried]) -> list[Finding]:
+def _judge_refused(context: CheckContext, tried: list[CompileAttempt]) -> list[Finding]:
     by = {one.calls: one for one in tried}
     findings = []
-    for name, rows in refused_sets(setting).items():
+    for name, rows in refused_sets(context).items():
         for row in rows:
             what = f"PyTorch {row.pytorch} cannot be built with it, as the matrix says"
             one = by.get(name)
@@ -149,7 +149,7 @@ def _judge_refused(setting: Setting, tried: list[Tried]) -> list[Finding]:
                 findings.append(
                     failed("refused", what, "its calls compile: the matrix is wrong", row=row.name)
                 )
-            elif refused := objections(one.program, one.outcome.output):
+            elif refused := violations(one.program, one.outcome.output):
                 findings.append(passed("refused", what, f"{refused[0]} [{one.how}]", row=row.name))
             else:
                 reason = explain_failure(one.program, one.outcome.output)[0]

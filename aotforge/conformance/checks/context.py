@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.conformance.candidate import Candidate
-from aotforge.conformance.compilers import Compiler, Hip, Workshop
+from aotforge.conformance.compilers import CompilationCache, Compiler, Hip
 from aotforge.conformance.findings import Finding
 from aotforge.conformance.matrix import Compatibility
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class CheckContext:
     """One run of the checks. `prefix` is the unpacked runtime, `headers` the digest of its include folder, `hip` HIP's headers for
     PyTorch's calls, `standin` declarations of the checkout; `development`: a library below its promised platform is reported, not refused.
     """
@@ -31,7 +31,7 @@ class Setting:
     missing: tuple[str, ...]
     hip: Hip
     standin: Hip
-    workshop: Workshop
+    compilations: CompilationCache
     development: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from aotforge.conformance.checks.context import Setting
-from aotforge.conformance.checks.library import foreign
-from aotforge.conformance.findings import Finding, failed, judged, not_run, passed
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.checks.library import build_machine_traces
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
 from aotforge.errors import AotforgeError, PackError, ToolchainError
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.pack.verify_pack import verify_pack
@@ -17,7 +17,7 @@ from aotforge.release.json_documents import MANIFEST
 from aotforge.release.layout import TOP
 
 
-def check_pack(setting: Setting, pack: str, folder: Path) -> list[Finding]:
+def check_pack(context: CheckContext, pack: str, folder: Path) -> list[Finding]:
     """One image pack."""
     try:
         opened = open_pack(folder)
@@ -26,27 +26,27 @@ def check_pack(setting: Setting, pack: str, folder: Path) -> list[Finding]:
         }
     except PackError as error:
         return [failed("images", f"{pack} is whole", error.what)]
-    rows = _rows(setting, pack)
+    rows = _rows(context, pack)
     return [
-        _profile(setting, opened),
+        _profile(context, opened),
         _digests(pack, images, rows),
         _verdicts(pack, images, rows),
-        _texts(setting, pack, images),
-        _paths(setting, pack, images),
-        _planned(setting, opened, rows),
+        _texts(context, pack, images),
+        _paths(context, pack, images),
+        _planned(context, opened, rows),
     ]
 
 
-def _profile(setting: Setting, opened: OpenPack) -> Finding:
+def _profile(context: CheckContext, opened: OpenPack) -> Finding:
     signature, what = opened.signature, f"{opened.name} is of a profile that may be released"
     reason = f"profile {signature.profile} is not complete"
-    if setting.development and not signature.complete:
+    if context.development and not signature.complete:
         return passed("images", f"{opened.name}, development build", f"{reason}, as was asked for")
-    return judged("images", what, [] if signature.complete else [reason], signature.profile)
+    return finding_from("images", what, [] if signature.complete else [reason], signature.profile)
 
 
-def _rows(setting: Setting, pack: str) -> list[Mapping[str, Any]]:
-    packs = setting.candidate.manifest.get("packs", [])
+def _rows(context: CheckContext, pack: str) -> list[Mapping[str, Any]]:
+    packs = context.candidate.manifest.get("packs", [])
     return [row for one in packs if one.get("name") == pack for row in one.get("images", [])]
 
 
@@ -54,7 +54,7 @@ def _digests(pack: str, images: Mapping[str, bytes], rows: list[Mapping[str, Any
     said = {str(row.get("digest")) for row in rows}
     wrong = [f"{digest} is in the pack and not in {MANIFEST}" for digest in sorted(images.keys() - said)]
     wrong += [f"{digest} is in {MANIFEST} and not in the pack" for digest in sorted(said - images.keys())]
-    return judged(
+    return finding_from(
         "images", f"{pack} holds the images that {MANIFEST} lists, by digest", wrong, f"{len(images)} images"
     )
 
@@ -73,15 +73,15 @@ def _verdicts(pack: str, images: Mapping[str, bytes], rows: list[Mapping[str, An
         else:
             good.add(str(row.get("digest")))
     wrong += [f"{digest}: no verdict" for digest in sorted(images.keys() - good) if not wrong]
-    return judged(
+    return finding_from(
         "images", f"every image of {pack} verified on the virtual GPU", wrong, f"{len(good)} passed verdicts"
     )
 
 
-def _texts(setting: Setting, pack: str, images: Mapping[str, bytes]) -> Finding:
+def _texts(context: CheckContext, pack: str, images: Mapping[str, bytes]) -> Finding:
     """The archive of assembly texts has a text and figures for each image and for nothing else."""
     what = f"assembly text and resources of every image of {pack}"
-    archive = next((a for a in setting.candidate.archives if a.kind == "asm" and a.pack == pack), None)
+    archive = next((a for a in context.candidate.archives if a.kind == "asm" and a.pack == pack), None)
     if archive is None:
         return failed("images", what, "there is no archive of texts")
     folder = archive.root / TOP / "share" / "aotriton" / "asm" / pack
@@ -96,16 +96,16 @@ def _texts(setting: Setting, pack: str, images: Mapping[str, bytes]) -> Finding:
         wrong += [f"{digest}: not the same in resources.json" for digest in sorted(listed ^ images.keys())]
     except (OSError, ValueError, KeyError, TypeError) as error:
         wrong.append(f"resources.json: {error}")
-    return judged("images", what, wrong, f"{len(texts)} texts")
+    return finding_from("images", what, wrong, f"{len(texts)} texts")
 
 
-def _paths(setting: Setting, pack: str, images: Mapping[str, bytes]) -> Finding:
+def _paths(context: CheckContext, pack: str, images: Mapping[str, bytes]) -> Finding:
     wrong = [
         f"image {digest[:16]}: {text}"
         for digest, data in images.items()
-        for text in foreign(data, setting.checkout)
+        for text in build_machine_traces(data, context.checkout)
     ]
-    return judged(
+    return finding_from(
         "paths",
         f"no path or name of the build machine in an image of {pack}",
         wrong,
@@ -113,14 +113,14 @@ def _paths(setting: Setting, pack: str, images: Mapping[str, bytes]) -> Finding:
     )
 
 
-def _planned(setting: Setting, opened: OpenPack, rows: list[Mapping[str, Any]]) -> Finding:
+def _planned(context: CheckContext, opened: OpenPack, rows: list[Mapping[str, Any]]) -> Finding:
     """Against this checkout's plan, in both directions: every call, choice and image."""
     from aotforge.plan.planner import plan_project  # noqa: PLC0415 - planning imports the kernels' rules
 
     what = f"every planned image of {opened.name} present, none unexpected"
     signature = opened.signature
     try:
-        plan = plan_project(setting.checkout, archs=signature.archs, profile=signature.profile)
+        plan = plan_project(context.checkout, archs=signature.archs, profile=signature.profile)
     except ToolchainError as error:
         return not_run("images", what, error.what)
     except AotforgeError as error:
@@ -142,4 +142,4 @@ def _planned(setting: Setting, opened: OpenPack, rows: list[Mapping[str, Any]]) 
         wrong = [
             f"the same {len(planned)} calls, but {len(wrong) // 2} images were compiled from other sources or settings than this checkout's"
         ]
-    return judged("images", what, wrong, f"{len(planned)} compile jobs of profile {signature.profile}")
+    return finding_from("images", what, wrong, f"{len(planned)} compile jobs of profile {signature.profile}")

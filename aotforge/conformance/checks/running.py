@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from aotforge.conformance.checks.calls import compile_calls, served_rows
-from aotforge.conformance.checks.context import Group, Setting, single
+from aotforge.conformance.checks.context import CheckContext, Group, single
 from aotforge.conformance.compilers import Compiler, tree_digest
-from aotforge.conformance.findings import Finding, failed, judged, not_run
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Row
 from aotforge.conformance.programs import make_program
 from aotforge.errors import ReleaseError, ToolchainError
@@ -30,20 +30,20 @@ _OTHER_FORMAT, _OTHER_INTERFACE = 218, 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class RunResult:
     """Exit status and both outputs."""
 
     status: int
     text: str
 
 
-def hip_double(setting: Setting, compiler: Compiler) -> Path:
+def hip_double(context: CheckContext, compiler: Compiler) -> Path:
     """A folder with a libamdhip64.so.7 that plays devices, compiled from the checkout. Raises ToolchainError."""
-    sources = setting.checkout / "runtime" / "hip_double"
+    sources = context.checkout / "runtime" / "hip_double"
     texts = [(path.name, path.read_text()) for path in sorted(sources.glob("*.h"))]
     unity = "".join(f'#include "{path.name}"\n' for path in sorted(sources.glob("*.cpp")))
     texts += [(path.name, path.read_text()) for path in sorted(sources.glob("*.cpp"))]
-    done = setting.workshop.compile(
+    done = context.compilations.compile(
         compiler,
         unity,
         inputs=[tree_digest(sources)],
@@ -55,27 +55,27 @@ def hip_double(setting: Setting, compiler: Compiler) -> Path:
     )  # fmt: skip
     if done.program is None:
         raise ToolchainError("the stand-in for HIP does not compile", cause=done.output[-400:])
-    folder = Path(tempfile.mkdtemp(prefix="hip-", dir=setting.work))
+    folder = Path(tempfile.mkdtemp(prefix="hip-", dir=context.work))
     shutil.copy2(done.program, folder / "libamdhip64.so.7")
     return folder
 
 
 def run(
-    setting: Setting,
+    context: CheckContext,
     program: Path,
     library: Path,
     images: Path | None,
     *,
     arch: str,
     words: tuple[str, ...] = (),
-) -> Ran:
+) -> RunResult:
     """`program` with the folder `library` on the loader's path and devices of one chip."""
     environment = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("AOTRITON", "HIP_DOUBLE", "LD_"))
     }
-    double = _double(setting)
+    double = _double(context)
     environment |= {
         "LD_LIBRARY_PATH": f"{library}:{double}",
         "HIP_DOUBLE_DEVICES": f"{arch}@120",
@@ -88,28 +88,28 @@ def run(
             [program, *words], capture_output=True, text=True, check=False, timeout=_SECONDS, env=environment
         )
     except subprocess.TimeoutExpired:
-        return Ran(status=-1, text=f"ran for more than {_SECONDS} s")
-    return Ran(status=done.returncode, text=(done.stdout + done.stderr).strip())
+        return RunResult(status=-1, text=f"ran for more than {_SECONDS} s")
+    return RunResult(status=done.returncode, text=(done.stdout + done.stderr).strip())
 
 
-def _double(setting: Setting) -> Path:
+def _double(context: CheckContext) -> Path:
     """Once per run of the checks."""
-    marker = setting.work / "hip-double"
-    with setting.lock:
+    marker = context.work / "hip-double"
+    with context.lock:
         if not marker.exists():
-            marker.symlink_to(hip_double(setting, setting.compilers[-1]))
+            marker.symlink_to(hip_double(context, context.compilers[-1]))
     return marker
 
 
-def dropin_group(setting: Setting) -> Group:
+def dropin_group(context: CheckContext) -> Group:
     """Programs that need the library by each older name start with the release dropped in, and find images beside the link."""
-    if not setting.compilers or not setting.candidate.packs():
+    if not context.compilers or not context.candidate.packs():
         what = "programs built with an older point release run with this one"
         return single("drop-in", lambda: [not_run("drop-in", what, "no C++ compiler, or no image pack")])
     parts: list[Callable[[], list[Finding]]] = [
-        partial(_dropin, setting, row, name)
-        for row in served_rows(setting)
-        for name in setting.compat.service(row).links
+        partial(_dropin, context, row, name)
+        for row in served_rows(context)
+        for name in context.compat.service(row).links
     ]
     return Group(
         name="drop-in",
@@ -118,35 +118,37 @@ def dropin_group(setting: Setting) -> Group:
     )
 
 
-def _dropin(setting: Setting, row: Row, name: str) -> list[Finding]:
+def _dropin(context: CheckContext, row: Row, name: str) -> list[Finding]:
     what = f"a program that needs {name} runs with the release in its place"
-    compiler = setting.compilers[-1]
+    compiler = context.compilers[-1]
     if not row.calls:
         return []
-    program = make_program(setting.compat.calls, row.calls)
-    built = compile_calls(setting, program, compiler, "17")
+    program = make_program(context.compat.calls, row.calls)
+    built = compile_calls(context, program, compiler, "17")
     if built.program is None:
         return [failed("drop-in", what, "its calls do not compile", row=row.name)]
-    folder = Path(tempfile.mkdtemp(prefix="dropin-", dir=setting.work))
+    folder = Path(tempfile.mkdtemp(prefix="dropin-", dir=context.work))
     linked = folder / "program"
     data = built.program.read_bytes()
-    soname = setting.compat.names[0].encode()
+    soname = context.compat.names[0].encode()
     # what the linker wrote is the SONAME of the library that it met; an older PyTorch has the older name there
     if soname not in data or len(name) != len(soname):
-        return [failed("drop-in", what, f"the program does not need {setting.compat.names[0]}", row=row.name)]
+        return [failed("drop-in", what, f"the program does not need {context.compat.names[0]}", row=row.name)]
     linked.write_bytes(data.replace(soname, name.encode()))
     linked.chmod(0o755)
     lib = folder / "lib"
     lib.mkdir()
     # as in torch/lib: a link of that name only, images beside it
-    (lib / name).symlink_to(setting.library)
-    pack, images = next(iter(setting.candidate.packs().items()))
+    (lib / name).symlink_to(context.library)
+    pack, images = next(iter(context.candidate.packs().items()))
     (lib / "aotriton.images").mkdir()
     (lib / "aotriton.images" / pack).symlink_to(images)
     arch = open_pack(images).signature.archs[0]
-    ran = run(setting, linked, lib, None, arch=arch)
+    ran = run(context, linked, lib, None, arch=arch)
     wrong = [] if ran.status == 0 else [f"it ends with {ran.status}: {ran.text[-200:]}"]
-    return [judged("drop-in", what, wrong, f"check_gpu on {arch}, {pack} beside the link", row=row.name)]
+    return [
+        finding_from("drop-in", what, wrong, f"check_gpu on {arch}, {pack} beside the link", row=row.name)
+    ]
 
 
 ASK = """#include <aotriton/flash.h>
@@ -172,14 +174,14 @@ int main(int, char** words) {
 """Asks for a GPU, for attention without a mask (words: DType, head_dim), and with params of another version."""
 
 
-def refusal_group(setting: Setting) -> Group:
+def refusal_group(context: CheckContext) -> Group:
     """Per image pack: as it is it serves; of another format or operator interface it is refused, and both are named."""
-    packs = setting.candidate.packs()
-    if not setting.compilers or not packs:
+    packs = context.candidate.packs()
+    if not context.compilers or not packs:
         what = "images of another format or operator interface are refused"
         return single("refusal", lambda: [not_run("refusal", what, "no C++ compiler, or no image pack")])
     parts: list[Callable[[], list[Finding]]] = [
-        partial(_refusals, setting, pack, folder) for pack, folder in packs.items()
+        partial(_refusals, context, pack, folder) for pack, folder in packs.items()
     ]
     return Group(
         name="refusal",
@@ -189,25 +191,25 @@ def refusal_group(setting: Setting) -> Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class PackProbe:
     """A pack, and the program that asks the library for attention with it."""
 
-    setting: Setting
+    context: CheckContext
     program: Path
     pack: str
     folder: Path
     opened: OpenPack
 
-    def ask(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> Ran:
+    def ask(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> RunResult:
         """With the pack as it is, or with other dispatch data."""
-        images = Path(tempfile.mkdtemp(prefix="images-", dir=self.setting.work))
+        images = Path(tempfile.mkdtemp(prefix="images-", dir=self.context.work))
         shutil.copytree(self.folder, images / self.pack)
         if alter:
             path = images / self.pack / "dispatch.aotd"
             path.write_bytes(alter(path.read_bytes()))
         call = _plain_call(self.opened.dispatch, arch)
-        library = self.setting.prefix / "lib"
-        return run(self.setting, self.program, library, images, arch=arch, words=call)
+        library = self.context.prefix / "lib"
+        return run(self.context, self.program, library, images, arch=arch, words=call)
 
 
 def _plain_call(table: DispatchTable, arch: str) -> tuple[str, str]:
@@ -228,21 +230,21 @@ def _plain_call(table: DispatchTable, arch: str) -> tuple[str, str]:
 _EXTRAS = ("causal", "bias_type", "dropout", "varlen_type")
 
 
-def _refusals(setting: Setting, pack: str, folder: Path) -> list[Finding]:
-    standin = [setting.standin.include] if setting.standin.include else []
-    built = setting.workshop.compile(
-        setting.compilers[-1],
+def _refusals(context: CheckContext, pack: str, folder: Path) -> list[Finding]:
+    standin = [context.standin.include] if context.standin.include else []
+    built = context.compilations.compile(
+        context.compilers[-1],
         ASK,
-        includes=[setting.prefix / "include", *standin],
-        inputs=[setting.headers, setting.standin.digest],
+        includes=[context.prefix / "include", *standin],
+        inputs=[context.headers, context.standin.digest],
         flags=["-std=c++17"],
-        objects=[setting.library],
+        objects=[context.library],
     )
     if built.program is None:
         what = f"{pack} is asked for attention"
         return [failed("refusal", what, f"the program does not compile: {built.output[-200:]}")]
     opened = open_pack(folder)
-    asked = _Asked(setting=setting, program=built.program, pack=pack, folder=folder, opened=opened)
+    asked = PackProbe(context=context, program=built.program, pack=pack, folder=folder, opened=opened)
     arch = opened.signature.archs[0]
     return [
         *(_serves(asked, one) for one in opened.signature.archs),
@@ -251,34 +253,34 @@ def _refusals(setting: Setting, pack: str, folder: Path) -> list[Finding]:
     ]
 
 
-def _serves(asked: _Asked, arch: str) -> Finding:
-    bad_version = asked.setting.compat.interface.errors["bad_version"]
+def _serves(asked: PackProbe, arch: str) -> Finding:
+    bad_version = asked.context.compat.interface.errors["bad_version"]
     ran = asked.ask(arch)
     lines = ran.text.splitlines()
     wanted = ("check_gpu 0", "attn_fwd 0", f"version {bad_version}")
     wrong = [f"{text!r} is not said: {ran.text[:300]}" for text in wanted if text not in lines]
     what = f"{asked.pack} serves {arch}; params of another version are refused"
     dtype, head_dim = _plain_call(asked.opened.dispatch, arch)
-    return judged("refusal", what, wrong, f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}")
+    return finding_from("refusal", what, wrong, f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}")
 
 
-def _other_format(asked: _Asked, arch: str) -> Finding:
+def _other_format(asked: PackProbe, arch: str) -> Finding:
     def alter(data: bytes) -> bytes:
         return data[:_FORMAT_AT] + (FORMAT + 1).to_bytes(4, "little") + data[_FORMAT_AT + 4 :]
 
     ran = asked.ask(arch, alter)
     wrong = _unsaid(ran, _OTHER_FORMAT, (f"format {FORMAT + 1}", f"format {FORMAT}"))
     what = f"{asked.pack} in format {FORMAT + 1} is refused, both formats named"
-    return judged("refusal", what, wrong, _logged(ran))
+    return finding_from("refusal", what, wrong, _logged(ran))
 
 
-def _another_interface(asked: _Asked, arch: str) -> Finding:
+def _another_interface(asked: PackProbe, arch: str) -> Finding:
     ours = asked.opened.dispatch
     table = _other_interface(ours)
     ran = asked.ask(arch, lambda _: encode_dispatch(table, file="dispatch.aotd"))
     names = (_served(table).interface_hash(), _served(ours).interface_hash())
     what = f"{asked.pack} of another operator interface is refused, both named"
-    return judged("refusal", what, _unsaid(ran, _OTHER_INTERFACE, names), _logged(ran))
+    return finding_from("refusal", what, _unsaid(ran, _OTHER_INTERFACE, names), _logged(ran))
 
 
 def _served(table: DispatchTable) -> Operator:
@@ -296,7 +298,7 @@ def _other_interface(table: DispatchTable) -> DispatchTable:
     return replace(table, operators=operators)
 
 
-def _unsaid(ran: Ran, code: int, names: tuple[str, ...]) -> list[str]:
+def _unsaid(ran: RunResult, code: int, names: tuple[str, ...]) -> list[str]:
     wrong = (
         []
         if f"attn_fwd {code}" in ran.text.splitlines()
@@ -305,6 +307,6 @@ def _unsaid(ran: Ran, code: int, names: tuple[str, ...]) -> list[str]:
     return wrong + [f"{name} is not named: {_logged(ran)}" for name in names if name not in ran.text]
 
 
-def _logged(ran: Ran) -> str:
+def _logged(ran: RunResult) -> str:
     lines = [line for line in ran.text.splitlines() if line.startswith("aotriton:")]
     return lines[0].rpartition("/")[2] if lines else "nothing is logged"

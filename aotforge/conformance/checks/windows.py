@@ -7,9 +7,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from aotforge.conformance.checks.context import Setting
-from aotforge.conformance.checks.library import foreign
-from aotforge.conformance.findings import Finding, failed, judged, not_run
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.checks.library import build_machine_traces
+from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.interface import function_name
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats import pe
@@ -49,14 +49,14 @@ def read_pe(data: bytes) -> PortableExecutable:
     )
 
 
-def check_windows(setting: Setting) -> list[Finding]:
+def check_windows(context: CheckContext) -> list[Finding]:
     """Layout, imports, exports and images of each aotriton-<release>-win_amd64-shared*.zip."""
-    if not setting.candidate.windows:
+    if not context.candidate.windows:
         return [not_run("windows", "the Windows archive", "the release has none")]
-    return [finding for path in setting.candidate.windows for finding in _check_archive(setting, path)]
+    return [finding for path in context.candidate.windows for finding in _check_archive(context, path)]
 
 
-def _check_archive(setting: Setting, path: Path) -> list[Finding]:
+def _check_archive(context: CheckContext, path: Path) -> list[Finding]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -67,12 +67,14 @@ def _check_archive(setting: Setting, path: Path) -> list[Finding]:
     except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
         return [failed("windows", f"{path.name} can be read", str(error))]
     traces = [
-        f"{name}: {text}" for name, data in contents.items() for text in foreign(data, setting.checkout)
+        f"{name}: {text}"
+        for name, data in contents.items()
+        for text in build_machine_traces(data, context.checkout)
     ]
     findings = [
         _layout(path, names, wrong, times),
-        judged("windows", f"no path or name of the build machine in {path.name}", traces),
-        *_images(setting, contents),
+        finding_from("windows", f"no path or name of the build machine in {path.name}", traces),
+        *_images(context, contents),
     ]
     for name in (name for name in contents if name.endswith(".dll")):
         try:
@@ -81,23 +83,25 @@ def _check_archive(setting: Setting, path: Path) -> list[Finding]:
             findings.append(failed("windows", f"{name} is a 64-bit DLL", error.what))
             continue
         findings += _hardening(name, module)
-        findings += [_interface(setting, module)] if name == _DLL else []
+        findings += [_interface(context, module)] if name == _DLL else []
     return findings
 
 
-def _images(setting: Setting, contents: dict[str, bytes]) -> list[Finding]:
+def _images(context: CheckContext, contents: dict[str, bytes]) -> list[Finding]:
     """Packs in the archive are the Linux archives' packs, file for file."""
     inside: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
         if name.startswith(_IMAGES) and name.count("/") == _IMAGES.count("/") + 1 and not name.endswith("/"):
             pack, _, file = name.removeprefix(_IMAGES).partition("/")
             inside.setdefault(pack, {})[file] = data
-    packs, findings = setting.candidate.packs(), []
+    packs, findings = context.candidate.packs(), []
     for pack, files in inside.items():
         here = {path.name: path.read_bytes() for path in packs[pack].iterdir()} if pack in packs else {}
         odd = sorted(name for name in here.keys() | files.keys() if here.get(name) != files.get(name))
         what = f"{pack} in the Windows archive is the pack of the Linux archive"
-        findings.append(judged("windows", what, [f"{name} differs" for name in odd], f"{len(files)} files"))
+        findings.append(
+            finding_from("windows", what, [f"{name} differs" for name in odd], f"{len(files)} files")
+        )
     return findings
 
 
@@ -115,7 +119,7 @@ def _layout(
     ]
     found += [f"{name} is there twice" for name in sorted({n for n in names if names.count(n) > 1})]
     found += ["its members have several times"] if len(times) > 1 else []
-    return judged("windows", "layout that PyTorch expects, one top folder", found, path.name)
+    return finding_from("windows", "layout that PyTorch expects, one top folder", found, path.name)
 
 
 def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
@@ -131,14 +135,14 @@ def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
     }
     missing = [text for bit, text in bits.items() if not module.characteristics & bit]
     return [
-        judged(
+        finding_from(
             "windows",
             f"{name} imports nothing but Windows' own libraries",
             strange,
             ", ".join(module.imports),
         ),
-        judged("windows", f"{name} is hardened", [f"without {text}" for text in missing]),
-        judged(
+        finding_from("windows", f"{name} is hardened", [f"without {text}" for text in missing]),
+        finding_from(
             "windows",
             f"{name} holds no time of linking",
             [f"timestamp {module.timestamp:#x}"] if module.timestamp else [],
@@ -146,10 +150,10 @@ def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
     ]
 
 
-def _interface(setting: Setting, module: PortableExecutable) -> Finding:
+def _interface(context: CheckContext, module: PortableExecutable) -> Finding:
     """Every function and constructor of the API level by the name that MSVC links to."""
     wanted: dict[str, str] = {}
-    level = setting.compat.interface.levels[setting.compat.level]
+    level = context.compat.interface.levels[context.compat.level]
     for space, functions in level.functions.items():
         scope = "".join(f"{part}@" for part in reversed(space.split("::")) if part)
         for declaration in functions:
@@ -165,5 +169,5 @@ def _interface(setting: Setting, module: PortableExecutable) -> Finding:
         for begin, text in wanted.items()
         if not any(export.startswith(begin) for export in module.exports)
     ]
-    what = f"exports the functions and constructors of API level {setting.compat.level} for MSVC"
-    return judged("windows", what, lacking, f"{len(wanted)} of {len(module.exports)} exports")
+    what = f"exports the functions and constructors of API level {context.compat.level} for MSVC"
+    return finding_from("windows", what, lacking, f"{len(wanted)} of {len(module.exports)} exports")

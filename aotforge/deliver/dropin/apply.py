@@ -62,7 +62,7 @@ def drop_in(
             _point(store / CURRENT, ORIGINALS)
         _keep_originals(folder, [name for name in names if not _ours(folder, name)])
         for name in names:
-            _hand_over(folder, name)
+            _link(folder, name)
         _point(store / CURRENT, wanted)
         _remove_others(store, {wanted, ORIGINALS})
     return Report(folder=folder, release=wanted, changes=changes, dry_run=False)
@@ -91,7 +91,7 @@ def undo(folder: Path, *, dry_run: bool = False) -> Report:
                 _point(store / CURRENT, ORIGINALS)
             for name in record.names:
                 if _ours(folder, name):
-                    _hand_back(folder, name)
+                    _restore(folder, name)
             shutil.rmtree(store)
     return Report(folder=folder, release=record.release, changes=changes, dry_run=dry_run)
 
@@ -195,7 +195,7 @@ def _keep_originals(folder: Path, names: list[str]) -> None:
             _remove(kept)
 
 
-def _hand_over(folder: Path, name: str) -> None:
+def _link(folder: Path, name: str) -> None:
     """Turns an entry of torch/lib into a link of ours; while `current` leads to the originals, that changes nothing."""
     if _ours(folder, name):
         return
@@ -204,7 +204,7 @@ def _hand_over(folder: Path, name: str) -> None:
     _replace(new, folder / name)
 
 
-def _hand_back(folder: Path, name: str) -> None:
+def _restore(folder: Path, name: str) -> None:
     path, kept = folder / name, folder / STORE / ORIGINALS / name
     if not _there(kept):
         path.unlink()

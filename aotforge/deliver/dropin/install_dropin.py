@@ -12,7 +12,7 @@ from aotforge.deliver.dropin.apply import drop_in
 from aotforge.deliver.dropin.model import Report, Source, TorchLib
 from aotforge.deliver.dropin.source import read_source
 from aotforge.deliver.dropin.torch_lib import read_torch_lib
-from aotforge.deliver.extract import lay_out
+from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.listing import list_release
 from aotforge.errors import DropInError, UnknownNameError
 from aotforge.pipeline.build_release import by_pack
@@ -20,7 +20,7 @@ from aotforge.plan.planner import select_archs
 from aotforge.release.finalize import check_finished
 
 
-def put_release(
+def install_dropin(
     checkout: Path,
     release: Path,
     folder: Path,
@@ -39,14 +39,14 @@ def put_release(
     listing = list_release(release)
     packs = _packs(checkout, archs) if archs else [pack for pack, _ in listing.images]
     with tempfile.TemporaryDirectory(prefix="aotforge-drop-in-") as scratch:
-        laid = lay_out(release, packs, Path(scratch))
-        assert set(laid.names) <= set(names)
-        source = read_source(laid.prefix, release=listing.release)
+        extracted = extract_release(release, packs, Path(scratch))
+        assert set(extracted.names) <= set(names)
+        source = read_source(extracted.prefix, release=listing.release)
         return drop_in(source, torch, check=matrix_check(checkout, fork=fork), dry_run=dry_run)
 
 
-def put_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> Report:
-    """Drops an unpacked release in, as `invoke install` fetches it. Raises as `put_release`."""
+def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> Report:
+    """Drops an unpacked release in, as `invoke install` fetches it. Raises as `install_dropin`."""
     source = read_source(prefix, release=release)
     return drop_in(source, read_torch_lib(folder), check=matrix_check(checkout, fork=False))
 

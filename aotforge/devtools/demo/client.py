@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.deliver.extract import Laid, lay_out
+from aotforge.deliver.extract import ExtractedRelease, extract_release
 from aotforge.devtools.demo.model import DemoReport, Judged, Result
 from aotforge.errors import ExecutionError, ToolchainError
 from aotforge.verify.bounds import Bounded
@@ -42,24 +42,24 @@ def run_demo(
     """
     with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as scratch:
         folder = Path(scratch)
-        laid = lay_out(release, packs, folder)
+        extracted = extract_release(release, packs, folder)
         virtual = build_virtual_hip(cache)
-        client = build_client(root, laid, virtual, folder / "client")
-        settings = environment(virtual, devices=archs, texts=laid.texts, cache=cache)
+        client = build_client(root, extracted, virtual, folder / "client")
+        settings = environment(virtual, devices=archs, texts=extracted.texts, cache=cache)
         results = tuple(
             run_problem(client, problem, device, arch, settings, folder)
             for device, arch in enumerate(archs)
             for problem in problems
         )
-        return DemoReport(release=release.name, tarballs=laid.names, results=results)
+        return DemoReport(release=release.name, tarballs=extracted.names, results=results)
 
 
-def build_client(root: Path, laid: Laid, virtual: VirtualHip, out: Path) -> Path:
+def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, out: Path) -> Path:
     """Compile the client against the release's headers and link it with its library and HIP's. Raises ToolchainError."""
     command = [
         *find_compiler(os.environ), "-std=c++17", "-O1", str(_CLIENT), "-o", str(out),
-        f"-I{laid.prefix / 'include'}", f"-I{root / 'runtime' / 'src' / 'standin'}",
-        f"-L{laid.prefix / 'lib'}", "-laotriton_v2", f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{laid.prefix / 'lib'}",
+        f"-I{extracted.prefix / 'include'}", f"-I{root / 'runtime' / 'src' / 'standin'}",
+        f"-L{extracted.prefix / 'lib'}", "-laotriton_v2", f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{extracted.prefix / 'lib'}",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -14,8 +14,8 @@ import pytest
 
 from aotforge.conformance.checks.abi import dynamic_symbols
 from aotforge.conformance.checks.baseline import previous
-from aotforge.conformance.checks.context import Setting
-from aotforge.conformance.checks.library import check_elf, foreign
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.checks.library import build_machine_traces, check_elf
 from aotforge.conformance.checks.windows import check_windows, read_pe
 from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
@@ -26,13 +26,13 @@ MINGW = "x86_64-w64-mingw32-g++"
 GOOD = ["-Wl,-z,relro,-z,now,-z,noexecstack,--build-id=sha1", "-s"]
 
 
-def elf(folder: Path, flags: list[str], *, code: str = "int zero() { return 0; }") -> Setting:
+def elf(folder: Path, flags: list[str], *, code: str = "int zero() { return 0; }") -> CheckContext:
     path = folder / "libx.so"
     command = ["g++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(path), *flags]
     done = subprocess.run(command, input=code, text=True, capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"this linker does not make such a library: {done.stderr[:200]}")
-    return cast(Setting, SimpleNamespace(library=path))
+    return cast(CheckContext, SimpleNamespace(library=path))
 
 
 @pytest.mark.parametrize(
@@ -68,19 +68,19 @@ def test_nothing_wrong_and_not_stripped(tmp_path: Path) -> None:
     ]
     assert failed.what == "stripped" and ".debug_info" in failed.evidence
     (tmp_path / "libx.so").write_bytes(b"text")
-    assert [f.status for f in check_elf(cast(Setting, SimpleNamespace(library=tmp_path / "libx.so")))] == [
-        "failed"
-    ]
+    assert [
+        f.status for f in check_elf(cast(CheckContext, SimpleNamespace(library=tmp_path / "libx.so")))
+    ] == ["failed"]
 
 
 def test_symbols_as_nm_has_them(tmp_path: Path) -> None:
-    setting = elf(tmp_path, [], code='extern "C" { int here; int away(); int call() { return away(); } }')
+    context = elf(tmp_path, [], code='extern "C" { int here; int away(); int call() { return away(); } }')
     listed = subprocess.run(
-        ["nm", "-D", str(setting.library)], capture_output=True, text=True, check=True
+        ["nm", "-D", str(context.library)], capture_output=True, text=True, check=True
     ).stdout
     for undefined, kinds in ((False, "TDBRVW"), (True, "U")):
         wanted = {line.split()[-1] for line in listed.splitlines() if line.split()[-2] in kinds}
-        assert wanted <= dynamic_symbols(setting.library, undefined=undefined)
+        assert wanted <= dynamic_symbols(context.library, undefined=undefined)
 
 
 def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "/usr/src/pkg/a.c",
         f"{tmp_path}/z",
     ):
-        assert foreign(text.encode(), tmp_path), text
+        assert build_machine_traces(text.encode(), tmp_path), text
     for text in (
         "${_IMPORT_PREFIX}/lib",
         "share/tmp/x",
@@ -101,10 +101,10 @@ def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "/opt/rocm/lib",
         "a/build/b",
     ):
-        assert not foreign(text.encode(), tmp_path), text
+        assert not build_machine_traces(text.encode(), tmp_path), text
     for host, told in (("build-07", True), ("localhost", False), ("x1", False)):
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
-        assert bool(foreign(f"built on {host}.".encode(), tmp_path)) == told
+        assert bool(build_machine_traces(f"built on {host}.".encode(), tmp_path)) == told
 
 
 def test_the_baseline_of_the_same_feature_release(tmp_path: Path) -> None:
@@ -166,10 +166,10 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
         archive.writestr("aotriton/lib/aotriton_v2.dll", dll(tmp_path))
         archive.writestr("readme.txt", "built in /home/me/src")
     compat = load_matrix(ROOT)
-    setting = SimpleNamespace(
+    context = SimpleNamespace(
         candidate=SimpleNamespace(windows=(path,), packs=dict), compat=compat, checkout=ROOT
     )
-    findings = check_windows(cast(Setting, setting))
+    findings = check_windows(cast(CheckContext, context))
     said = "\n".join(f.evidence for f in findings if f.status == "failed")
     for text in (
         "top entries aotriton, readme.txt",
@@ -179,4 +179,4 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
     ):
         assert text in said, said
     path.write_bytes(b"no zip")
-    assert [f.status for f in check_windows(cast(Setting, setting))] == ["failed"]
+    assert [f.status for f in check_windows(cast(CheckContext, context))] == ["failed"]

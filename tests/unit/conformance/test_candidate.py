@@ -14,7 +14,7 @@ from aotforge.conformance.candidate import unpack
 from aotforge.conformance.findings import (
     CheckReport,
     failed,
-    judged,
+    finding_from,
     not_run,
     passed,
     report_fields,
@@ -106,7 +106,7 @@ def test_a_report_collects_everything_before_it_fails() -> None:
     findings = (
         passed("elf", "RELRO"),
         failed("calls", "compiles", "no member", row="upstream 2.9"),
-        judged("names", "links", ["a is missing", "b is missing"]),
+        finding_from("names", "links", ["a is missing", "b is missing"]),
         not_run("calls", "with gcc 9", "not installed"),
     )
     report = CheckReport(release="0.11.2b-r1", folder="/r", findings=findings, seconds=1.0)

@@ -52,7 +52,7 @@ def test_every_fact_of_the_reference_is_in_its_row(
     assert list(row.releases("documented")) == left.pop("readme", [])
     assert list(row.releases("drop-in-only")) == left.pop("drop_in_only", [])
     commit = left.pop("commit", None)
-    assert [s.commit for s in row.statements if s.says == "pins" and s.commit] == (
+    assert [s.commit for s in row.statements if s.relation == "pins" and s.commit] == (
         [str(commit)] if commit else []
     )
     delivery = row.delivery
@@ -91,7 +91,7 @@ def test_every_fact_of_the_reference_is_in_its_row(
         "drop-in-only": "readme",
         "must-not": "readme",
     }
-    assert all(s.evidence == kinds[s.says] for s in row.statements)
+    assert all(s.evidence == kinds[s.relation] for s in row.statements)
 
 
 def test_no_row_is_made_up(compat: Compatibility) -> None:
@@ -134,7 +134,7 @@ def test_every_footnote_is_attached_to_the_rows_it_concerns(compat: Compatibilit
     for pytorch in pytorches:
         row = compat.find(pytorch)
         assert name in row.notes
-        said = [(s.releases, s.reason) for s in row.statements if s.note == name and s.says == "must-not"]
+        said = [(s.releases, s.reason) for s in row.statements if s.note == name and s.relation == "must-not"]
         assert said == ([forbidden[pytorch]] if pytorch in forbidden else [])
 
 
@@ -206,9 +206,9 @@ def test_names_and_orders() -> None:
         ("notes: [context-parallelism, point-releases]", "notes: [point-releases]", "its notes lack"),
         ('pytorch: "2.10"\n  delivery', 'pytorch: "2.9"\n  delivery', "twice"),
         ('calls: "2.9-2.12"', 'calls: "2.9-2.13"', "no set"),
-        ("says: pins, releases: [0.11b]", "says: pins, releases: []", "at least 1 item"),
+        ("pins, releases: [0.11b]", "pins, releases: []", "at least 1 item"),
         ("evidence: pin}", "evidence: hearsay}", "evidence"),
-        ("says: compiles", "say: compiles", "unknown key"),
+        ("commit: 04b5df8c", "commits: 04b5df8c", "unknown key"),
         (
             "  point-releases:\n",
             "  unused:\n    text: x\n    evidence: readme\n  point-releases:\n",

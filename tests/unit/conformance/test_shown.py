@@ -14,7 +14,7 @@ import pytest
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_page import matrix_html, matrix_page
 from aotforge.conformance.matrix_text import explain_row, matrix_fields, matrix_text, verdict
-from aotforge.conformance.recommend import advice_text, advise, pack_serves
+from aotforge.conformance.recommend import pack_serves, recommend, recommendation_text
 from aotforge.errors import UnknownNameError, UnsupportedError
 
 ROOT = Path(__file__).parents[3]
@@ -134,13 +134,13 @@ def test_no_official_release_serves_an_mi100_and_ours_does_where_it_can(row: obj
     assert isinstance(row, Row)
     if row.period == "mid-2026":
         return
-    advice = advise(COMPAT, ROOT, pytorch=row.pytorch, arch="gfx908")
-    assert advice.official is None
+    recommendation = recommend(COMPAT, ROOT, pytorch=row.pytorch, arch="gfx908")
+    assert recommendation.official is None
     served = row.pytorch in {"2.9", "2.10", "2.11", "2.12"}
-    assert (advice.ours == "0.11.2b-r1") == served and bool(advice.reason) == (not served)
-    text = advice_text(advice)
+    assert (recommendation.ours == "0.11.2b-r1") == served and bool(recommendation.reason) == (not served)
+    text = recommendation_text(recommendation)
     if served:
-        assert advice.pack == "amd-gfx908"
+        assert recommendation.pack == "amd-gfx908"
         assert "./dev install --pytorch-lib SITE-PACKAGES/torch/lib --arch gfx908" in text
         assert "./dev release.dropin --pytorch-lib" in text
         assert "AOTRITON_INSTALLED_PREFIX=PREFIX" in text
@@ -150,7 +150,7 @@ def test_no_official_release_serves_an_mi100_and_ours_does_where_it_can(row: obj
 
 def test_which_says_what_official_releases_have() -> None:
     def official(pytorch: str, arch: str, **more: str) -> str | None:
-        return advise(COMPAT, ROOT, pytorch=pytorch, arch=arch, **more).official  # type: ignore[arg-type]
+        return recommend(COMPAT, ROOT, pytorch=pytorch, arch=arch, **more).official  # type: ignore[arg-type]
 
     assert official("2.9", "gfx90a:sramecc+:xnack-") == "0.11b"
     assert official("2.9", "gfx1103") is None  # comes with 0.11.1b
@@ -162,28 +162,28 @@ def test_which_says_what_official_releases_have() -> None:
 
 
 def test_which_warns() -> None:
-    rocm = advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="7.1.1")
+    rocm = recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="7.1.1")
     assert any("lists ROCm 6.2 6.3 6.4 7.0, not 7.1" in text for text in rocm.warnings)
-    odd = advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="5.7")
+    odd = recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="5.7")
     assert any("no tarball is named for ROCm 5.7" in text for text in odd.warnings)
-    assert advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="7.0").warnings == ()
-    old = advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", platform="manylinux_2_17")
+    assert recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="7.0").warnings == ()
+    old = recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", platform="manylinux_2_17")
     assert any("too old" in text for text in old.warnings)
-    windows = advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", platform="windows")
-    assert any("win_amd64-shared.zip" in way.text for way in windows.ways)
-    fork = advise(COMPAT, ROOT, pytorch="2.12", arch="gfx908", fork=True)
+    windows = recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", platform="windows")
+    assert any("win_amd64-shared.zip" in option.text for option in windows.options)
+    fork = recommend(COMPAT, ROOT, pytorch="2.12", arch="gfx908", fork=True)
     assert "only commits that pin 0.11.2b" in fork.reason and fork.ours
-    unknown = advise(COMPAT, ROOT, pytorch="2.10", arch="gfx908", fork=True)
+    unknown = recommend(COMPAT, ROOT, pytorch="2.10", arch="gfx908", fork=True)
     assert unknown.ours is None and "not established" in unknown.reason
 
 
 def test_which_refuses_nonsense() -> None:
     with pytest.raises(UnknownNameError, match="gfx9999"):
-        advise(COMPAT, ROOT, pytorch="2.9", arch="gfx9999")
+        recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx9999")
     with pytest.raises(UnsupportedError, match="amiga"):
-        advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", platform="amiga")
+        recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", platform="amiga")
     with pytest.raises(UnsupportedError, match="seven"):
-        advise(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="seven")
+        recommend(COMPAT, ROOT, pytorch="2.9", arch="gfx908", rocm="seven")
 
 
 def test_the_rule_of_pytorchs_cmake() -> None:

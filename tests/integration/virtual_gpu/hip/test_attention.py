@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.deliver.extract import Laid, lay_out
+from aotforge.deliver.extract import ExtractedRelease, extract_release
 from aotforge.devtools.demo.client import build_client, run_problem
 from aotforge.errors import ExecutionError, ReleaseError
 from aotforge.library.build_linux import build_runtime
@@ -31,12 +31,12 @@ PROBLEM = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=70, seqlen_k=129, head
 @dataclass(frozen=True, kw_only=True)
 class Stack:
     folder: Path
-    laid: Laid
+    extracted: ExtractedRelease
     client: Path
     virtual: VirtualHip
 
     def settings(self, *archs: str) -> dict[str, str]:
-        return environment(self.virtual, devices=archs, texts=self.laid.texts, cache=CACHE)
+        return environment(self.virtual, devices=archs, texts=self.extracted.texts, cache=CACHE)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,9 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stac
     release = assemble_release(
         MANIFEST, packs, prefix, output=folder / "dist", licence=LICENCE, epoch=MANIFEST.epoch, inputs="test"
     )
-    laid = lay_out(release.folder, [f"amd-{arch}" for arch in ARCHS], folder / "torch")
-    client = build_client(ROOT, laid, virtual, folder / "client")
-    return Stack(folder=folder, laid=laid, client=client, virtual=virtual)
+    extracted = extract_release(release.folder, [f"amd-{arch}" for arch in ARCHS], folder / "torch")
+    client = build_client(ROOT, extracted, virtual, folder / "client")
+    return Stack(folder=folder, extracted=extracted, client=client, virtual=virtual)
 
 
 @pytest.mark.parametrize("device", range(2))
@@ -97,9 +97,9 @@ def test_failures_reach_the_caller(stack: Stack, tmp_path: Path) -> None:
 
 def test_a_release_without_a_pack_is_refused(stack: Stack, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="amd-gfx90a"):
-        lay_out(stack.folder / "dist" / MANIFEST.name, ["amd-gfx90a"], tmp_path)
+        extract_release(stack.folder / "dist" / MANIFEST.name, ["amd-gfx90a"], tmp_path)
     with pytest.raises(ReleaseError, match="no runtime tarball"):
-        lay_out(tmp_path, ["amd-gfx908"], tmp_path / "out")
+        extract_release(tmp_path, ["amd-gfx908"], tmp_path / "out")
 
 
 PYTHON = """
@@ -154,7 +154,7 @@ print(right == {0: True, 1: True})
 
 def test_python_through_ctypes_on_two_chips_at_once(stack: Stack) -> None:
     """Forward attention through the C interface, from two threads of one process, each with a chip of its own."""
-    library = stack.laid.prefix / "lib" / "libaotriton_v2.so"
+    library = stack.extracted.prefix / "lib" / "libaotriton_v2.so"
     done = subprocess.run(
         [sys.executable, "-c", PYTHON, str(library)],
         env=dict(os.environ) | stack.settings(*ARCHS) | {"PYTHONPATH": str(ROOT)},
