@@ -16,6 +16,16 @@ PackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
+class EmulatorProperties(Manifest):
+    """What the virtual GPU must know of an arch beyond its instructions and counts; the manifest's head says what each means."""
+
+    keeps_high_half: bool
+    vgpr_unit: Positive
+    packed_ids: bool
+    ids_in_ttmp: bool
+    scratch_offset: bool
+
+
 class Architecture(Manifest):
     """One chip. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
 
@@ -40,6 +50,7 @@ class Architecture(Manifest):
     max_waves_per_simd: Positive
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
+    emulator: EmulatorProperties | None = None
 
     def chip(self, arch: str) -> Target:
         """The part of the figures that rules may use."""

@@ -7,6 +7,7 @@ folder) raises, so that no digest silently covers less than it names.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -15,7 +16,13 @@ from aotforge.errors import ToolchainError
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
-_EMULATOR = ("virtual_gpu/emulator/**/*", "!virtual_gpu/emulator/debugger/*", "formats/elf.py")
+_EMULATOR = (
+    "virtual_gpu/emulator/**/*",
+    "!virtual_gpu/emulator/debugger/*",
+    "formats/elf.py",
+    "base/architectures.py",
+    "../manifests/architectures.yaml",
+)
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and zstandard only
@@ -92,7 +99,7 @@ def group_files(group: str, package: Path = PACKAGE) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for pattern in patterns:
         matched = {
-            path.relative_to(package).as_posix(): path
+            os.path.relpath(path, package): path
             for path in package.glob(pattern.removeprefix("!"))
             if path.is_file() and "__pycache__" not in path.parts
         }

@@ -225,7 +225,7 @@ def _session(
     )
     breaks = [parse_breakpoint(text, where, default) for text in flags.breaks]
     parse_views(flags.dump)  # mistakes are told before the launch
-    lanes = parse_lanes(flags.lanes, where.program.chip.lanes) if flags.lanes else None
+    lanes = parse_lanes(flags.lanes, where.program.target.lanes) if flags.lanes else None
     values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
     values |= {a.name: a.value for a in arguments if a.name}
     if flags.debug:

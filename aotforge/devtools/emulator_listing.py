@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aotforge.virtual_gpu.emulator.chips import CHIPS, EmulatedChip
 from aotforge.virtual_gpu.emulator.classes import instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.debugger.places import is_debug_label
 from aotforge.virtual_gpu.emulator.debugger.source import SourceLine, source_lines
@@ -12,17 +11,18 @@ from aotforge.virtual_gpu.emulator.decoded import Line
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.emulator.proof import locate
+from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_targets
 
 
 def chips_text() -> str:
     """A line per chip: lanes of a wave, accumulator registers, instructions whose meaning is known there."""
     lines = [f"{'chip':10} {'lanes':>5}  {'accumulators':12}  instructions"]
-    for chip in CHIPS.values():
+    for chip in emulated_targets().values():
         lines.append(f"{chip.arch:10} {chip.lanes:5}  {chip.accumulators:12}  {instruction_count(chip)}")
     return "\n".join(lines)
 
 
-def instruction_count(chip: EmulatedChip) -> int:
+def instruction_count(chip: EmulatedTarget) -> int:
     """Entries of the instruction table that hold on a chip. The table goes by meaning: a chip may lack some of them, and its
     assembler then refuses them."""
     return sum(not entry.archs or chip.arch.startswith(entry.archs) for entry in INSTRUCTIONS.values())

@@ -223,14 +223,15 @@ def require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
     """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
     # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
     from aotforge.verify.verify_plan import load_interpreters  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.chips import CHIPS  # noqa: PLC0415
+    from aotforge.virtual_gpu.emulator.targets import emulated_targets  # noqa: PLC0415
 
     archs = [arch for plan in plans for arch in plan.archs]
-    unknown = [arch for arch in archs if arch not in CHIPS]
+    emulated = emulated_targets()
+    unknown = [arch for arch in archs if arch not in emulated]
     if unknown:
         raise VerifyError(
             f"images for {', '.join(unknown)} cannot be verified: there is no virtual GPU of that kind",
-            cause=f"the emulator knows {', '.join(CHIPS)}",
+            cause=f"the emulator knows {', '.join(emulated)}",
             hint="leave the chip out, or make a development build: --no-verify",
         )
     load_interpreters(archs, request.cache)

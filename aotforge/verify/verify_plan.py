@@ -22,10 +22,10 @@ from aotforge.verify.source_map import source_map
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent, VerifyReport
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.verifier_digest import family_verifier_digest
-from aotforge.virtual_gpu.emulator.chips import chip_named
 from aotforge.virtual_gpu.emulator.decoded import SourceMap
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
+from aotforge.virtual_gpu.emulator.targets import emulated_target
 
 TIMEOUT = 600.0
 """Seconds that one image may take."""
@@ -61,7 +61,7 @@ def verify_images(
 def load_interpreters(archs: Iterable[str], cache: Path) -> None:
     """Compile what executes images of these chips unless the cache has it. Raises UnknownNameError, ToolchainError, CacheError."""
     checks: Variant = "checks"
-    wanted = [(lanes, cache, checks) for lanes in sorted({chip_named(arch).lanes for arch in archs})]
+    wanted = [(lanes, cache, checks) for lanes in sorted({emulated_target(arch).lanes for arch in archs})]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
         list(threads.map(lambda one: load_library(*one), wanted))
 

@@ -77,7 +77,7 @@ def remove_each(subject: Subject) -> list[Removal]:
                 outcome, checked = replace(outcome, detail=again.detail), again.kind
             found.append(
                 Removal(
-                    label=subject.label, address=line.address, waves=-(-program.threads // program.chip.lanes),
+                    label=subject.label, address=line.address, waves=-(-program.threads // program.target.lanes),
                     executed=line.address in executed, kind=outcome.kind, detail=outcome.detail, runs=outcome.runs,
                     checked=checked,
                 )

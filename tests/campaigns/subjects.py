@@ -23,10 +23,10 @@ from aotforge.verify.families import load_cases
 from aotforge.verify.invocation import Trial
 from aotforge.verify.tensors import Float
 from aotforge.verify.verdict import Use
-from aotforge.virtual_gpu.emulator.chips import chip_named
 from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program, Step, Trace
+from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.support.families import PROJECT, architectures
 
@@ -59,9 +59,8 @@ class Subject:
     def altered(self, listing: Listing) -> Program:
         """The image with other instructions, which nothing is proven about. Raises DecodeError, UnsupportedError."""
         hsaco = self.image.hsaco
-        chip = chip_named(self.arch)
         return Program(
-            chip,
+            emulated_target(self.arch),
             listing,
             read_descriptor(read_elf(hsaco), listing.kernel),
             kernel_metadata(hsaco),
@@ -70,7 +69,7 @@ class Subject:
 
 
 def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:
-    """Attention images of a chip's `quick` profile whose labels are wanted, in the plan's order."""
+    """Attention images of an arch's `quick` profile whose labels are wanted, in the plan's order."""
     plan = plan_project(PROJECT, archs=[arch], profile="quick")
     jobs = tuple(
         replace(job, spills="report") for job in plan.jobs if job.family == "flash" and wanted(job.label)

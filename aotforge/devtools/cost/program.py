@@ -27,14 +27,14 @@ class ProgramCost:
 
     def __init__(self, program: Program, hsaco: bytes) -> None:
         self._program, self._hsaco = program, hsaco
-        self._model = model_of(program.chip.arch)
+        self._model = model_of(program.target.arch)
         self.meter = Meter(self._model.banks)
 
     def lines(self, grid: tuple[int, int, int], lds_bytes: int) -> list[str]:
         """The report of the launch that has been made. Raises UnsupportedError, ManifestError."""
-        program, arch = self._program, self._program.chip.arch
+        program, arch = self._program, self._program.target.arch
         assert self.meter.result is not None
-        waves = -(-program.threads // program.chip.lanes)
+        waves = -(-program.threads // program.target.lanes)
         chip = load_architectures(_MANIFESTS).architectures[arch]
         figures = read_figures(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
         found = resources(figures, chip)
@@ -42,7 +42,7 @@ class ProgramCost:
             self.meter.result,
             workgroups=grid[0] * grid[1] * grid[2],
             waves=waves,
-            wavefront=program.chip.lanes,
+            wavefront=program.target.lanes,
         )
         made = Cost(
             name=program.listing.kernel,

@@ -104,9 +104,9 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
         meter=meter,
     )
     assert meter.result is not None
-    waves = -(-program.threads // program.chip.lanes)
+    waves = -(-program.threads // program.target.lanes)
     x, y, z = launch.grid
-    work = add_up(meter.result, workgroups=x * y * z, waves=waves, wavefront=program.chip.lanes)
+    work = add_up(meter.result, workgroups=x * y * z, waves=waves, wavefront=program.target.lanes)
     simds = architecture(request.root, request.arch).simds_per_cu
     found = estimate(work, model, arch=request.arch, occupancy=image.resources.occupancy, simds=simds)
     return Cost(

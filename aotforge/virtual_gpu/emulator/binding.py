@@ -1,7 +1,7 @@
 """A decoded instruction against the table: operands checked and put into the interpreter's structure.
 
 Everything that the text says is either bound here or refused: operands that do not fit their slot, modifiers that the entry does not
-allow, instructions that a chip does not share.
+allow, instructions that an arch does not have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator import native
-from aotforge.virtual_gpu.emulator.chips import EmulatedChip
 from aotforge.virtual_gpu.emulator.constants import constant_bits
 from aotforge.virtual_gpu.emulator.decoded import Line, ModifierValue, Operand
 from aotforge.virtual_gpu.emulator.dpp import source_lanes
@@ -26,9 +25,10 @@ from aotforge.virtual_gpu.emulator.isa.entry import DPP, SDWA, WORDS, Entry, Slo
 from aotforge.virtual_gpu.emulator.isa.no_ops import IDLE
 from aotforge.virtual_gpu.emulator.modifiers import bits, number
 from aotforge.virtual_gpu.emulator.operands import operand
+from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 
 _KEEPS_HIGH = {"v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_fma_f16"}
-"""16-bit results that leave the other half alone on every chip."""
+"""16-bit results that leave the other half alone on every target."""
 _HALVES = {"f16", "u16", "i16"}
 _WRITE_ALL, _WRITE_LOW_KEEP, _WRITE_HIGH_KEEP = 0, 1, 2
 _LETTERS = {"vector": "v", "scalar": "s", "constant": "i", "status": "s", "none": "o", "label": "c"}
@@ -53,17 +53,17 @@ class Rows:
 
 
 class Binder:
-    """Binds lines for one chip. `registers`: how many VGPRs and AGPRs the kernel has."""
+    """Binds lines for one target. `registers`: how many VGPRs and AGPRs the kernel has."""
 
-    def __init__(self, chip: EmulatedChip, registers: tuple[int, int]) -> None:
-        self.rows = Rows(chip.lanes)
-        self._chip = chip
+    def __init__(self, target: EmulatedTarget, registers: tuple[int, int]) -> None:
+        self.rows = Rows(target.lanes)
+        self._target = target
         self._registers = registers
 
     def bind(self, line: Line, labels: Mapping[str, int]) -> native.Instruction:
         """One instruction; `labels` lead to positions in the bound program. Raises DecodeError with line and text."""
         try:
-            return self._bind(line, _entry(line, self._chip), labels)
+            return self._bind(line, _entry(line, self._target), labels)
         except DecodeError as error:
             raise DecodeError(f"{line.place}: {error.what}", cause=error.cause, hint=error.hint) from error
 
@@ -88,14 +88,14 @@ class Binder:
     def _matched(self, line: Line, entry: Entry) -> list[tuple[Slot, Operand]]:
         """Slots with their operands; implied ones added."""
         slots, given = list(entry.slots), list(line.operands)
-        vcc = operand("vcc" if self._chip.lanes == 64 else "vcc_lo")
+        vcc = operand("vcc" if self._target.lanes == 64 else "vcc_lo")
         if slots and slots[0].kind.endswith("?"):  # the old value of an atomic
             if _returns(line):
                 slots[0] = replace(slots[0], kind=slots[0].kind[:-1])
             else:
                 slots.pop(0)
         if line.name.startswith("v_cmpx") and len(given) == len(slots) - 1:
-            given.insert(0, operand("exec" if self._chip.lanes == 64 else "exec_lo"))
+            given.insert(0, operand("exec" if self._target.lanes == 64 else "exec_lo"))
         if line.name == "v_div_fmas_f32" or (line.encoding == "dual" and line.name == "v_cndmask_b32"):
             given.append(vcc)
         if len(given) != len(slots):
@@ -106,7 +106,7 @@ class Binder:
         if slot.words:
             return slot.words
         if slot.type == "mask":
-            return self._chip.lanes // 32
+            return self._target.lanes // 32
         return 2 if entry.form == "packed" and slot.type == "f32" else WORDS[slot.type]
 
     def _check(self, slot: Slot, found: Operand, entry: Entry) -> None:
@@ -215,7 +215,7 @@ class Binder:
             bound.dpp = 1
             bound.row_mask, bound.bank_mask = number(values, "row_mask", 15), number(values, "bank_mask", 15)
             bound.bound_ctrl, bound.fetch_inactive = "bound_ctrl" in values, number(values, "fi")
-            for lane, source in enumerate(source_lanes(values, self._chip.lanes)):
+            for lane, source in enumerate(source_lanes(values, self._target.lanes)):
                 bound.dpp_lane[lane] = source
 
     @staticmethod
@@ -236,7 +236,7 @@ class Binder:
             )
             if entry.name.startswith("v_fma_mix"):
                 high = entry.name == "v_fma_mixhi_f16"
-            keeps = self._chip.keeps_high_half or half is not None or entry.name in _KEEPS_HIGH
+            keeps = self._target.keeps_high_half or half is not None or entry.name in _KEEPS_HIGH
             bound.write = _WRITE_HIGH_KEEP if high else _WRITE_LOW_KEEP if keeps else _WRITE_ALL
         bound.plain_write = not (bound.write or bound.dst_sel or bound.dpp)
         if (
@@ -252,10 +252,10 @@ class Binder:
         if "atomic" in line.name or "_rtn_" in line.name:
             bound.flags = _returns(line) if line.name.startswith("buffer_") else int(bound.d.words > 0)
         if line.name.startswith("v_wmma"):
-            bound.flags = int(self._chip.gfx12)
-            words = 4 if self._chip.gfx12 else 8
+            bound.flags = int(self._target.generation >= 12)
+            words = 4 if self._target.generation >= 12 else 8
             if bound.s[0].words != words or bound.s[1].words != words:
-                raise DecodeError(f"inputs of {line.name} have {words} registers on {self._chip.arch}")
+                raise DecodeError(f"inputs of {line.name} have {words} registers on {self._target.arch}")
 
     @staticmethod
     def _check_address(bound: native.Instruction) -> None:
@@ -281,7 +281,7 @@ def _allowed(slot: Slot, entry: Entry) -> str:
     return "si" if slot.type == "mask" or entry.form == "scalar" else "vsi"
 
 
-def _entry(line: Line, chip: EmulatedChip) -> Entry:
+def _entry(line: Line, target: EmulatedTarget) -> Entry:
     entry = INSTRUCTIONS.get(line.name)
     if entry is None:
         raise DecodeError(
@@ -289,8 +289,8 @@ def _entry(line: Line, chip: EmulatedChip) -> Entry:
             cause="the emulator's instruction table does not have it",
             hint="add it to aotforge/virtual_gpu/emulator/isa with a model for its test",
         )
-    if entry.archs and not any(chip.arch.startswith(prefix) for prefix in entry.archs):
-        raise DecodeError(f"{line.name} is not known on {chip.arch}")
+    if entry.archs and not any(target.arch.startswith(prefix) for prefix in entry.archs):
+        raise DecodeError(f"{line.name} is not known on {target.arch}")
     return entry
 
 

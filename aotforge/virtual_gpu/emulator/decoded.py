@@ -1,4 +1,4 @@
-"""Values of decoding: operands and instructions as the assembly text has them, before they are bound to a chip's table."""
+"""Values of decoding: operands and instructions as the assembly text has them, before they are bound to an arch's table."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator import native, waits
-from aotforge.virtual_gpu.emulator.chips import EmulatedChip
 from aotforge.virtual_gpu.emulator.decoded import Line, Operand
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.entry import Entry
+from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 
 VECTOR0 = native.SCALARS
 SCC = VECTOR0 + native.VECTORS
@@ -26,14 +26,14 @@ _PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
 Spans = list[tuple[int, int]]
 
 
-def effects_of(bound: native.Instruction, line: Line, chip: EmulatedChip) -> native.Effects:
+def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) -> native.Effects:
     """Raises DecodeError for a wait that is not understood."""
     entry = INSTRUCTIONS[line.name]
     returning = bool(bound.flags) and "atomic" in line.name
-    effects = native.Effects(kind=waits.counted(line.name, chip, returns=returning))
-    effects.in_order = effects.kind == waits.LOCAL or (effects.kind == waits.LOADS and not chip.gfx12)
+    effects = native.Effects(kind=waits.counted(line.name, target, returns=returning))
+    effects.in_order = effects.kind == waits.LOCAL or (effects.kind == waits.LOADS and target.generation < 12)
     effects.wait[:] = [waits.NO_WAIT] * len(effects.wait)
-    for kind, most in waits.waited(line, chip).items():
+    for kind, most in waits.waited(line, target).items():
         effects.wait[kind] = min(most, waits.NO_WAIT)
         effects.waits = 1
     reads, writes = _registers(bound, line, entry)
@@ -44,8 +44,8 @@ def effects_of(bound: native.Instruction, line: Line, chip: EmulatedChip) -> nat
     _memory(effects, bound, line)
     effects.role = _ROLES.get(line.name, 0)
     own = line.operands[:1] if bound.d.words else ()
-    read = _halves([*line.operands[len(own) :], *(own if entry.reads_d else ())], chip)
-    written = _halves(own, chip)
+    read = _halves([*line.operands[len(own) :], *(own if entry.reads_d else ())], target)
+    written = _halves(own, target)
     if written and "_load_" in line.name and "d16" in line.name:
         written = dict.fromkeys(written, 2 if "d16_hi" in line.name else 1)
     _spans(effects, reads, read, writes, written)
@@ -104,10 +104,10 @@ def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> N
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
 
 
-def _halves(operands: Iterable[Operand], chip: EmulatedChip) -> dict[int, int]:
+def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, int]:
     """Which halves of registers these operands mean. gfx9 is left out: with ECC its 16-bit loads write whole registers."""
     found: dict[int, int] = {}
-    for operand in operands if chip.keeps_high_half else ():
+    for operand in operands if target.keeps_high_half else ():
         if operand.space == "vector":
             register = VECTOR0 + operand.index
             found[register] = found.get(register, 0) | (3 if operand.half is None else 1 << operand.half)

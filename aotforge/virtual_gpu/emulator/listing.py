@@ -32,7 +32,7 @@ def parse_listing(text: str) -> Listing:
     names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
     if arch is None or len(names) != 1:
         raise DecodeError(
-            f"not the assembly text of one AMDGPU kernel: {len(names)} kernels, chip {arch or 'not named'}",
+            f"not the assembly text of one AMDGPU kernel: {len(names)} kernels, arch {arch or 'not named'}",
             hint="pass what Triton calls asm['amdgcn'], unchanged",
         )
     kernel = names[0]

@@ -32,7 +32,7 @@ class _Measure(ctypes.Structure):
 
 @dataclass(frozen=True, kw_only=True)
 class Banks:
-    """LDS of a chip: how many banks of 4 bytes, and whether reads of 16 bytes go in the order of lanes that CDNA has."""
+    """LDS of a target: how many banks of 4 bytes, and whether reads of 16 bytes go in the order of lanes that CDNA has."""
 
     count: int = 32
     swizzled: bool = False
@@ -64,7 +64,7 @@ class Measurement:
 
 
 class Meter:
-    """Measures one launch; `Program.launch` fills it. `banks` are those of the chip."""
+    """Measures one launch; `Program.launch` fills it. `banks` are those of the target."""
 
     def __init__(self, banks: Banks) -> None:
         self._banks = banks

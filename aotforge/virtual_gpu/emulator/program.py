@@ -21,7 +21,6 @@ from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.binding import Binder
-from aotforge.virtual_gpu.emulator.chips import EmulatedChip, chip_named
 from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing, SourceMap
 from aotforge.virtual_gpu.emulator.descriptor import (
     SCRATCH_TAG,
@@ -38,12 +37,12 @@ from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.emulator.measure import Meter
 from aotforge.virtual_gpu.emulator.probes import Probes
 from aotforge.virtual_gpu.emulator.proof import Proof, locate, prove
+from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
 from aotforge.virtual_gpu.emulator.vopd import in_order
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 DEFAULT_LIMIT = 200_000_000
 """Wave-instructions that a workgroup may execute."""
-_LDS_LIMIT = {"gfx950": 163840}
 _PRELOAD_ENTRY = 256
 
 
@@ -82,7 +81,7 @@ class Emulator:
     """Virtual GPUs of one architecture. `cache`: folder for the compiled interpreter. Raises UnknownNameError."""
 
     def __init__(self, arch: str, *, cache: Path | None = None) -> None:
-        self.chip = chip_named(arch)
+        self.target = emulated_target(arch)
         self._cache = cache
 
     def load(self, hsaco: bytes, asm: str) -> Program:
@@ -92,7 +91,7 @@ class Emulator:
         ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
         """
         listing = self._listing(asm)
-        return self._program(listing, prove(asm, listing.kernel, self.chip.arch, hsaco), hsaco)
+        return self._program(listing, prove(asm, listing.kernel, self.target.arch, hsaco), hsaco)
 
     def load_altered(self, hsaco: bytes, asm: str) -> Program:
         """A text that need not be the image's: for faults planted on purpose, never for a verdict about the image.
@@ -100,12 +99,12 @@ class Emulator:
         Descriptor and metadata are the image's, instructions and addresses the text's. Raises what `load` raises.
         """
         listing = self._listing(asm)
-        return self._program(listing, locate(asm, listing.kernel, self.chip.arch), hsaco)
+        return self._program(listing, locate(asm, listing.kernel, self.target.arch), hsaco)
 
     def _listing(self, asm: str) -> Listing:
         listing = parse_listing(asm)
-        if listing.arch != self.chip.arch:
-            raise DecodeError(f"the text is for {listing.arch}, not for {self.chip.arch}")
+        if listing.arch != self.target.arch:
+            raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
         return listing
 
     def _program(self, listing: Listing, proof: Proof, hsaco: bytes) -> Program:
@@ -124,7 +123,7 @@ class Emulator:
         if elf.relocations or dynamic_stack(descriptor):
             raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
         return Program(
-            self.chip,
+            self.target,
             replace(listing, lines=lines),
             descriptor,
             metadata,
@@ -151,7 +150,7 @@ class _Code:
 
 
 def bind_lines(
-    lines: Sequence[Line], labels: dict[str, int], chip: EmulatedChip, registers: tuple[int, int]
+    lines: Sequence[Line], labels: dict[str, int], target: EmulatedTarget, registers: tuple[int, int]
 ) -> _Binding:
     """Bind instructions in order; dual-issue pairs become two or three. Raises DecodeError."""
     flat: list[Line] = []
@@ -161,7 +160,7 @@ def bind_lines(
         flat.extend(in_order(line) if line.partner else (line,))
     starts.append(len(flat))
     positions = {label: starts[index] for label, index in labels.items()}
-    binder = Binder(chip, registers)
+    binder = Binder(target, registers)
     bound = [binder.bind(line, positions) for line in flat]
     if any(one.target >= len(flat) for one in bound):
         raise DecodeError("a branch leads behind the last instruction")
@@ -177,21 +176,21 @@ class Program:
 
     def __init__(
         self,
-        chip: EmulatedChip,
+        target: EmulatedTarget,
         listing: Listing,
         descriptor: Descriptor,
         metadata: dict[str, Any],
         cache: Path | None,
     ) -> None:
-        self.chip, self.listing, self.descriptor = chip, listing, descriptor
+        self.target, self.listing, self.descriptor = target, listing, descriptor
         self.parameters = tuple(
             KernelParameter(offset=a[".offset"], size=a[".size"], kind=a[".value_kind"])
             for a in metadata.get(".args", [])
         )
         self.threads = int(metadata[".max_flat_workgroup_size"])
         self._cache = cache
-        self.registers = _register_counts(descriptor, chip)
-        self._binding = bind_lines(listing.lines, dict(listing.labels), chip, self.registers)
+        self.registers = _register_counts(descriptor, target)
+        self._binding = bind_lines(listing.lines, dict(listing.labels), target, self.registers)
         self._entry = self._entry_index()
         self._codes: dict[Variant, _Code] = {}
 
@@ -250,7 +249,7 @@ class Program:
         if meter:
             meter.prepare(shared.ranges)
         if probes:
-            plan.program = probes.attach(code.instructions, lanes=self.chip.lanes, plan=plan)
+            plan.program = probes.attach(code.instructions, lanes=self.target.lanes, plan=plan)
         plan.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
         workers = [_Worker(plan, len(self._binding.lines)) for _ in range(count)]
         if meter:
@@ -282,7 +281,7 @@ class Program:
     def _code(self, variant: Variant) -> _Code:
         """The instructions for a variant of the interpreter, which is compiled if need be. Raises DecodeError."""
         if variant not in self._codes:
-            library = load_library(self.chip.lanes, self._cache, variant)
+            library = load_library(self.target.lanes, self._cache, variant)
             copy = type(self._binding.instructions).from_buffer_copy(self._binding.instructions)
             for one in copy:
                 one.handler = library.handler(one.opcode)
@@ -292,7 +291,7 @@ class Program:
 
     def _effects(self) -> Any:
         bound, lines = self._binding.instructions, self._binding.lines
-        found = [effects_of(one, line, self.chip) for one, line in zip(bound, lines, strict=True)]
+        found = [effects_of(one, line, self.target) for one, line in zip(bound, lines, strict=True)]
         return (native.Effects * len(found))(*found)
 
     def _entry_index(self) -> int:
@@ -319,29 +318,28 @@ class Program:
     def _plan(
         self, grid: tuple[int, int, int], kernarg: Any, shared: _Shared, lds_bytes: int, limit: int
     ) -> native.Launch:
-        descriptor, chip = self.descriptor, self.chip
+        descriptor, target = self.descriptor, self.target
         total_lds = descriptor.lds_bytes + lds_bytes
-        if total_lds > _LDS_LIMIT.get(chip.arch, 65536):
-            raise ExecutionError(f"{total_lds} bytes of LDS are more than {chip.arch} has")
+        if total_lds > target.lds_bytes:
+            raise ExecutionError(f"{total_lds} bytes of LDS are more than {target.arch} has")
         user = descriptor.user_sgprs(kernarg.ctypes.data, kernarg.tobytes() + bytes(64))
         ids = descriptor.workgroup_ids
         return native.Launch(
             length=len(self._binding.lines),
             entry=self._entry,
-            waves=-(-self.threads // chip.lanes),
+            waves=-(-self.threads // target.lanes),
             lds_bytes=total_lds,
             scratch_bytes=descriptor.scratch_bytes,
             vgprs=max(*self.registers, 3),
             grid=grid,
             user_sgprs=len(user),
             user=(ctypes.c_uint32 * 32)(*user),
-            ids_in_ttmp=chip.ids_in_ttmp,
-            item_ids=1 if chip.packed_ids else descriptor.work_item_ids,
+            ids_in_ttmp=target.ids_in_ttmp,
+            item_ids=1 if target.packed_ids else descriptor.work_item_ids,
             id_x=ids[0],
             id_y=ids[1],
             id_z=ids[2],
-            wave_offset=descriptor.scratch_enabled
-            and chip.arch in {"gfx908", "gfx90a"},  # later: architected
+            wave_offset=descriptor.scratch_enabled and target.scratch_offset,
             limit=limit,
             code_base=1 << 44,
             scratch_base=SCRATCH_TAG,
@@ -354,7 +352,7 @@ class Program:
     def _callback(self, trace: Trace | None) -> Any:
         if trace is None:
             return None
-        kind = native.WAVES[self.chip.lanes]
+        kind = native.WAVES[self.target.lanes]
 
         def call(address: int, index: int) -> None:
             trace(Step(wave=kind.from_address(address), line=self._binding.lines[index]))
@@ -425,12 +423,12 @@ def _unset(memory: Memory, checks: Checks | None) -> dict[int, npt.NDArray[np.ui
     }
 
 
-def _register_counts(descriptor: Descriptor, chip: EmulatedChip) -> tuple[int, int]:
+def _register_counts(descriptor: Descriptor, target: EmulatedTarget) -> tuple[int, int]:
     """VGPRs and AGPRs per lane that the kernel may name."""
-    total = ((descriptor.rsrc1 & 63) + 1) * chip.vgpr_granule
-    if chip.accumulators == "split":
+    total = ((descriptor.rsrc1 & 63) + 1) * target.vgpr_unit
+    if target.accumulators == "split":
         return min(total, 256), min(total, 256)
-    if chip.accumulators == "unified":
+    if target.accumulators == "unified":
         first = ((descriptor.rsrc3 & 63) + 1) * 4
         return min(first, 256), max(0, min(total - first, 256))
     return min(total, 256), 0

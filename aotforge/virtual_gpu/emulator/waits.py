@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 
 from aotforge.errors import DecodeError
-from aotforge.virtual_gpu.emulator.chips import EmulatedChip
 from aotforge.virtual_gpu.emulator.decoded import Line
+from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 
 LOADS, STORES, LOCAL, SCALAR = 1, 2, 3, 4
 """Kinds of counted operations: vector loads, vector stores, LDS, scalar loads. 0: not counted."""
@@ -31,14 +31,14 @@ _CACHES = {"buffer_wbl2", "global_wb", "global_wbinv", "global_inv"}
 """Counted as stores, gfx12's `global_inv` as a load that writes no register (LLVM's SIInsertWaitcnts)."""
 
 
-def stores_apart(chip: EmulatedChip) -> bool:
+def stores_apart(target: EmulatedTarget) -> bool:
     """Whether stores have a counter of their own (gfx10 and later)."""
-    return not chip.arch.startswith("gfx9")
+    return target.generation >= 10
 
 
-def counted(name: str, chip: EmulatedChip, *, returns: bool) -> int:
+def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
     """The kind of operation that an instruction adds to a counter. `returns`: an atomic that gives the old value back."""
-    stores = STORES if stores_apart(chip) else LOADS
+    stores = STORES if stores_apart(target) else LOADS
     if name.startswith("ds_"):
         return LOCAL
     if name.startswith(("s_load_", "s_buffer_load_")):
@@ -52,7 +52,7 @@ def counted(name: str, chip: EmulatedChip, *, returns: bool) -> int:
     return stores if "_store_" in name or "_atomic_" in name else 0
 
 
-def waited(line: Line, chip: EmulatedChip) -> Mapping[int, int]:
+def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
     """How many operations of each kind may be outstanding after a wait; empty for other instructions.
 
     Raises DecodeError for a wait whose operands are not understood.
@@ -61,7 +61,7 @@ def waited(line: Line, chip: EmulatedChip) -> Mapping[int, int]:
     if line.name == "s_wait_idle":
         return dict.fromkeys((LOADS, STORES, LOCAL, SCALAR), 0)
     if line.name == "s_waitcnt":
-        return _by_name(line, tail) if "(" in tail else _by_bits(line, _number(line, tail), chip)
+        return _by_name(line, tail) if "(" in tail else _by_bits(line, _number(line, tail), target)
     if line.name == "s_waitcnt_vscnt":
         return {STORES: _number(line, tail.split(",")[-1].strip())}
     if line.name in _WAITS_GFX12:
@@ -85,13 +85,13 @@ def _by_name(line: Line, tail: str) -> dict[int, int]:
     return found
 
 
-def _by_bits(line: Line, value: int, chip: EmulatedChip) -> dict[int, int]:
-    if chip.arch.startswith("gfx9"):
+def _by_bits(line: Line, value: int, target: EmulatedTarget) -> dict[int, int]:
+    if target.generation == 9:
         loads, local, most = (value & 15) | (value >> 14 & 3) << 4, value >> 8 & 15, 15
-    elif chip.arch.startswith("gfx11"):
+    elif target.generation == 11:
         loads, local, most = value >> 10 & 63, value >> 4 & 63, 63
     else:
-        raise DecodeError(f"{line.place}: the encoding of s_waitcnt on {chip.arch} is not known")
+        raise DecodeError(f"{line.place}: the encoding of s_waitcnt on {target.arch} is not known")
     found = {} if loads == 63 else {LOADS: loads}
     return found if local == most else {**found, LOCAL: local, SCALAR: local}
 

@@ -63,7 +63,7 @@ def program_file(program: Program, digest: str) -> bytes:
     for part in parts:
         offsets.append(at)
         at += _aligned(len(part))
-    lanes = program.chip.lanes
+    lanes = program.target.lanes
     sizes = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch), lanes)
     head = ServeFile(
         magic=_MAGIC,
@@ -76,7 +76,7 @@ def program_file(program: Program, digest: str) -> bytes:
         fixed_lds=program.descriptor.lds_bytes,
         effect_bytes=ctypes.sizeof(native.Effects),
         kernel=program.listing.kernel.encode(),
-        arch=program.chip.arch.encode(),
+        arch=program.target.arch.encode(),
         digest=digest.encode(),
         **dict(
             zip(("launch_at", "program_at", "effects_at", "rows_at", "parameters_at"), offsets, strict=True)
@@ -90,7 +90,7 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
     """Instructions whose row pointers are numbers from 1, and the rows."""
     _check_pointers(native.Instruction, {"handler"})
     _check_pointers(native.Operand, _ROW_POINTERS)
-    lanes, numbers, rows = program.chip.lanes, {0: 0}, []
+    lanes, numbers, rows = program.target.lanes, {0: 0}, []
     bound = program._binding.instructions  # the file is the program's other form
     copied = type(bound).from_buffer_copy(bound)
     for one in copied:

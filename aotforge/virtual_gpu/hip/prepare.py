@@ -84,7 +84,7 @@ def _make(
     file = program_file(made, digest)
     known = {
         "program": hashlib.sha256(file).hexdigest(),
-        "interpreter": str(build_library(made.chip.lanes, cache, variant)),
+        "interpreter": str(build_library(made.target.lanes, cache, variant)),
         "kernel": made.listing.kernel,
         "lines": [(line.number, line.text, line.address) for line in made.lines],
     }

@@ -18,6 +18,7 @@ def test_every_pattern_matches_and_renaming_any_file_group_is_an_error(group: st
     assert group_files(group)
     package = tmp_path / "aotforge"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PROJECT / "manifests", tmp_path / "manifests")
     before = group_digest(group, package)
     assert before == group_digest(group)
     for pattern in GROUPS[group]:
@@ -36,6 +37,7 @@ def test_every_pattern_matches_and_renaming_any_file_group_is_an_error(group: st
         ("verifier", "virtual_gpu/interpreter/memory.py", "virtual_gpu/emulator/debugger/shell.py"),
         ("verifier", "verify/compare.py", "verify/report.py"),
         ("verifier", "formats/code_object.py", "compile/scheduler.py"),
+        ("verifier", "../manifests/architectures.yaml", "../manifests/profiles.yaml"),
         ("release", "pipeline/build_release.py", "cli/build.py"),
         ("release", "release/licences/zstd.txt", "verify/report.py"),
         ("shards", "pipeline/shards/split.py", "pipeline/ci_jobs/jobs.py"),
@@ -46,6 +48,7 @@ def test_every_pattern_matches_and_renaming_any_file_group_is_an_error(group: st
 def test_a_digest_changes_with_its_group_only(group: str, seen: str, unseen: str, tmp_path: Path) -> None:
     package = tmp_path / "aotforge"
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PROJECT / "manifests", tmp_path / "manifests")
     before = group_digest(group, package)
     with (package / unseen).open("a") as file:
         file.write("\n")

@@ -174,7 +174,7 @@ def sight(
     lanes: Sequence[int] | None = None,
 ) -> Sight:
     """What can be seen from a stop: of its own wave, or of another one of the workgroup."""
-    width = where.program.chip.lanes
+    width = where.program.target.lanes
     return Sight(
         wave=stop.arrival.wave if wave is None else stop.arrival.waves[wave],
         lanes=range(width) if lanes is None else lanes,

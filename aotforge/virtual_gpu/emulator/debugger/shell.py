@@ -236,7 +236,7 @@ class Shell(cmd.Cmd):
     @_guarded
     def do_lanes(self, text: str) -> None:
         """lanes [A-B]: show these lanes only; alone: all of them."""
-        self._lanes = parse_lanes(text, self.session.where.program.chip.lanes) if text.strip() else None
+        self._lanes = parse_lanes(text, self.session.where.program.target.lanes) if text.strip() else None
 
     @_guarded
     def do_format(self, text: str) -> None:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.binding import Binder
-from aotforge.virtual_gpu.emulator.chips import chip_named
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.listing import parse_line
+from aotforge.virtual_gpu.emulator.targets import emulated_target
 
 Words = npt.NDArray[np.uint32]
 RUNNING, AT_BARRIER, ENDED, FAULT = range(4)
@@ -23,8 +23,8 @@ class Bench:
     """One wave of a chip. `s` are scalar registers, `v` vector registers by lane (AGPRs from 256)."""
 
     def __init__(self, arch: str, *, lds: int = 4096, scratch: int = 256, cache: Path | None = None) -> None:
-        self.chip = chip_named(arch)
-        self.lanes = self.chip.lanes
+        self.target = emulated_target(arch)
+        self.lanes = self.target.lanes
         self._library = load_library(self.lanes, cache)
         raw = np.zeros(native.wave_bytes(self.lanes) + 64, dtype=np.uint8)
         start = -raw.ctypes.data % 64
@@ -73,7 +73,7 @@ class Bench:
     def run(self, text: str) -> None:
         """Execute one instruction. Raises DecodeError."""
         line = parse_line(text)
-        binder = Binder(self.chip, (256, 256))
+        binder = Binder(self.target, (256, 256))
         bound = binder.bind(line, {".target": 7})
         bound.handler = self._library.handler(bound.opcode)
         self.wave.state = RUNNING

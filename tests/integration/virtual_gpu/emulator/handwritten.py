@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.virtual_gpu.emulator.chips import chip_named
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.emulator.proof import assemble
+from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 Words = npt.NDArray[np.uint32]
@@ -76,11 +76,11 @@ amdhsa.version:
 
 def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scratch: int = 0) -> Program:
     """A kernel of two pointers, s[0:1] being the kernarg segment, v0 the work-item, s2 the workgroup where it is passed there."""
-    chip = chip_named(arch)
+    target = emulated_target(arch)
     more = ""
-    if chip.accumulators == "unified":
+    if target.accumulators == "unified":
         more += "\t\t.amdhsa_accum_offset 32\n"
-    if chip.lanes == 32:
+    if target.lanes == 32:
         more += "\t\t.amdhsa_wavefront_size32 1\n"
     lines = "\n".join(
         f"\t{line.strip()}" if not line.strip().endswith(":") else line.strip()
@@ -93,7 +93,7 @@ def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scrat
         scratch=scratch,
         threads=threads,
         vgprs=32,
-        lanes=chip.lanes,
+        lanes=target.lanes,
         more=more,
     )
     return Emulator(arch).load(link(assemble(text, arch)), text)

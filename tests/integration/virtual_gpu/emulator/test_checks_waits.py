@@ -9,9 +9,9 @@ import re
 import numpy as np
 import pytest
 
-from aotforge.virtual_gpu.emulator.chips import chip_named
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.listing import parse_line
+from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.emulator.waits import LOADS, LOCAL, SCALAR, STORES, waited
 from tests.integration.virtual_gpu.emulator.handwritten import caught, run, without
 
@@ -203,7 +203,7 @@ def test_the_check_can_be_left_out() -> None:
     ],
 )
 def test_what_waits_wait_for(arch: str, text: str, expected: dict[int, int]) -> None:
-    assert waited(parse_line(text), chip_named(arch)) == expected
+    assert waited(parse_line(text), emulated_target(arch)) == expected
 
 
 HALVES = """

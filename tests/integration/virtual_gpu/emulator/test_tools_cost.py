@@ -196,8 +196,8 @@ def measured(
     plain = program.launch((grid, 1, 1), arguments, memory, lds_bytes=made.lds)
     assert done.counts == plain.counts
     assert meter.result is not None
-    waves = program.threads // program.chip.lanes
-    return add_up(meter.result, workgroups=grid, waves=waves, wavefront=program.chip.lanes)
+    waves = program.threads // program.target.lanes
+    return add_up(meter.result, workgroups=grid, waves=waves, wavefront=program.target.lanes)
 
 
 @pytest.mark.parametrize(("arch", "kind"), [("gfx908", "*fp32"), ("gfx908", "*fp16"), ("gfx1201", "*fp16")])

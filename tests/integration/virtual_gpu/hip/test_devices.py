@@ -12,7 +12,7 @@ import pytest
 
 import aotforge.virtual_gpu.hip
 from aotforge.base.architectures import load_architectures
-from aotforge.virtual_gpu.emulator.chips import CHIPS
+from aotforge.virtual_gpu.emulator.targets import emulated_targets
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip
 from tests.integration.release.real import CACHE, ROOT
 from tests.integration.virtual_gpu.hip.conftest import Play
@@ -113,6 +113,6 @@ def test_the_table_agrees_with_manifests_and_emulator() -> None:
     for arch, (lanes, lds) in found.items():
         if arch in known:
             assert (lanes, lds) == (known[arch].wavefront, known[arch].lds_bytes), arch
-        if arch in CHIPS:
-            assert lanes == CHIPS[arch].lanes, arch
+        if arch in emulated_targets():
+            assert lanes == emulated_targets()[arch].lanes, arch
     assert {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"} <= set(found)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError, UnknownNameError
-from aotforge.virtual_gpu.emulator.chips import CHIPS, chip_named
 from aotforge.virtual_gpu.emulator.constants import constant_bits
 from aotforge.virtual_gpu.emulator.descriptor import kernarg_segment
 from aotforge.virtual_gpu.emulator.generate import OPCODES, interpreter
@@ -18,6 +17,7 @@ from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 from aotforge.virtual_gpu.emulator.listing import parse_line, parse_listing
 from aotforge.virtual_gpu.emulator.modifiers import bits, modifiers, number
 from aotforge.virtual_gpu.emulator.operands import operand
+from aotforge.virtual_gpu.emulator.targets import emulated_target, emulated_targets
 from aotforge.virtual_gpu.emulator.vopd import in_order
 
 
@@ -206,7 +206,7 @@ def test_kernel_arguments_do_not_overlap() -> None:
             kernarg_segment(wrong, 8)
 
 
-def test_chips() -> None:
-    assert {chip.lanes for chip in CHIPS.values()} == {32, 64}
+def test_targets() -> None:
+    assert {target.lanes for target in emulated_targets().values()} == {32, 64}
     with pytest.raises(UnknownNameError, match="gfx909"):
-        chip_named("gfx909")
+        emulated_target("gfx909")
