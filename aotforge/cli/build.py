@@ -282,7 +282,7 @@ def demo(
     quiet: bool = False,
 ) -> None:
     """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
-    from aotforge.devtools.demo.demo_text import report_json, report_text, require_right  # noqa: PLC0415
+    from aotforge.devtools.demo.demo_text import report_json, report_text, require_passed  # noqa: PLC0415
     from aotforge.devtools.demo.run_demo import DemoRequest, demo  # noqa: PLC0415
     from aotforge.pipeline.build_release import BuildRequest  # noqa: PLC0415
     from aotforge.pipeline.display import build_display  # noqa: PLC0415
@@ -297,7 +297,7 @@ def demo(
             observer=display,
         )
     say(report_json(report) if json else report_text(report))
-    require_right(report)
+    require_passed(report)
 
 
 TASKS = (

@@ -56,7 +56,7 @@ def debug(
         )
     )  # fmt: skip
     say(json_.dumps(room.report_fields(report), indent=1) if json else "\n".join(room.report_lines(report)))
-    room.require_right(report)
+    room.require_passed(report)
 
 
 @task(

@@ -19,7 +19,7 @@ from aotforge.plan.families import LoadedFamily
 from aotforge.rules import Functional, Kernel, Scalar
 from aotforge.verify.compare import TILE_SCALE
 from aotforge.verify.families import load_cases
-from aotforge.verify.invocation import Case, Trial
+from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.selection import choose, find_case, find_kernel, key_numbers
 from aotforge.virtual_gpu.interpreter.breakpoints import debugged, find_place
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, select
@@ -58,7 +58,7 @@ class OutputReport:
     intact: bool
 
     @property
-    def right(self) -> bool:
+    def passed(self) -> bool:
         """Within its bounds, no tile scaled, nothing written beside it."""
         return self.worst <= 1 and self.tile_scale <= TILE_SCALE and self.intact
 
@@ -89,21 +89,21 @@ def debug(request: DebugRequest) -> DebugReport:
     case = find_case(_cases(request.root, loaded, kernel, functional), request.case)
     folder = request.root / "kernels" / loaded.folder
     places = [find_place(text, folder) for text in request.breaks]
-    trial = case.make()
+    invocation = case.make()
     override = _constants(request.constants)
-    launch = select(kernel, chip.chip(request.arch), trial.values, override=override)
+    launch = select(kernel, chip.chip(request.arch), invocation.values, override=override)
     if unknown := sorted(set(override) - set(launch.setting.constants)):
         raise UnknownNameError(
             f"{kernel.name} has no constant {unknown[0]}", hint=suggest(unknown[0], launch.setting.constants)
         )
-    tensors = {**trial.inputs, **trial.outputs}
+    tensors = {**invocation.inputs, **invocation.outputs}
     memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
     began = time.perf_counter()
     finished = 0 in launch.grid or debugged(
         lambda: run_launch(launch, folder, memory), places, request.program
     )
     seconds = time.perf_counter() - began
-    return _report(kernel, case, launch, trial, seconds, finished=finished)
+    return _report(kernel, case, launch, invocation, seconds, finished=finished)
 
 
 def list_cases(root: Path, kernel_name: str, keys: Mapping[str, str]) -> tuple[str, ...]:
@@ -131,12 +131,12 @@ def _constants(texts: Mapping[str, str]) -> dict[str, Scalar]:
 
 
 def _report(
-    kernel: Kernel, case: Case, launch: Launch, trial: Trial, seconds: float, *, finished: bool
+    kernel: Kernel, case: Case, launch: Launch, invocation: Invocation, seconds: float, *, finished: bool
 ) -> DebugReport:
     outputs = []
-    expected = trial.expected() if finished else {}
+    expected = invocation.expected() if finished else {}
     for name, known in expected.items():
-        tensor = trial.outputs[name]
+        tensor = invocation.outputs[name]
         found = known.compare(tensor.values())
         misses = found.elements
         at = np.unravel_index(int(misses.argmax()), misses.shape) if misses.size else ()
@@ -144,7 +144,7 @@ def _report(
             OutputReport(
                 name=name,
                 shape=tuple(tensor.shape),
-                worst=max(found.element, found.peer),
+                worst=max(found.element, found.tensor),
                 worst_at=tuple(int(i) for i in at),
                 error=found.error,
                 tile_scale=found.tile * TILE_SCALE,
@@ -160,7 +160,7 @@ def _report(
         constants=dict(launch.constants),
         grid=launch.grid,
         outputs=tuple(outputs),
-        changed_inputs=tuple(name for name, tensor in trial.inputs.items() if not tensor.unchanged()),
+        changed_inputs=tuple(name for name, tensor in invocation.inputs.items() if not tensor.unchanged()),
         seconds=seconds,
         left=not finished,
     )
@@ -183,7 +183,7 @@ def report_lines(report: DebugReport) -> list[str]:
     if report.left:
         return [*lines, "left in the debugger: outputs are not compared"]
     for one in report.outputs:
-        verdict = "right" if one.right else "WRONG"
+        verdict = "right" if one.passed else "WRONG"
         lines.append(
             f"{one.name:6} {verdict}  worst {one.worst:.3g} times its bound at {one.worst_at}, largest error {one.error:.3g}, "
             f"tiles scaled by {one.tile_scale:.2%} at most, {one.wrong} of {one.elements} elements wrong"
@@ -193,9 +193,9 @@ def report_lines(report: DebugReport) -> list[str]:
     return lines
 
 
-def require_right(report: DebugReport) -> None:
+def require_passed(report: DebugReport) -> None:
     """Raises VerifyError when an output is wrong or an input was written to."""
-    wrong = [one.name for one in report.outputs if not one.right] + list(report.changed_inputs)
+    wrong = [one.name for one in report.outputs if not one.passed] + list(report.changed_inputs)
     if wrong:
         raise VerifyError(
             f"{report.kernel}'s source computes {', '.join(wrong)} wrongly on {report.case!r}",

@@ -173,7 +173,7 @@ def release_tasks(
             asm=_of(released.assembly, released, digest, "assembly text"),
             resources=_of(released.resources, released, digest, "figures"),
             folder=folders[family_of[digest][1]],
-            tools=tools[family_of[digest][1]],
+            verifier_digest=tools[family_of[digest][1]],
             uses=tuple(found),
         )
         for digest, found in uses.items()

@@ -75,7 +75,7 @@ def _verdict(record: ImageRecord) -> dict[str, object] | None:
         "runs": verdict.runs,
         # two decimals: what differs between processors lies far behind them
         "worst": round(verdict.worst, 2) if math.isfinite(verdict.worst) else None,
-        "tools": verdict.tools,
+        "tools": verdict.verifier_digest,
     }
 
 

@@ -15,9 +15,9 @@ from aotforge.errors import AotforgeError
 from aotforge.verify.compare import TILE, TILE_SCALE, Comparison, Expected
 from aotforge.verify.dispatch import Launch, launch_of
 from aotforge.verify.families import load_cases
-from aotforge.verify.invocation import Case, Trial
+from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Float
-from aotforge.verify.verdict import ImageTask, OutputFigures, Use, Verdict
+from aotforge.verify.verdict import ImageTask, OutputStats, Use, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -32,24 +32,24 @@ _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so mor
 class _Tally:
     cases: list[str] = field(default_factory=list)
     runs: int = 0
-    outputs: dict[str, OutputFigures] = field(default_factory=dict)
+    outputs: dict[str, OutputStats] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     faults: int = 0
 
     def note(self, output: str, found: Comparison, case: str) -> None:
-        new = OutputFigures(
-            name=output, peer=found.peer, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
+        new = OutputStats(
+            name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
         )  # fmt: skip
         old = self.outputs.get(output, new)
-        shown = new if new.peer > old.peer else old
+        shown = new if new.tensor > old.tensor else old
         self.outputs[output] = replace(
             shown, element=max(old.element, new.element), tile=max(old.tile, new.tile)
         )
 
 
-def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
+def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     """Try an image on every case that leads to it. Whatever is wrong with image or cases is in the verdict, not raised.
 
     Raises RulesError when the cases themselves cannot be loaded or lack values, ToolchainError, CacheError.
@@ -76,7 +76,7 @@ def judge(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         label=task.label,
         digest=task.digest,
         resources=task.resources,
-        tools=task.tools,
+        verifier_digest=task.verifier_digest,
         outcome="failed" if tally.failures else "passed" if tally.runs else "unverified",
         cases=tuple(tally.cases),
         runs=tally.runs,
@@ -97,12 +97,12 @@ def _told(failures: Sequence[str]) -> str:
 def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case], tally: _Tally) -> None:
     for number, case in enumerate(cases):
         for schedule in SCHEDULES:
-            trial = case.make()
-            launch = launch_of(use, trial.values)
+            invocation = case.make()
+            launch = launch_of(use, invocation.values)
             if launch is None:
                 break
             if 0 in launch.grid:
-                tally.failures += _unwritten(case.name, launch, trial)
+                tally.failures += _unwritten(case.name, launch, invocation)
                 break
             if case.name not in tally.cases:
                 tally.cases.append(case.name)
@@ -112,7 +112,7 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
             tally.runs += 1
             try:
                 report = program.launch(
-                    launch.grid, launch.arguments, _memory(trial), lds_bytes=task.resources.dynamic_lds_bytes,
+                    launch.grid, launch.arguments, _memory(invocation), lds_bytes=task.resources.dynamic_lds_bytes,
                     schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source,
                 )  # fmt: skip
             except AotforgeError as error:
@@ -120,29 +120,29 @@ def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case],
                 tally.failures.append(f"{name} ({_shape(launch)}): {error}")
                 continue
             tally.counts += report.counts
-            _compare(trial, name, tally)
+            _compare(invocation, name, tally)
 
 
-def _unwritten(case: str, launch: Launch, trial: Trial) -> list[str]:
+def _unwritten(case: str, launch: Launch, invocation: Invocation) -> list[str]:
     """The library launches nothing on an empty grid: right only when there is nothing to write."""
-    left = [name for name, tensor in trial.outputs.items() if math.prod(tensor.shape)]
+    left = [name for name, tensor in invocation.outputs.items() if math.prod(tensor.shape)]
     return [f"{case} ({_shape(launch)}): nothing is launched, so nothing writes {name}" for name in left]
 
 
-def _memory(trial: Trial) -> Memory:
-    for tensor in trial.inputs.values():
+def _memory(invocation: Invocation) -> Memory:
+    for tensor in invocation.inputs.values():
         tensor.storage.flags.writeable = False  # a store to an input is a fault at once
-    tensors = {**trial.inputs, **trial.outputs}
+    tensors = {**invocation.inputs, **invocation.outputs}
     return Memory({name: tensor.storage for name, tensor in tensors.items()})
 
 
-def _compare(trial: Trial, name: str, tally: _Tally) -> None:
-    expected = trial.expected()
-    for output, tensor in trial.outputs.items():
+def _compare(invocation: Invocation, name: str, tally: _Tally) -> None:
+    expected = invocation.expected()
+    for output, tensor in invocation.outputs.items():
         actual = tensor.values()
         found = expected[output].compare(actual)
         tally.note(output, found, name)
-        if expected[output].telling:
+        if expected[output].is_informative:
             tally.told.add(output)
         if not tensor.intact():
             tally.failures.append(f"{name}: elements outside of {output} were written")
@@ -158,7 +158,7 @@ def _complaints(output: str, expected: Expected, actual: Float, found: Compariso
             f"{output} is wrong in {len(wrong)} of {found.elements.size} elements, worst {found.element:.4g} times its bound; "
             f"the first at {first} is {actual[first]:.6g} instead of {expected.bounded.value[first]:.6g}"
         )
-    if found.peer > 1:
+    if found.tensor > 1:
         said.append(
             f"{output} errs by {found.error:.4g} where the same computation in the same precision allows {found.allowed:.4g}"
         )

@@ -21,12 +21,12 @@ from aotforge.verify.bounds import SMALLEST, Bounded
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
 
-PEER_FACTOR = 2.0
+SAME_PRECISION_FACTOR = 2.0
 TILE_SCALE = 0.005
 """By how much a tile may be scaled as a whole: half of the one percent that must be seen."""
 TILE = 16
 """Rows and columns of a tile that is looked at: the smallest that matrix instructions make."""
-_HONEST = 0.8
+_SAME_PRECISION_TILE_LIMIT = 0.8
 """A tile that the peers themselves scale by more than this share of TILE_SCALE is left to the other conditions: sums that
 cancel, or that hang on a single rounding."""
 
@@ -50,7 +50,7 @@ class Comparison:
         return float(self.elements.max(initial=0.0))
 
     @property
-    def peer(self) -> float:
+    def tensor(self) -> float:
         """The largest error by what the peers allow."""
         return self.error / self.allowed if self.error else 0.0
 
@@ -60,9 +60,9 @@ class Comparison:
         return float(self.tiles.max(initial=0.0))
 
     @property
-    def right(self) -> bool:
+    def passed(self) -> bool:
         """All three conditions hold."""
-        return max(self.element, self.peer, self.tile) <= 1
+        return max(self.element, self.tensor, self.tile) <= 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Expected:
     """What an output of type `dtype` has to be: reference and bounds, and what the peers computed, all in one shape."""
 
     bounded: Bounded
-    peers: Sequence[Float]
+    same_precision: Sequence[Float]
     dtype: DType
 
     def compare(self, actual: Float) -> Comparison:
@@ -85,30 +85,33 @@ class Expected:
             elements=self.bounded.misses(actual),
             error=self._error(actual),
             allowed=self._allowed,
-            tiles=np.where(self._told_apart, self._scales(actual) / TILE_SCALE, 0.0),
+            tiles=np.where(self._distinguishable, self._scales(actual) / TILE_SCALE, 0.0),
         )
 
     @property
-    def telling(self) -> bool:
+    def is_informative(self) -> bool:
         """There is a number other than zero to be right about: zeros are what an image that computes nothing may leave too."""
         value = self.bounded.value
         return bool((np.isfinite(value) & (value != 0)).any())
 
     @cached_property
     def _allowed(self) -> float:
-        worst = max(self._error(peer) for peer in self.peers)
+        worst = max(self._error(peer) for peer in self.same_precision)
         if not math.isfinite(worst):
             raise RulesError(
-                "a peer's result is infinite, not a number or of another shape where the reference is finite",
-                hint="correct peer.py of the family",
+                "the same computation in the same precision is infinite, not a number or of another shape where the reference is finite",
+                hint="correct same_precision_reference.py of the family",
             )
         finite = np.abs(self.bounded.value[np.isfinite(self.bounded.value)])
-        return PEER_FACTOR * worst + unit_in_last_place(float(finite.max(initial=0.0)), self.dtype)
+        return SAME_PRECISION_FACTOR * worst + unit_in_last_place(float(finite.max(initial=0.0)), self.dtype)
 
     @cached_property
-    def _told_apart(self) -> Float:
+    def _distinguishable(self) -> Float:
         """Tiles that have something to scale and that rounding alone does not scale as much."""
-        honest = np.stack([self._scales(peer) for peer in self.peers]).max(axis=0) <= _HONEST * TILE_SCALE
+        honest = (
+            np.stack([self._scales(peer) for peer in self.same_precision]).max(axis=0)
+            <= _SAME_PRECISION_TILE_LIMIT * TILE_SCALE
+        )
         return np.asarray(honest & (self._energy > 0))
 
     @cached_property

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from html import escape
 
-from aotforge.verify.compare import PEER_FACTOR, TILE_SCALE
-from aotforge.verify.verdict import OutputFigures, Verdict, VerifyReport
+from aotforge.verify.compare import SAME_PRECISION_FACTOR, TILE_SCALE
+from aotforge.verify.verdict import OutputStats, Verdict, VerifyReport
 from aotforge.virtual_gpu.emulator.classes import InstructionClass
 
 _COLOURS = {
@@ -65,7 +65,7 @@ def report_html(report: VerifyReport) -> str:
 
 def _rule() -> str:
     return (
-        f"An image passes when, in every case, (1) the largest error of each output against float64 is at most {PEER_FACTOR:g} times the "
+        f"An image passes when, in every case, (1) the largest error of each output against float64 is at most {SAME_PRECISION_FACTOR:g} times the "
         "largest error of the same computation in the same precision plus one unit in the last place of the largest value, (2) each "
         f"element is within its rounding analysis, and (3) no tile is scaled as a whole by more than {TILE_SCALE:.1%}. Figures are shares "
         "of what is allowed: 1 is the limit."
@@ -96,8 +96,8 @@ def _share(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "∞"
 
 
-def _output(one: OutputFigures) -> str:
-    figures = f"{_share(one.peer)} error, {_share(one.element)} element, {_share(one.tile)} tile"
+def _output(one: OutputStats) -> str:
+    figures = f"{_share(one.tensor)} error, {_share(one.element)} element, {_share(one.tile)} tile"
     return f'<span title="error {one.error:.3g}, allowed {one.allowed:.3g}, {escape(one.at)}">{escape(one.name)}: {figures}</span>'
 
 

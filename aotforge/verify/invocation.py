@@ -24,7 +24,7 @@ from aotforge.verify.tensors import Guarded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class Invocation:
     """Fresh data of one launch.
 
     `values`: the operator's values, addresses of the tensors included. `inputs` must stay as they are, `outputs`
@@ -42,4 +42,4 @@ class Case:
     """A named call; `make` gives new tensors each time, with the same numbers in them."""
 
     name: str
-    make: Callable[[], Trial]
+    make: Callable[[], Invocation]

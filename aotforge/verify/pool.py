@@ -28,7 +28,7 @@ class Pool:
         self._workers: dict[int, _Worker] = {}
         self._closed = False
 
-    def judge(self, task: ImageTask) -> Verdict:
+    def check(self, task: ImageTask) -> Verdict:
         """Have a task judged; a worker that dies or needs longer than the timeout makes a failed verdict. Raises what a
         worker raised: RulesError, ToolchainError, CacheError.
         """
@@ -42,7 +42,7 @@ class Pool:
                 digest=task.digest,
                 outcome="failed",
                 resources=task.resources,
-                tools=task.tools,
+                verifier_digest=task.verifier_digest,
                 failure=self._bury(worker, error),
             )
         if isinstance(answer, AotforgeError):

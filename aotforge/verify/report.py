@@ -88,7 +88,7 @@ def _line(verdict: Verdict) -> str:
     if verdict.outcome == "failed":
         return f"{head}\n    " + verdict.failure.replace("\n", "\n    ")
     figures = "; ".join(
-        f"{one.name} errs by {one.peer:.2f} of what is allowed ({one.at}), elements by {one.element:.2f}, tiles by {one.tile:.2f}"
+        f"{one.name} errs by {one.tensor:.2f} of what is allowed ({one.at}), elements by {one.element:.2f}, tiles by {one.tile:.2f}"
         for one in verdict.outputs
     )
     return f"{head}, {verdict.instructions} wave-instructions; {figures}"

@@ -38,13 +38,13 @@ class ImageTask:
     asm: str
     resources: Resources
     folder: str
-    tools: str
+    verifier_digest: str
     uses: tuple[Use, ...]
     source: SourceMap | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputFigures:
+class OutputStats:
     """How right one output of a kernel is, over all launches; the first three by the verdict rule (`compare`), at most 1 in a
     passed image and infinite for not-a-number and unwritten elements.
 
@@ -53,7 +53,7 @@ class OutputFigures:
     """
 
     name: str
-    peer: float
+    tensor: float
     element: float
     tile: float
     error: float
@@ -75,10 +75,10 @@ class Verdict:
     digest: str
     outcome: Outcome
     resources: Resources
-    tools: str
+    verifier_digest: str
     cases: tuple[str, ...] = ()
     runs: int = 0
-    outputs: tuple[OutputFigures, ...] = ()
+    outputs: tuple[OutputStats, ...] = ()
     instructions: int = 0
     mix: tuple[tuple[str, int], ...] = ()
     failure: str = ""
@@ -89,7 +89,7 @@ class Verdict:
     @property
     def worst(self) -> float:
         """The largest of all figures of all outputs: how much of what is allowed was needed."""
-        return max((max(one.peer, one.element, one.tile) for one in self.outputs), default=0.0)
+        return max((max(one.tensor, one.element, one.tile) for one in self.outputs), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

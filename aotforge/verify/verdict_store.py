@@ -15,7 +15,7 @@ import numpy as np
 
 from aotforge.base.files import write_atomic
 from aotforge.errors import CacheError, OutputError
-from aotforge.verify.verdict import ImageTask, OutputFigures, Verdict
+from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 
 VERSION = 2
 
@@ -42,7 +42,7 @@ def verdict_key(task: ImageTask) -> str:
         hashlib.sha256(task.asm.encode()).hexdigest(),
         task.arch,
         task.resources.dynamic_lds_bytes,
-        task.tools,
+        task.verifier_digest,
         np.__version__,
         repr(uses),
     ]
@@ -62,7 +62,7 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
     fields = json.loads(body)
     fields |= {
         "cases": tuple(fields["cases"]),
-        "outputs": tuple(OutputFigures(**one) for one in fields["outputs"]),
+        "outputs": tuple(OutputStats(**one) for one in fields["outputs"]),
         "mix": tuple((kind, count) for kind, count in fields["mix"]),
     }
     # an image may serve several jobs, and the figures that follow from the chip's manifest are the task's

@@ -119,7 +119,7 @@ def _judged(
     threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(tasks)))
 
     def one(task: ImageTask) -> Verdict:
-        verdict = pool.judge(task)
+        verdict = pool.check(task)
         if verdict.faults and sources and explained.acquire(blocking=False):
             return _explained(task, verdict, pool, sources)
         return verdict
@@ -139,7 +139,7 @@ def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) 
     An image that was stopped has failed, whatever becomes of it the second time.
     """
     try:
-        again = pool.judge(replace(task, source=sources(task)))
+        again = pool.check(replace(task, source=sources(task)))
     except AotforgeError as error:
         return replace(verdict, failure=f"{verdict.failure}\n(no source lines: {error.what})")
     if again.faults == verdict.faults:
@@ -184,7 +184,7 @@ def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: 
                 asm=image.asm,
                 resources=image.resources,
                 folder=folders[job.family],
-                tools=tools[folders[job.family]],
+                verifier_digest=tools[folders[job.family]],
                 uses=uses[job.key],
             )
         )

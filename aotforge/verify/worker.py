@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from aotforge.errors import AotforgeError
-from aotforge.verify.check_image import judge
+from aotforge.verify.check_image import check_image
 
 _PR_SET_PDEATHSIG = 1
 HEADER = struct.Struct("<Q")
@@ -53,7 +53,7 @@ def main(kernels_root: Path, cache: Path, parent: int) -> None:
             return
         answer: object
         try:
-            answer = judge(task, kernels_root=kernels_root, cache=cache)  # type: ignore[arg-type]
+            answer = check_image(task, kernels_root=kernels_root, cache=cache)  # type: ignore[arg-type]
         except AotforgeError as error:
             answer = error
         send(answers, answer)

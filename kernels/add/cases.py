@@ -8,11 +8,11 @@ import numpy as np
 
 from aotforge.verify.bounds import SMALLEST, Bounded
 from aotforge.verify.compare import Expected
-from aotforge.verify.invocation import Case, Trial
+from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Guarded, Layout
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType, decode, encode
 
-from . import peer
+from . import same_precision_reference as same_precision
 from .reference import add
 
 _DTYPES: Mapping[int, DType] = {1: "fp32", 2: "fp16", 3: "bf16"}
@@ -23,7 +23,7 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     """Every length, with tensors of 64 bytes alignment and with odd addresses."""
     dtype = _DTYPES[keys["dtype"]]
     return [
-        Case(name=f"{n} elements, {where}", make=lambda n=n, offset=offset: _trial(dtype, n, offset))
+        Case(name=f"{n} elements, {where}", make=lambda n=n, offset=offset: _invocation(dtype, n, offset))
         for n in _LENGTHS
         for where, offset in (("aligned", 64), ("unaligned", 37))
     ]
@@ -36,10 +36,10 @@ SHAPE = {"n": 65536}
 def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
     """A call of a given length on aligned tensors."""
     n = {**SHAPE, **shape}["n"]
-    return Case(name=f"n={n}", make=lambda: _trial(_DTYPES[keys["dtype"]], n, 64))
+    return Case(name=f"n={n}", make=lambda: _invocation(_DTYPES[keys["dtype"]], n, 64))
 
 
-def _trial(dtype: DType, n: int, offset: int) -> Trial:
+def _invocation(dtype: DType, n: int, offset: int) -> Invocation:
     rng, shape, layout = np.random.default_rng(n), (1, 1, 1, n), Layout(offset=offset)
     x, y = (decode(encode(rng.standard_normal(shape), dtype), dtype) for _ in range(2))
     tensors = {"x": Guarded(shape, dtype, layout, x), "y": Guarded(shape, dtype, layout, y)}
@@ -49,13 +49,15 @@ def _trial(dtype: DType, n: int, offset: int) -> Trial:
     exact = add(x, y)
     # one rounding to float32, one to the dtype
     error = (EPSILON[dtype] + EPSILON["fp32"]) * np.abs(exact) + SMALLEST[dtype]
-    return Trial(
+    return Invocation(
         values=values,
         inputs=tensors,
         outputs={"out": out},
         expected=lambda: {
             "out": Expected(
-                bounded=Bounded(value=exact, error=error), peers=[peer.add(x, y, dtype)], dtype=dtype
+                bounded=Bounded(value=exact, error=error),
+                same_precision=[same_precision.add(x, y, dtype)],
+                dtype=dtype,
             )
         },
     )

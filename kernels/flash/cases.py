@@ -13,11 +13,11 @@ import numpy as np
 
 from aotforge.verify.bounds import FLOAT32, Bounded
 from aotforge.verify.compare import Expected
-from aotforge.verify.invocation import Case, Trial
+from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Float, Guarded, Layout
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
-from . import peer
+from . import same_precision_reference as same_precision
 from .bounds import bounds
 from .call import DENSE, values_of
 from .call import Case as Problem
@@ -89,10 +89,10 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     for number, (name, base) in enumerate(problems.items()):
         problem = replace(base, dtype=dtype, head_dim=keys["head_dim"], seed=number)
         for where, posed in ((name, problem), (f"{name}, unaligned", replace(problem, layout=_UNALIGNED))):
-            found.append(Case(name=where, make=lambda p=posed: _trial(kernel, p)))
+            found.append(Case(name=where, make=lambda p=posed: _invocation(kernel, p)))
             if kernel == "attn_fwd" and name in {"ragged", "top-left", "few rows"}:
                 without = f"{where}, no log-sum-exp"
-                found.append(Case(name=without, make=lambda p=posed: _trial(kernel, p, lse=False)))
+                found.append(Case(name=without, make=lambda p=posed: _invocation(kernel, p, lse=False)))
     return found
 
 
@@ -112,10 +112,10 @@ def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Ca
         sm_scale=_BASE.sm_scale,
     )
     name = ", ".join(f"{name}={value}" for name, value in sizes.items())
-    return Case(name=name, make=lambda: _trial(kernel, problem))
+    return Case(name=name, make=lambda: _invocation(kernel, problem))
 
 
-def _trial(kernel: str, problem: Problem, *, lse: bool = True) -> Trial:
+def _invocation(kernel: str, problem: Problem, *, lse: bool = True) -> Invocation:
     # where tensors lie changes no number: what was computed for one layout serves all
     numbers = replace(problem, layout=DENSE)
     known = _known(numbers)
@@ -130,7 +130,7 @@ def _trial(kernel: str, problem: Problem, *, lse: bool = True) -> Trial:
         found = _expected(kernel, numbers)
         return {name: found[name] for name in names}
 
-    return Trial(values=values, inputs=inputs, outputs=outputs, expected=expected)
+    return Invocation(values=values, inputs=inputs, outputs=outputs, expected=expected)
 
 
 def _tensor(problem: Problem, name: str, values: Float | None = None) -> Guarded:
@@ -173,7 +173,7 @@ def _expected(kernel: str, problem: Problem) -> Mapping[str, Expected]:
         shape = _rows(problem) if name in {"L", "D"} else problem.shape(name)
         found[name] = Expected(
             bounded=Bounded(value=np.reshape(bound.value, shape), error=np.reshape(bound.error, shape)),
-            peers=[np.reshape(peer[name], shape) for peer in peers],
+            same_precision=[np.reshape(peer[name], shape) for peer in peers],
             dtype="fp32" if name in {"L", "D"} else problem.dtype,
         )
     return found
@@ -193,19 +193,21 @@ def _bounded(kernel: str, problem: Problem, known: Mapping[str, Float]) -> dict[
 
 def _strided_peer(known: Mapping[str, Float], head_dim: int, stride: int) -> dict[str, Float]:
     columns = np.arange(head_dim) * stride % head_dim
-    return {"D": peer.preprocess(known["Out"][..., columns], known["DO"][..., columns], order=1)}
+    return {"D": same_precision.preprocess(known["Out"][..., columns], known["DO"][..., columns], order=1)}
 
 
-def _peer(kernel: str, problem: Problem, known: Mapping[str, Float], order: peer.Order) -> dict[str, Float]:
+def _peer(
+    kernel: str, problem: Problem, known: Mapping[str, Float], order: same_precision.Order
+) -> dict[str, Float]:
     if kernel == "bwd_preprocess":
-        return {"D": peer.preprocess(known["Out"], known["DO"], order=order)}
+        return {"D": same_precision.preprocess(known["Out"], known["DO"], order=order)}
     q, k, v = known["Q"], known["K"], known["V"]
     if kernel == "attn_fwd":
-        out, lse = peer.attention(
+        out, lse = same_precision.attention(
             q, k, v, sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, order=order
         )  # fmt: skip
         return {"Out": out, "L": lse}
-    dq, dk, dv = peer.attention_backward(
+    dq, dk, dv = same_precision.attention_backward(
         q, k, v, known["DO"], known["L"], known["D"],
         sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, order=order,
     )  # fmt: skip

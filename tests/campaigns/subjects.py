@@ -20,7 +20,7 @@ from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
 from aotforge.verify.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.families import load_cases
-from aotforge.verify.invocation import Trial
+from aotforge.verify.invocation import Invocation
 from aotforge.verify.tensors import Float
 from aotforge.verify.verdict import Use
 from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
@@ -87,7 +87,7 @@ class Call:
     """One launch to try, with what the unaltered image makes of it. Outputs are whole buffers, canaries included."""
 
     name: str
-    trial: Trial
+    invocation: Invocation
     launch: Launch
     schedule: int | None
     seed: int
@@ -113,20 +113,20 @@ def calls_of(
         for number, case in enumerate(
             cases(use.kernel.name, dict(zip(use.kernel.keys, use.key, strict=True)))
         ):
-            trial = case.make()
-            launch = launch_of(use, trial.values)
+            invocation = case.make()
+            launch = launch_of(use, invocation.values)
             if launch is None or 0 in launch.grid:
                 continue
-            expected = trial.expected()
-            fresh = {name: tensor.storage.copy() for name, tensor in trial.outputs.items()}
+            expected = invocation.expected()
+            fresh = {name: tensor.storage.copy() for name, tensor in invocation.outputs.items()}
             for index, schedule in enumerate(schedules):
                 call = Call(
-                    name=case.name, trial=trial, launch=launch, schedule=schedule, seed=1 + 2 * number + index,
+                    name=case.name, invocation=invocation, launch=launch, schedule=schedule, seed=1 + 2 * number + index,
                     limit=1 << 40, expected=expected, fresh=fresh, right={},
                 )  # fmt: skip
                 report = execute(program, subject, call, trace=trace if index == 0 else None)
                 assert wrong(call) == [], (subject.label, case.name)
-                right = {name: tensor.storage.copy() for name, tensor in trial.outputs.items()}
+                right = {name: tensor.storage.copy() for name, tensor in invocation.outputs.items()}
                 found.append(replace(call, limit=_ENDLESS * report.instructions, right=right))
     return found, executed
 
@@ -140,11 +140,11 @@ def execute(
     checks: bool | Checks = False,
 ) -> LaunchReport:
     """Launch on fresh outputs. Raises ExecutionError."""
-    for tensor in call.trial.inputs.values():
+    for tensor in call.invocation.inputs.values():
         tensor.storage.flags.writeable = False
-    for name, tensor in call.trial.outputs.items():
+    for name, tensor in call.invocation.outputs.items():
         tensor.storage[...] = call.fresh[name]
-    tensors = {**call.trial.inputs, **call.trial.outputs}
+    tensors = {**call.invocation.inputs, **call.invocation.outputs}
     return program.launch(
         call.launch.grid,
         call.launch.arguments,
@@ -162,14 +162,14 @@ def execute(
 def wrong(call: Call) -> list[str]:
     """What the reference has against the outputs as they are now: the judge's own criteria."""
     found = []
-    for name, tensor in call.trial.outputs.items():
+    for name, tensor in call.invocation.outputs.items():
         judged = call.expected[name].compare(tensor.values())
         if not tensor.intact():
             found.append(f"writes outside of {name}")
         if judged.element > 1:
             found.append(f"{name} is {judged.element:.3g} times its bound off")
-        if judged.peer > 1:
-            found.append(f"{name} errs by {judged.peer:.3g} times what its precision allows")
+        if judged.tensor > 1:
+            found.append(f"{name} errs by {judged.tensor:.3g} times what its precision allows")
         if judged.tile > 1:
             found.append(f"a tile of {name} is scaled")
     return found
@@ -198,7 +198,7 @@ def try_calls(program: Program, subject: Subject, calls: Sequence[Call], *, chec
             execute(program, subject, call, checks=checks)
         except ExecutionError as error:
             return Outcome(kind="fault", runs=number, detail=f"{call.name}: {error.what}")
-        outputs = call.trial.outputs
+        outputs = call.invocation.outputs
         if all(np.array_equal(tensor.storage, call.right[name]) for name, tensor in outputs.items()):
             continue
         if found := wrong(call):

@@ -60,7 +60,7 @@ def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None
     assert executed == {line.address for line in program.listing.lines}
     # and the campaign's own eyes are open: one output of the last call is changed by hand
     execute(same, subject, calls[-1])
-    output = next(iter(calls[-1].trial.outputs.values()))
+    output = next(iter(calls[-1].invocation.outputs.values()))
     assert wrong(calls[-1]) == []
     output.bits()[..., :1] ^= 1 << 22
     assert wrong(calls[-1]) != []

@@ -22,7 +22,7 @@ from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.verify.dispatch import Launch, launch_of, uses_of
 from aotforge.verify.families import load_cases, load_shaped
-from aotforge.verify.invocation import Case, Trial
+from aotforge.verify.invocation import Case, Invocation
 from aotforge.virtual_gpu.emulator.measure import Meter
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -92,10 +92,10 @@ def _candidates(request: CostRequest) -> list[Candidate]:
 
 
 def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: IssueModel) -> Cost:
-    case, trial, launch = _call(request, one)
+    case, invocation, launch = _call(request, one)
     program = Emulator(request.arch, cache=request.cache).load(image.hsaco, image.asm)
     meter = Meter(model.banks)
-    tensors = {**trial.inputs, **trial.outputs}
+    tensors = {**invocation.inputs, **invocation.outputs}
     program.launch(
         launch.grid,
         launch.arguments,
@@ -123,7 +123,7 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
     )
 
 
-def _call(request: CostRequest, one: Candidate) -> tuple[str, Trial, Launch]:
+def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
     """A call that leads to the image: its case's name, data, grid and arguments."""
     uses = uses_of(one.plan, {job.key: job.chip.arch for job in one.plan.jobs})[one.job.key]
     tried = []
@@ -131,10 +131,10 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Trial, Launch]:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))
         for case in _cases(request, one, use.kernel.name, keys):
             tried.append(case.name)
-            trial = _made(case, request.shape)
-            launch = launch_of(use, trial.values)
+            invocation = _made(case, request.shape)
+            launch = launch_of(use, invocation.values)
             if launch is not None and 0 not in launch.grid:
-                return case.name, trial, launch
+                return case.name, invocation, launch
     what = f"the case {tried[0]!r}" if len(tried) == 1 else f"none of {len(tried)} cases"
     raise UnsupportedError(
         f"{what} leads to {one.name}",
@@ -143,7 +143,7 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Trial, Launch]:
     )
 
 
-def _made(case: Case, shape: Mapping[str, str]) -> Trial:
+def _made(case: Case, shape: Mapping[str, str]) -> Invocation:
     """A shape of the user's may be none: negative, or two query heads for three key heads."""
     try:
         return case.make()

@@ -13,9 +13,9 @@ from aotforge.errors import VerifyError
 def report_json(report: DemoReport) -> str:
     """JSON; an error that is not finite is null."""
     fields = asdict(report)
-    fields["right"] = report.right
+    fields["passed"] = report.passed
     for shown, result in zip(fields["results"], report.results, strict=True):
-        shown["right"] = result.right
+        shown["passed"] = result.passed
         shown["problem"].pop("layout")
         for output in shown["outputs"]:
             for name in ("largest_error", "of_bound"):
@@ -23,7 +23,7 @@ def report_json(report: DemoReport) -> str:
     return json.dumps(fields, indent=1, allow_nan=False)
 
 
-def require_right(report: DemoReport) -> None:
+def require_passed(report: DemoReport) -> None:
     """Raises VerifyError when an output is outside of its bound."""
     wrong = [
         f"{result.arch} {output.name} ({output.of_bound:.3g} times its bound)"
@@ -46,7 +46,9 @@ def report_text(report: DemoReport) -> str:
         lines += ["", *_call(result)]
     lines.append("")
     lines.append(
-        "everything is within the bounds of its rounding" if report.right else "SOMETHING IS WRONG: see above"
+        "everything is within the bounds of its rounding"
+        if report.passed
+        else "SOMETHING IS WRONG: see above"
     )
     return "\n".join(lines)
 

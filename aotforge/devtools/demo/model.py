@@ -34,7 +34,7 @@ class Result:
     served: tuple[tuple[str, str, int, float], ...]
 
     @property
-    def right(self) -> bool:
+    def passed(self) -> bool:
         """Whether every element of every output is within its bound."""
         return all(output.of_bound <= 1 for output in self.outputs)
 
@@ -48,6 +48,6 @@ class DemoReport:
     results: tuple[Result, ...]
 
     @property
-    def right(self) -> bool:
+    def passed(self) -> bool:
         """Whether all results are."""
-        return all(result.right for result in self.results)
+        return all(result.passed for result in self.results)

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, CacheError, DecodeError, OutputError, ToolchainError
-from aotforge.virtual_gpu.hip.asm_lookup import NoTextError
-from aotforge.virtual_gpu.hip.prepare import OtherChipError, fault_words, prepare
+from aotforge.virtual_gpu.hip.asm_lookup import MissingAssemblyError
+from aotforge.virtual_gpu.hip.prepare import WrongArchError, describe_fault, prepare
 
 _HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (
-    (OtherChipError, 209),  # hipErrorNoBinaryForGpu
-    (NoTextError, 301),  # hipErrorFileNotFound
+    (WrongArchError, 209),  # hipErrorNoBinaryForGpu
+    (MissingAssemblyError, 301),  # hipErrorFileNotFound
     (DecodeError, 200),  # hipErrorInvalidImage
     (OutputError, 301),
     (CacheError, 304),  # hipErrorOperatingSystem
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
             found = _prepare(arguments[1], checks=arguments[2] == "checks")
         elif arguments[:1] == ["explain"] and len(arguments) == 3:
             allocations = sys.stdin.read()
-            found = str(fault_words(Path(arguments[1]), bytes.fromhex(arguments[2]), allocations))
+            found = str(describe_fault(Path(arguments[1]), bytes.fromhex(arguments[2]), allocations))
         else:
             sys.stderr.write(f"{__doc__}\n")
             return 2

@@ -10,14 +10,14 @@ from pathlib import Path
 from aotforge.errors import DecodeError, OutputError
 
 
-class NoTextError(DecodeError):
+class MissingAssemblyError(DecodeError):
     """No place has the text of an image."""
 
 
-def find_text(digest: str, places: Sequence[Path]) -> str:
+def find_assembly(digest: str, places: Sequence[Path]) -> str:
     """The text `<digest>.s` in one of `places`, each a folder (searched with its sub-folders) or a .tar.gz.
 
-    Raises NoTextError, OutputError for a place that cannot be read.
+    Raises MissingAssemblyError, OutputError for a place that cannot be read.
     """
     name = f"{digest}.s"
     for place in places:
@@ -28,7 +28,7 @@ def find_text(digest: str, places: Sequence[Path]) -> str:
             except UnicodeDecodeError as error:
                 raise DecodeError(f"{place}: {name} is no text: {error}") from error
     where = ", ".join(str(place) for place in places) or "nowhere: AOTFORGE_ASM is not set"
-    raise NoTextError(
+    raise MissingAssemblyError(
         f"no assembly text for the image {digest} (looked in {where})",
         cause="the image belongs to another release than the archive, or was altered",
         hint="AOTFORGE_ASM=/path/to/aotriton-...-asm-<pack>.tar.gz, or a folder with it unpacked; several are joined by colons",

@@ -13,7 +13,7 @@ from typing import Literal
 from aotforge.base.files import write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import CacheError, DecodeError, ExecutionError, UnsupportedError
-from aotforge.virtual_gpu.hip.asm_lookup import NoTextError, find_text
+from aotforge.virtual_gpu.hip.asm_lookup import MissingAssemblyError, find_assembly
 
 Variant = Literal["plain", "checks"]
 
@@ -29,7 +29,7 @@ class Prepared:
     lines: Path
 
 
-class OtherChipError(UnsupportedError):
+class WrongArchError(UnsupportedError):
     """The image is for another chip than the device."""
 
 
@@ -39,13 +39,13 @@ def prepare(
     """Find the image's text, prove and bind it, and keep the result in `cache`, by image, text and this code. With `checks` the
     interpreter is the one that looks for missing waits and barriers, races and uninitialised data, at about half the speed.
 
-    Raises OtherChipError, NoTextError, DecodeError when the text is not the image, UnsupportedError, UnknownNameError, ToolchainError,
+    Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the image, UnsupportedError, UnknownNameError, ToolchainError,
     CacheError, OutputError.
     """
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
-        text = find_text(digest, places)
-    except NoTextError:
+        text = find_assembly(digest, places)
+    except MissingAssemblyError:
         _check_chip(hsaco, arch)
         raise
     variant: Variant = "checks" if checks else "plain"
@@ -110,7 +110,7 @@ def _check_chip(hsaco: bytes, arch: str) -> None:
         raise DecodeError(f"the image cannot be read: {error}") from error
     chip = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
     if chip != arch:
-        raise OtherChipError(f"the image is for {chip}, the device is {arch}")
+        raise WrongArchError(f"the image is for {chip}, the device is {arch}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ class _Spans:
         return list(self.found)
 
 
-def fault_words(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
+def describe_fault(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
     """The emulator's error for a FaultReport's bytes. `allocations`: a line `name low high writable` each. Raises UnsupportedError."""
     import ctypes  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import pytest
 from aotforge.errors import OutputError, VerifyError
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import ImageRecord, PackInput, Release
-from aotforge.verify.verdict import OutputFigures, Verdict
+from aotforge.verify.verdict import OutputStats, Verdict
 from tests.integration.release.standin import LICENCE, MANIFEST, packed, prefix
 
 PACKED = packed()
@@ -83,8 +83,8 @@ def test_an_image_without_a_passed_verdict_is_refused(
 
 
 def test_the_manifest_says_what_became_of_every_image(runtime: Path, tmp_path: Path) -> None:
-    figures = OutputFigures(
-        name="Out", peer=0.61803, element=0.2, tile=0.1, error=1e-3, allowed=2e-3, at="ragged"
+    figures = OutputStats(
+        name="Out", tensor=0.61803, element=0.2, tile=0.1, error=1e-3, allowed=2e-3, at="ragged"
     )
     release = assemble(
         runtime, tmp_path / "dist", with_first(verdict(outputs=(figures,), seconds=1.5, cached=True))

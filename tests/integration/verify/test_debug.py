@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.devtools.debug_kernel import DebugRequest, debug, list_cases, report_lines, require_right
+from aotforge.devtools.debug_kernel import DebugRequest, debug, list_cases, report_lines, require_passed
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
 from aotforge.verify.invocation import Case
 from aotforge.verify.selection import find_case
@@ -49,7 +49,7 @@ def request(root: Path = PROJECT, kernel: str = "add", **fields: object) -> Debu
 @pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq"])
 def test_every_attention_kernel_is_right(kernel: str) -> None:
     report = debug(request(kernel=kernel, case="few rows", keys={"head_dim": "32"}))
-    require_right(report)
+    require_passed(report)
     assert report.outputs and all(0 < one.worst <= 1 for one in report.outputs)
     assert not report.left
 
@@ -87,7 +87,7 @@ def test_a_breakpoint_by_line_shows_tensors(
     assert "fp32 16\n[-inf -inf" in out
     assert "NameError" in out
     assert "(0, 1, 0)" in out
-    require_right(report)
+    require_passed(report)
 
 
 def test_breakpoint_in_the_kernel_itself(
@@ -100,7 +100,7 @@ def test_breakpoint_in_the_kernel_itself(
     out = capsys.readouterr().out
     assert out.count("add()") == 2
     assert "fp32 2048" in out
-    require_right(report)
+    require_passed(report)
     assert sys.breakpointhook is hook
     assert sys.gettrace() is None or "pytest" in repr(sys.gettrace()) or "cov" in repr(sys.gettrace())
 
@@ -110,7 +110,7 @@ def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         typed(monkeypatch, *lines)
         report = debug(request(breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
         assert report.left and not report.outputs
-        require_right(report)
+        require_passed(report)
     report = debug(request(case="1000 elements, aligned"))  # and the next run is whole again
     assert not report.left
 
@@ -127,7 +127,7 @@ def test_wrong_kernels_are_told(root: Path, old: str, new: str, wrong: str) -> N
     change(root, "add/add.py", old, new)
     report = debug(request(root, case="1003 elements, unaligned"))
     with pytest.raises(VerifyError, match=rf"computes .*\b{wrong}\b"):
-        require_right(report)
+        require_passed(report)
 
 
 def test_an_access_out_of_bounds_is_told(root: Path) -> None:

@@ -63,22 +63,22 @@ def results(label: str) -> list[Result]:
     found = []
     for use in uses_of(plan, {job.key: "gfx908"})[job.key]:
         for case in cases(use.kernel.name, dict(zip(use.kernel.keys, use.key, strict=True))):
-            trial = case.make()
-            launch = launch_of(use, trial.values)
+            invocation = case.make()
+            launch = launch_of(use, invocation.values)
             if launch is None or 0 in launch.grid:
                 continue
-            before = {name: tensor.values() for name, tensor in trial.outputs.items()}
-            tensors = {**trial.inputs, **trial.outputs}
+            before = {name: tensor.values() for name, tensor in invocation.outputs.items()}
+            tensors = {**invocation.inputs, **invocation.outputs}
             memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
             program.launch(
                 launch.grid, launch.arguments, memory, lds_bytes=image.resources.dynamic_lds_bytes, jobs=1
             )
-            expected = trial.expected()
+            expected = invocation.expected()
             found += [
                 Result(
                     case=case.name, output=name, expected=expected[name], actual=tensor.values(), unwritten=before[name]
                 )
-                for name, tensor in trial.outputs.items() if tensor.values().size
+                for name, tensor in invocation.outputs.items() if tensor.values().size
             ]  # fmt: skip
     return found
 
@@ -124,7 +124,7 @@ def indistinguishable(result: Result, at: Place) -> bool:
     squares = value[usable] ** 2
     # each element is rounded once more, independently: three standard deviations of the tile's scale
     storing = 3 * EPSILON[result.expected.dtype] / np.sqrt(3) * np.linalg.norm(squares) / squares.sum()
-    by_rounding = max(abs(scale(peer)) for peer in result.expected.peers)
+    by_rounding = max(abs(scale(peer)) for peer in result.expected.same_precision)
     left = 1.01 * (1 + scale(result.actual)) - 1 - storing
     return bool(by_rounding > 0.8 * TILE_SCALE or left < TILE_SCALE)
 
@@ -144,11 +144,11 @@ def every_place(result: Result) -> Iterator[Place]:
 def check(result: Result, at: Place) -> bool:
     """Whether a scaled tile there must be seen; it is, and so is an unwritten one."""
     name = f"{result.case}: {result.output} at {at}"
-    assert not result.expected.compare(unwritten(result, at)).right, f"unwritten, {name}"
+    assert not result.expected.compare(unwritten(result, at)).passed, f"unwritten, {name}"
     if indistinguishable(result, at):
         return False
     found = result.expected.compare(scaled(result, at))
-    assert not found.right, f"scaled, {name}: {found.element:.3f} {found.peer:.3f} {found.tile:.3f}"
+    assert not found.passed, f"scaled, {name}: {found.element:.3f} {found.tensor:.3f} {found.tile:.3f}"
     return True
 
 
@@ -171,7 +171,7 @@ SAMPLE = [f"add.add:gfx908:dtype={dtype}:0" for dtype in ("fp16", "bf16", "fp32"
 def test_the_results_themselves_are_right(name: str) -> None:
     found = results(name)
     assert len(found) >= 4
-    wrong = [(r.case, r.output) for r in found if not r.expected.compare(r.actual).right]
+    wrong = [(r.case, r.output) for r in found if not r.expected.compare(r.actual).passed]
     assert wrong == []
 
 

@@ -247,7 +247,7 @@ def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root:
 
 _TROUBLE = """
 import os, signal, time
-from aotforge.verify.trial import Case
+from aotforge.verify.invocation import Case
 
 def trouble():
     {act}

@@ -12,7 +12,7 @@ import pytest
 
 from aotforge.deliver.extract import unpack
 from aotforge.devtools.demo.client import run_problem
-from aotforge.devtools.demo.demo_text import report_text, require_right
+from aotforge.devtools.demo.demo_text import report_text, require_passed
 from aotforge.devtools.demo.model import DemoReport, Judged, Result
 from aotforge.devtools.demo.run_demo import problems_of
 from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
@@ -111,4 +111,4 @@ def test_one_element_beyond_its_bound_fails_the_demo() -> None:
     report = DemoReport(release="r", tarballs=("a.tar.gz",), results=(result,))
     assert "SOMETHING IS WRONG" in report_text(report)
     with pytest.raises(VerifyError, match=r"gfx908 dq \(1.01 times"):
-        require_right(report)
+        require_passed(report)

@@ -26,7 +26,9 @@ def stored(x: Float, dtype: DType) -> Float:
 def expected(value: Float, *, dtype: DType = "bf16", error: float = 0.02) -> Expected:
     """A computation whose only error is that its result is rounded."""
     return Expected(
-        bounded=Bounded(value=value, error=error * np.abs(value)), peers=[stored(value, dtype)], dtype=dtype
+        bounded=Bounded(value=value, error=error * np.abs(value)),
+        same_precision=[stored(value, dtype)],
+        dtype=dtype,
     )
 
 
@@ -50,21 +52,21 @@ def test_correct_rounding_passes_and_more_than_twice_the_peers_error_fails(dtype
     want = expected(numbers(), dtype=dtype)
     value = want.bounded.value
     found = want.compare(stored(value, dtype))
-    assert found.right
-    assert found.peer < 0.5
+    assert found.passed
+    assert found.tensor < 0.5
     unit = unit_in_last_place(float(np.abs(value).max()), dtype)
     peer = float(np.abs(stored(value, dtype) - value).max())
     for times, right in ((0.999, True), (1.001, False)):
         wrong = value.copy()
         wrong[0, 0, 5, 7] += times * (2 * peer + unit)
         loose = replace(want, bounded=Bounded(value=value, error=np.full(value.shape, 1e6)))
-        assert loose.compare(wrong).right == right
+        assert loose.compare(wrong).passed == right
 
 
 def test_the_error_of_the_worst_peer_counts() -> None:
     want = expected(numbers())
     worse = want.bounded.value + 0.25
-    both = replace(want, peers=[*want.peers, worse])
+    both = replace(want, same_precision=[*want.same_precision, worse])
     assert both.compare(worse).allowed > 0.5
     assert want.compare(worse).allowed < 0.1
 
@@ -76,31 +78,33 @@ def test_an_element_beyond_its_own_bound_is_wrong_though_larger_ones_may_err_mor
     wrong = stored(value, "bf16")
     wrong[0, 0, 3, 3] = 2e-4
     found = want.compare(wrong)
-    assert found.peer <= 1 and found.tile <= 1
+    assert found.tensor <= 1 and found.tile <= 1
     assert found.element > 1
-    assert not found.right
+    assert not found.passed
 
 
 def test_a_scale_within_the_elements_bounds_is_caught_over_a_tile() -> None:
     rng, value = np.random.default_rng(4), numbers()
     peer, wrong = (value * (1 + rng.uniform(-0.01, 0.01, value.shape)) for _ in range(2))
-    want = Expected(bounded=Bounded(value=value, error=0.02 * np.abs(value)), peers=[peer], dtype="bf16")
-    assert want.compare(wrong).right
+    want = Expected(
+        bounded=Bounded(value=value, error=0.02 * np.abs(value)), same_precision=[peer], dtype="bf16"
+    )
+    assert want.compare(wrong).passed
     wrong[..., 16:32, 32:48] *= 1.01
     found = want.compare(wrong)
-    assert found.element <= 1 and found.peer <= 1
+    assert found.element <= 1 and found.tensor <= 1
     assert np.argwhere(found.tiles > 1).tolist() == [[0, 0, 1, 2]]
-    assert not found.right
+    assert not found.passed
 
 
-def test_tiles_that_the_peers_scale_themselves_or_that_are_zero_cannot_be_told_apart() -> None:
+def test_tiles_that_the_peers_scale_themselves_or_that_are_zero_cannot_be_distinguishable() -> None:
     value = numbers((1, 1, 32, 16))
     value[..., :16, :] = 0.0
     want = expected(value)
     other = stored(value, "bf16")
     other[..., 16:, :] *= 1.01
     assert (want.compare(other).tiles > 1).tolist() == [[[[False], [True]]]]
-    noisy = replace(want, peers=[*want.peers, value * 1.0045])
+    noisy = replace(want, same_precision=[*want.same_precision, value * 1.0045])
     assert not (noisy.compare(other).tiles > 1).any()
 
 
@@ -110,27 +114,29 @@ def test_what_is_no_number_is_infinitely_wrong(bad: float) -> None:
     wrong = stored(want.bounded.value, "bf16")
     wrong[0, 0, -1, -1] = bad
     found = want.compare(wrong)
-    assert math.isinf(found.element) and math.isinf(found.peer)
+    assert math.isinf(found.element) and math.isinf(found.tensor)
 
 
 def test_infinite_references_and_empty_tensors_are_compared() -> None:
     value = np.array([[np.inf, 1.0]])
     infinite = Expected(
-        bounded=Bounded(value=value, error=np.array([[0.0, 0.1]])), peers=[value], dtype="fp32"
+        bounded=Bounded(value=value, error=np.array([[0.0, 0.1]])), same_precision=[value], dtype="fp32"
     )
-    assert infinite.compare(value).right
-    assert math.isinf(infinite.compare(np.array([[3e38, 1.0]])).peer)
+    assert infinite.compare(value).passed
+    assert math.isinf(infinite.compare(np.array([[3e38, 1.0]])).tensor)
     assert math.isinf(infinite.compare(np.array([[-np.inf, 1.0]])).element)
     empty = np.zeros((1, 2, 0, 64))
-    none = Expected(bounded=Bounded(value=empty, error=empty), peers=[empty], dtype="fp16")
-    assert none.compare(empty).right
+    none = Expected(bounded=Bounded(value=empty, error=empty), same_precision=[empty], dtype="fp16")
+    assert none.compare(empty).passed
 
 
-@pytest.mark.parametrize("peer", [np.full((1, 1, 4, 4), np.nan), np.zeros((1, 1, 4, 5))])
-def test_a_peer_that_is_of_no_use_allows_nothing(peer: Float) -> None:
+@pytest.mark.parametrize("useless", [np.full((1, 1, 4, 4), np.nan), np.zeros((1, 1, 4, 5))])
+def test_a_useless_same_precision_result_is_refused(useless: Float) -> None:
     value = numbers((1, 1, 4, 4))
-    want = Expected(bounded=Bounded(value=value, error=np.abs(value)), peers=[value, peer], dtype="fp16")
-    with pytest.raises(RulesError, match="peer"):
+    want = Expected(
+        bounded=Bounded(value=value, error=np.abs(value)), same_precision=[value, useless], dtype="fp16"
+    )
+    with pytest.raises(RulesError, match="same precision"):
         want.compare(value)
 
 
@@ -139,6 +145,6 @@ def test_a_bound_that_allows_everything_allows_nothing(error: float) -> None:
     value = numbers((1, 1, 4, 4))
     errors = np.ones(value.shape)
     errors[0, 0, 1, 2] = error
-    want = Expected(bounded=Bounded(value=value, error=errors), peers=[value], dtype="fp16")
+    want = Expected(bounded=Bounded(value=value, error=errors), same_precision=[value], dtype="fp16")
     with pytest.raises(RulesError, match="bound"):
         want.compare(value)

@@ -12,7 +12,7 @@ from aotforge.compile.kernel_image import Resources
 from aotforge.errors import CacheError, VerifyError
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
 from aotforge.verify.report import joined_report, report_json, report_text, require_passed
-from aotforge.verify.verdict import ImageTask, OutputFigures, Use, Verdict, VerifyReport
+from aotforge.verify.verdict import ImageTask, OutputStats, Use, Verdict, VerifyReport
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 
 FIGURES = Resources(
@@ -21,18 +21,20 @@ FIGURES = Resources(
 )  # fmt: skip
 TASK = ImageTask(
     key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", resources=FIGURES,
-    folder="fam", tools="t", uses=(),
+    folder="fam", verifier_digest="t", uses=(),
 )  # fmt: skip
-OUT = OutputFigures(
-    name="Out", peer=0.5, element=0.25, tile=0.125, error=1e-3, allowed=2e-3, at="ragged, random schedule"
+OUT = OutputStats(
+    name="Out", tensor=0.5, element=0.25, tile=0.125, error=1e-3, allowed=2e-3, at="ragged, random schedule"
 )
 PASSED = Verdict(
     key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,), instructions=7,
-    mix=(("valu", 5), ("control", 2)), resources=FIGURES, tools="t",
+    mix=(("valu", 5), ("control", 2)), resources=FIGURES, verifier_digest="t",
 )  # fmt: skip
-WRONG = replace(OUT, peer=float("inf"), error=float("inf"))
+WRONG = replace(OUT, tensor=float("inf"), error=float("inf"))
 FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
-UNVERIFIED = Verdict(key="u", label="lonely", digest="e", outcome="unverified", resources=FIGURES, tools="t")
+UNVERIFIED = Verdict(
+    key="u", label="lonely", digest="e", outcome="unverified", resources=FIGURES, verifier_digest="t"
+)
 
 
 def report(*verdicts: Verdict) -> VerifyReport:
@@ -50,7 +52,7 @@ def test_a_kept_verdict_comes_back_as_cached(tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
-    key, other = (verdict_key(replace(TASK, tools=t)) for t in "ab")
+    key, other = (verdict_key(replace(TASK, verifier_digest=t)) for t in "ab")
     store_verdict(tmp_path, key, PASSED)
     (file,) = (f for f in tmp_path.rglob("*") if f.is_file())
     whole = file.read_bytes()
@@ -65,7 +67,9 @@ def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
         assert load_verdict(tmp_path, key, TASK) is None
 
 
-@pytest.mark.parametrize("other", [{"digest": "x"}, {"asm": "x"}, {"arch": "gfx90a"}, {"tools": "x"}])
+@pytest.mark.parametrize(
+    "other", [{"digest": "x"}, {"asm": "x"}, {"arch": "gfx90a"}, {"verifier_digest": "x"}]
+)
 def test_whatever_can_change_a_verdict_changes_its_key(other: dict[str, str]) -> None:
     assert verdict_key(replace(TASK, **other)) != verdict_key(TASK)  # type: ignore[arg-type]
 
@@ -102,7 +106,7 @@ def test_reports() -> None:
     fields = json.loads(report_json(report(PASSED, FAILED, UNVERIFIED)))
     assert fields["counts"] == {"passed": 1, "failed": 1, "unverified": 1}
     assert [v["worst"] for v in fields["verdicts"]] == [0.5, None, 0.0]
-    assert fields["verdicts"][1]["outputs"][0]["peer"] is None
+    assert fields["verdicts"][1]["outputs"][0]["tensor"] is None
     assert fields["verdicts"][0]["mix"] == {"valu": 5, "control": 2}
     assert fields["verdicts"][0]["resources"]["vgpr"] == 32
     text = report_text(report(PASSED, FAILED, UNVERIFIED))

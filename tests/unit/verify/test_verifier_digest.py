@@ -14,8 +14,18 @@ from tests.support.families import PROJECT
 
 def test_the_files_that_judge_are_those_that_cases_import() -> None:
     attention = verifier_files(PROJECT / "kernels" / "flash")
-    assert set(attention) == {"cases.py", "bounds.py", "call.py", "peer.py", "reference.py"}
-    assert set(verifier_files(PROJECT / "kernels" / "add")) == {"cases.py", "peer.py", "reference.py"}
+    assert set(attention) == {
+        "cases.py",
+        "bounds.py",
+        "call.py",
+        "same_precision_reference.py",
+        "reference.py",
+    }
+    assert set(verifier_files(PROJECT / "kernels" / "add")) == {
+        "cases.py",
+        "same_precision_reference.py",
+        "reference.py",
+    }
 
 
 @pytest.fixture
@@ -24,7 +34,9 @@ def family(tmp_path: Path) -> Path:
     return tmp_path / "flash"
 
 
-@pytest.mark.parametrize("name", ["cases.py", "bounds.py", "call.py", "peer.py", "reference.py"])
+@pytest.mark.parametrize(
+    "name", ["cases.py", "bounds.py", "call.py", "same_precision_reference.py", "reference.py"]
+)
 def test_a_change_in_a_judge_is_seen(family: Path, name: str) -> None:
     before = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))
     (family / name).write_text((family / name).read_text() + "\n# changed\n")

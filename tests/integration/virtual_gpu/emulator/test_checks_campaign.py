@@ -68,7 +68,7 @@ def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
         plain = execute(program, subject, call)
         checked = execute(program, subject, call, checks=True)
         assert checked.counts == plain.counts
-        for name, tensor in call.trial.outputs.items():
+        for name, tensor in call.invocation.outputs.items():
             assert np.array_equal(tensor.storage.view(np.uint8), call.right[name].view(np.uint8))
 
 

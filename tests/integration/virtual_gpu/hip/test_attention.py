@@ -62,7 +62,7 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stac
 def test_forward_and_backward_on_two_chips_of_one_process(stack: Stack, device: int, tmp_path: Path) -> None:
     arch = ARCHS[device]
     result = run_problem(stack.client, PROBLEM, device, arch, stack.settings(*ARCHS), tmp_path)
-    assert result.right, result.outputs
+    assert result.passed, result.outputs
     assert [o.name for o in result.outputs] == ["out", "lse", "dq", "dk", "dv"]
     # a comparison that can fail: nothing computed in float16 is exact
     assert all(output.largest_error > 0 for output in result.outputs)
@@ -74,7 +74,7 @@ def test_random_schedules_lazy_streams_and_every_check_change_nothing(stack: Sta
         "AOTFORGE_VIRTUAL_SCHEDULE": "3", "AOTFORGE_VIRTUAL_SEED": "9", "AOTFORGE_VIRTUAL_CHECKS": "1", "AOTFORGE_VIRTUAL_ORDER": "lazy",
     }  # fmt: skip
     result = run_problem(stack.client, PROBLEM, 0, "gfx908", settings, tmp_path)
-    assert result.right, result.outputs
+    assert result.passed, result.outputs
 
 
 def test_failures_reach_the_caller(stack: Stack, tmp_path: Path) -> None:

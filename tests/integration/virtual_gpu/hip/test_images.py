@@ -14,7 +14,7 @@ from aotforge.compile.kernel_image import KernelImage
 from aotforge.deliver.extract import unpack
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.hip.asm_lookup import NoTextError, find_text
+from aotforge.virtual_gpu.hip.asm_lookup import MissingAssemblyError, find_assembly
 from aotforge.virtual_gpu.hip.blob import program_file
 from aotforge.virtual_gpu.hip.prepare import prepare
 from tests.integration.release.real import CACHE
@@ -47,9 +47,9 @@ def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_
     empty = tmp_path / "empty"
     empty.mkdir()
     assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.hsaco) == 0
-    assert find_text(add.digest, [empty, packed]) == add.asm
-    with pytest.raises(NoTextError):
-        find_text("0" * 64, [empty, packed])
+    assert find_assembly(add.digest, [empty, packed]) == add.asm
+    with pytest.raises(MissingAssemblyError):
+        find_assembly("0" * 64, [empty, packed])
 
 
 def test_an_unknown_image_is_refused_with_its_digest(play: Play, add: KernelImage, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_an_altered_text_is_refused(play: Play, add: KernelImage, texts: Path, t
     assert "is not the image" in hip.report()
     (tmp_path / f"{add.digest}.s").write_bytes(b"\xff")
     with pytest.raises(DecodeError):
-        find_text(add.digest, [tmp_path])
+        find_assembly(add.digest, [tmp_path])
 
 
 def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) -> None:

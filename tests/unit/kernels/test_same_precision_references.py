@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
-from kernels.add import peer as add_peer
-from kernels.flash import peer
+from kernels.add import same_precision_reference as add_same_precision
+from kernels.flash import same_precision_reference as same_precision
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Case
 from kernels.flash.reference import attention, attention_backward
@@ -37,8 +37,10 @@ def test_every_order_of_addition_is_within_the_rounding_analysis(case: Case, dty
     known = bounds(q, k, v, do, sm_scale=scale, window_right=window, dtype=dtype, given=True)
     forward = bounds(q, k, v, do, sm_scale=scale, window_right=window, dtype=dtype)
     for order in ORDERS:
-        out, lse = peer.attention(q, k, v, sm_scale=scale, window_right=window, dtype=dtype, order=order)
-        dq, dk, dv = peer.attention_backward(
+        out, lse = same_precision.attention(
+            q, k, v, sm_scale=scale, window_right=window, dtype=dtype, order=order
+        )
+        dq, dk, dv = same_precision.attention_backward(
             q, k, v, do, known["lse"].value, known["delta"].value,
             sm_scale=scale, window_right=window, dtype=dtype, order=order,
         )  # fmt: skip
@@ -57,8 +59,8 @@ def test_the_peers_round_what_kernels_round(dtype: DType) -> None:
     scale = case.sm_scale
     out, lse = attention(q, k, v, sm_scale=scale, window_right=None)
     exact = attention_backward(q, k, v, do, sm_scale=scale, window_right=None)
-    found, _ = peer.attention(q, k, v, sm_scale=scale, window_right=None, dtype=dtype, order=None)
-    grads = peer.attention_backward(
+    found, _ = same_precision.attention(q, k, v, sm_scale=scale, window_right=None, dtype=dtype, order=None)
+    grads = same_precision.attention_backward(
         q, k, v, do, lse, exact.delta, sm_scale=scale, window_right=None, dtype=dtype, order=None
     )
     for actual, right in zip((found, *grads), (out, exact.dq, exact.dk, exact.dv), strict=True):
@@ -73,13 +75,15 @@ def test_preprocessing_adds_in_float32() -> None:
     exact = (out * do).sum(axis=-1)
     size = np.abs(out * do).sum(axis=-1)
     for order in ORDERS:
-        found = peer.preprocess(out, do, order=order)
+        found = same_precision.preprocess(out, do, order=order)
         assert np.array_equal(found, found.astype(np.float32))
         assert np.all(np.abs(found - exact) <= 64 * 2.0**-24 * size)
-    assert not np.array_equal(peer.preprocess(out, do, order=1), peer.preprocess(out, do, order=None))
+    assert not np.array_equal(
+        same_precision.preprocess(out, do, order=1), same_precision.preprocess(out, do, order=None)
+    )
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
 def test_the_sum_of_add_is_rounded_once(dtype: DType) -> None:
     x, y = np.array([1.0, 3.0, 1e-3]), np.array([EPSILON[dtype], -1.0, 1e-3])
-    assert np.allclose(add_peer.add(x, y, dtype), x + y, rtol=EPSILON[dtype], atol=0)
+    assert np.allclose(add_same_precision.add(x, y, dtype), x + y, rtol=EPSILON[dtype], atol=0)
