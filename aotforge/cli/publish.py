@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from aotforge.publish.index_model import Index, Publication
     from aotforge.publish.keys import KeySet
     from aotforge.publish.stores.store import Reader
-    from aotforge.publish.trust import Trusted
+    from aotforge.publish.trust import TrustedIndex
 
 
 class Publisher(Protocol):
@@ -74,7 +74,7 @@ def mirror(
         store = open_store(to)
         reader, trusted = _trusted(from_, root)
     with _watched(quiet=quiet or json) as watch:
-        done = mirror(reader, trusted, store, watch=watch)
+        done = mirror(reader, trusted, store, on_progress=watch)
     say_publication(done, json=json, quiet=quiet)
 
 
@@ -206,7 +206,7 @@ def install(
     with install_errors(), _watched(quiet=quiet or json) as watch:
         reader, trusted = _trusted(from_, root, cache)
         done = run(
-            reader, trusted.index, request, this_machine(os.environ), downloads=cache_folder(cache) / "downloads", drop_in=drop_in, watch=watch
+            reader, trusted.index, request, this_machine(os.environ), downloads=cache_folder(cache) / "downloads", drop_in=drop_in, on_progress=watch
         )  # fmt: skip
     fields = {"release": done.release, "place": str(done.place), "chips": done.chips, "files": done.files, "source": done.source,
               "fresh": done.fresh, "notes": done.notes}  # fmt: skip
@@ -242,7 +242,7 @@ def load_publisher(to: str, keys: str | None) -> Publisher:
     def publish(folder: Path, *, dry_run: bool, allow_development: bool, quiet: bool) -> Publication:
         with _watched(quiet=quiet) as watch:
             return publish_release(
-                folder, store, signing, now=datetime.now(UTC), dry_run=dry_run, allow_development=allow_development, watch=watch
+                folder, store, signing, now=datetime.now(UTC), dry_run=dry_run, allow_development=allow_development, on_progress=watch
             )  # fmt: skip
 
     return publish
@@ -280,8 +280,8 @@ def _keys(folder: str | None) -> KeySet:
     return load_keys(Path(folder).absolute() if folder else None, os.environ)
 
 
-def _trusted(address: str | None, root: str | None, cache: str | None = None) -> tuple[Reader, Trusted]:
-    """Where to read, and its checked index. Raises InstallError, TrustError, StoreFault."""
+def _trusted(address: str | None, root: str | None, cache: str | None = None) -> tuple[Reader, TrustedIndex]:
+    """Where to read, and its checked index. Raises InstallError, TrustError, StoreError."""
     from aotforge.errors import InstallError  # noqa: PLC0415
     from aotforge.publish.stores.addresses import open_reader  # noqa: PLC0415
     from aotforge.publish.trust import trusted_index, trusted_root  # noqa: PLC0415

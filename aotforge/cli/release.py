@@ -150,9 +150,9 @@ def diff(c: Context, before: str, after: str, json: bool = False) -> None:
 
     from aotforge.release.attestations import DOCUMENT  # noqa: PLC0415
     from aotforge.release.compare import compare_documents  # noqa: PLC0415
-    from aotforge.release.release_json import load_document  # noqa: PLC0415
+    from aotforge.release.release_json import load_release_json  # noqa: PLC0415
 
-    found = compare_documents(*(load_document(Path(folder), DOCUMENT) for folder in (before, after)))
+    found = compare_documents(*(load_release_json(Path(folder), DOCUMENT) for folder in (before, after)))
     if json:
         say(json_.dumps([asdict(one) for one in found], indent=1))
         return
@@ -172,10 +172,10 @@ def diff(c: Context, before: str, after: str, json: bool = False) -> None:
 @door
 def verify(c: Context, folder: str, key: str | None = None) -> None:
     """Hold a release's files against its sums, and the sums against the signatures."""
-    from aotforge.release.finalize import check_finished  # noqa: PLC0415
+    from aotforge.release.finalize import check_finalized_release  # noqa: PLC0415
     from aotforge.release.signing import load_public_key  # noqa: PLC0415
 
-    names = check_finished(Path(folder), load_public_key(Path(key)) if key else None)
+    names = check_finalized_release(Path(folder), load_public_key(Path(key)) if key else None)
     say(
         f"{len(names)} files are as listed"
         + (", signatures hold" if key else "; signatures not looked at: no --key")

@@ -17,11 +17,9 @@ from typing import Any
 from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.sums import parse_sums
-from aotforge.release.attestations import UNSIGNED
-from aotforge.release.json_documents import MANIFEST
+from aotforge.formats.sums import SUMS, parse_sums
+from aotforge.release.attestations import MANIFEST, UNSIGNED
 from aotforge.release.layout import TOP
-from aotforge.release.stamp import SUMS
 
 MEMBER_LIMIT = 2 * 1024**3
 """Bytes that one tarball may hold; a guard against bombs."""

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
 
+SUMS = "SHA256SUMS"
+TAR_SUMS = "SHA256SUMS.uncompressed"
+_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
+
 
 def parse_sums(text: str) -> dict[str, str]:
-    """File name to SHA-256. Raises ValueError for what is no such list, or names a file outside of its folder."""
-    found = {name: digest for digest, name in (line.split("  ", 1) for line in text.splitlines())}
-    if outside := [name for name in found if "/" in name or name in {"", ".", ".."}]:
-        raise ValueError(f"names {outside[0]!r}, a file outside of its folder")
+    """SHA-256 by file name. Raises ValueError for an invalid line, a repeated name, or a name outside of the folder."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.fullmatch(line)
+        if not match or match[2] in {*found, ".", ".."}:
+            raise ValueError(f"line {number} is not a digest and the name of another file: {line[:80]!r}")
+        found[match[2]] = match[1]
     return found
 
 

@@ -14,7 +14,7 @@ from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.sums import sums_bytes
+from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import WindowsBuild, build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
@@ -23,7 +23,6 @@ from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.release.layout import TOP
 from aotforge.release.reader import read_release
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
-from aotforge.release.stamp import SUMS
 from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.step import WINDOWS
 

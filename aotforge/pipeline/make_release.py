@@ -12,17 +12,15 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.sums import read_sums
+from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
 from aotforge.pipeline.build_windows import WindowsReport, WindowsRequest, build_windows
 from aotforge.pipeline.display import BuildObserver
-from aotforge.release.attestations import Origin
-from aotforge.release.finalize import Finished, finish_release
-from aotforge.release.json_documents import MANIFEST
+from aotforge.release.attestations import MANIFEST, Origin
+from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.origin import gather_origin, source_commit
 from aotforge.release.record import Record, check_record, make_record, save_record
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
-from aotforge.release.stamp import TAR_SUMS
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -51,7 +49,7 @@ class ReleaseReport:
 
     build: BuildReport
     windows: WindowsReport | None
-    finished: Finished
+    finished: FinalizedRelease
     origin: Origin
     checks: CheckReport
     record: Path | None
@@ -89,7 +87,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
         origin = replace(origin, commit=record.commit)
     observer.stage("attestations and signature")
     checks: list[CheckReport] = []
-    finished = finish_release(
+    finished = finalize_release(
         built.release.folder,
         extra=extra,
         origin=origin,

@@ -16,10 +16,9 @@ from aotforge.base.files import output_errors
 from aotforge.base.git import outside_environment
 from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
-from aotforge.formats.sums import read_sums
+from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.release.compare import compare_archives
 from aotforge.release.record import Record, differing, load_record
-from aotforge.release.stamp import TAR_SUMS
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")

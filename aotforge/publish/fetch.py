@@ -23,7 +23,7 @@ def fetch_file(
     *,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Path:
-    """The path of `name`'s bytes, in `folder` under their SHA-256. Raises TrustError when the store has other bytes, StoreFault when it
+    """The path of `name`'s bytes, in `folder` under their SHA-256. Raises TrustError when the store has other bytes, StoreError when it
     cannot be read, OutputError when the folder cannot be written.
     """
     path = folder / file.sha256

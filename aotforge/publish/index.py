@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tuf.api.metadata import TargetFile, Targets
 
 from aotforge.errors import TrustError
+from aotforge.formats.sums import SUMS
 from aotforge.formats.untrusted_tar import TarFacts
-from aotforge.publish.index_model import SUMS, Index, IndexedFile, IndexedRelease, Yank
+from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease, Yank
 
 RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"

@@ -7,10 +7,6 @@ from pathlib import Path
 
 from aotforge.formats.untrusted_tar import TarFacts
 
-SUMS = "SHA256SUMS"
-SUMS_UNCOMPRESSED = "SHA256SUMS.uncompressed"
-MANIFEST = "MANIFEST.json"
-
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedFile:

@@ -13,9 +13,9 @@ from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index_model import Index, Publication, Yank
 from aotforge.publish.keys import KeySet
 from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index
-from aotforge.publish.stores.store import Fault, Reader, Store, StoreFault, read_small
-from aotforge.publish.trust import Trusted
-from aotforge.publish.upload import Tally, Watch, place, publish_errors
+from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError, read_small
+from aotforge.publish.trust import TrustedIndex
+from aotforge.publish.upload import OnProgress, UploadStats, publish_errors, upload_object
 
 
 def yank_release(
@@ -55,12 +55,16 @@ def renew_index(store: Store, keys: KeySet, *, now: datetime) -> Index:
 
 
 def mirror(
-    reader: Reader, trusted: Trusted, store: Store, *, watch: Watch = lambda stage, done, total: None
+    reader: Reader,
+    trusted: TrustedIndex,
+    store: Store,
+    *,
+    on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
     """Copies every release of a checked index and the index itself, unchanged, so that readers of the mirror trust the same keys.
     Files come first, the index last; what is there already is read and compared. Raises PublishError, TrustError.
     """
-    tally = Tally()
+    stats = UploadStats()
     files = [
         (f"{release.name}/{file.name}", file) for release in trusted.index.releases for file in release.files
     ]
@@ -69,23 +73,23 @@ def mirror(
     def count(more: int) -> None:
         nonlocal done
         done += more
-        watch("copying", done, total)
+        on_progress("copying", done, total)
 
     with publish_errors(), tempfile.TemporaryDirectory(prefix="aotforge-mirror-") as scratch:
         _check_newer(store, trusted)
         notes = store.probe().notes(store.url)
         for name, file in files:
             if store.size(name) is not None:
-                place(store, name, b"", file, tally, sending=count, reading=count)
+                upload_object(store, name, b"", file, stats, sending=count, reading=count)
                 continue
             path = fetch_file(reader, name, file, Path(scratch), on_bytes=count)
-            place(store, name, path, file, tally, sending=count, reading=count)
+            upload_object(store, name, path, file, stats, sending=count, reading=count)
             path.unlink()
         _copy_index(reader, trusted, store)
     return Publication(
         release=", ".join(release.name for release in trusted.index.releases), url=store.url, index_version=trusted.index.version,
-        sent=tuple(tally.sent), found=tuple(tally.found), bytes_sent=tally.bytes_sent, bytes_read=tally.bytes_read,
-        seconds_sending=tally.seconds_sending, seconds_reading=tally.seconds_reading, dry_run=False, notes=notes,
+        sent=tuple(stats.sent), found=tuple(stats.found), bytes_sent=stats.bytes_sent, bytes_read=stats.bytes_read,
+        seconds_sending=stats.seconds_sending, seconds_reading=stats.seconds_reading, dry_run=False, notes=notes,
     )  # fmt: skip
 
 
@@ -100,7 +104,7 @@ def _version(timestamp: bytes, where: str) -> int:
         ) from None
 
 
-def _check_newer(store: Store, trusted: Trusted) -> str | None:
+def _check_newer(store: Store, trusted: TrustedIndex) -> str | None:
     """The token of what the mirror has; an index there that is newer than ours must not be rolled back."""
     there = store.load(TIMESTAMP, limit=LIMIT)
     if there is None:
@@ -118,21 +122,21 @@ def _check_newer(store: Store, trusted: Trusted) -> str | None:
     return there[1]
 
 
-def _copy_index(reader: Reader, trusted: Trusted, store: Store) -> None:
+def _copy_index(reader: Reader, trusted: TrustedIndex, store: Store) -> None:
     for name, data in sorted(_roots(reader, trusted).items(), key=_by_number):
         _copy(store, name, data)
     for name, data in trusted.metadata.items():
         if name != TIMESTAMP and ".root." not in name:
             _copy(store, name, data)
     token = _check_newer(store, trusted)
-    store.swap(TIMESTAMP, trusted.metadata[TIMESTAMP], token=token)
+    store.compare_and_swap(TIMESTAMP, trusted.metadata[TIMESTAMP], token=token)
 
 
 def _by_number(item: tuple[str, bytes]) -> int:
     return int(item[0].rpartition("/")[2].split(".")[0])
 
 
-def _roots(reader: Reader, trusted: Trusted) -> dict[str, bytes]:
+def _roots(reader: Reader, trusted: TrustedIndex) -> dict[str, bytes]:
     """Roots from the first one on: someone may begin with an older one than we did. Each is checked by whoever uses it."""
     roots = {name: data for name, data in trusted.metadata.items() if ".root." in name}
     first = min(map(_by_number, roots.items()))
@@ -144,9 +148,9 @@ def _roots(reader: Reader, trusted: Trusted) -> dict[str, bytes]:
 
 def _copy(store: Store, name: str, data: bytes) -> None:
     try:
-        store.put_new(name, data)
-    except StoreFault as fault:
-        if fault.kind is not Fault.EXISTS:
+        store.put_if_absent(name, data)
+    except StoreError as fault:
+        if fault.kind is not ErrorKind.EXISTS:
             raise
     if read_small(store, name, limit=LIMIT) != data:
         raise PublishError(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from aotforge.errors import PublishError
+from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME
-from aotforge.publish.index_model import MANIFEST, SUMS, SUMS_UNCOMPRESSED, IndexedFile, LocalRelease
-from aotforge.publish.stores.store import CHUNK
-from aotforge.release.attestations import UNSIGNED
+from aotforge.publish.index_model import IndexedFile, LocalRelease
+from aotforge.publish.stores.store import read_chunks
+from aotforge.release.attestations import MANIFEST, UNSIGNED
 
-_LINE = re.compile(r"([0-9a-f]{64}) [ *]([^/\\]+)")
 _REBUILD = "build the release again; the folder must be as the build left it"
 
 
@@ -36,10 +36,7 @@ def read_release_folder(
             f"{name} is a development build: {reasons}",
             hint="build it in its container and with verification, or say --allow-development; the index then says so too",
         )
-    sums, tars = (
-        parse_sums(_text(folder / SUMS), SUMS),
-        parse_sums(_text(folder / SUMS_UNCOMPRESSED), SUMS_UNCOMPRESSED),
-    )
+    sums, tars = _sums(folder / SUMS), _sums(folder / TAR_SUMS)
     paths = _paths(folder)
     # what is published is public and stays so: a key or a note that somebody left there must not be
     if strange := [path for path in paths if path.name not in {*sums, *UNSIGNED, SUMS}]:
@@ -58,24 +55,11 @@ def read_release_folder(
     )
 
 
-def parse_sums(text: str, where: str) -> dict[str, str]:
-    """File name to digest, of sha256sum's format. Raises PublishError."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        match = _LINE.fullmatch(line)
-        if not match or match[2] in found:
-            raise PublishError(
-                f"{where}:{number}: not a digest and a name of its own: {line[:80]!r}", hint=_REBUILD
-            )
-        found[match[2]] = match[1]
-    return found
-
-
-def read_pieces(path: Path) -> Iterator[bytes]:
-    """A file's bytes."""
-    with path.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
+def _sums(path: Path) -> dict[str, str]:
+    try:
+        return parse_sums(_text(path))
+    except ValueError as error:
+        raise PublishError(f"{path}: {error}", hint=_REBUILD) from None
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -121,11 +105,11 @@ def _file(
     tar = None
     try:
         if path.name.endswith(".tar.gz"):
-            facts = read_archive(read_pieces(path), NoSink(), on_bytes=on_bytes)
+            facts = read_archive(read_chunks(path), NoSink(), on_bytes=on_bytes)
             size, digest, tar = facts.size, facts.sha256, facts.tar
         else:
             hasher, size = hashlib.sha256(), 0
-            for chunk in read_pieces(path):
+            for chunk in read_chunks(path):
                 hasher.update(chunk)
                 size += len(chunk)
                 if on_bytes:
@@ -144,7 +128,7 @@ def _file(
     # an archive that is not listed here would be refused by everyone who installs it
     if tar and tars.get(path.name.removesuffix(".gz")) != tar.sha256:
         raise PublishError(
-            f"{path} is not what {SUMS_UNCOMPRESSED} says",
+            f"{path} is not what {TAR_SUMS} says",
             cause="it does not belong to this release",
             hint=_REBUILD,
         )

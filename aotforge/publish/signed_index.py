@@ -19,7 +19,7 @@ from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import make_targets, read_index
 from aotforge.publish.index_model import Index
 from aotforge.publish.keys import KeySet, next_root, read_root
-from aotforge.publish.stores.store import Fault, Reader, Store, StoreFault, read_small
+from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError, read_small
 
 FOLDER = "tuf"
 TIMESTAMP = f"{FOLDER}/timestamp.json"
@@ -55,7 +55,7 @@ class State:
 
 def load_state(store: Store, known: tuple[bytes, ...]) -> State:
     """Reads and checks signatures, hashes and versions, not expiry: an expired index can be renewed. `known`: roots that are trusted, oldest
-    first. Raises TrustError, StoreFault.
+    first. Raises TrustError, StoreError.
     """
     roots, missing = _roots(store, known)
     found = store.load(TIMESTAMP, limit=LIMIT)
@@ -80,7 +80,7 @@ def change_index(
     store: Store, keys: KeySet, change: Callable[[Index], Index], *, now: datetime, renew: bool = False
 ) -> Index:
     """Puts `change(index)` in the place of the index, however many others do the same; nothing is written when it changes nothing, unless
-    `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreFault.
+    `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreError.
     """
     for _ in range(_TRIES):
         state = load_state(store, keys.roots)
@@ -92,8 +92,8 @@ def change_index(
         read_index(make_targets(replace(index, version=state.index.version + 1), expires=now))
         try:
             _write(store, keys, state, index, now)
-        except StoreFault as fault:
-            if fault.kind is not Fault.EXISTS:
+        except StoreError as fault:
+            if fault.kind is not ErrorKind.EXISTS:
                 raise
             continue
         written = load_state(store, keys.roots).index
@@ -123,7 +123,7 @@ def _write(store: Store, keys: KeySet, state: State, index: Index, now: datetime
         version=state.timestamp_version + 1, expires=_until("timestamp", now), snapshot_meta=_meta(snapshot_version, snapshot),
         unrecognized_fields={SIGNED_AT: now.replace(microsecond=0).isoformat()},
     )  # fmt: skip
-    store.swap(TIMESTAMP, _signed(timestamp, keys, recent), token=state.token)
+    store.compare_and_swap(TIMESTAMP, _signed(timestamp, keys, recent), token=state.token)
     if state.token:
         _put_roots(store, state)
 
@@ -133,9 +133,9 @@ def _put_roots(store: Store, state: State) -> None:
         version = Metadata[Root].from_bytes(data).signed.version
         name = f"{FOLDER}/{version}.root.json"
         try:
-            store.put_new(name, data)
-        except StoreFault as fault:
-            if fault.kind is not Fault.EXISTS or read_small(store, name, limit=LIMIT) != data:
+            store.put_if_absent(name, data)
+        except StoreError as fault:
+            if fault.kind is not ErrorKind.EXISTS or read_small(store, name, limit=LIMIT) != data:
                 raise
 
 
@@ -147,9 +147,9 @@ def _put_numbered(
         made = make(version)
         data = _signed(made, keys, roots)
         try:
-            store.put_new(f"{FOLDER}/{version}.{made.type}.json", data)
-        except StoreFault as fault:
-            if fault.kind is not Fault.EXISTS:
+            store.put_if_absent(f"{FOLDER}/{version}.{made.type}.json", data)
+        except StoreError as fault:
+            if fault.kind is not ErrorKind.EXISTS:
                 raise
         else:
             _check_written(store, f"{FOLDER}/{version}.{made.type}.json", data)
@@ -196,8 +196,8 @@ def _roots(reader: Reader, known: tuple[bytes, ...]) -> tuple[tuple[Metadata[Roo
         name = f"{FOLDER}/{version}.root.json"
         try:
             data = read_small(reader, name, limit=LIMIT)
-        except StoreFault as fault:
-            if fault.kind is not Fault.MISSING:
+        except StoreError as fault:
+            if fault.kind is not ErrorKind.MISSING:
                 raise
             missing = list(known[version - first :])
             break

@@ -27,7 +27,7 @@ from aotforge.publish.index import read_index
 from aotforge.publish.index_model import Index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
 from aotforge.publish.signed_index import FOLDER, LIMIT, SIGNED_AT, TIMESTAMP
-from aotforge.publish.stores.store import Fault, Reader, StoreFault
+from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")
 """Where this project's own root of trust lies in a checkout, once it has published something."""
@@ -55,16 +55,16 @@ def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trusted:
+class TrustedIndex:
     """A checked index, and the files that it was read from, by their names in a store: what a mirror copies."""
 
     index: Index
     metadata: Mapping[str, bytes]
 
 
-def trusted_index(reader: Reader, root: bytes, memory: Path) -> Trusted:
+def trusted_index(reader: Reader, root: bytes, memory: Path) -> TrustedIndex:
     """The index at `reader`, checked from `root` on. `memory`: a folder for what was seen, of this user alone.
-    Raises TrustError; StoreFault when the place cannot be read.
+    Raises TrustError; StoreError when the place cannot be read.
     """
     folder = memory / hashlib.sha256(root).hexdigest()[:32]
     fetcher = _Fetcher(reader)
@@ -84,7 +84,7 @@ def trusted_index(reader: Reader, root: bytes, memory: Path) -> Trusted:
             return _trusted(folder)
 
 
-def _trusted(folder: Path) -> Trusted:
+def _trusted(folder: Path) -> TrustedIndex:
     """What python-tuf has checked and written down."""
     found = {role: (folder / f"{role}.json").read_bytes() for role in ("timestamp", "snapshot", "targets")}
     versions = {role: json.loads(data)["signed"]["version"] for role, data in found.items()}
@@ -96,7 +96,7 @@ def _trusted(folder: Path) -> Trusted:
     }
     metadata |= {f"{FOLDER}/{versions[role]}.{role}.json": found[role] for role in ("targets", "snapshot")}
     metadata[TIMESTAMP] = found["timestamp"]
-    return Trusted(
+    return TrustedIndex(
         index=read_index(cast("Targets", Metadata.from_bytes(found["targets"]).signed)), metadata=metadata
     )
 
@@ -106,7 +106,7 @@ class _Fetcher(FetcherInterface):
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.fault: StoreFault | None = None
+        self.fault: StoreError | None = None
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         name = url[len(self._reader.url) + 1 :]
@@ -114,9 +114,9 @@ class _Fetcher(FetcherInterface):
             # the first piece now: what is missing must be said before the caller begins to read
             pieces = self._reader.read(name)
             first = next(pieces, b"")
-        except StoreFault as fault:
+        except StoreError as fault:
             # asking for one root too many is how the newest is found; buckets that may not be listed answer that with 403
-            if name.endswith(".root.json") and fault.kind in {Fault.MISSING, Fault.DENIED}:
+            if name.endswith(".root.json") and fault.kind in {ErrorKind.MISSING, ErrorKind.DENIED}:
                 raise tuf.DownloadHTTPError(fault.what, 404) from None
             self.fault = fault
             raise tuf.DownloadError(fault.what) from None
@@ -126,7 +126,7 @@ class _Fetcher(FetcherInterface):
         yield first
         try:
             yield from pieces
-        except StoreFault as fault:
+        except StoreError as fault:
             self.fault = fault
             raise tuf.DownloadError(fault.what) from None
 
@@ -139,7 +139,7 @@ def _trust_errors(reader: Reader, fetcher: _Fetcher) -> Iterator[None]:
     except tuf.DownloadLengthMismatchError as error:
         raise _distrust(reader, str(error), "a file of the index is longer than its signer said") from None
     except tuf.DownloadError as error:
-        raise fetcher.fault or StoreFault(Fault.UNAVAILABLE, f"{reader.url}: {error}") from None
+        raise fetcher.fault or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
     except tuf.ExpiredMetadataError as error:
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         raise _distrust(

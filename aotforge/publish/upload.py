@@ -15,14 +15,14 @@ from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease, Loc
 from aotforge.publish.keys import KeySet
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.publish.signed_index import change_index, load_state
-from aotforge.publish.stores.store import Content, Fault, Store, StoreFault
+from aotforge.publish.stores.store import Content, ErrorKind, Store, StoreError
 
-Watch = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """Told of a stage (checking, sending, downloading, unpacking) and how many bytes of how many are done in it."""
 
 
 @dataclass(kw_only=True)
-class Tally:
+class UploadStats:
     """What placing objects came to, as it grows."""
 
     sent: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ def publish_release(
     now: datetime,
     dry_run: bool = False,
     allow_development: bool = False,
-    watch: Watch = lambda stage, done, total: None,
+    on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Publication:
     """Publishes the release in `folder`; the same again changes nothing, and one that was cut off is completed.
 
@@ -51,7 +51,7 @@ def publish_release(
     """
     total = sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) if folder.is_dir() else 0
     release = read_release_folder(
-        folder, allow_development=allow_development, on_bytes=counting(watch, "checking", total)
+        folder, allow_development=allow_development, on_bytes=byte_counter(on_progress, "checking", total)
     )
     with publish_errors():
         state = load_state(store, keys.roots)
@@ -60,11 +60,13 @@ def publish_release(
         _check_foreign(store, release)
         notes = _notes(release)
         if dry_run:
-            return _report(release, store, _would(store, release), state.index.version, notes, dry_run=True)
+            return _report(
+                release, store, plan_upload(store, release), state.index.version, notes, dry_run=True
+            )
         notes += store.probe().notes(store.url)
-        tally = _place_all(store, release, watch)
-        index = change_index(store, keys, lambda index: _with(index, release, now), now=now)
-    return _report(release, store, tally, index.version, notes, dry_run=False)
+        stats = _place_all(store, release, on_progress)
+        index = change_index(store, keys, lambda index: add_release(index, release, now), now=now)
+    return _report(release, store, stats, index.version, notes, dry_run=False)
 
 
 @contextmanager
@@ -72,51 +74,53 @@ def publish_errors() -> Iterator[None]:
     """A store's fault as PublishError."""
     try:
         yield
-    except StoreFault as fault:
+    except StoreError as fault:
         raise PublishError(fault.what, cause=fault.cause, hint=fault.hint) from fault
 
 
-def place(
-    store: Store, name: str, content: Content, file: IndexedFile, tally: Tally,
+def upload_object(
+    store: Store, name: str, content: Content, file: IndexedFile, stats: UploadStats,
     *, sending: Callable[[int], None], reading: Callable[[int], None],
 ) -> None:  # fmt: skip
     """Puts one object and reads it back, whatever the server said of it. An object of this name with the same bytes will do.
-    Raises PublishError when there are other bytes; StoreFault.
+    Raises PublishError when there are other bytes; StoreError.
     """
     started = time.monotonic()
     try:
         if store.size(name) is None:
-            store.put_new(name, content, on_bytes=sending)
-            tally.sent.append(name)
-            tally.bytes_sent += file.size
+            store.put_if_absent(name, content, on_bytes=sending)
+            stats.sent.append(name)
+            stats.bytes_sent += file.size
         else:
-            tally.found.append(name)
-    except StoreFault as fault:
+            stats.found.append(name)
+    except StoreError as fault:
         # another publisher of the same release may have finished this object, and with it the upload that we went on with
-        if fault.kind not in {Fault.EXISTS, Fault.MISSING} or store.size(name) is None:
+        if fault.kind not in {ErrorKind.EXISTS, ErrorKind.MISSING} or store.size(name) is None:
             raise
-        tally.found.append(name)
+        stats.found.append(name)
     middle = time.monotonic()
     digest, size = hashlib.sha256(), 0
     for chunk in store.read(name):
         digest.update(chunk)
         size += len(chunk)
         reading(len(chunk))
-    tally.bytes_read += size
-    tally.seconds_sending += middle - started
-    tally.seconds_reading += time.monotonic() - middle
+    stats.bytes_read += size
+    stats.seconds_sending += middle - started
+    stats.seconds_reading += time.monotonic() - middle
     if (size, digest.hexdigest()) != (file.size, file.sha256):
-        raise _other_bytes(store, name, ours=name in tally.sent)
+        raise _other_bytes(store, name, ours=name in stats.sent)
 
 
-def _place_all(store: Store, release: LocalRelease, watch: Watch) -> Tally:
-    tally = Tally()
+def _place_all(store: Store, release: LocalRelease, on_progress: OnProgress) -> UploadStats:
+    stats = UploadStats()
     total = sum(file.size for file in release.files)
-    counted = counting(watch, "sending", 2 * total)
+    counted = byte_counter(on_progress, "sending", 2 * total)
     for file in release.files:
         path = release.folder / file.name
-        place(store, f"{release.name}/{file.name}", path, file, tally, sending=counted, reading=counted)
-    return tally
+        upload_object(
+            store, f"{release.name}/{file.name}", path, file, stats, sending=counted, reading=counted
+        )
+    return stats
 
 
 def _other_bytes(store: Store, name: str, *, ours: bool) -> PublishError:
@@ -155,7 +159,8 @@ def _check_foreign(store: Store, release: LocalRelease) -> None:
         )
 
 
-def _with(index: Index, release: LocalRelease, now: datetime) -> Index:
+def add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
+    """The index with `release`. Raises PublishError when it has other files under that name."""
     _check_free(index, release)
     if index.release(release.name):
         return index
@@ -166,19 +171,20 @@ def _with(index: Index, release: LocalRelease, now: datetime) -> Index:
     return replace(index, releases=tuple(sorted((*index.releases, new), key=lambda release: release.name)))
 
 
-def _would(store: Store, release: LocalRelease) -> Tally:
-    tally = Tally()
+def plan_upload(store: Store, release: LocalRelease) -> UploadStats:
+    """The objects that publishing would send or find. Raises PublishError when one has another size."""
+    stats = UploadStats()
     there = store.names(f"{release.name}/")
     for file in release.files:
         name = f"{release.name}/{file.name}"
         if name not in there:
-            tally.sent.append(name)
-            tally.bytes_sent += file.size
+            stats.sent.append(name)
+            stats.bytes_sent += file.size
         elif there[name] != file.size:
             raise _other_bytes(store, name, ours=False)
         else:
-            tally.found.append(name)
-    return tally
+            stats.found.append(name)
+    return stats
 
 
 def _notes(release: LocalRelease) -> tuple[str, ...]:
@@ -186,23 +192,29 @@ def _notes(release: LocalRelease) -> tuple[str, ...]:
     return notes if release.verified else (*notes, "not every image was executed and compared")
 
 
-def counting(watch: Watch, stage: str, total: int) -> Callable[[int], None]:
-    """What adds up bytes and tells `watch`."""
+def byte_counter(on_progress: OnProgress, stage: str, total: int) -> Callable[[int], None]:
+    """What adds up bytes and tells `on_progress`."""
     done = 0
 
     def count(more: int) -> None:
         nonlocal done
         done += more
-        watch(stage, done, total)
+        on_progress(stage, done, total)
 
     return count
 
 
 def _report(
-    release: LocalRelease, store: Store, tally: Tally, version: int, notes: tuple[str, ...], *, dry_run: bool
+    release: LocalRelease,
+    store: Store,
+    stats: UploadStats,
+    version: int,
+    notes: tuple[str, ...],
+    *,
+    dry_run: bool,
 ) -> Publication:
     return Publication(
-        release=release.name, url=store.url, index_version=version, sent=tuple(tally.sent), found=tuple(tally.found),
-        bytes_sent=tally.bytes_sent, bytes_read=tally.bytes_read, seconds_sending=tally.seconds_sending,
-        seconds_reading=tally.seconds_reading, dry_run=dry_run, notes=notes,
+        release=release.name, url=store.url, index_version=version, sent=tuple(stats.sent), found=tuple(stats.found),
+        bytes_sent=stats.bytes_sent, bytes_read=stats.bytes_read, seconds_sending=stats.seconds_sending,
+        seconds_reading=stats.seconds_reading, dry_run=dry_run, notes=notes,
     )  # fmt: skip

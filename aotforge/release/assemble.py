@@ -11,15 +11,16 @@ from pathlib import Path
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
-from aotforge.formats.sums import sums_bytes
+from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
-from aotforge.release.json_documents import MANIFEST, manifest_json
+from aotforge.release.attestations import MANIFEST
+from aotforge.release.json_documents import manifest_json
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import PackInput, PlatformTag, Release, ReleaseFile
 from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
 from aotforge.release.release_manifest import ReleaseManifest
-from aotforge.release.stamp import SUMS, TAR_SUMS, find_release, write_stamp
+from aotforge.release.stamp import find_release, write_stamp
 from aotforge.release.verdict_gate import require_verdicts, unverified_reasons
 
 

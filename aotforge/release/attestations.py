@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from aotforge.toolchain.triton import Toolchain
 
+MANIFEST = "MANIFEST.json"
 DOCUMENT = "release.json"
 SBOM = "sbom.cdx.json"
 PROVENANCE = "provenance.dsse.json"

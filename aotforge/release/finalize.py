@@ -12,10 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder
 from aotforge.errors import ReleaseError, SignatureError
 from aotforge.formats.archive import GZIP_LEVEL, sha256_file
-from aotforge.formats.sums import read_sums, sums_bytes
+from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import (
     DOCUMENT,
+    MANIFEST,
     PROVENANCE,
     SBOM,
     SIGNATURE,
@@ -23,17 +24,15 @@ from aotforge.release.attestations import (
     FileFacts,
     Origin,
 )
-from aotforge.release.json_documents import MANIFEST
 from aotforge.release.provenance import statement_json
 from aotforge.release.reader import read_release
-from aotforge.release.release_json import document_json
+from aotforge.release.release_json import release_json_bytes
 from aotforge.release.sbom import sbom_json
 from aotforge.release.signing import check_sums, open_statement, sign_statement, sign_sums
-from aotforge.release.stamp import SUMS, TAR_SUMS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finished:
+class FinalizedRelease:
     """A finished release: its folder, every file in it, and whether it was made now (False: it was there, with the same bytes)."""
 
     folder: Path
@@ -42,7 +41,7 @@ class Finished:
     fresh: bool
 
 
-def finish_release(
+def finalize_release(
     build: Path,
     *,
     extra: Sequence[Path] = (),
@@ -52,7 +51,7 @@ def finish_release(
     key: Ed25519PrivateKey | None,
     builder: str,
     approve: Callable[[Path], None] = lambda folder: None,
-) -> Finished:
+) -> FinalizedRelease:
     """Makes `output`/<release> of the folder that a build made and `extra` archives (the Windows runtime).
 
     The files are the build's own, linked where the file system can; SHA256SUMS covers them and the documents, the signature covers
@@ -68,7 +67,7 @@ def finish_release(
         described = [_facts(path, tars, origin) for path in sorted(staged.iterdir())]
         _write(staged / TAR_SUMS, sums_bytes({**tars, **{path.name: sha256_file(path) for path in extra}}))
         _write(staged / SBOM, sbom_json(origin, described))
-        document = document_json(
+        document = release_json_bytes(
             origin, plans=plans, packs=read_release(build), manifest=manifest, files=described
         )
         _write(staged / DOCUMENT, document)
@@ -79,10 +78,10 @@ def finish_release(
             _write(staged / PROVENANCE, sign_statement(statement_json(origin, files, builder=builder), key))
         approve(staged)
         fresh = not _same(staged, folder)
-    return Finished(folder=folder, files=files, signed=key is not None, fresh=fresh)
+    return FinalizedRelease(folder=folder, files=files, signed=key is not None, fresh=fresh)
 
 
-def check_finished(folder: Path, key: Ed25519PublicKey | None) -> tuple[str, ...]:
+def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple[str, ...]:
     """Holds every file of a finished release against SHA256SUMS and, with `key`, the sums against the signature and the provenance
     statement. Returns the names of the files. Raises ReleaseError, SignatureError."""
     sums = read_sums(folder / SUMS)

@@ -14,7 +14,6 @@ from aotforge.release.model import ImageRecord, PackInput
 from aotforge.release.verdict_gate import passed
 
 FORMAT = 1
-MANIFEST = "MANIFEST.json"
 
 
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from aotforge.base.files import output_errors
 from aotforge.errors import OutputError
-from aotforge.release.json_documents import MANIFEST
+from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.release.attestations import MANIFEST
 from aotforge.release.release_manifest import ReleaseManifest
-from aotforge.release.stamp import SUMS, TAR_SUMS, stamped_files
+from aotforge.release.stamp import stamped_files
 
 
 def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:

@@ -15,11 +15,10 @@ from pathlib import Path
 from aotforge.compile.kernel_image import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
-from aotforge.formats.sums import read_sums
+from aotforge.formats.sums import SUMS, read_sums
 from aotforge.pack.model import ImagePack
-from aotforge.release.json_documents import MANIFEST
+from aotforge.release.attestations import MANIFEST
 from aotforge.release.layout import TOP
-from aotforge.release.stamp import SUMS
 
 _ARCHIVE = re.compile(r"aotriton-(?P<release>.+)-(?P<kind>images|asm)-(?P<pack>[^/]+)\.tar\.gz")
 _HINT = "fetch the release again, or build it again"

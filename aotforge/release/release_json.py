@@ -34,7 +34,7 @@ _INPUTS = (
 )
 
 
-def document_json(
+def release_json_bytes(
     origin: Origin,
     *,
     plans: Sequence[Plan],
@@ -100,7 +100,7 @@ def _job(job: CompileJob) -> dict[str, Any]:
     return {"key": job.key, "label": job.label, "inputs": fields}
 
 
-def load_document(folder: Path, name: str) -> dict[str, Any]:
+def load_release_json(folder: Path, name: str) -> dict[str, Any]:
     """`folder`/`name` as JSON. Raises ReleaseError when it is missing or no document of this format."""
     path = folder / name
     try:

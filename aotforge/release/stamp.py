@@ -24,8 +24,6 @@ from aotforge.plan.model import Plan
 from aotforge.release.model import PlatformTag, Release, ReleaseFile
 from aotforge.release.release_manifest import ReleaseManifest
 
-SUMS = "SHA256SUMS"
-TAR_SUMS = "SHA256SUMS.uncompressed"
 _FORMAT = 2
 
 

@@ -13,7 +13,7 @@ from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import AotforgeError, PackError, ToolchainError
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.pack.verify_pack import verify_pack
-from aotforge.release.json_documents import MANIFEST
+from aotforge.release.attestations import MANIFEST
 from aotforge.release.layout import TOP
 
 

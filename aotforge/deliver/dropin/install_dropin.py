@@ -17,7 +17,7 @@ from aotforge.deliver.pytorch.listing import list_release
 from aotforge.errors import DropInError, UnknownNameError
 from aotforge.pipeline.build_release import by_pack
 from aotforge.plan.planner import select_archs
-from aotforge.release.finalize import check_finished
+from aotforge.release.finalize import check_finalized_release
 
 
 def install_dropin(
@@ -35,7 +35,7 @@ def install_dropin(
     Raises DropInError (also when the matrix says no), ReleaseError for a folder that is no whole release, OutputError, OutputBusyError.
     """
     torch = read_torch_lib(folder, version=pytorch)
-    names = check_finished(release, None)
+    names = check_finalized_release(release, None)
     listing = list_release(release)
     packs = _packs(checkout, archs) if archs else [pack for pack, _ in listing.images]
     with tempfile.TemporaryDirectory(prefix="aotforge-drop-in-") as scratch:

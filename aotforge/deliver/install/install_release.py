@@ -20,12 +20,12 @@ from aotforge.deliver.install.prefix import (
 )
 from aotforge.deliver.install.unpack import FolderSink, unpack
 from aotforge.errors import InstallError, TrustError
+from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.publish.fetch import fetch_file
-from aotforge.publish.index_model import SUMS, SUMS_UNCOMPRESSED, Index, IndexedFile, IndexedRelease
-from aotforge.publish.release_dir import parse_sums, read_pieces
+from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Reader, StoreFault, read_small
-from aotforge.publish.upload import Watch, counting
+from aotforge.publish.stores.store import Reader, StoreError, read_chunks, read_small
+from aotforge.publish.upload import OnProgress, byte_counter
 
 _SUMS_LIMIT = 16 * 1024 * 1024
 
@@ -35,7 +35,7 @@ def install_errors() -> Iterator[None]:
     """A store's fault as InstallError."""
     try:
         yield
-    except StoreFault as fault:
+    except StoreError as fault:
         raise InstallError(fault.what, cause=fault.cause, hint=fault.hint) from fault
 
 
@@ -47,7 +47,7 @@ def install(
     *,
     downloads: Path,
     drop_in: DropIn | None = None,
-    watch: Watch = lambda stage, done, total: None,
+    on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Installation:
     """Installs into `request.prefix`, or hands an unpacked release to `drop_in` for `request.torch_lib`. `index` must have been checked
     (`publish.trust`). `downloads`: folder where downloads are kept, whole and begun ones.
@@ -59,7 +59,7 @@ def install(
         if request.prefix is not None:
             prefix = real_prefix(request.prefix)
             with output_lock(prefix):
-                return _prefix(reader, release, request, machine, prefix, notes, downloads, watch)
+                return _prefix(reader, release, request, machine, prefix, notes, downloads, on_progress)
         if request.torch_lib is None or drop_in is None:
             raise InstallError(
                 "there is no place to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"
@@ -71,7 +71,7 @@ def install(
             tempfile.TemporaryDirectory(prefix="unpacked-", dir=downloads) as scratch,
             output_errors(Path(scratch)),
         ):
-            _unpack_all(reader, release, files, Path(scratch), downloads, watch)
+            _unpack_all(reader, release, files, Path(scratch), downloads, on_progress)
             drop_in(Path(scratch), release.name, request.torch_lib)
     return _installation(
         release, request.torch_lib, tuple(request.packs), files, reader, (*notes, *more), fresh=True
@@ -80,7 +80,7 @@ def install(
 
 def _prefix(
     reader: Reader, release: IndexedRelease, request: InstallRequest, machine: Machine,
-    prefix: Path, notes: tuple[str, ...], downloads: Path, watch: Watch,
+    prefix: Path, notes: tuple[str, ...], downloads: Path, on_progress: OnProgress,
 ) -> Installation:  # fmt: skip
     record = read_record(prefix)
     packs = dict(request.packs)
@@ -99,7 +99,7 @@ def _prefix(
             return _installation(release, prefix, tuple(packs), files, reader, (*notes, *more), fresh=False)
         notes += tuple(f"{prefix / name} was changed or missing and is as released again" for name in changed)
     with staged_folder(prefix) as staged:
-        made = _unpack_all(reader, release, files, staged, downloads, watch)
+        made = _unpack_all(reader, release, files, staged, downloads, on_progress)
         write_record(staged, Record(release=release.name, chips=packs, archives=archives, files=made))
     return _installation(release, prefix, tuple(packs), files, reader, (*notes, *more), fresh=True)
 
@@ -110,16 +110,17 @@ def _unpack_all(
     files: list[IndexedFile],
     folder: Path,
     downloads: Path,
-    watch: Watch,
+    on_progress: OnProgress,
 ) -> dict[str, str]:
     """Checks the sums, fetches and unpacks; what was made, as Record has it."""
     _check_sums(reader, release, files)
     total = sum(file.size for file in files)
     sources = [
-        _source(reader, release, file, downloads, counting(watch, "downloading", total)) for file in files
+        _source(reader, release, file, downloads, byte_counter(on_progress, "downloading", total))
+        for file in files
     ]
     sink = FolderSink(root=folder)
-    count = counting(watch, "unpacking", total)
+    count = byte_counter(on_progress, "unpacking", total)
     for file, (where, chunks) in zip(files, sources, strict=True):
         unpack(file, where, chunks, sink, on_bytes=count)
     return sink.made
@@ -133,12 +134,12 @@ def _source(
     if isinstance(reader, DirectoryStore):
         return f"{reader.url}/{name}", reader.read(name)
     path = fetch_file(reader, name, file, downloads, on_bytes=count)
-    return str(path), read_pieces(path)
+    return str(path), read_chunks(path)
 
 
 def _check_sums(reader: Reader, release: IndexedRelease, files: list[IndexedFile]) -> None:
     """The release's own sums must be the index's: whoever checks with `sha256sum -c` gets the same answer. Raises TrustError."""
-    for sums_name, suffix in ((SUMS, ""), (SUMS_UNCOMPRESSED, ".gz")):
+    for sums_name, suffix in ((SUMS, ""), (TAR_SUMS, ".gz")):
         listed = release.file(sums_name)
         if listed is None:
             raise TrustError(f"{release.name} has no {sums_name} in the index", hint="tell the publisher")
@@ -149,7 +150,12 @@ def _check_sums(reader: Reader, release: IndexedRelease, files: list[IndexedFile
                 cause="it was changed, or belongs to another release",
                 hint="nothing was installed; use another mirror, and tell the publisher",
             )
-        sums = parse_sums(data.decode(errors="replace"), sums_name)
+        try:
+            sums = parse_sums(data.decode(errors="replace"))
+        except ValueError as error:
+            raise TrustError(
+                f"{sums_name} of {release.name}: {error}", hint="nothing was installed; tell the publisher"
+            ) from None
         for file in files:
             said = file.sha256 if not suffix else file.tar.sha256 if file.tar else ""
             if sums.get(file.name.removesuffix(suffix) if suffix else file.name) != said:

@@ -9,11 +9,10 @@ from typing import Any
 
 from aotforge.deliver.page.model import Download, PackLine, ReleasePage
 from aotforge.formats.archive import sha256_file
-from aotforge.release.attestations import DOCUMENT, PROVENANCE, SBOM, SIGNATURE
-from aotforge.release.finalize import check_finished
-from aotforge.release.json_documents import MANIFEST
-from aotforge.release.release_json import load_document
-from aotforge.release.stamp import SUMS, TAR_SUMS
+from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.release.attestations import DOCUMENT, MANIFEST, PROVENANCE, SBOM, SIGNATURE
+from aotforge.release.finalize import check_finalized_release
+from aotforge.release.release_json import load_release_json
 
 _ROCM = re.compile(r"-rocm(\d+\.\d+)-shared\.tar\.gz$")
 _PAPERS = {
@@ -29,8 +28,8 @@ _PAPERS = {
 
 def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     """What there is to say of the release in `folder`, whose files are held against its sums first. Raises ReleaseError."""
-    check_finished(folder, None)
-    document = load_document(folder, DOCUMENT)
+    check_finalized_release(folder, None)
+    document = load_release_json(folder, DOCUMENT)
     name = str(document["release"])
     files = {path.name: path for path in sorted(folder.iterdir())}
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.sums import read_sums
-from aotforge.release.stamp import SUMS
+from aotforge.formats.sums import SUMS, read_sums
 
 _RUNTIME = re.compile(
     r"aotriton-(?P<release>.+)-(?P<tag>[a-z]+_\d+_\d+)_(?P<machine>\w+?)-rocm(?P<rocm>\d+\.\d+)-shared\.tar\.gz"

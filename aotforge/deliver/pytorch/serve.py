@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aotforge.errors import ReleaseError, ToolchainError
-from aotforge.release.stamp import SUMS
+from aotforge.formats.sums import SUMS
 
 _CHUNK = 1 << 20
 _INDEX = re.compile(r"tuf/(timestamp|[0-9]+\.(root|targets|snapshot))\.json")

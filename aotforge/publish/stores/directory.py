@@ -13,7 +13,14 @@ from pathlib import Path, PurePosixPath
 
 from aotforge.base.files import write_atomic
 from aotforge.errors import OutputError
-from aotforge.publish.stores.store import CHUNK, Content, Fault, Guarantees, OnBytes, StoreFault
+from aotforge.publish.stores.store import (
+    Content,
+    ErrorKind,
+    Guarantees,
+    OnBytes,
+    StoreError,
+    read_chunks,
+)
 
 _PART = ".part-"
 _LOCK = ".swap.lock"
@@ -35,7 +42,7 @@ class DirectoryStore:
     def _path(self, name: str) -> Path:
         parts = PurePosixPath(name).parts
         if not parts or any(part in {"..", "/", ""} or part.startswith(".") for part in parts):
-            raise StoreFault(Fault.REFUSED, f"{name!r} is no name of an object")
+            raise StoreError(ErrorKind.REFUSED, f"{name!r} is no name of an object")
         return self._folder.joinpath(*parts)
 
     def size(self, name: str) -> int | None:
@@ -49,10 +56,8 @@ class DirectoryStore:
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """A file's bytes from `start` on."""
         path = self._path(name)
-        with _faults(path), path.open("rb", buffering=0) as file:
-            file.seek(start)
-            while chunk := file.read(CHUNK):
-                yield chunk
+        with _faults(path):
+            yield from read_chunks(path, start)
 
     def probe(self) -> Guarantees:
         """What the file system can do: link(2) is what keeps an object from being put over another. Tidies up after the killed."""
@@ -86,7 +91,7 @@ class DirectoryStore:
                     found[name] = path.stat().st_size
         return found
 
-    def put_new(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
+    def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
         """Copies beside the place, to the disk, then links; EXISTS when the name is taken."""
         path = self._path(name)
         with _faults(path):
@@ -94,7 +99,7 @@ class DirectoryStore:
             handle, partial = _new_part(path)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    for chunk in _pieces(content):
+                    for chunk in [content] if isinstance(content, bytes) else read_chunks(content):
                         file.write(chunk)
                         if on_bytes:
                             on_bytes(len(chunk))
@@ -118,10 +123,10 @@ class DirectoryStore:
             except (FileNotFoundError, NotADirectoryError):
                 return None
         if len(data) > limit:
-            raise StoreFault(Fault.REFUSED, f"{path} is larger than {limit} bytes")
+            raise StoreError(ErrorKind.REFUSED, f"{path} is larger than {limit} bytes")
         return data, _digest(data)
 
-    def swap(self, name: str, data: bytes, *, token: str | None) -> None:
+    def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces a file under a lock that its holder's death releases."""
         path = self._path(name)
         with _faults(path):
@@ -130,7 +135,7 @@ class DirectoryStore:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 now = path.read_bytes() if path.exists() else None
                 if (None if now is None else _digest(now)) != token:
-                    raise StoreFault(Fault.EXISTS, f"{path} was replaced by another publisher")
+                    raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
                 write_atomic(path, data)
 
 
@@ -138,25 +143,16 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _pieces(content: Content) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-        return
-    with content.open("rb", buffering=0) as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
 def _link(partial: Path, path: Path) -> None:
     try:
         path.hardlink_to(partial)
     except FileExistsError:
-        raise StoreFault(Fault.EXISTS, f"{path} exists") from None
+        raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
     except OSError as error:
         if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}:
             raise
         if path.exists():  # no hard links here: `probe` has said that this leaves a gap
-            raise StoreFault(Fault.EXISTS, f"{path} exists") from None
+            raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
         partial.rename(path)
 
 
@@ -191,17 +187,23 @@ def _faults(path: Path) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise StoreFault(Fault.MISSING, f"{path} does not exist", hint="check the address") from error
+        raise StoreError(ErrorKind.MISSING, f"{path} does not exist", hint="check the address") from error
     except OutputError as error:
-        kind = Fault.FULL if "full" in error.cause or "quota" in error.cause else Fault.DENIED
-        raise StoreFault(kind, error.what, cause=error.cause) from error
+        kind = ErrorKind.FULL if "full" in error.cause or "quota" in error.cause else ErrorKind.DENIED
+        raise StoreError(kind, error.what, cause=error.cause) from error
     except OSError as error:
         number = error.errno or 0
-        kind = Fault.FULL if number in _FULL else Fault.DENIED if number in _DENIED else Fault.REFUSED
-        cause = {Fault.FULL: "the disk is full", Fault.DENIED: "this user may not do that there"}.get(
+        kind = (
+            ErrorKind.FULL
+            if number in _FULL
+            else ErrorKind.DENIED
+            if number in _DENIED
+            else ErrorKind.REFUSED
+        )
+        cause = {ErrorKind.FULL: "the disk is full", ErrorKind.DENIED: "this user may not do that there"}.get(
             kind, ""
         )
-        raise StoreFault(
+        raise StoreError(
             kind, f"{error.filename or path}: {error.strerror or error}", cause=cause,
-            hint="make room there, then run the same command again" if kind is Fault.FULL else "check the folder and its owner",
+            hint="make room there, then run the same command again" if kind is ErrorKind.FULL else "check the folder and its owner",
         ) from error  # fmt: skip

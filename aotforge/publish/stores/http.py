@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from aotforge.publish.stores.store import CHUNK, Fault, StoreFault
+from aotforge.publish.stores.store import CHUNK, ErrorKind, StoreError
 
 _AGAIN = {408, 425, 429, 500, 502, 503, 504}
 _TIMEOUT = 60.0
@@ -21,9 +21,9 @@ class HttpReader:
     """Objects below an address. A request that fails for the moment is tried `attempts` times in all, with growing pauses."""
 
     def __init__(self, base: str, *, attempts: int = 5, sleep: Callable[[float], None] = time.sleep) -> None:
-        from aotforge.publish.stores.addresses import printable  # noqa: PLC0415 - open.py makes readers
+        from aotforge.publish.stores.addresses import redact_url  # noqa: PLC0415 - open.py makes readers
 
-        self._url = printable(base)  # first: it says what is wrong with an address
+        self._url = redact_url(base)  # first: it says what is wrong with an address
         self._parts = urlsplit(base)
         self._attempts = attempts
         self._sleep = sleep
@@ -39,8 +39,8 @@ class HttpReader:
             with self._open(name, method="HEAD") as answer:
                 length = answer.headers.get("Content-Length", "")
                 return int(length) if length.isdigit() else None
-        except StoreFault as fault:
-            if fault.kind is Fault.MISSING:
+        except StoreError as fault:
+            if fault.kind is ErrorKind.MISSING:
                 return None
             raise
 
@@ -94,31 +94,37 @@ class HttpReader:
     def _pause(self, failures: int) -> None:
         self._sleep(min(20.0, random.uniform(0.5, 1.0) * 2 ** (failures - 1)))
 
-    def _answered(self, name: str, code: int) -> StoreFault:
+    def _answered(self, name: str, code: int) -> StoreError:
         what = (
             f"{self._url}/{name}: the server answered {code} {http.client.responses.get(code, '')}".rstrip()
         )
         if code in {404, 410}:
-            return StoreFault(
-                Fault.MISSING, what, cause="there is no such file at this address", hint="check the address"
+            return StoreError(
+                ErrorKind.MISSING,
+                what,
+                cause="there is no such file at this address",
+                hint="check the address",
             )
         if code in {401, 403, 407}:
-            return StoreFault(
-                Fault.DENIED, what, cause="the server wants other credentials", hint="check user and password"
+            return StoreError(
+                ErrorKind.DENIED,
+                what,
+                cause="the server wants other credentials",
+                hint="check user and password",
             )
         if code in _AGAIN:
-            return StoreFault(
-                Fault.UNAVAILABLE, what, cause=f"tried {self._attempts} times", hint="try again later"
+            return StoreError(
+                ErrorKind.UNAVAILABLE, what, cause=f"tried {self._attempts} times", hint="try again later"
             )
-        return StoreFault(Fault.REFUSED, what)
+        return StoreError(ErrorKind.REFUSED, what)
 
-    def _broken(self, name: str, error: Exception) -> StoreFault:
+    def _broken(self, name: str, error: Exception) -> StoreError:
         reason = getattr(error, "reason", None) or error
         said = str(reason) or "the connection was closed"
         if isinstance(reason, http.client.InvalidURL):
             said = "the address cannot be used"  # its own words quote the address with its query
-        return StoreFault(
-            Fault.UNAVAILABLE,
+        return StoreError(
+            ErrorKind.UNAVAILABLE,
             f"{self._url}/{name} cannot be read: {type(reason).__name__}: {said}",
             cause=f"the server or the network failed {self._attempts} times",
             hint="run the same command again: it goes on where it stopped",

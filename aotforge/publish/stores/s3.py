@@ -12,15 +12,15 @@ import botocore
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from aotforge.publish.stores.s3_faults import faults, status_of
+from aotforge.publish.stores.s3_errors import faults, status_of
 from aotforge.publish.stores.s3_parts import abort_uploads, put_parts
 from aotforge.publish.stores.store import (
     CHUNK,
     Content,
-    Fault,
+    ErrorKind,
     Guarantees,
     OnBytes,
-    StoreFault,
+    StoreError,
     content_size,
 )
 
@@ -54,8 +54,8 @@ def open_s3(bucket: str, prefix: str, *, anonymous: bool = False, attempts: int 
         try:
             client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
         except ValueError:  # boto3's words for an endpoint that is no address; they quote it
-            raise StoreFault(
-                Fault.REFUSED, f"s3://{bucket}: the endpoint is no address", cause="AWS_ENDPOINT_URL_S3, or the AWS configuration, names it",
+            raise StoreError(
+                ErrorKind.REFUSED, f"s3://{bucket}: the endpoint is no address", cause="AWS_ENDPOINT_URL_S3, or the AWS configuration, names it",
                 hint="e.g. AWS_ENDPOINT_URL_S3=https://s3.example.org",
             ) from None  # fmt: skip
         if not client.meta.endpoint_url.endswith("amazonaws.com"):
@@ -169,7 +169,7 @@ class S3Store:
                     found[entry["Key"][len(self._prefix) :]] = int(entry["Size"])
         return {name: size for name, size in found.items() if not name.rpartition("/")[2].startswith(".")}
 
-    def put_new(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
+    def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
         """One PUT for what fits into a part, else parts; where the server would overwrite with those, one PUT up to 5 GiB."""
         size = content_size(content)
         if self._found.put and not self._found.large and self._part < size <= ONE_PUT:
@@ -236,10 +236,10 @@ class S3Store:
                 raise
             data = answer["Body"].read(limit + 1)
         if len(data) > limit:
-            raise StoreFault(Fault.REFUSED, f"{self.url}/{name} is larger than {limit} bytes")
+            raise StoreError(ErrorKind.REFUSED, f"{self.url}/{name} is larger than {limit} bytes")
         return data, answer["ETag"]
 
-    def swap(self, name: str, data: bytes, *, token: str | None) -> None:
+    def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """PUT with If-Match, or If-None-Match for the first one; where that is not honoured, a look before the write."""
         condition = {"IfMatch": token} if token else {"IfNoneMatch": "*"}
         if not (self._found.swap if token else self._found.put):
@@ -249,8 +249,8 @@ class S3Store:
             condition = {}
         try:
             self._again(lambda: self._client.put_object(**self._at(name), Body=data, **condition), name)
-        except StoreFault as fault:
-            if fault.kind is not Fault.EXISTS:
+        except StoreError as fault:
+            if fault.kind is not ErrorKind.EXISTS:
                 raise
             now = self.load(name, limit=CHUNK)
             if (
@@ -258,5 +258,5 @@ class S3Store:
             ):  # an answer that was lost makes a repeated request find its own bytes
                 raise
 
-    def _taken(self, name: str) -> StoreFault:
-        return StoreFault(Fault.EXISTS, f"{self.url}/{name} exists")
+    def _taken(self, name: str) -> StoreError:
+        return StoreError(ErrorKind.EXISTS, f"{self.url}/{name} exists")

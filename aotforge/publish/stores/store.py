@@ -17,7 +17,7 @@ OnBytes = Callable[[int], None]
 CHUNK = 1024 * 1024
 
 
-class Fault(Enum):
+class ErrorKind(Enum):
     """Why a store did not do what it was asked."""
 
     MISSING = "missing"
@@ -28,10 +28,10 @@ class Fault(Enum):
     REFUSED = "refused"
 
 
-class StoreFault(Exception):
+class StoreError(Exception):
     """A store's failure before a room makes its own error of it; the texts hold no secret. `what` names place and object."""
 
-    def __init__(self, kind: Fault, what: str, *, cause: str = "", hint: str = "") -> None:
+    def __init__(self, kind: ErrorKind, what: str, *, cause: str = "", hint: str = "") -> None:
         super().__init__(what)
         self.kind = kind
         self.what = what
@@ -76,14 +76,14 @@ class Reader(Protocol):
         """The place, fit to be printed."""
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, None when there is none or the place does not say. Raises StoreFault."""
+        """Bytes of an object, None when there is none or the place does not say. Raises StoreError."""
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        """The bytes from `start` on, in pieces. Raises StoreFault, MISSING when there is no such object."""
+        """The bytes from `start` on, in pieces. Raises StoreError, MISSING when there is no such object."""
 
 
 class Store(Reader, Protocol):
-    """Somewhere releases can be published. Every method raises StoreFault."""
+    """Somewhere releases can be published. Every method raises StoreError."""
 
     def probe(self) -> Guarantees:
         """Finds out, by trying, what the place honours. Writes at most one constant object outside of every release."""
@@ -91,13 +91,13 @@ class Store(Reader, Protocol):
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`, with their sizes in bytes."""
 
-    def put_new(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
+    def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
         """Makes an object, whole or not at all; goes on with an earlier upload that was cut off. EXISTS when the name is taken."""
 
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small object of at most `limit` bytes with a token of this version; None when there is none."""
 
-    def swap(self, name: str, data: bytes, *, token: str | None) -> None:
+    def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces the version that `token` stands for (None: makes the object). EXISTS when another version is there by now."""
 
 
@@ -106,14 +106,22 @@ def content_size(content: Content) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
+def read_chunks(path: Path, start: int = 0) -> Iterator[bytes]:
+    """A file's bytes from `start` on, at most CHUNK at a time."""
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
 def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
-    """A whole object of at most `limit` bytes. Raises StoreFault, REFUSED when it is larger."""
+    """A whole object of at most `limit` bytes. Raises StoreError, REFUSED when it is larger."""
     data = bytearray()
     for chunk in reader.read(name):
         data += chunk
         if len(data) > limit:
-            raise StoreFault(
-                Fault.REFUSED,
+            raise StoreError(
+                ErrorKind.REFUSED,
                 f"{reader.url}/{name} is larger than {limit} bytes",
                 cause="it is not what it should be",
             )

@@ -19,9 +19,9 @@ from aotforge.deliver.page.read import read_page
 from aotforge.deliver.page.render import human_size, make_page, write_page
 from aotforge.formats.archive import sha256_file
 from aotforge.release.assemble import assemble_release
-from aotforge.release.finalize import finish_release
+from aotforge.release.finalize import finalize_release
 from tests.integration.release import standin
-from tests.integration.release.test_finish import BUILDER, ORIGIN
+from tests.integration.release.test_finalize import BUILDER, ORIGIN
 from tests.support.browser import MISSING, Browser, browser
 
 BASE = "https://releases.example/aotriton/"
@@ -35,7 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         standin.MANIFEST, [standin.packed()], standin.prefix(folder / "prefix"), output=folder / "build",
         licence=standin.LICENCE, epoch=ORIGIN.epoch, inputs="1",
     )  # fmt: skip
-    done = finish_release(
+    done = finalize_release(
         build.folder, origin=ORIGIN, plans=[standin.PLAN], output=folder / "www", key=Ed25519PrivateKey.generate(), builder=BUILDER
     )  # fmt: skip
     release = read_page(done.folder, base_url=BASE, yanked="It hangs on <some> chips & others.")

@@ -11,7 +11,7 @@ import pytest
 
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.s3 import S3Store
-from aotforge.publish.stores.store import Fault, Store, StoreFault, read_small
+from aotforge.publish.stores.store import ErrorKind, Store, StoreError, read_small
 from tests.support.s3 import Server
 
 MIB = 1 << 20
@@ -33,8 +33,8 @@ def store(make_store: MakeStore) -> Store:
     return make_store()
 
 
-def kind(act: Callable[[], object]) -> Fault:
-    with pytest.raises(StoreFault) as caught:
+def kind(act: Callable[[], object]) -> ErrorKind:
+    with pytest.raises(StoreError) as caught:
         act()
     return caught.value.kind
 
@@ -53,7 +53,7 @@ def test_what_is_put_is_read(store: Store, tmp_path: Path, size: int, as_file: b
     data = data[:size]
     (tmp_path / "file").write_bytes(data)
     counted: list[int] = []
-    store.put_new("1.0b/a+b.tar.gz", tmp_path / "file" if as_file else data, on_bytes=counted.append)
+    store.put_if_absent("1.0b/a+b.tar.gz", tmp_path / "file" if as_file else data, on_bytes=counted.append)
     assert sum(counted) == size
     assert store.size("1.0b/a+b.tar.gz") == size
     assert b"".join(store.read("1.0b/a+b.tar.gz")) == data
@@ -66,8 +66,8 @@ def test_what_is_put_is_read(store: Store, tmp_path: Path, size: int, as_file: b
 
 @pytest.mark.parametrize("size", [10, 6 * MIB])
 def test_an_object_is_never_replaced(store: Store, size: int) -> None:
-    store.put_new("a/b", b"1" * size)
-    assert kind(lambda: store.put_new("a/b", b"2" * size)) is Fault.EXISTS
+    store.put_if_absent("a/b", b"1" * size)
+    assert kind(lambda: store.put_if_absent("a/b", b"2" * size)) is ErrorKind.EXISTS
     assert b"".join(store.read("a/b")) == b"1" * size
 
 
@@ -80,10 +80,10 @@ def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
         door = make_store()
         barrier.wait()
         try:
-            door.put_new("race", str(number).encode() * size)
+            door.put_if_absent("race", str(number).encode() * size)
             outcomes.append(str(number))
-        except StoreFault as fault:
-            assert fault.kind in {Fault.EXISTS, Fault.UNAVAILABLE, Fault.MISSING}
+        except StoreError as fault:
+            assert fault.kind in {ErrorKind.EXISTS, ErrorKind.UNAVAILABLE, ErrorKind.MISSING}
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -96,14 +96,14 @@ def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
 
 def test_many_probe_at_once(make_store: MakeStore) -> None:
     """Trying out what a place honours disturbs nobody who does the same."""
-    faults: list[StoreFault] = []
+    faults: list[StoreError] = []
 
     def probe(store: Store, rounds: int) -> None:
         try:
             for _ in range(rounds):
                 found = store.probe()
                 assert found.put and found.swap
-        except StoreFault as fault:
+        except StoreError as fault:
             faults.append(fault)
 
     rounds = 40 if isinstance(make_store(), DirectoryStore) else 3
@@ -118,21 +118,21 @@ def test_many_probe_at_once(make_store: MakeStore) -> None:
 def test_swap_is_for_who_read_last(make_store: MakeStore) -> None:
     one, other = make_store(), make_store()
     assert one.load("tuf/x", limit=9) is None
-    one.swap("tuf/x", b"1", token=None)
-    assert kind(lambda: other.swap("tuf/x", b"2", token=None)) is Fault.EXISTS
+    one.compare_and_swap("tuf/x", b"1", token=None)
+    assert kind(lambda: other.compare_and_swap("tuf/x", b"2", token=None)) is ErrorKind.EXISTS
     loaded = other.load("tuf/x", limit=9)
     assert loaded and loaded[0] == b"1"
-    other.swap("tuf/x", b"3", token=loaded[1])
-    assert kind(lambda: one.swap("tuf/x", b"4", token=loaded[1])) is Fault.EXISTS
+    other.compare_and_swap("tuf/x", b"3", token=loaded[1])
+    assert kind(lambda: one.compare_and_swap("tuf/x", b"4", token=loaded[1])) is ErrorKind.EXISTS
     assert read_small(one, "tuf/x", limit=9) == b"3"
 
 
 def test_what_is_missing_or_too_large(store: Store) -> None:
     assert store.size("a") is None
-    assert kind(lambda: list(store.read("a"))) is Fault.MISSING
-    store.put_new("a", b"12345")
-    assert kind(lambda: store.load("a", limit=4)) is Fault.REFUSED
-    assert kind(lambda: read_small(store, "a", limit=4)) is Fault.REFUSED
+    assert kind(lambda: list(store.read("a"))) is ErrorKind.MISSING
+    store.put_if_absent("a", b"12345")
+    assert kind(lambda: store.load("a", limit=4)) is ErrorKind.REFUSED
+    assert kind(lambda: read_small(store, "a", limit=4)) is ErrorKind.REFUSED
 
 
 def forgetful(server: Server, *operations: str) -> S3Store:
@@ -156,14 +156,14 @@ def test_a_server_without_conditions_is_found_out(server: Server) -> None:
         "does not honour" in found.notes("s3://x")[0] and "one publish at a time" in found.notes("s3://x")[0]
     )
     for size in (10, 6 * MIB):  # a look before the write is what is left
-        store.put_new(f"a{size}", b"1" * size)
-        with pytest.raises(StoreFault) as caught:
-            store.put_new(f"a{size}", b"2" * size)
-        assert caught.value.kind is Fault.EXISTS
+        store.put_if_absent(f"a{size}", b"1" * size)
+        with pytest.raises(StoreError) as caught:
+            store.put_if_absent(f"a{size}", b"2" * size)
+        assert caught.value.kind is ErrorKind.EXISTS
         assert b"".join(store.read(f"a{size}")) == b"1" * size
-    store.swap("t", b"1", token=None)
-    assert kind(lambda: store.swap("t", b"2", token=None)) is Fault.EXISTS
-    assert kind(lambda: store.swap("t", b"2", token='"0"')) is Fault.EXISTS
+    store.compare_and_swap("t", b"1", token=None)
+    assert kind(lambda: store.compare_and_swap("t", b"2", token=None)) is ErrorKind.EXISTS
+    assert kind(lambda: store.compare_and_swap("t", b"2", token='"0"')) is ErrorKind.EXISTS
 
 
 def test_a_server_that_would_overwrite_with_parts_gets_whole_files(server: Server) -> None:
@@ -171,6 +171,6 @@ def test_a_server_that_would_overwrite_with_parts_gets_whole_files(server: Serve
     found = store.probe()
     assert (found.put, found.large, found.swap) == (True, False, True)
     assert "sent whole" in found.notes("s3://x")[0] and "race" not in found.notes("s3://x")[0]
-    store.put_new("a", b"1" * 6 * MIB)
-    assert kind(lambda: store.put_new("a", b"2" * 6 * MIB)) is Fault.EXISTS
+    store.put_if_absent("a", b"1" * 6 * MIB)
+    assert kind(lambda: store.put_if_absent("a", b"2" * 6 * MIB)) is ErrorKind.EXISTS
     assert b"".join(store.read("a")) == b"1" * 6 * MIB

@@ -11,7 +11,7 @@ from aotforge.errors import AotforgeError, PublishError, SignatureError
 from aotforge.publish.keys import load_keys
 from aotforge.publish.stores.addresses import open_reader, open_store
 from aotforge.publish.stores.http import HttpReader
-from aotforge.publish.stores.store import Fault, StoreFault
+from aotforge.publish.stores.store import ErrorKind, StoreError
 from aotforge.release.signing import load_private_key
 from tests.support.publishing import make_keys
 
@@ -32,16 +32,16 @@ def read(address: str) -> object:
     ],
 )
 def test_addresses(use: Callable[[], object]) -> None:
-    with pytest.raises(StoreFault) as caught:
+    with pytest.raises(StoreError) as caught:
         use()
     assert SECRET not in f"{caught.value.what} {caught.value.cause} {caught.value.hint}"
 
 
 def test_an_endpoint_that_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"user:{SECRET}@host")
-    with pytest.raises(StoreFault, match="the endpoint is no address") as caught:
+    with pytest.raises(StoreError, match="the endpoint is no address") as caught:
         open_store("s3://bucket/prefix")
-    assert caught.value.kind is Fault.REFUSED and SECRET not in str(caught.value)
+    assert caught.value.kind is ErrorKind.REFUSED and SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("text", [SECRET, f"{SECRET}\nand more", f"{SECRET}\0", SECRET * 200])

@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.errors import PublishError
 from aotforge.publish.keys import KeySet
-from aotforge.publish.stores.store import Fault, StoreFault
+from aotforge.publish.stores.store import ErrorKind, StoreError
 from tests.support.publishing import make_release, publish, released_names, try_install
 from tests.support.radosgw import SECRET, have_radosgw, running_radosgw
 from tests.support.s3 import Server
@@ -56,8 +56,8 @@ def test_release_and_install(rados: Server, keys: KeySet, tmp_path: Path) -> Non
 def test_large_objects_are_not_overwritten(rados: Server) -> None:
     store = rados.store(rados.bucket())
     store.probe()
-    store.put_new("large", b"1" * 6 * MIB)
-    with pytest.raises(StoreFault) as caught:
-        store.put_new("large", b"2" * 6 * MIB)
-    assert caught.value.kind is Fault.EXISTS
+    store.put_if_absent("large", b"1" * 6 * MIB)
+    with pytest.raises(StoreError) as caught:
+        store.put_if_absent("large", b"2" * 6 * MIB)
+    assert caught.value.kind is ErrorKind.EXISTS
     assert b"".join(store.read("large")) == b"1" * 6 * MIB

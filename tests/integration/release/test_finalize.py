@@ -15,15 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cyclonedx.model.bom import Bom
 
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
+from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.release.assemble import assemble_release
-from aotforge.release.attestations import DOCUMENT, PROVENANCE, SBOM, SIGNATURE, BuildTools, Origin
+from aotforge.release.attestations import DOCUMENT, MANIFEST, PROVENANCE, SBOM, SIGNATURE, BuildTools, Origin
 from aotforge.release.compare import compare_archives, compare_documents
-from aotforge.release.finalize import check_finished, finish_release
-from aotforge.release.json_documents import MANIFEST
+from aotforge.release.finalize import check_finalized_release, finalize_release
 from aotforge.release.record import check_record, differing, load_record, make_record, save_record
-from aotforge.release.release_json import load_document
+from aotforge.release.release_json import load_release_json
 from aotforge.release.signing import load_private_key, open_statement
-from aotforge.release.stamp import SUMS, TAR_SUMS
 from tests.integration.release import standin
 
 TOOLS = BuildTools(
@@ -54,15 +53,15 @@ def key() -> Ed25519PrivateKey:
 
 @pytest.fixture
 def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
-    return finish_release(
+    return finalize_release(
         build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "out", key=key, builder=BUILDER
     ).folder
 
 
 def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
-    names = check_finished(done, key.public_key())
+    names = check_finalized_release(done, key.public_key())
     assert {DOCUMENT, SBOM, MANIFEST, TAR_SUMS} < set(names)
-    document = load_document(done, DOCUMENT)
+    document = load_release_json(done, DOCUMENT)
     images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
     assert images == {image.digest for image in standin.IMAGES}
     jobs = [job for pack in document["packs"] for image in pack["images"] for job in image["jobs"]]
@@ -106,16 +105,16 @@ def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None
 def test_the_same_bytes_whoever_signs(
     build: Path, key: Ed25519PrivateKey, done: Path, tmp_path: Path
 ) -> None:
-    again = finish_release(
+    again = finalize_release(
         build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "out", key=key, builder=BUILDER
     )
     assert not again.fresh
-    other = finish_release(
+    other = finalize_release(
         build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "other", key=Ed25519PrivateKey.generate(), builder="urn:x"
     )  # fmt: skip
     assert (other.folder / SUMS).read_bytes() == (done / SUMS).read_bytes()
     with pytest.raises(SignatureError, match="another key"):
-        check_finished(other.folder, key.public_key())
+        check_finalized_release(other.folder, key.public_key())
 
 
 @pytest.mark.parametrize("how", ["flip", "truncate", "append", "lose"])
@@ -136,25 +135,25 @@ def test_every_altered_file_is_noticed(how: str, done: Path, key: Ed25519Private
         # the envelope is JSON with a line end that says nothing
         harmless = name in {PROVENANCE, SIGNATURE} and how == "truncate"
         if harmless:
-            check_finished(copy, key.public_key())
+            check_finalized_release(copy, key.public_key())
         else:
             with pytest.raises((ReleaseError, SignatureError)):
-                check_finished(copy, key.public_key())
+                check_finalized_release(copy, key.public_key())
         shutil.rmtree(copy)
 
 
 def test_an_added_file_and_mixed_releases(
     done: Path, build: Path, key: Ed25519PrivateKey, tmp_path: Path
 ) -> None:
-    other = finish_release(
+    other = finalize_release(
         build, origin=replace(ORIGIN, commit="b" * 40), plans=[standin.PLAN], output=tmp_path / "b", key=key, builder=BUILDER
     ).folder  # fmt: skip
     shutil.copyfile(other / PROVENANCE, done / PROVENANCE)
     with pytest.raises(SignatureError, match="other files"):
-        check_finished(done, key.public_key())
+        check_finalized_release(done, key.public_key())
     (done / "more").touch()
     with pytest.raises(ReleaseError, match="more is in the folder"):
-        check_finished(done, None)
+        check_finalized_release(done, None)
 
 
 def test_record(done: Path, tmp_path: Path) -> None:
@@ -188,13 +187,13 @@ def test_what_is_not_approved_takes_no_place(
     seen = []
 
     def refuse(folder: Path) -> None:
-        seen.append(check_finished(folder, key.public_key()))
+        seen.append(check_finalized_release(folder, key.public_key()))
         raise CompatError("a check found a violation")
 
     other = replace(ORIGIN, epoch=ORIGIN.epoch + 1)
     for output in (done.parent, tmp_path / "empty"):
         with pytest.raises(CompatError):
-            finish_release(
+            finalize_release(
                 build, origin=other, plans=[standin.PLAN], output=output, key=key, builder=BUILDER, approve=refuse
             )  # fmt: skip
     assert len(seen) == 2 and {path.name: path.read_bytes() for path in done.iterdir()} == before
@@ -202,7 +201,7 @@ def test_what_is_not_approved_takes_no_place(
 
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
-    one = load_document(done, DOCUMENT)
+    one = load_release_json(done, DOCUMENT)
     assert compare_documents(one, one) == ()
     two = json.loads(json.dumps(one))
     image = two["packs"][0]["images"][0]

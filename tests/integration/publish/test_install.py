@@ -26,7 +26,7 @@ from aotforge.publish.keys import KeySet
 from aotforge.publish.maintenance import yank_release
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
-from aotforge.publish.stores.store import StoreFault
+from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import MACHINE, NOW, PACKS, make_release, publish, try_install
 from tests.support.s3 import Server
@@ -174,7 +174,7 @@ def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path
         place = HttpReader(server.url, sleep=lambda seconds: None)
         assert try_install(place, keys.roots[0], tmp_path).fresh
         for name in ("tuf/private.json", "tuf/.swap.lock", "tuf/../tuf/timestamp.json"):
-            with pytest.raises(StoreFault, match="404"):
+            with pytest.raises(StoreError, match="404"):
                 list(place.read(name))
         server.shutdown()
 
@@ -240,7 +240,7 @@ def test_servers_that_refuse(web: Web, keys: KeySet, tmp_path: Path, answer: int
         web.answers = [0] * position + [answer] * 99
         wanted = InstallRequest(packs=GFX90A)
         # the index is read by trusted_index, whose faults the front door makes InstallErrors of
-        with pytest.raises((InstallError, StoreFault)) as caught:
+        with pytest.raises((InstallError, StoreError)) as caught:
             try_install(reader(web), keys.roots[0], tmp_path, wanted)
         error: Any = caught.value
         shown = "\n".join((error.what, error.cause, error.hint))

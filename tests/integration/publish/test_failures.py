@@ -17,7 +17,7 @@ import pytest
 from aotforge.errors import OutputError, PublishError, TrustError
 from aotforge.publish.keys import KeySet
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Fault, Store, StoreFault
+from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish, released_names
 from tests.support.s3 import FAULTS, Server, Trouble, strike
@@ -161,7 +161,7 @@ def test_parts_are_used_again(server: Server, tmp_path: Path) -> None:
 
         Trouble(store, act)
         store._client.meta.events.register("after-call.s3.UploadPart", lambda **_: arrived.release())
-        store.put_new("big", tmp_path / "file")
+        store.put_if_absent("big", tmp_path / "file")
 
     assert _in_child(run) == -signal.SIGKILL
     store = server.store(bucket)
@@ -171,7 +171,7 @@ def test_parts_are_used_again(server: Server, tmp_path: Path) -> None:
     )
     assert 2 <= len(parts) <= 3
     trouble = Trouble(store, lambda call, request: None)
-    store.put_new("big", tmp_path / "file")
+    store.put_if_absent("big", tmp_path / "file")
     assert trouble.names.count("UploadPart") == 6 - len(parts)
     assert trouble.names.count("CreateMultipartUpload") == 0
     assert b"".join(store.read("big")) == (tmp_path / "file").read_bytes()
@@ -185,7 +185,7 @@ def test_parts_of_others_are_left_alone(server: Server, tmp_path: Path) -> None:
     store._client.upload_part(**at, UploadId=theirs, PartNumber=1, Body=b"t" * 5 * MIB)
     data = b"o" * 11 * MIB
     trouble = Trouble(store, lambda call, request: None)
-    store.put_new("big", data)
+    store.put_if_absent("big", data)
     assert trouble.names.count("UploadPart") == 3 and trouble.names.count("CreateMultipartUpload") == 1
     assert b"".join(store.read("big")) == data
 
@@ -297,6 +297,6 @@ def test_a_folder_that_may_not_be_written(keys: KeySet, tmp_path: Path) -> None:
 
 def test_nothing_is_published_yet(server: Server, keys: KeySet, tmp_path: Path) -> None:
     for place in (DirectoryStore(tmp_path / "none"), server.store(server.bucket())):
-        with pytest.raises(StoreFault) as caught:
+        with pytest.raises(StoreError) as caught:
             trusted_index(place, keys.roots[0], tmp_path / "trust")
-        assert caught.value.kind is Fault.MISSING and "timestamp.json" in caught.value.what
+        assert caught.value.kind is ErrorKind.MISSING and "timestamp.json" in caught.value.what
