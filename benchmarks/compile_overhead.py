@@ -96,7 +96,7 @@ def main() -> None:
         {
             "source": job.source,
             "function": job.function,
-            "arch": job.chip.arch,
+            "arch": job.target.arch,
             "signature": dict(job.signature),
             "constants": dict(job.constants),
             "hints": dict(job.hints),

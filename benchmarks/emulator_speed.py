@@ -79,7 +79,7 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
     for n in ("L", "D"):
         tensors[n] = Guarded((1, 1, CASE.heads_q, CASE.seqlen_q), "fp32", Layout())
     kernel = next(k for k in FAMILY.kernels if k.name == name)
-    launch: Launch = select(kernel, kernels.plan.jobs[0].chip, values_of(CASE, tensors))
+    launch: Launch = select(kernel, kernels.plan.jobs[0].target, values_of(CASE, tensors))
     job = next(
         j
         for j in kernels.plan.jobs

@@ -24,8 +24,8 @@ class EntryError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figures:
-    """Numbers of the code object and of Triton, before anything is derived from a chip's figures. LDS in bytes."""
+class CodeObjectStats:
+    """Numbers of the code object and of Triton, before anything is derived from a chip's stats. LDS in bytes."""
 
     vgpr: int
     agpr: int
@@ -46,7 +46,7 @@ class Summary:
     key: JobKey
     digest: str
     symbol: str
-    figures: Figures
+    stats: CodeObjectStats
     arguments: tuple[KernelArgument, ...]
     hsaco_size: int
     asm_size: int
@@ -99,10 +99,10 @@ def decode(data: bytes, key: JobKey) -> Entry:
 
 
 def _summary(tree: dict[str, object]) -> Summary:
-    figures, arguments = tree["figures"], tree["arguments"]
-    if not isinstance(figures, dict) or not isinstance(arguments, list):
-        raise TypeError("figures and arguments")
+    stats, arguments = tree["stats"], tree["arguments"]
+    if not isinstance(stats, dict) or not isinstance(arguments, list):
+        raise TypeError("stats and arguments")
     values = {field.name: tree[field.name] for field in fields(Summary)}
-    values["figures"] = Figures(**figures)
+    values["stats"] = CodeObjectStats(**stats)
     values["arguments"] = tuple(KernelArgument(**argument) for argument in arguments)
     return Summary(**values)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from aotforge.compile.cache_entry import Figures
+from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.kernel_image import KernelArgument
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.plan.model import CompileJob
@@ -56,9 +56,9 @@ def _all_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
     )
 
 
-def read_figures(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> Figures:
-    """Resource figures from the code object's metadata and Triton's."""
-    return Figures(
+def read_stats(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> CodeObjectStats:
+    """Resource stats from the code object's metadata and Triton's."""
+    return CodeObjectStats(
         vgpr=kernel[".vgpr_count"],
         agpr=kernel.get(".agpr_count", 0),
         sgpr=kernel[".sgpr_count"],
@@ -81,9 +81,11 @@ def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mappin
     for name in ("global_scratch_size", "profile_scratch_size"):
         if triton.get(name):
             raise CodeObjectError(f"needs {name} {triton[name]}, which the runtime does not allocate")
-    if kernel[".wavefront_size"] != job.chip.wavefront:
-        raise CodeObjectError(f"wavefront of {kernel['.wavefront_size']}, the chip's is {job.chip.wavefront}")
-    threads = triton["num_warps"] * job.chip.wavefront
+    if kernel[".wavefront_size"] != job.target.wavefront:
+        raise CodeObjectError(
+            f"wavefront of {kernel['.wavefront_size']}, the chip's is {job.target.wavefront}"
+        )
+    threads = triton["num_warps"] * job.target.wavefront
     if kernel[".max_flat_workgroup_size"] != threads:
         raise CodeObjectError(
             f"workgroup of {kernel['.max_flat_workgroup_size']} threads, {threads} are launched"

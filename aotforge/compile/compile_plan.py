@@ -120,7 +120,7 @@ def compile_one(
     if not done:
         failure = scheduler.failures[0]
         raise CompileError(f"{job.label}: {failure.reason}\n{failure.output}".rstrip())
-    return image_of(done[0], architectures.architectures[job.chip.arch])
+    return image_of(done[0], architectures.architectures[job.target.arch])
 
 
 def _scheduler(
@@ -209,7 +209,7 @@ class _Build:
         """Report spills; raise ResourceError with every image that must be rejected."""
         rejected: list[str] = []
         for job in self._plan.jobs:
-            found = resources(self.summaries[job.key].figures, self._chips[job.chip.arch])
+            found = resources(self.summaries[job.key].stats, self._chips[job.target.arch])
             reasons = violations(job, found)
             rejected.extend(f"{job.label}: {reason}" for reason in reasons)
             if text := spills(found):
@@ -240,7 +240,7 @@ class _Build:
 
 def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
     """The command that compiles one job alone, where it was compiled."""
-    command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.chip.arch} --profile {plan.profile}"
+    command = f"./dev compile.job {shlex.quote(job.label)} --arch {job.target.arch} --profile {plan.profile}"
     return f"{command} --executor {execution.executor.name}" if execution and execution.rootfs else command
 
 

@@ -14,7 +14,7 @@ from aotforge.plan.model import CompileJob, JobKey
 
 
 class ImageSet(Mapping[JobKey, KernelImage]):
-    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; nothing is kept in memory but figures."""
+    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; nothing is kept in memory but stats."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ImageSet(Mapping[JobKey, KernelImage]):
             raise CacheError(
                 f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
             )
-        return image_of(entry, self._chips[job.chip.arch])
+        return image_of(entry, self._chips[job.target.arch])
 
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._jobs)
@@ -54,8 +54,8 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         return self._summaries[key].digest
 
     def resources(self, key: JobKey) -> Resources:
-        """The image's resource figures, without reading it."""
-        return resources(self._summaries[key].figures, self._chips[self._jobs[key].chip.arch])
+        """The image's resource stats, without reading it."""
+        return resources(self._summaries[key].stats, self._chips[self._jobs[key].target.arch])
 
 
 def image_of(entry: Entry, chip: Architecture) -> KernelImage:
@@ -67,6 +67,6 @@ def image_of(entry: Entry, chip: Architecture) -> KernelImage:
         symbol=summary.symbol,
         hsaco=entry.hsaco,
         asm=entry.asm(),
-        resources=resources(summary.figures, chip),
+        resources=resources(summary.stats, chip),
         arguments=summary.arguments,
     )

@@ -3,62 +3,62 @@
 from __future__ import annotations
 
 from aotforge.base.architectures import Architecture
-from aotforge.compile.cache_entry import Figures
+from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.kernel_image import Resources
 from aotforge.plan.model import CompileJob
 
 
-def resources(figures: Figures, chip: Architecture) -> Resources:
-    """Complete the figures of a code object with what follows from the chip."""
+def resources(stats: CodeObjectStats, chip: Architecture) -> Resources:
+    """Complete the stats of a code object with what follows from the chip."""
     return Resources(
-        vgpr=figures.vgpr,
-        agpr=figures.agpr,
-        sgpr=figures.sgpr,
-        vgpr_spills=figures.vgpr_spills,
-        sgpr_spills=figures.sgpr_spills,
-        scratch_bytes=figures.scratch_bytes,
-        lds_bytes=figures.static_lds_bytes + figures.dynamic_lds_bytes,
-        dynamic_lds_bytes=figures.dynamic_lds_bytes,
-        wavefront=figures.wavefront,
-        num_warps=figures.num_warps,
-        threads=figures.num_warps * figures.wavefront,
-        occupancy=occupancy(figures, chip),
+        vgpr=stats.vgpr,
+        agpr=stats.agpr,
+        sgpr=stats.sgpr,
+        vgpr_spills=stats.vgpr_spills,
+        sgpr_spills=stats.sgpr_spills,
+        scratch_bytes=stats.scratch_bytes,
+        lds_bytes=stats.static_lds_bytes + stats.dynamic_lds_bytes,
+        dynamic_lds_bytes=stats.dynamic_lds_bytes,
+        wavefront=stats.wavefront,
+        num_warps=stats.num_warps,
+        threads=stats.num_warps * stats.wavefront,
+        occupancy=occupancy(stats, chip),
     )
 
 
-def register_waves(figures: Figures, chip: Architecture) -> int:
+def register_waves(stats: CodeObjectStats, chip: Architecture) -> int:
     """Waves per SIMD that the register files and wave slots allow.
 
     Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). On `split` chips AGPRs have a file
     of their own as large as the VGPRs'; on `unified` ones `.vgpr_count` already holds both.
     """
-    vectors = max(figures.vgpr, figures.agpr) if chip.accumulators == "split" else figures.vgpr
+    vectors = max(stats.vgpr, stats.agpr) if chip.accumulators == "split" else stats.vgpr
     waves = min(chip.max_waves_per_simd, chip.vgprs // _allocated(vectors, chip.vgpr_granule))
     if chip.sgprs:
-        waves = min(waves, chip.sgprs // _allocated(figures.sgpr + chip.sgprs_reserved, chip.sgpr_granule))
+        waves = min(waves, chip.sgprs // _allocated(stats.sgpr + chip.sgprs_reserved, chip.sgpr_granule))
     return waves
 
 
-def occupancy(figures: Figures, chip: Architecture) -> int:
+def occupancy(stats: CodeObjectStats, chip: Architecture) -> int:
     """Waves per SIMD when only this kernel runs: whole workgroups that fit a compute unit, spread over its SIMDs."""
-    slots = register_waves(figures, chip) * chip.simds_per_cu
-    groups = slots // figures.num_warps
-    lds = figures.static_lds_bytes + figures.dynamic_lds_bytes
+    slots = register_waves(stats, chip) * chip.simds_per_cu
+    groups = slots // stats.num_warps
+    lds = stats.static_lds_bytes + stats.dynamic_lds_bytes
     if lds:
         groups = min(groups, chip.lds_per_cu // _allocated(lds, chip.lds_granule))
-    if figures.num_warps > 1:
+    if stats.num_warps > 1:
         groups = min(groups, chip.max_workgroups_per_cu)
     if groups == 0:
         return 0
-    return max(1, groups * figures.num_warps // chip.simds_per_cu)
+    return max(1, groups * stats.num_warps // chip.simds_per_cu)
 
 
 def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
     """Why the image must be rejected: more LDS than its chip has, or spills to memory where the rules refuse them."""
     reasons = []
-    if found.lds_bytes > job.chip.lds_bytes:
+    if found.lds_bytes > job.target.lds_bytes:
         reasons.append(
-            f"{found.lds_bytes} bytes of LDS, {job.chip.arch} has {job.chip.lds_bytes} per workgroup"
+            f"{found.lds_bytes} bytes of LDS, {job.target.arch} has {job.target.lds_bytes} per workgroup"
         )
     if job.spills == "reject" and (found.vgpr_spills or found.scratch_bytes):
         reasons.append(spills(found))

@@ -23,7 +23,7 @@ from aotforge.compile.code_object_check import (
     check_code_object,
     check_no_paths,
     read_arguments,
-    read_figures,
+    read_stats,
 )
 from aotforge.compile.line_info import has_line_info
 from aotforge.compile.warmup import warm_up
@@ -46,7 +46,7 @@ class Compiler:
     def __init__(self, kernels_root: Path) -> None:
         self._root = kernels_root.resolve()
         self._before = SourceTree(root=self._root)
-        self._checked: set[tuple[str, str]] = set()
+        self._checked: set[str] = set()
         self._compressor = zstandard.ZstdCompressor(level=3, write_content_size=True)
         package = types.ModuleType(PACKAGE)
         package.__path__ = [str(self._root)]
@@ -72,7 +72,7 @@ class Compiler:
             key=job.key,
             digest=hashlib.sha256(binary).hexdigest(),
             symbol=kernel[".name"],
-            figures=read_figures(kernel, notes),
+            stats=read_stats(kernel, notes),
             arguments=read_arguments(kernel),
             hsaco_size=len(binary),
             asm_size=len(compressed),
@@ -90,19 +90,19 @@ class Compiler:
         module = job.source.removesuffix(".py").replace("/", ".")
         self._check(self._before, job)
         function = getattr(importlib.import_module(f"{PACKAGE}.{module}"), job.function)
-        if (job.source, job.function) not in self._checked:
+        if job.source not in self._checked:
             self._check(SourceTree(root=self._root), job)
-            self._checked.add((job.source, job.function))
+            self._checked.add(job.source)
         return function
 
     def _check(self, tree: SourceTree, job: CompileJob) -> None:
-        if tree.digest(job.source, job.function) != job.source_digest:
+        if tree.digest(job.source) != job.source_digest:
             raise SourceChangedError(f"{job.source} changed after the plan was made")
 
 
 def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:
     """HSACO, assembly text and Triton's metadata of one job."""
-    target = GPUTarget("hip", job.chip.arch, job.chip.wavefront)
+    target = GPUTarget("hip", job.target.arch, job.target.wavefront)
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
     return lower(function, target, dict(job.signature), dict(job.constants), hints, dict(job.options))

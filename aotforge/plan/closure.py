@@ -1,9 +1,8 @@
-"""What a kernel's compiled bytes depend on in the kernels root: its source closure, and the digest of that.
+"""The source closure of a kernel: the files that its compiled bytes depend on, and the digest of their syntax.
 
-The closure of a function is its own definition, every top-level binding of its module whose name occurs in it (helpers,
-constants, imports), and so on from there, through relative imports. That is more than Triton's own dependency finder follows and
-never less. A module that cannot be taken apart (side effects at import, reflection, star imports) counts whole, and so
-do packages' `__init__.py`, because importing runs them.
+The closure of a file is the file, the `__init__.py` files of its packages, and the closures of all modules that it imports
+relatively, anywhere in it. The digest does not cover comments, docstrings and formatting, and is the same in every Python version
+(`ast.dump` is not: it gains fields and drops empty ones from release to release).
 """
 
 from __future__ import annotations
@@ -15,122 +14,122 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import RulesError
-from aotforge.plan.syntax import Source, binding_text, canonical, future_imports, names_in, read_source
 
-Item = tuple[str, str]
-"""A member of a closure: module path below the root, and a top-level name in it ('*' for the whole module)."""
-
-_WHOLE = "*"
+_IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores", "type_params"})
 _ALLOWED_PACKAGES = frozenset({"__future__", "math", "triton", "typing"})
+
+
+def canonical(value: object) -> str:
+    """Syntax as text: equal for sources that differ in comments, layout or docstrings only."""
+    if isinstance(value, list):
+        return f"[{''.join(f'{canonical(item)},' for item in value)}]"
+    if not isinstance(value, ast.AST):
+        return f"{type(value).__name__}:{value!r}"
+    parts = []
+    for name in value._fields:
+        entry = getattr(value, name, None)
+        # None is content as a constant's value; everywhere else it means that there is nothing
+        content = isinstance(value, ast.Constant) and name == "value"
+        if not content and (name in _IGNORED_FIELDS or entry is None or entry == []):
+            continue
+        if name == "body" and isinstance(value, ast.FunctionDef | ast.ClassDef | ast.Module):
+            entry = value.body[1:] if ast.get_docstring(value, clean=False) is not None else value.body
+        parts.append(f"{name}={canonical(entry)},")
+    return f"{type(value).__name__}({''.join(parts)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A parsed file below the kernels root: the digest of its syntax, and the files that importing it reads."""
+
+    tree: ast.Module
+    digest: str
+    imports: tuple[str, ...]
 
 
 @dataclass(kw_only=True)
 class SourceTree:
-    """Modules below one kernels root, each read and parsed once."""
+    """Modules below one kernels root, each read and parsed once. Paths are relative to it, in POSIX form."""
 
     root: Path
-    _modules: dict[str, Source] = field(default_factory=dict)
+    _modules: dict[str, Module] = field(default_factory=dict)
 
-    def module(self, path: str) -> Source:
-        """The parsed module. Raises RulesError when it cannot be read or parsed."""
+    def module(self, path: str) -> Module:
+        """The parsed module. Raises RulesError when it cannot be read or parsed, or imports what a kernel may not import."""
         if path not in self._modules:
-            self._modules[path] = read_source(self.root, path)
+            tree = _parse(self.root / path)
+            self._modules[path] = Module(
+                tree=tree,
+                digest=hashlib.sha256(canonical(tree).encode()).hexdigest(),
+                imports=tuple(self._imports(path, tree)),
+            )
         return self._modules[path]
 
-    def exists(self, path: str) -> bool:
-        """Whether there is such a file below the root."""
-        return path in self._modules or (self.root / path).is_file()
-
-    def closure(self, path: str, function: str) -> tuple[Item, ...]:
-        """Sorted members of the function's closure. Raises RulesError for imports that a kernel may not have."""
-        found: set[Item] = set()
-        waiting: list[Item] = [(path, function)]
-        for module in self._imported(path):
-            if self.module(module).opaque or PurePosixPath(module).name == "__init__.py":
-                waiting.append((module, _WHOLE))
-        while waiting:
-            item = waiting.pop()
-            if item not in found:
-                found.add(item)
-                waiting.extend(self._reached(*item))
-        return tuple(sorted(found))
-
-    def digest(self, path: str, function: str) -> str:
-        """SHA-256 of the closure's syntax: changes when the compiled bytes can change, not with comments or layout."""
-        hasher = hashlib.sha256(b"aotforge source closure 1\0")
-        for module, name in self.closure(path, function):
-            source = self.module(module)
-            bindings = source.bindings.get(name, ())
-            whole = name == _WHOLE
-            text = canonical(source.tree) if whole else "".join(binding_text(part, name) for part in bindings)
-            future = ",".join(future_imports(source.tree))
-            hasher.update(f"{module}\0{future}\0{name}\0{len(text)}\0{text}\0".encode())
-        return hasher.hexdigest()
-
-    def _reached(self, path: str, name: str) -> Iterator[Item]:
-        source = self.module(path)
-        statements = source.tree.body if name == _WHOLE else list(source.bindings.get(name, ()))
-        for statement in statements:
-            if isinstance(statement, ast.ImportFrom) and statement.level:
-                yield from self._imported_names(path, statement, name)
-                continue
-            if name == _WHOLE:
-                continue  # every binding of this module is in already; only its imports lead on
-            for used in names_in(statement):
-                if used in source.bindings:
-                    yield (path, used)
-
-    def _imported_names(self, path: str, statement: ast.ImportFrom, wanted: str) -> Iterator[Item]:
-        for alias in statement.names:
-            if wanted not in {_WHOLE, alias.asname or alias.name}:
-                continue
-            target, is_module = self._resolve(path, statement, alias.name)
-            yield (target, _WHOLE if is_module or alias.name == "*" else alias.name)
-
-    def _imported(self, path: str) -> tuple[str, ...]:
-        """Every module below the root that importing `path` runs, itself and packages' `__init__.py` included."""
-        seen: set[str] = set()
+    def closure(self, path: str) -> tuple[str, ...]:
+        """Sorted files of the closure. Raises RulesError."""
+        found: set[str] = set()
         waiting = [path]
         while waiting:
             current = waiting.pop()
-            if current in seen or not self.exists(current):
-                continue
-            seen.add(current)
-            for folder in PurePosixPath(current).parents:
-                waiting.append(str(folder / "__init__.py"))
-            for node in ast.walk(self.module(current).tree):
-                if isinstance(node, ast.ImportFrom) and node.level:
-                    waiting.extend(self._resolve(current, node, alias.name)[0] for alias in node.names)
-                elif isinstance(node, ast.Import | ast.ImportFrom):
-                    self._check_absolute(current, node)
-        return tuple(sorted(seen))
+            if current not in found:
+                found.add(current)
+                waiting.extend(self.module(current).imports)
+        return tuple(sorted(found))
 
-    def _check_absolute(self, path: str, node: ast.Import | ast.ImportFrom) -> None:
-        names = (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        )
-        for name in names:
-            package = name.partition(".")[0]
-            if package not in _ALLOWED_PACKAGES:
-                raise RulesError(
-                    f"{self.root / path}:{node.lineno}: kernel code imports {name}",
-                    cause="the compiled bytes would depend on something that the job key does not cover",
-                    hint="import Triton or math, and siblings relatively: from .common import helper",
-                )
+    def digest(self, path: str) -> str:
+        """SHA-256 of the closure's syntax: changes whenever the compiled bytes can change. Raises RulesError."""
+        lines = "".join(f"{name} {self.module(name).digest}\n" for name in self.closure(path))
+        return hashlib.sha256(f"aotforge source closure 2\n{lines}".encode()).hexdigest()
 
-    def _resolve(self, path: str, node: ast.ImportFrom, name: str) -> tuple[str, bool]:
-        """Where `from <node> import name` takes `name` from: (file, whether `name` is that whole module)."""
-        folder = PurePosixPath(path).parent
-        for _ in range(node.level - 1):
-            if folder == PurePosixPath("."):
-                raise RulesError(f"{self.root / path}:{node.lineno}: relative import leaves the kernels root")
-            folder = folder.parent
-        base = folder / (node.module or "").replace(".", "/") if node.module else folder
-        if name != "*":
-            for candidate in (f"{base / name}.py", str(base / name / "__init__.py")):
-                if self.exists(candidate):
-                    return candidate, True
-        for candidate in (f"{base}.py", str(base / "__init__.py")):
-            if self.exists(candidate):
-                return candidate, False
-        raise RulesError(f"{self.root / path}:{node.lineno}: no module {'.' * node.level}{node.module or ''}")
+    def _imports(self, path: str, tree: ast.Module) -> Iterator[str]:
+        packages = (str(folder / "__init__.py") for folder in PurePosixPath(path).parents)
+        yield from filter(self._exists, packages)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                for alias in node.names:
+                    yield from self._resolve(path, node, alias.name)
+            elif isinstance(node, ast.ImportFrom):
+                self._check_absolute(path, node, node.module or "")
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    self._check_absolute(path, node, alias.name)
+
+    def _check_absolute(self, path: str, node: ast.stmt, name: str) -> None:
+        if name.partition(".")[0] not in _ALLOWED_PACKAGES:
+            raise RulesError(
+                f"{self.root / path}:{node.lineno}: kernel code imports {name}",
+                cause="the compiled bytes would depend on something that the job key does not cover",
+                hint="import Triton or math, and siblings relatively: from .common import helper",
+            )
+
+    def _resolve(self, path: str, node: ast.ImportFrom, name: str) -> list[str]:
+        """Every file that `from <node> import name` can take `name` from."""
+        folders = PurePosixPath(path).parents
+        if node.level > len(folders):
+            raise RulesError(f"{self.root / path}:{node.lineno}: relative import leaves the kernels root")
+        base = folders[node.level - 1] / (node.module or "").replace(".", "/")
+        modules = [base] if name == "*" else [base / name, base]
+        found = [
+            file
+            for module in modules
+            for file in (f"{module}.py", str(module / "__init__.py"))
+            if self._exists(file)
+        ]
+        if not found:
+            raise RulesError(
+                f"{self.root / path}:{node.lineno}: no module {'.' * node.level}{node.module or ''}"
+            )
+        return found
+
+    def _exists(self, path: str) -> bool:
+        return path in self._modules or (self.root / path).is_file()
+
+
+def _parse(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes(), filename=str(file))
+    except OSError as error:
+        raise RulesError(f"{file}: cannot be read: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        raise RulesError(f"{file}:{line}: not valid Python: {getattr(error, 'msg', error)}") from None

@@ -33,9 +33,9 @@ Keep = Mapping[str, tuple[Scalar, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Cell:
-    """One functional on one chip."""
+    """One functional for one target."""
 
-    chip: Target
+    target: Target
     functional: Functional
     settings: tuple[Setting, ...]
     signature: dict[str, str]
@@ -69,17 +69,17 @@ def functionals(kernel: Kernel, keep: Keep, place: Place) -> Iterator[tuple[tupl
 
 
 def expand_kernel(
-    context: KernelContext, chips: tuple[Target, ...], keep: Keep
+    context: KernelContext, targets: tuple[Target, ...], keep: Keep
 ) -> tuple[PlannedKernel, dict[JobKey, CompileJob]]:
-    """A kernel's dispatch data and jobs, in canonical order (chip, functional, setting). Raises RulesError."""
+    """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting). Raises RulesError."""
     jobs: dict[JobKey, CompileJob] = {}
     planned: list[PlannedFunctional] = []
     parameters: tuple[PlannedParameter, ...] | None = None
     kernel = context.kernel
     kept = list(functionals(kernel, keep, context.place))
-    for chip in chips:
+    for target in targets:
         for key, functional in kept:
-            settings = run_rule(context.place, "settings", kernel.settings, chip, functional)
+            settings = run_rule(context.place, "settings", kernel.settings, target, functional)
             if not isinstance(settings, tuple):
                 raise context.place.error(f"settings return {settings!r}", cause="a tuple is needed")
             if not settings:
@@ -91,9 +91,9 @@ def expand_kernel(
                     "argument types differ between functionals", cause="kernarg layouts must be one"
                 )
             parameters = found
-            cell = _Cell(chip=chip, functional=functional, settings=settings, signature=signature)
+            cell = _Cell(target=target, functional=functional, settings=settings, signature=signature)
             choices = _choices(context, cell, jobs)
-            planned.append(PlannedFunctional(arch=chip.arch, key=key, choices=choices))
+            planned.append(PlannedFunctional(arch=target.arch, key=key, choices=choices))
     return (
         PlannedKernel(
             family=context.family.name,
@@ -125,7 +125,7 @@ def _choices(
     for number, setting, hinted in tries:
         if not isinstance(setting, Setting):
             raise context.place.error(f"settings offer {setting!r}", cause="rules.Setting values are needed")
-        check_setting(setting, context.types, cell.chip.wavefront, context.place)
+        check_setting(setting, context.types, cell.target.wavefront, context.place)
         when = tuple(Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in setting.when)
         predicates = (*when, *(aligned if hinted else ()))
         if predicates in choices:
@@ -133,7 +133,7 @@ def _choices(
         constants = all_constants(context.kernel, cell.functional, setting, context.function, context.place)
         job = make_job(
             context,
-            chip=cell.chip,
+            target=cell.target,
             label=_label(context, cell, f"{number}{'' if hinted else 'u'}"),
             signature=cell.signature,
             constants=constants,
@@ -149,7 +149,7 @@ def _choices(
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:
     values = ",".join(f"{name}={str(value).lower()}" for name, value in cell.functional.items())
-    parts = (f"{context.family.name}.{context.kernel.name}", cell.chip.arch, values, setting)
+    parts = (f"{context.family.name}.{context.kernel.name}", cell.target.arch, values, setting)
     return ":".join(part for part in parts if part)
 
 

@@ -27,7 +27,7 @@ class CompileJob:
     source: str
     function: str
     source_digest: str
-    chip: Target
+    target: Target
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Scalar], ...]
     hints: tuple[tuple[str, int], ...]

@@ -87,7 +87,7 @@ def make_plan(
         "profile": {"name": name, **kept.model_dump(mode="json")},
         "kernels": [asdict(kernel) for kernel in _without_keys(kernels, jobs)],
         "jobs": [
-            [j.label, j.chip.arch, j.signature, j.constants, j.hints, j.options, j.spills]
+            [j.label, j.target.arch, j.signature, j.constants, j.hints, j.options, j.spills]
             for j in jobs.values()
         ],
     }
@@ -132,7 +132,7 @@ def _expand(
                 types={value.name: value.type for value in operators[kernel.operator].values},
                 source=source,
                 function=function,
-                source_digest=tree.digest(source, kernel.function),
+                source_digest=tree.digest(source),
                 toolchain=toolchain,
                 toolchain_digest=digest,
                 place=here,

@@ -96,7 +96,7 @@ def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) ->
 
 
 def _job(job: CompileJob) -> dict[str, Any]:
-    fields = {name: getattr(job, name) for name in _INPUTS} | {"chip": asdict(job.chip)}
+    fields = {name: getattr(job, name) for name in _INPUTS} | {"chip": asdict(job.target)}
     return {"key": job.key, "label": job.label, "inputs": fields}
 
 

@@ -166,7 +166,7 @@ def _sources(plan: Plan, kernels_root: Path, architectures: Architectures | None
 def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:
     """What there is to judge: every job's image with all calls that lead to it, in the plan's order. Raises RulesError, CacheError."""
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
-    uses = uses_of(plan, {job.key: job.chip.arch for job in plan.jobs})
+    uses = uses_of(plan, {job.key: job.target.arch for job in plan.jobs})
     tools = {
         folder: family_verifier_digest(kernels_root / folder)
         for folder in {folders[job.family] for job in plan.jobs}
@@ -178,7 +178,7 @@ def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: 
             ImageTask(
                 key=job.key,
                 label=job.label,
-                arch=job.chip.arch,
+                arch=job.target.arch,
                 digest=image.digest,
                 hsaco=image.hsaco,
                 asm=image.asm,

@@ -50,7 +50,7 @@ class Subject:
 
     @property
     def arch(self) -> str:
-        return self.job.chip.arch
+        return self.job.target.arch
 
     def load(self, hsaco: bytes) -> Program:
         """The image's text with some bytes that are proven to be the same. Raises DecodeError when they are not."""

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
-from aotforge.compile.code_object_check import read_figures
+from aotforge.compile.code_object_check import read_stats
 from aotforge.compile.resources import resources
 from aotforge.devtools.cost.arch_rates import model_of
 from aotforge.devtools.cost.cost_report import lines
@@ -36,7 +36,7 @@ class ProgramCost:
         assert self.meter.result is not None
         waves = -(-program.threads // program.target.lanes)
         chip = load_architectures(_MANIFESTS).architectures[arch]
-        figures = read_figures(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
+        figures = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
         found = resources(figures, chip)
         work = add_up(
             self.meter.result,

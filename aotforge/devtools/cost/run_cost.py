@@ -125,7 +125,7 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
 
 def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
     """A call that leads to the image: its case's name, data, grid and arguments."""
-    uses = uses_of(one.plan, {job.key: job.chip.arch for job in one.plan.jobs})[one.job.key]
+    uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})[one.job.key]
     tried = []
     for use in uses:
         keys = dict(zip(use.kernel.keys, use.key, strict=True))

@@ -10,7 +10,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import Figures
+from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.compile_plan import compile_one, find_job
 from aotforge.compile.kernel_image import Resources
 from aotforge.compile.resources import register_waves
@@ -123,8 +123,8 @@ def test_register_occupancy_is_what_llvm_says(tmp_path: Path, arch: str) -> None
     assert len(seen) >= 3  # otherwise the comparison says little
 
 
-def _figures(r: Resources) -> Figures:
-    return Figures(
+def _figures(r: Resources) -> CodeObjectStats:
+    return CodeObjectStats(
         vgpr=r.vgpr,
         agpr=r.agpr,
         sgpr=r.sgpr,

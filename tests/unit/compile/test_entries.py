@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.cache_entry import Entry, EntryError, Figures, Summary, decode, encode
+from aotforge.compile.cache_entry import CodeObjectStats, Entry, EntryError, Summary, decode, encode
 from aotforge.compile.kernel_image import KernelArgument
 from aotforge.compile.wire import Frames, frame
 from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
@@ -20,7 +20,7 @@ def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:
     import hashlib
 
     packed = zstandard.compress(asm.encode())
-    figures = Figures(
+    stats = CodeObjectStats(
         vgpr=8,
         agpr=0,
         sgpr=16,
@@ -36,7 +36,7 @@ def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:
         key="ab" * 32,
         digest=hashlib.sha256(hsaco).hexdigest(),
         symbol="k",
-        figures=figures,
+        stats=stats,
         arguments=(KernelArgument(offset=0, size=8, kind="global_buffer"),),
         hsaco_size=len(hsaco),
         asm_size=len(packed),

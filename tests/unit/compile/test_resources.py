@@ -1,4 +1,4 @@
-"""Occupancy, limits and layouts from figures, without a compiler."""
+"""Occupancy, limits and layouts from stats, without a compiler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.cache_entry import Figures
+from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.code_object_check import check_code_object, check_no_paths, expected_arguments
 from aotforge.compile.resources import occupancy, register_waves, resources, spills, violations
 from aotforge.formats.code_object import CodeObjectError
@@ -15,9 +15,9 @@ from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
 GFX908 = architectures().architectures["gfx908"]
 
 
-def figures(**given: int) -> Figures:
-    zeros = dict.fromkeys(Figures.__dataclass_fields__, 0)
-    return Figures(**{**zeros, "wavefront": 64, "num_warps": 4, "vgpr": 4, "sgpr": 16, **given})
+def stats(**given: int) -> CodeObjectStats:
+    zeros = dict.fromkeys(CodeObjectStats.__dataclass_fields__, 0)
+    return CodeObjectStats(**{**zeros, "wavefront": 64, "num_warps": 4, "vgpr": 4, "sgpr": 16, **given})
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def figures(**given: int) -> Figures:
     ],
 )
 def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
-    assert register_waves(figures(**given), GFX908) == waves
+    assert register_waves(stats(**given), GFX908) == waves
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
     ],
 )
 def test_occupancy_counts_whole_workgroups(given: dict[str, int], waves: int) -> None:
-    assert occupancy(figures(**given), GFX908) == waves
+    assert occupancy(stats(**given), GFX908) == waves
 
 
 # LLVM's getNumWavesPerEUWithNumVGPRs for wave32: 1536 registers in 24s (Feature1536VGPRs), or 1024 in 16s
@@ -78,7 +78,7 @@ _LIKE_1102 = ("gfx1102", "gfx1103", "gfx1150", "gfx1152", "gfx1153")
 def test_rdna_registers_bound_waves(arch: str) -> None:
     chip = architectures().architectures[arch]
     expected = _WAVE32["gfx1100" if arch in _LIKE_1100 else "gfx1102"]
-    found = {vgpr: register_waves(figures(wavefront=32, vgpr=vgpr, sgpr=106), chip) for vgpr in expected}
+    found = {vgpr: register_waves(stats(wavefront=32, vgpr=vgpr, sgpr=106), chip) for vgpr in expected}
     assert found == expected
 
 
@@ -97,7 +97,7 @@ def test_rdna_registers_bound_waves(arch: str) -> None:
     ],
 )
 def test_occupancy_of_rdna_counts_the_workgroup_processor(given: dict[str, int], waves: int) -> None:
-    assert occupancy(figures(wavefront=32, **given), architectures().architectures["gfx1100"]) == waves
+    assert occupancy(stats(wavefront=32, **given), architectures().architectures["gfx1100"]) == waves
 
 
 @given(
@@ -112,7 +112,7 @@ def test_occupancy_stays_in_bounds_and_falls_with_use(
 ) -> None:
     def waves(more: int) -> int:
         return occupancy(
-            figures(vgpr=min(256, vgpr + more), agpr=agpr, sgpr=sgpr, num_warps=warps, dynamic_lds_bytes=lds),
+            stats(vgpr=min(256, vgpr + more), agpr=agpr, sgpr=sgpr, num_warps=warps, dynamic_lds_bytes=lds),
             GFX908,
         )
 
@@ -122,9 +122,9 @@ def test_occupancy_stays_in_bounds_and_falls_with_use(
 
 def test_spills_to_memory_break_limits_and_those_to_lanes_are_only_told() -> None:
     job = plan_of(TINY, compiler=FAKE_TOOLCHAIN).jobs[0]
-    lanes = resources(figures(sgpr_spills=3), GFX908)
-    memory = resources(figures(vgpr_spills=2, scratch_bytes=12), GFX908)
-    wide = resources(figures(dynamic_lds_bytes=65537), GFX908)
+    lanes = resources(stats(sgpr_spills=3), GFX908)
+    memory = resources(stats(vgpr_spills=2, scratch_bytes=12), GFX908)
+    wide = resources(stats(dynamic_lds_bytes=65537), GFX908)
     assert violations(job, lanes) == ()
     assert spills(lanes) == "spills 0 VGPRs and 3 SGPRs, to VGPR lanes"
     assert violations(job, memory) == ("spills 2 VGPRs and 0 SGPRs, 12 bytes of scratch per lane",)

@@ -58,7 +58,7 @@ def code(name: str) -> bytes:
 def job(kernel: str, label: str, arch: str) -> CompileJob:
     return CompileJob(
         key=sha(label), family="demo", kernel=kernel, label=label, source="demo.py", function=kernel,
-        source_digest=sha(kernel), chip=Target(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536),
+        source_digest=sha(kernel), target=Target(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536),
         signature=(), constants=(), hints=(), options=(), toolchain=TOOLCHAIN, spills="reject",
     )  # fmt: skip
 

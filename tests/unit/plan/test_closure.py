@@ -1,4 +1,4 @@
-"""Source closures and digests, without a compiler."""
+"""Source closures and digests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import RulesError
-from aotforge.plan.closure import SourceTree
-from aotforge.plan.syntax import canonical
+from aotforge.plan.closure import SourceTree, canonical
 
 _HEAD = "import triton\nimport triton.language as tl\n"
 _KERNEL = "\n@triton.jit\ndef kernel(x):\n    tl.store(x, C)\n"
@@ -22,7 +21,7 @@ def _digest(root: Path, **files: str) -> str:
         path = root / "f" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return SourceTree(root=root).digest("f/k.py", "kernel")
+    return SourceTree(root=root).digest("f/k.py")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def _digest(root: Path, **files: str) -> str:
         "C = 1\ndel C\nC: int = {}\n",
     ],
 )
-def test_modules_with_side_effects_count_whole(tmp_path: Path, module: str) -> None:
+def test_statements_at_import_count(tmp_path: Path, module: str) -> None:
     digests = set()
     for number in (5, 6):
         digests.add(_digest(tmp_path, k=_HEAD + module.format(number) + _KERNEL))
@@ -64,7 +63,20 @@ def test_an_imported_modules_side_effects_count_even_when_nothing_of_it_is_used(
     assert _digest(tmp_path, b="from . import a\na.C[0] = 3\nnothing = 0\n") != first
 
 
-def test_packages_init_runs_and_counts(tmp_path: Path) -> None:
+def test_any_edit_in_a_file_of_the_closure_counts(tmp_path: Path) -> None:
+    kernel = _HEAD + "from .m import C\n" + _KERNEL
+    first = _digest(tmp_path, k=kernel, m="from .n import D\nC = 1\n", n="D = 1\n", other="E = 1\n")
+    assert _digest(tmp_path, other="E = 2\n") == first
+    digests = {
+        first,
+        _digest(tmp_path, m="from .n import D\nC = 1\nUNUSED = 1\n"),
+        _digest(tmp_path, n="D = 2\n"),
+    }
+    assert len(digests) == 3
+    assert SourceTree(root=tmp_path).closure("f/k.py") == ("f/k.py", "f/m.py", "f/n.py")
+
+
+def test_the_init_of_a_package_counts(tmp_path: Path) -> None:
     first = _digest(tmp_path, k=_HEAD + "C = 1\n" + _KERNEL)
     assert _digest(tmp_path, __init__="VALUE = 1\n") != first
 
@@ -72,7 +84,7 @@ def test_packages_init_runs_and_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["import os", "import numpy as np", "from kernels.f import m", "from random import random"]
 )
-def test_imports_that_the_key_cannot_cover_are_refused(tmp_path: Path, line: str) -> None:
+def test_imports_that_the_key_does_not_cover_are_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(RulesError, match=r"f/k\.py:3: kernel code imports"):
         _digest(tmp_path, k=_HEAD + line + "\nC = 1\n" + _KERNEL)
 
@@ -86,7 +98,7 @@ def test_relative_imports_that_lead_nowhere_are_refused(tmp_path: Path, line: st
         _digest(tmp_path, k=_HEAD + line + _KERNEL)
 
 
-def test_source_that_is_no_python_names_file_and_line(tmp_path: Path) -> None:
+def test_a_syntax_error_names_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match=r"k\.py:3: not valid Python"):
         _digest(tmp_path, k=_HEAD + "def kernel(:\n")
 

@@ -20,7 +20,7 @@ FOLDERS = {loaded.family.name: loaded.folder for loaded in load_families(ROOT)}
 
 
 def uses(plan: Plan) -> dict[str, tuple[Use, ...]]:
-    return uses_of(plan, {job.key: job.chip.arch for job in plan.jobs})
+    return uses_of(plan, {job.key: job.target.arch for job in plan.jobs})
 
 
 @cache
@@ -56,7 +56,7 @@ def test_launches_are_those_of_the_rules() -> None:
     for job in plan.jobs:
         for use in found[job.key]:
             for values in calls_of(use):
-                launch, said = launch_of(use, values), select(kernels[job.kernel], job.chip, values)
+                launch, said = launch_of(use, values), select(kernels[job.kernel], job.target, values)
                 same = dict(job.constants) == dict(said.constants) and bool(job.hints) == said.hinted
                 assert same == (launch is not None)
                 if launch:
@@ -74,4 +74,4 @@ def test_calls_of_other_functionals_and_calls_that_lack_values() -> None:
     with pytest.raises(RulesError, match="lacks the value n"):
         launch_of(use, {name: v for name, v in values.items() if name != "n"})
     with pytest.raises(UnsupportedError):
-        select(load_families(ROOT)[0].family.kernels[0], job.chip, {**values, "dtype": 9})
+        select(load_families(ROOT)[0].family.kernels[0], job.target, {**values, "dtype": 9})

@@ -30,7 +30,7 @@ class Images:
 
     def __init__(self, arch: str, cache: Path, *, profile: str = "core") -> None:
         self._plan: Plan = plan_project(PROJECT, archs=[arch], profile=profile)
-        self.chip: Target = self._plan.jobs[0].chip
+        self.chip: Target = self._plan.jobs[0].target
         self._folder = cache
         self._emulator = Emulator(arch, cache=cache)
         self._images: dict[str, KernelImage] = {}
