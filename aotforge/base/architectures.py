@@ -52,8 +52,8 @@ class Architecture(Manifest):
     max_workgroups_per_cu: Positive
     emulator: EmulatorProperties | None = None
 
-    def chip(self, arch: str) -> Target:
-        """The part of the figures that rules may use."""
+    def target(self, arch: str) -> Target:
+        """The properties that rules may use."""
         return Target(arch=arch, wavefront=self.wavefront, matrix=self.matrix, lds_bytes=self.lds_bytes)
 
 

@@ -24,7 +24,7 @@ from aotforge.compile.worker_limits import Limits
 from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey
-from aotforge.plan.serial import build_value
+from aotforge.plan.serial import build
 from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits, limit_error
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain
@@ -235,9 +235,7 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
 
 
 def _toolchain(tree: dict[str, Any]) -> Toolchain:
-    value = build_value(Toolchain, tree)
-    assert isinstance(value, Toolchain)
-    return value
+    return build(Toolchain, tree)
 
 
 def _step(

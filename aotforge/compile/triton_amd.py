@@ -25,11 +25,11 @@ from aotforge.compile.code_object_check import (
     read_arguments,
     read_stats,
 )
-from aotforge.compile.line_info import has_line_info
 from aotforge.compile.warmup import warm_up
 from aotforge.errors import ToolchainError
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.plan.closure import SourceTree
+from aotforge.plan.jobs import has_line_info
 from aotforge.plan.model import CompileJob
 
 PACKAGE = "aotforge_kernels"

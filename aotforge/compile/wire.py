@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from aotforge.plan.model import CompileJob
-from aotforge.plan.serial import build_value
+from aotforge.plan.serial import build
 
 _HEAD = struct.Struct("<II")
 
@@ -50,6 +50,4 @@ def job_to_wire(job: CompileJob) -> dict[str, Any]:
 
 def job_from_wire(tree: dict[str, Any]) -> CompileJob:
     """Inverse of `job_to_wire`."""
-    job = build_value(CompileJob, tree)
-    assert isinstance(job, CompileJob)
-    return job
+    return build(CompileJob, tree)

@@ -91,7 +91,7 @@ def debug(request: DebugRequest) -> DebugReport:
     places = [find_place(text, folder) for text in request.breaks]
     invocation = case.make()
     override = _constants(request.constants)
-    launch = select(kernel, chip.chip(request.arch), invocation.values, override=override)
+    launch = select(kernel, chip.target(request.arch), invocation.values, override=override)
     if unknown := sorted(set(override) - set(launch.setting.constants)):
         raise UnknownNameError(
             f"{kernel.name} has no constant {unknown[0]}", hint=suggest(unknown[0], launch.setting.constants)

@@ -1,4 +1,4 @@
-"""Rules to jobs: every functional, every setting, one image each, and one more without hints (see aotforge/rules.py)."""
+"""Expansion of rules into jobs: one image for each functional and setting, and one more without hints (aotforge/rules.py)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from aotforge.plan.checks import (
-    Place,
-    all_constants,
-    argument_type,
-    check_conversion,
-    check_setting,
-    passed_as,
-    run_rule,
-)
-from aotforge.plan.jobs import KernelContext, make_job
+from aotforge.plan.checks import all_constants, argument_type, check_setting, passed_as
+from aotforge.plan.context import KernelContext
+from aotforge.plan.jobs import make_job
 from aotforge.plan.model import (
     CompileJob,
     GridTerm,
@@ -26,9 +19,10 @@ from aotforge.plan.model import (
     PlannedParameter,
     Predicate,
 )
-from aotforge.rules import Functional, Kernel, Scalar, Setting, Target
+from aotforge.rules import Functional, Scalar, Setting, Target
 
 Keep = Mapping[str, tuple[Scalar, ...]]
+"""The values of choices that a profile keeps, by the choice's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,30 +36,25 @@ class _Cell:
 
 
 def same(left: Scalar, right: Scalar) -> bool:
-    """Equality that tells True from 1, as Python's does not."""
+    """Equality that distinguishes True from 1, as Python's does not."""
     return type(left) is type(right) and left == right
 
 
-def functionals(kernel: Kernel, keep: Keep, place: Place) -> Iterator[tuple[tuple[int, ...], Functional]]:
+def _functionals(context: KernelContext, keep: Keep) -> Iterator[tuple[tuple[int, ...], Functional]]:
     """Key numbers and choice values that profile and constraints leave, sorted by key numbers."""
-    axes = []
-    for choice in kernel.choices:
-        kept = keep.get(choice.name)
-        axes.append(
-            [
-                (number, value)
-                for value, number in choice.options.items()
-                if kept is None or any(same(value, wanted) for wanted in kept)
-            ]
-        )
-    for combination in sorted(
-        itertools.product(*axes), key=lambda entry: tuple(number for number, _ in entry)
-    ):
-        functional = {
-            choice.name: value for choice, (_, value) in zip(kernel.choices, combination, strict=True)
-        }
-        if run_rule(place, "allowed", kernel.allowed, functional):
-            yield tuple(number for number, _ in combination), functional
+    kernel = context.kernel
+    axes = [
+        [
+            (number, choice.name, value)
+            for value, number in choice.options.items()
+            if choice.name not in keep or any(same(value, kept) for kept in keep[choice.name])
+        ]
+        for choice in kernel.choices
+    ]
+    for combination in sorted(itertools.product(*axes), key=lambda entry: [number for number, *_ in entry]):
+        functional = {name: value for _, name, value in combination}
+        if context.location.run("allowed", kernel.allowed, functional):
+            yield tuple(number for number, *_ in combination), functional
 
 
 def expand_kernel(
@@ -74,70 +63,68 @@ def expand_kernel(
     """A kernel's dispatch data and jobs, in canonical order (arch, functional, setting). Raises RulesError."""
     jobs: dict[JobKey, CompileJob] = {}
     planned: list[PlannedFunctional] = []
-    parameters: tuple[PlannedParameter, ...] | None = None
+    layouts: set[tuple[PlannedParameter, ...]] = set()
     kernel = context.kernel
-    kept = list(functionals(kernel, keep, context.place))
-    for target in targets:
-        for key, functional in kept:
-            settings = run_rule(context.place, "settings", kernel.settings, target, functional)
-            if not isinstance(settings, tuple):
-                raise context.place.error(f"settings return {settings!r}", cause="a tuple is needed")
-            if not settings:
-                continue
-            signature = _signature(context, functional)
-            found = _parameters(context, signature)
-            if parameters is not None and found != parameters:
-                raise context.place.error(
-                    "argument types differ between functionals", cause="kernarg layouts must be one"
-                )
-            parameters = found
-            cell = _Cell(target=target, functional=functional, settings=settings, signature=signature)
-            choices = _choices(context, cell, jobs)
-            planned.append(PlannedFunctional(arch=target.arch, key=key, choices=choices))
-    return (
-        PlannedKernel(
-            family=context.family.name,
-            name=kernel.name,
-            operator=kernel.operator,
-            step=kernel.step,
-            keys=tuple(choice.key for choice in kernel.choices),
-            parameters=parameters or (),
-            functionals=tuple(planned),
-        ),
-        jobs,
+    for target, (key, functional) in itertools.product(targets, list(_functionals(context, keep))):
+        settings = context.location.run("settings", kernel.settings, target, functional)
+        if not isinstance(settings, tuple):
+            raise context.location.error(f"settings return {settings!r}", cause="they must return a tuple")
+        if not settings:
+            continue
+        cell = _Cell(
+            target=target, functional=functional, settings=settings, signature=_signature(context, functional)
+        )
+        layouts.add(_parameters(context, cell.signature))
+        if len(layouts) > 1:
+            raise context.location.error(
+                "argument types differ between functionals", cause="a kernel has one kernarg layout"
+            )
+        choices = _choices(context, cell, jobs)
+        planned.append(PlannedFunctional(arch=target.arch, key=key, choices=choices))
+    dispatch = PlannedKernel(
+        family=context.family,
+        name=kernel.name,
+        operator=kernel.operator,
+        step=kernel.step,
+        keys=tuple(choice.key for choice in kernel.choices),
+        parameters=layouts.pop() if layouts else (),
+        functionals=tuple(planned),
     )
+    return dispatch, jobs
 
 
 def _choices(
     context: KernelContext, cell: _Cell, jobs: dict[JobKey, CompileJob]
 ) -> tuple[PlannedChoice, ...]:
-    hints = {
-        a.name: a.divisible_by for a in context.kernel.arguments if a.divisible_by and a.divisible_by > 1
-    }
-    values = {a.name: a.value for a in context.kernel.arguments}
-    aligned = tuple(
-        dict.fromkeys(Predicate(value=values[name], kind="multiple", low=low) for name, low in hints.items())
+    arguments = context.kernel.arguments
+    hints = {a.name: a.divisible_by for a in arguments if a.divisible_by and a.divisible_by > 1}
+    values = {a.name: a.value for a in arguments}
+    aligned = dict.fromkeys(
+        Predicate(value=values[name], kind="multiple", low=low) for name, low in hints.items()
     )
     # the last setting once more without hints serves what is not aligned
-    tries = [(number, setting, True) for number, setting in enumerate(cell.settings)]
-    tries.append((len(cell.settings) - 1, cell.settings[-1], False))
+    last = len(cell.settings) - 1
+    tries = [*((number, hints) for number in range(last + 1)), (last, {})]
     choices: dict[tuple[Predicate, ...], PlannedChoice] = {}
-    for number, setting, hinted in tries:
+    for at, (number, given) in enumerate(tries):
+        setting, without = cell.settings[number], at > last
         if not isinstance(setting, Setting):
-            raise context.place.error(f"settings offer {setting!r}", cause="rules.Setting values are needed")
-        check_setting(setting, context.types, cell.target.wavefront, context.place)
-        when = tuple(Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in setting.when)
-        predicates = (*when, *(aligned if hinted else ()))
+            raise context.location.error(
+                f"settings offer {setting!r}", cause="they must be rules.Setting values"
+            )
+        check_setting(context, setting, cell.target.wavefront)
+        when = (Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in setting.when)
+        predicates = (*when, *(() if without else aligned))
         if predicates in choices:
             continue  # an earlier image serves exactly the same calls
-        constants = all_constants(context.kernel, cell.functional, setting, context.function, context.place)
+        constants = all_constants(context, cell.functional, setting)
         job = make_job(
             context,
             target=cell.target,
-            label=_label(context, cell, f"{number}{'' if hinted else 'u'}"),
+            label=_label(context, cell, f"{number}{'u' if without else ''}"),
             signature=cell.signature,
             constants=constants,
-            hints=hints if hinted else {},
+            hints=given,
             setting=setting,
         )
         jobs.setdefault(job.key, job)
@@ -149,30 +136,32 @@ def _choices(
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:
     values = ",".join(f"{name}={str(value).lower()}" for name, value in cell.functional.items())
-    parts = (f"{context.family.name}.{context.kernel.name}", cell.target.arch, values, setting)
+    parts = (f"{context.family}.{context.kernel.name}", cell.target.arch, values, setting)
     return ":".join(part for part in parts if part)
 
 
 def _signature(context: KernelContext, functional: Functional) -> dict[str, str]:
-    types = {a.name: argument_type(a.type, functional, context.place) for a in context.kernel.arguments}
+    types = {a.name: argument_type(context, a.type, functional) for a in context.kernel.arguments}
     return {name: types.get(name, "constexpr") for name in context.function.parameters}
 
 
 def _parameters(context: KernelContext, signature: dict[str, str]) -> tuple[PlannedParameter, ...]:
-    parameters = []
-    for argument in context.kernel.arguments:
-        passed = passed_as(signature[argument.name])
-        check_conversion(argument.name, passed, context.types[argument.value], context.place)
-        parameters.append(PlannedParameter(name=argument.name, type=passed, value=argument.value))
-    return tuple(parameters)
+    return tuple(
+        PlannedParameter(
+            name=a.name,
+            type=passed_as(context, a.name, signature[a.name], context.types[a.value]),
+            value=a.value,
+        )
+        for a in context.kernel.arguments
+    )
 
 
 def _grid(context: KernelContext, constants: dict[str, Scalar]) -> tuple[tuple[GridTerm, ...], ...]:
     def divisor(wanted: int | str) -> int:
         value = constants.get(wanted) if isinstance(wanted, str) else wanted
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise context.place.error(
-                f"grid divisor {wanted} is {value!r}", cause="a number of at least 1 is needed"
+            raise context.location.error(
+                f"grid divisor {wanted} is {value!r}", cause="it must be a number of at least 1"
             )
         return value
 

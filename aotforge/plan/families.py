@@ -1,7 +1,7 @@
-"""Families from a kernels root: every folder with a `rules.py` is one. Rules are Python and are run; kernels are not.
+"""Loader of kernel families: every folder of a kernels root with a `rules.py`, which is run; kernels are not.
 
-Rules run as modules of a package whose path is the kernels root, so `from .operators import ...` works. Triton is kept out
-while they run: planning must stay quick, and must work where Triton is missing.
+Rules run as modules of a package whose path is the kernels root, so `from .operators import ...` works. They cannot import Triton:
+planning must stay quick, and must work where Triton is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from aotforge.errors import RulesError
 from aotforge.rules import Family
 
-_KEPT_OUT = ("triton", "torch")
+_BLOCKED = ("triton", "torch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +59,13 @@ def _load(package: str, file: Path) -> LoadedFamily:
         module = importlib.import_module(f"{package}.{folder}.rules")
     except RulesError:
         raise
-    except Exception as error:  # rules are foreign code: whatever they raise is their error
-        place, line = _where(error, file)
+    except Exception as error:  # rules may raise anything
+        where, line = _location(error, file)
+        blocked = isinstance(error, _BlockedImportError)
+        kind = "ImportError" if isinstance(error, ImportError) else type(error).__name__
         raise RulesError(
-            f"{place}:{line}: {_kind(error)}: {getattr(error, 'msg', None) or error}",
-            cause="the rules do not run"
-            if not isinstance(error, _KeptOutError)
-            else "rules are data about kernels",
+            f"{where}:{line}: {kind}: {getattr(error, 'msg', None) or error}",
+            cause="rules are data about kernels" if blocked else "the rules do not run",
             hint="rules may import aotforge.rules, the standard library and siblings that do the same",
         ) from error
     family = getattr(module, "FAMILY", None)
@@ -74,53 +74,47 @@ def _load(package: str, file: Path) -> LoadedFamily:
     return LoadedFamily(family=family, folder=folder)
 
 
-def _kind(error: BaseException) -> str:
-    return "ImportError" if isinstance(error, ImportError) else type(error).__name__
-
-
-def _where(error: BaseException, file: Path) -> tuple[str, int]:
-    """The innermost line below the kernels root that the error came through."""
+def _location(error: BaseException, file: Path) -> tuple[str, int]:
+    """File and line of the innermost frame below the kernels root."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return error.filename, error.lineno
-    own = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(file.parent.parent) and frame.lineno
-    ]
-    return (own[-1].filename, own[-1].lineno or 1) if own else (str(file), 1)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(file.parent.parent) and frame.lineno:
+            return frame.filename, frame.lineno
+    return str(file), 1
 
 
-class _KeptOutError(ImportError):
+class _BlockedImportError(ImportError):
     """Rules tried to import something that planning must not load."""
 
 
-class _KeepOut(importlib.abc.MetaPathFinder):
+class _ImportBlocker(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] in _KEPT_OUT:
-            raise _KeptOutError(f"rules must not import {fullname}", name=fullname)
+        if fullname.partition(".")[0] in _BLOCKED:
+            raise _BlockedImportError(f"rules must not import {fullname}", name=fullname)
         return None
 
 
 @contextmanager
 def _package(root: Path) -> Iterator[str]:
-    """A package over `root` that exists while rules are loaded, so that several roots (tests) do not mix."""
+    """A package over `root` that exists while rules are loaded, so that several roots do not mix."""
     name = f"aotforge_rules_{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:12]}"
     package = types.ModuleType(name)
     package.__path__ = [str(root.resolve())]
-    hidden = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] in _KEPT_OUT}
-    guard = _KeepOut()
+    hidden = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] in _BLOCKED}
+    blocker = _ImportBlocker()
     sys.modules[name] = package
-    sys.meta_path.insert(0, guard)
+    sys.meta_path.insert(0, blocker)
     written = sys.dont_write_bytecode
-    sys.dont_write_bytecode = True  # a kernels root may be read-only, and is not ours to litter
+    sys.dont_write_bytecode = True  # a kernels root may be read-only
     importlib.invalidate_caches()
     try:
         yield name
     finally:
         sys.dont_write_bytecode = written
-        sys.meta_path.remove(guard)
+        sys.meta_path.remove(blocker)
         for key in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
             del sys.modules[key]
         sys.modules.update(hidden)

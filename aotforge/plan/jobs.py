@@ -1,46 +1,37 @@
-"""A compile job and its key: the hash of everything that can change an image's bytes."""
+"""Compile jobs and their keys: hashes of everything that can change an image's bytes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 
-from aotforge.plan.checks import Place
+from aotforge.plan.context import KernelContext
 from aotforge.plan.model import CompileJob
-from aotforge.plan.signature import FunctionSignature
-from aotforge.rules import Family, Kernel, Operator, Scalar, Setting, Target, ValueType
+from aotforge.rules import Scalar, Setting, Target
 from aotforge.toolchain.triton import Toolchain
 
 RECIPE = 1
 """Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class KernelContext:
-    """What expanding one kernel needs: rules, operator (its values' types too), function and its source digest, compiler."""
-
-    family: Family
-    kernel: Kernel
-    operator: Operator
-    types: dict[str, ValueType]
-    source: str
-    function: FunctionSignature
-    source_digest: str
-    toolchain: Toolchain
-    toolchain_digest: str
-    place: Place
+_OPTIONS = ("kpack", "matrix_instr_nonkdim", "num_stages", "num_warps", "waves_per_eu")
+_NO_LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 
 
 def toolchain_digest(toolchain: Toolchain) -> str:
     """SHA-256 of everything about the compiler that enters job keys."""
-    return hashlib.sha256(canonical_json(asdict(toolchain)).encode()).hexdigest()
+    return json_digest(asdict(toolchain))
 
 
 def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: one text per value."""
+    """JSON with sorted keys and no spaces: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def json_digest(value: object) -> str:
+    """SHA-256, hexadecimal, of the value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def make_job(
@@ -54,30 +45,9 @@ def make_job(
     setting: Setting,
 ) -> CompileJob:
     """The job with its key. `signature` and `constants` are in the order of the function's parameters."""
-    options = (
-        ("kpack", setting.kpack),
-        ("matrix_instr_nonkdim", setting.matrix_instr_nonkdim),
-        ("num_stages", setting.num_stages),
-        ("num_warps", setting.num_warps),
-        ("waves_per_eu", setting.waves_per_eu),
-    )
-    identity = {
-        "recipe": RECIPE,
-        "family": context.family.name,
-        "kernel": context.kernel.name,
-        "source": context.source,
-        "function": context.kernel.function,
-        "source_digest": context.source_digest,
-        "target": [target.arch, target.wavefront, target.matrix, target.lds_bytes],
-        "signature": list(signature.items()),
-        "constants": list(constants.items()),
-        "hints": list(hints.items()),
-        "options": options,
-        "toolchain": context.toolchain_digest,
-    }
-    return CompileJob(
-        key=hashlib.sha256(canonical_json(identity).encode()).hexdigest(),
-        family=context.family.name,
+    job = CompileJob(
+        key="",
+        family=context.family,
         kernel=context.kernel.name,
         label=label,
         source=context.source,
@@ -87,7 +57,28 @@ def make_job(
         signature=tuple(signature.items()),
         constants=tuple(constants.items()),
         hints=tuple(hints.items()),
-        options=options,
+        options=tuple((name, getattr(setting, name)) for name in _OPTIONS),
         toolchain=context.toolchain,
         spills=context.kernel.limits.spills,
     )
+    identity = {name: value for name, value in vars(job).items() if name not in {"key", "label", "spills"}}
+    identity |= {"recipe": RECIPE, "target": vars(target), "toolchain": context.toolchain_digest}
+    return replace(job, key=json_digest(identity))
+
+
+def with_line_info(job: CompileJob) -> CompileJob:
+    """The same job, compiled with line info, under another key: its image shows source lines and is never shipped.
+
+    The image contains the path of its sources, so it is compared with its own machine code only (`aotforge.verify.source_map`).
+    """
+    environment = dict(job.toolchain.environment) | {_NO_LINE_INFO: "0"}
+    return replace(
+        job,
+        key=hashlib.sha256(f"{job.key} with line info".encode()).hexdigest(),
+        toolchain=replace(job.toolchain, environment=tuple(environment.items())),
+    )
+
+
+def has_line_info(job: CompileJob) -> bool:
+    """Whether the job was made by `with_line_info`."""
+    return dict(job.toolchain.environment).get(_NO_LINE_INFO) == "0"

@@ -1,4 +1,4 @@
-"""Values of the plan: every compile job, and which image serves which call, all known before anything compiles."""
+"""Values of the plan: every compile job, and which image serves which call."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ JobKey = str
 
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
-    """One image to make. Everything but `label` and `spills` enters `key`.
+    """One image to compile. Everything but `label` and `spills` enters `key`.
 
     `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints` the
-    divisibility per parameter, `source_digest` the hash of the kernel's source closure (syntax, not text).
+    divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure.
     """
 
     key: JobKey
@@ -98,7 +98,7 @@ class PlannedKernel:
 class Plan:
     """The contract of a build: `jobs` in canonical order (family, kernel, arch, functional, setting), no key twice.
 
-    `pack` is the directory below aotriton.images; `archs` the chips it serves; `complete` whether it may be released.
+    `pack` is the directory below aotriton.images; `archs` are those that it serves; `complete` means that it may be released.
     """
 
     pack: str

@@ -1,9 +1,8 @@
-"""The plan of a build, made from rules, manifests and the toolchain; nothing compiles, Triton is not imported."""
+"""The plan of a build, made from rules, manifests and the toolchain. Nothing compiles and Triton is not imported."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -16,14 +15,15 @@ from aotforge.base.architectures import (
 )
 from aotforge.base.manifest_reader import line_of
 from aotforge.errors import ManifestError, RulesError, UnknownNameError, UnsupportedError, suggest
-from aotforge.plan.checks import Place, check_family, check_kernel, check_source, check_steps
+from aotforge.plan.checks import check_family, check_kernel, check_source, check_steps
 from aotforge.plan.closure import SourceTree
+from aotforge.plan.context import KernelContext, RulesLocation
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.plan.jobs import KernelContext, canonical_json, toolchain_digest
+from aotforge.plan.jobs import json_digest, toolchain_digest
 from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel
 from aotforge.plan.signature import read_signature
-from aotforge.rules import Operator, Target
+from aotforge.rules import Operator, Scalar, Target
 from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 
 
@@ -34,16 +34,16 @@ def plan_project(
     profile: str | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> Plan:
-    """The plan of the project in `root` for one pack: kernels/, manifests/ and requirements/build.in are read there.
+    """The plan of the project in `root` for one pack, from its kernels/, manifests/ and requirements/build.in.
 
-    `toolchain` tells what compiles, given the pinned version of Triton: this machine's, or what a container has.
+    `toolchain` returns the compiler for the pinned version of Triton: this machine's, or a container's.
 
     Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
     manifests = root / "manifests"
     architectures = load_architectures(manifests)
     profiles = load_profiles(manifests)
-    # names first: a typing error is answered before anything slow
+    # before the families are loaded: a misspelt name is reported at once
     select_archs(architectures, archs)
     select_profile(profiles, profile)
     families = load_families(root / "kernels")
@@ -69,19 +69,27 @@ def make_plan(
     profile: str | None,
     toolchain: Toolchain,
 ) -> Plan:
-    """Expand families for chips of one pack. Raises UnknownNameError, UnsupportedError, RulesError."""
-    pack, chips = select_archs(architectures, archs)
+    """Expand families for the archs of one pack. Raises UnknownNameError, UnsupportedError, RulesError."""
+    pack, targets = select_archs(architectures, archs)
     name, kept = select_profile(profiles, profile)
-    kernels, jobs = _expand(families, tree, chips, kept, toolchain)
+    served = ", ".join(target.arch for target in targets)
+    all_operators = _operators(families)
+    kernels: list[PlannedKernel] = []
+    jobs: dict[JobKey, CompileJob] = {}
+    for context in _contexts(families, tree, all_operators, toolchain):
+        planned, found = expand_kernel(context, targets, kept.keep)
+        if planned.functionals:
+            kernels.append(planned)
+            jobs.update(found)
+    _check_served_steps(families, kernels)
     if not jobs:
         raise UnsupportedError(
-            f"profile {name} has no image for {', '.join(chip.arch for chip in chips)}",
-            cause="no kernel family offers a setting for these chips",
-            hint="add settings to kernels/<family>/rules.py, or build another chip",
+            f"profile {name} has no image for {served}",
+            cause="no kernel family has a setting for these archs",
+            hint="add settings to kernels/<family>/rules.py, or build for another arch",
         )
-    served = {kernel.operator for kernel in kernels}
-    operators = tuple(op for op in _operators(families) if op.name in served)
-    digests = sorted({(job.source, job.function, job.source_digest) for job in jobs.values()})
+    used = {kernel.operator for kernel in kernels}
+    operators = tuple(operator for operator in all_operators.values() if operator.name in used)
     settings = {
         "operators": [operator.interface() for operator in operators],
         "profile": {"name": name, **kept.model_dump(mode="json")},
@@ -93,83 +101,72 @@ def make_plan(
     }
     return Plan(
         pack=pack,
-        archs=tuple(chip.arch for chip in chips),
+        archs=tuple(target.arch for target in targets),
         profile=name,
         complete=kept.complete,
         operators=operators,
         jobs=tuple(jobs.values()),
-        kernels=kernels,
-        source_digest=_digest(digests),
-        settings_digest=_digest(settings),
+        kernels=tuple(kernels),
+        source_digest=json_digest(sorted({(j.source, j.function, j.source_digest) for j in jobs.values()})),
+        settings_digest=json_digest(settings),
         toolchain=toolchain,
     )
 
 
-def _expand(
-    families: tuple[LoadedFamily, ...],
-    tree: SourceTree,
-    chips: tuple[Target, ...],
-    kept: Profile,
-    toolchain: Toolchain,
-) -> tuple[tuple[PlannedKernel, ...], dict[JobKey, CompileJob]]:
-    operators = {operator.name: operator for operator in _operators(families)}
+def _contexts(
+    families: tuple[LoadedFamily, ...], tree: SourceTree, operators: dict[str, Operator], toolchain: Toolchain
+) -> Iterator[KernelContext]:
+    """Every kernel of every family, checked, in canonical order."""
     digest = toolchain_digest(toolchain)
-    kernels: list[PlannedKernel] = []
-    jobs: dict[JobKey, CompileJob] = {}
     for loaded in families:
-        place = Place(file=str(tree.root / loaded.folder / "rules.py"))
-        check_family(loaded.family, place)
+        rules = RulesLocation(file=str(tree.root / loaded.folder / "rules.py"))
+        check_family(loaded.family, rules)
         for kernel in sorted(loaded.family.kernels, key=lambda entry: entry.name):
-            source = f"{loaded.folder}/{kernel.source}"
-            here = Place(file=place.file, kernel=kernel.name)
-            check_source(kernel, here)
-            function = read_signature(tree, source, kernel.function)
-            check_kernel(kernel, operators, function, here)
+            location = replace(rules, kernel=kernel.name)
+            check_source(kernel, operators, location)
+            source, operator = f"{loaded.folder}/{kernel.source}", operators[kernel.operator]
             context = KernelContext(
-                family=loaded.family,
+                family=loaded.family.name,
                 kernel=kernel,
-                operator=operators[kernel.operator],
-                types={value.name: value.type for value in operators[kernel.operator].values},
+                operator=operator,
+                types={value.name: value.type for value in operator.values},
                 source=source,
-                function=function,
+                function=read_signature(tree, source, kernel.function),
                 source_digest=tree.digest(source),
                 toolchain=toolchain,
                 toolchain_digest=digest,
-                place=here,
+                location=location,
             )
-            planned, found = expand_kernel(context, chips, kept.keep)
-            if planned.functionals:
-                kernels.append(planned)
-                jobs.update(found)
-        check_steps(loaded.family, place)
-    _check_steps(families, kernels)
-    return tuple(kernels), jobs
+            check_kernel(context)
+            yield context
+        check_steps(loaded.family, rules)
 
 
-def _check_steps(families: tuple[LoadedFamily, ...], kernels: list[PlannedKernel]) -> None:
+def _check_served_steps(families: tuple[LoadedFamily, ...], kernels: list[PlannedKernel]) -> None:
     """An operator is served with all its steps or not at all."""
-    for operator in _operators(families):
-        wanted = {k.step for loaded in families for k in loaded.family.kernels if k.operator == operator.name}
-        found = {kernel.step for kernel in kernels if kernel.operator == operator.name}
+    for name in _operators(families):
+        wanted = {k.step for loaded in families for k in loaded.family.kernels if k.operator == name}
+        found = {kernel.step for kernel in kernels if kernel.operator == name}
         if found and found != wanted:
             raise UnsupportedError(
-                f"operator {operator.name} would have steps {sorted(found)} of {sorted(wanted)}",
-                cause="the profile or the chip's settings leave no functional of the others",
+                f"operator {name} would have steps {sorted(found)} of {sorted(wanted)}",
+                cause="the profile or the arch's settings leave no functional of the others",
             )
 
 
 def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Target, ...]]:
-    """Pack and chips, sorted. Raises UnknownNameError, and UnsupportedError for chips of different packs."""
+    """Pack and targets, sorted. Raises UnknownNameError, and UnsupportedError for archs of different packs."""
     known = architectures.architectures
     for arch in archs:
         if arch not in known:
-            raise UnknownNameError(f"unknown chip {arch}", hint=suggest(arch, known))
+            raise UnknownNameError(f"unknown arch {arch}", hint=suggest(arch, known))
     packs = sorted({known[arch].pack for arch in archs})
     if len(packs) != 1:
         raise UnsupportedError(
-            f"chips {', '.join(archs) or '(none)'} go into {len(packs)} packs", hint="make one plan per pack"
+            f"archs {', '.join(archs) or '(none)'} belong to {len(packs)} packs",
+            hint="make one plan for each pack",
         )
-    return packs[0], tuple(known[arch].chip(arch) for arch in sorted(set(archs)))
+    return packs[0], tuple(known[arch].target(arch) for arch in sorted(set(archs)))
 
 
 def select_profile(profiles: Profiles, profile: str | None) -> tuple[str, Profile]:
@@ -181,31 +178,29 @@ def select_profile(profiles: Profiles, profile: str | None) -> tuple[str, Profil
 
 
 def check_profiles(profiles: Profiles, families: tuple[LoadedFamily, ...], file: Path) -> None:
-    """Refuse profile entries that look misspelt: a choice near a known one, a value that no kernel offers."""
-    options: dict[str, list[object]] = {}
+    """Refuse profile entries that look misspelt: a choice near a known one, a value that no kernel offers. Raises ManifestError."""
+    options: dict[str, list[Scalar]] = {}
     for choice in (c for loaded in families for kernel in loaded.family.kernels for c in kernel.choices):
         options.setdefault(choice.name, []).extend(choice.options)
     for name, profile in profiles.profiles.items():
         for choice_name, values in profile.keep.items():
-            place = ("profiles", name, "keep", choice_name)
-            if choice_name not in options:
-                hint = suggest(choice_name, options)
-                if hint.startswith("perhaps"):
-                    raise ManifestError(
-                        f"{file}:{line_of(file, place)}: {'.'.join(place)}: unknown choice", hint=hint
-                    )
-                continue
-            for value in values:
-                if not any(
-                    same(value, option) for option in options[choice_name] if isinstance(option, int | str)
-                ):
-                    raise ManifestError(
-                        f"{file}:{line_of(file, place)}: {'.'.join(place)}: no kernel offers {value!r}",
-                        hint=f"offered: {', '.join(sorted({repr(option) for option in options[choice_name]}))}",
-                    )
+            keys = ("profiles", name, "keep", choice_name)
+            offered = options.get(choice_name)
+            hint = suggest(choice_name, options)
+            missing = [v for v in values if not any(same(v, option) for option in offered or ())]
+            if offered is None and hint.startswith("perhaps"):
+                raise ManifestError(
+                    f"{file}:{line_of(file, keys)}: {'.'.join(keys)}: unknown choice", hint=hint
+                )
+            if offered is not None and missing:
+                raise ManifestError(
+                    f"{file}:{line_of(file, keys)}: {'.'.join(keys)}: no kernel offers {missing[0]!r}",
+                    hint=f"offered: {', '.join(sorted({repr(option) for option in offered}))}",
+                )
 
 
-def _operators(families: Iterable[LoadedFamily]) -> tuple[Operator, ...]:
+def _operators(families: Iterable[LoadedFamily]) -> dict[str, Operator]:
+    """Operators of all families by name, sorted."""
     found: dict[str, Operator] = {}
     for loaded in families:
         for operator in loaded.family.operators:
@@ -213,22 +208,14 @@ def _operators(families: Iterable[LoadedFamily]) -> tuple[Operator, ...]:
                 raise RulesError(
                     f"family {loaded.family.name}: operator {operator.name} has another interface elsewhere"
                 )
-    return tuple(found[name] for name in sorted(found))
+    return dict(sorted(found.items()))
 
 
-def _without_keys(kernels: tuple[PlannedKernel, ...], jobs: dict[JobKey, CompileJob]) -> list[PlannedKernel]:
-    """Dispatch data with labels for keys: settings must not change when only the kernels' source does."""
-    return [
-        replace(
-            kernel,
-            functionals=tuple(
-                replace(f, choices=tuple(replace(choice, job=jobs[choice.job].label) for choice in f.choices))
-                for f in kernel.functionals
-            ),
+def _without_keys(kernels: list[PlannedKernel], jobs: dict[JobKey, CompileJob]) -> Iterator[PlannedKernel]:
+    """Dispatch data with labels for keys: the settings' digest must not change with the kernels' source."""
+    for kernel in kernels:
+        functionals = (
+            replace(f, choices=tuple(replace(choice, job=jobs[choice.job].label) for choice in f.choices))
+            for f in kernel.functionals
         )
-        for kernel in kernels
-    ]
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+        yield replace(kernel, functionals=tuple(functionals))

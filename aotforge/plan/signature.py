@@ -1,4 +1,4 @@
-"""A kernel function's parameters, read from its syntax without running it."""
+"""Parameters of a kernel function, read from its syntax without running it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from aotforge.rules import Scalar
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSignature:
-    """Parameters in order, with whether each is annotated constexpr; `defaults` holds the literal ones."""
+    """Parameters in order; those annotated constexpr; defaults that are literals."""
 
-    line: int
     parameters: tuple[str, ...]
     constexpr: frozenset[str]
     defaults: dict[str, Scalar]
@@ -22,8 +21,8 @@ class FunctionSignature:
 
 def read_signature(tree: SourceTree, path: str, function: str) -> FunctionSignature:
     """Signature of a top-level `@triton.jit` function. Raises RulesError when there is none of that name."""
-    source = tree.module(path)
-    functions = {node.name: node for node in source.tree.body if isinstance(node, ast.FunctionDef)}
+    body = tree.module(path).tree.body
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
     if function not in functions:
         raise RulesError(
             f"{tree.root / path}: no function {function}",
@@ -32,35 +31,27 @@ def read_signature(tree: SourceTree, path: str, function: str) -> FunctionSignat
             else "the file defines no function at its top level",
         )
     node = functions[function]
-    place = f"{tree.root / path}:{node.lineno}"
+    location = f"{tree.root / path}:{node.lineno}"
     decorators = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
     if len(decorators) != 1 or decorators[0].rpartition(".")[2] != "jit":
         raise RulesError(
-            f"{place}: {function} is decorated with {', '.join(decorators) or 'nothing'}",
+            f"{location}: {function} is decorated with {', '.join(decorators) or 'nothing'}",
             cause="settings come from rules.py, so kernels are plain @triton.jit functions",
         )
     if node.args.vararg or node.args.kwarg:
-        raise RulesError(f"{place}: {function} takes * or ** parameters", hint="name every parameter")
+        raise RulesError(f"{location}: {function} takes * or ** parameters", hint="name every parameter")
     positional = [*node.args.posonlyargs, *node.args.args]
     every = [*positional, *node.args.kwonlyargs]
     padding: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
     values = [*padding, *node.args.defaults, *node.args.kw_defaults]
     return FunctionSignature(
-        line=node.lineno,
         parameters=tuple(argument.arg for argument in every),
         constexpr=frozenset(
             a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation)
         ),
         defaults={
-            a.arg: _literal(v) for a, v in zip(every, values, strict=True) if v is not None and _is_scalar(v)
+            a.arg: v.value
+            for a, v in zip(every, values, strict=True)
+            if isinstance(v, ast.Constant) and isinstance(v.value, int | str | bool)
         },
     )
-
-
-def _is_scalar(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, int | str | bool)
-
-
-def _literal(node: ast.expr) -> Scalar:
-    assert isinstance(node, ast.Constant) and isinstance(node.value, int | str | bool)
-    return node.value

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aotforge.base.architectures import Architectures
 from aotforge.compile.compile_plan import compile_one
-from aotforge.compile.line_info import with_line_info
+from aotforge.plan.jobs import with_line_info
 from aotforge.plan.model import CompileJob
 from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
 

@@ -13,8 +13,8 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.kernel_image import KernelImage
-from aotforge.compile.line_info import with_line_info
 from aotforge.errors import DecodeError, ExecutionError
+from aotforge.plan.jobs import with_line_info
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
 from aotforge.verify.source_map import source_map
