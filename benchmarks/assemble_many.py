@@ -22,7 +22,7 @@ from pathlib import Path
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.library.build_linux import build_runtime
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import open_files

@@ -25,7 +25,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.machine import available_cpus
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.events import CompileEvent
+from aotforge.compile.model import CompileEvent
 from aotforge.compile.pool import worker_environment
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project

@@ -20,7 +20,7 @@ import numpy as np
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.virtual_gpu.emulator.interpreter_library import default_cache

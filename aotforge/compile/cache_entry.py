@@ -11,7 +11,7 @@ import json
 import struct
 from dataclasses import asdict, dataclass, fields
 
-from aotforge.compile.kernel_image import KernelArgument
+from aotforge.compile.model import KernelArgument
 from aotforge.plan.model import JobKey
 
 VERSION = 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aotforge.compile.cache_entry import CodeObjectStats
-from aotforge.compile.kernel_image import KernelArgument
+from aotforge.compile.model import KernelArgument
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.plan.model import CompileJob
 

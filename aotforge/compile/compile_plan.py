@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from aotforge.base.architectures import Architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import Entry, EntryError, Summary
-from aotforge.compile.events import CompileEvent, EventKind, OnEvent
 from aotforge.compile.image_set import ImageSet, image_of
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
 from aotforge.compile.resources import resources, spills, violations
 from aotforge.compile.scheduler import Failure, Outcome, Scheduler
 from aotforge.compile.worker_limits import Limits, worker_count

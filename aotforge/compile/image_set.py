@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from aotforge.base.architectures import Architecture
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import Entry, EntryError, Summary
-from aotforge.compile.kernel_image import KernelImage, Resources
+from aotforge.compile.model import KernelImage, Resources
 from aotforge.compile.resources import resources
 from aotforge.errors import CacheError
 from aotforge.plan.model import CompileJob, JobKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aotforge.base.architectures import Architecture
 from aotforge.compile.cache_entry import CodeObjectStats
-from aotforge.compile.kernel_image import Resources
+from aotforge.compile.model import Resources
 from aotforge.plan.model import CompileJob
 
 

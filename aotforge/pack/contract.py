@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.rules import ValueType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
 from aotforge.pack.inspect import listing
 from aotforge.pack.model import DispatchKernel, PackedImage

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import zstandard
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
 from aotforge.pack.byte_source import BytesSource
 from aotforge.pack.container import encode_container, read_index

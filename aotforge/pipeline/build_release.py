@@ -12,8 +12,8 @@ from aotforge.base.files import output_lock
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan, toolchain_of
-from aotforge.compile.events import CompileEvent
 from aotforge.compile.image_set import ImageSet
+from aotforge.compile.model import CompileEvent
 from aotforge.compile.worker_limits import Limits
 from aotforge.errors import VerifyError
 from aotforge.library.build_linux import build_runtime

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Protocol
 
 from aotforge.base.progress import Observer, Progress, progress
-from aotforge.compile.events import CompileEvent
+from aotforge.compile.model import CompileEvent
 from aotforge.verify.verdict import VerifyEvent
 
 _NOTED = {"damaged", "retry", "failed"}

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.code_object_check import read_arguments
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.pack.contract import check_arguments

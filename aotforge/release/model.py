@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.compile.kernel_image import Resources
+from aotforge.compile.model import Resources
 from aotforge.pack.model import ImagePack
 from aotforge.plan.model import JobKey
 from aotforge.verify.verdict import Verdict

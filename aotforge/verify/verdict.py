@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from aotforge.compile.kernel_image import Resources
+from aotforge.compile.model import Resources
 from aotforge.plan.model import JobKey, PlannedChoice, PlannedKernel
 from aotforge.virtual_gpu.emulator.decoded import SourceMap
 

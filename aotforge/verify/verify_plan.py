@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aotforge.base.architectures import Architectures
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import ExecutionError
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.formats.elf import read_elf

@@ -9,7 +9,7 @@ from pathlib import Path
 from aotforge.base.architectures import Architecture, Profile, Profiles, load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families

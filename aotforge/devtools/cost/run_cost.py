@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.compile.kernel_image import KernelImage, Resources
+from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.arch_rates import IssueModel, model_of
 from aotforge.devtools.cost.candidates import (
     Candidate,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.plan.model import JobKey, Plan
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key

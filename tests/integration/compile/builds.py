@@ -12,8 +12,8 @@ from typing import Any
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.events import CompileEvent
 from aotforge.compile.image_set import ImageSet
+from aotforge.compile.model import CompileEvent
 from aotforge.compile.worker_limits import Limits
 from tests.support.families import PROJECT, architectures, plan_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.events import CompileEvent
+from aotforge.compile.model import CompileEvent
 from tests.support.families import architectures, plan_of
 
 

@@ -12,7 +12,7 @@ from elftools.elf.elffile import ELFFile
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.compile_plan import compile_one, find_job
-from aotforge.compile.kernel_image import Resources
+from aotforge.compile.model import Resources
 from aotforge.compile.resources import register_waves
 from aotforge.errors import CompileError, ResourceError, UnknownNameError
 from aotforge.formats.code_object import metadata

@@ -12,7 +12,7 @@ import pytest
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project

@@ -10,7 +10,7 @@ from pathlib import Path
 from aotforge.base.architectures import Profile, Profiles, load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.build_tools import find_tools
 from aotforge.plan.closure import SourceTree

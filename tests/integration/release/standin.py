@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.release.model import ImageRecord, PackInput

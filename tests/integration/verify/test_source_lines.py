@@ -12,7 +12,7 @@ import pytest
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError
 from aotforge.plan.jobs import with_line_info
 from aotforge.plan.model import CompileJob

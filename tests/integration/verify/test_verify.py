@@ -15,7 +15,7 @@ import pytest
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.compile.worker_limits import Limits
 from aotforge.errors import RulesError, VerifyError
 from aotforge.plan.model import Plan

@@ -14,7 +14,7 @@ import pytest
 from aotforge.base.files import write_atomic
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.compile.worker_limits import Limits
 from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.formats.archive import Member, write_tar_gz

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.compile.cache_entry import CodeObjectStats, Entry, EntryError, Summary, decode, encode
-from aotforge.compile.kernel_image import KernelArgument
+from aotforge.compile.model import KernelArgument
 from aotforge.compile.wire import Frames, frame
 from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 

@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 
-from aotforge.compile.kernel_image import KernelArgument, KernelImage, Resources
+from aotforge.compile.model import KernelArgument, KernelImage, Resources
 from aotforge.plan.model import (
     CompileJob,
     GridTerm,

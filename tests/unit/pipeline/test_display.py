@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aotforge.compile.events import CompileEvent
+from aotforge.compile.model import CompileEvent
 from aotforge.pipeline.display import build_display
 from aotforge.verify.verdict import Verdict, VerifyEvent
 from tests.unit.verify.test_verdicts import FAILED, PASSED, UNVERIFIED

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.kernel_image import Resources
+from aotforge.compile.model import Resources
 from aotforge.errors import CacheError, VerifyError
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
 from aotforge.verify.report import joined_report, report_json, report_text, require_passed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.compile.worker_limits import Limits
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import plan_project

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.devtools.emulator_cli import main
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError
 from aotforge.formats.elf import read_elf

@@ -11,7 +11,7 @@ import pytest
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError
 from aotforge.formats.elf import read_elf
 from aotforge.plan.planner import plan_project

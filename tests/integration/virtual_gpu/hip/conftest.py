@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip
 from tests.integration.release.real import CACHE, small_attention
 from tests.support.virtual_hip import Hip

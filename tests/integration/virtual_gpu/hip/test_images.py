@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.deliver.extract import unpack
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.program import Emulator

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from tests.integration.virtual_gpu.hip.conftest import Play
 from tests.support.virtual_hip import Array, Hip, HipError, linked
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.kernel_image import KernelImage
+from aotforge.compile.model import KernelImage
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, script
 from tests.integration.release.real import CACHE
 

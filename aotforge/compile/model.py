@@ -1,0 +1,82 @@
+"""Values of the compile stage: an image with its resources and arguments, and the events of a build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from aotforge.plan.model import JobKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """Resource use of one image on its arch, from the code object's metadata and Triton's.
+
+    Registers per lane (`sgpr` per wave), `spills` in registers, `scratch_bytes` per lane, `lds_bytes` per workgroup (static and
+    dynamic together), `dynamic_lds_bytes` to be passed at launch, `occupancy` in waves per SIMD (registers, LDS and wave
+    limits together).
+    """
+
+    vgpr: int
+    agpr: int
+    sgpr: int
+    vgpr_spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    lds_bytes: int
+    dynamic_lds_bytes: int
+    wavefront: int
+    num_warps: int
+    threads: int
+    occupancy: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelArgument:
+    """One argument in the code object's metadata: offset in the kernarg segment and size in bytes, and its kind."""
+
+    offset: int
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelImage:
+    """A compiled kernel. `digest` is the SHA-256 of `hsaco`; `symbol` the kernel's name in it.
+
+    `arguments` are the plan's parameters in order, then Triton's two scratch pointers, which are null here.
+    """
+
+    key: JobKey
+    digest: str
+    symbol: str
+    hsaco: bytes
+    asm: str
+    resources: Resources
+    arguments: tuple[KernelArgument, ...]
+
+
+EventKind = Literal["scanned", "compiled", "shared", "damaged", "retry", "failed", "spills"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileEvent:
+    """An event of a build.
+
+    `scanned`: the cache has been read (label ''); `compiled` here, or `shared` by another build; `damaged`: the cache entry,
+    which is compiled again; `retry` and `failed`: `detail` is the reason; `spills`: `detail` is the number of registers.
+    `done` of `total` jobs are finished; `seconds` is the job's wall time, `peak_bytes` its worker's peak memory.
+    """
+
+    kind: EventKind
+    key: JobKey
+    label: str
+    detail: str
+    done: int
+    total: int
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+OnEvent = Callable[[CompileEvent], None]
