@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
+from aotforge.errors import UnknownNameError, suggest
 from aotforge.rules import Target
 
 Positive = Annotated[int, Field(ge=1)]
@@ -27,9 +31,9 @@ class EmulatorProperties(Manifest):
 
 
 class Architecture(Manifest):
-    """One chip. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
+    """One arch. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
 
-    Of RDNA chips "cu" is the workgroup processor (two CUs), as their images are compiled for it.
+    Of RDNA "cu" is the workgroup processor (two CUs), as their images are compiled for it.
     `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
     `sgprs_reserved` are each wave's for the trap handler.
     """
@@ -58,10 +62,38 @@ class Architecture(Manifest):
 
 
 class Architectures(Manifest):
-    """`architectures.yaml`: every chip that `--arch` takes."""
+    """`architectures.yaml`: every arch that `--arch` takes."""
 
     schema_version: Literal[1] = Field(alias="schema")
     architectures: dict[ArchName, Architecture]
+
+    def find(self, arch: str) -> Architecture:
+        """Raises UnknownNameError."""
+        return self.architectures[check_archs([arch], self.architectures)[0]]
+
+
+def parse_archs(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """The names of an `--arch` flag, joined by commas, in its order. Raises UnknownNameError."""
+    return check_archs([name.strip() for name in text.split(",")], known)
+
+
+def check_archs(archs: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """`archs`, each of them known and named once. Raises UnknownNameError."""
+    names = tuple(archs)
+    for number, name in enumerate(names):
+        if not name:
+            raise UnknownNameError(f"an arch without a name in {','.join(names)!r}", hint=_known_archs(known))
+        if name not in known:
+            # a name such as gfx906 is another real arch: the nearest known one would be the wrong GPU
+            hint = _known_archs(known) if re.match(r"gfx\d", name) else suggest(name, known)
+            raise UnknownNameError(f"unknown arch {name}", hint=hint)
+        if name in names[:number]:
+            raise UnknownNameError(f"arch {name} is named twice", hint="name each arch once")
+    return names
+
+
+def _known_archs(known: Collection[str]) -> str:
+    return f"known archs: {', '.join(known)}"
 
 
 KeepValue = bool | int | str
@@ -92,8 +124,18 @@ class Profiles(Manifest):
 
 
 def load_architectures(folder: Path) -> Architectures:
-    """`folder`/architectures.yaml. Raises ManifestError."""
-    return load(folder / "architectures.yaml", Architectures)
+    """`folder`/architectures.yaml, parsed once per process and version of the file. Raises ManifestError."""
+    path = folder / "architectures.yaml"
+    try:
+        status = path.stat()
+    except OSError:
+        return load(path, Architectures)  # reports the error
+    return _architectures(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _architectures(path: Path, _modified: int, _size: int) -> Architectures:
+    return load(path, Architectures)
 
 
 def load_profiles(folder: Path) -> Profiles:

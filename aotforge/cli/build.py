@@ -15,6 +15,7 @@ from aotforge.cli.command import (
     JSON,
     PROFILE,
     ROOT,
+    archs_of,
     cache_folder,
     door,
     job_count,
@@ -80,7 +81,7 @@ def build(
 
     request = BuildRequest(
         root=ROOT,
-        archs=tuple((arch or "").split(",")),
+        archs=archs_of(arch),
         profile=profile,
         output=Path(output).absolute() if output else None,
         cache=cache_folder(cache),
@@ -151,7 +152,7 @@ def plan(c: Context, arch: str, profile: str | None = None, json: bool = False) 
     from aotforge.plan.planner import plan_project  # noqa: PLC0415
     from aotforge.plan.serial import plan_to_json  # noqa: PLC0415
 
-    made = plan_project(ROOT, archs=arch.split(","), profile=profile)
+    made = plan_project(ROOT, archs=archs_of(arch), profile=profile)
     if json:
         say(plan_to_json(made))
         return
@@ -202,7 +203,7 @@ def compile_job(
         observer=LineObserver(say_aside),
     )
     toolchain = toolchain_of(execution, cache=kept)
-    job = find_job(plan_project(ROOT, archs=arch.split(","), profile=profile, toolchain=toolchain), name)
+    job = find_job(plan_project(ROOT, archs=archs_of(arch), profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,
@@ -248,7 +249,7 @@ def verify(
     from aotforge.verify.report import report_json, report_text, require_passed  # noqa: PLC0415
 
     request = VerifyRequest(
-        root=ROOT, archs=tuple(arch.split(",")) if arch else (), profile=profile,
+        root=ROOT, archs=archs_of(arch), profile=profile,
         release=Path(release).absolute() if release else None, cache=cache_folder(cache), jobs=job_count(jobs),
     )  # fmt: skip
     with build_display(quiet=quiet or json) as display:
@@ -288,7 +289,7 @@ def demo(
     from aotforge.pipeline.display import build_display  # noqa: PLC0415
 
     request = BuildRequest(
-        root=ROOT, archs=tuple(arch.split(",")), profile=profile, output=None, cache=cache_folder(cache), jobs=job_count(jobs),
+        root=ROOT, archs=archs_of(arch), profile=profile, output=None, cache=cache_folder(cache), jobs=job_count(jobs),
         environment=dict(os.environ),
     )  # fmt: skip
     with build_display(quiet=quiet or json) as display:

@@ -67,7 +67,15 @@ def job_count(count: int) -> int | None:
     return count or None
 
 
-ARCH = "chip, e.g. gfx908; several are joined by commas"
+def archs_of(arch: str | None) -> tuple[str, ...]:
+    """The names of an --arch flag; none where it is left out. Raises UnknownNameError, ManifestError."""
+    from aotforge.base.architectures import load_architectures, parse_archs  # noqa: PLC0415
+
+    known = load_architectures(ROOT / "manifests").architectures
+    return () if arch is None else parse_archs(arch, known)
+
+
+ARCH = "arch, e.g. gfx908; several are joined by commas"
 PROFILE = "what to build: see manifests/profiles.yaml"
 EXECUTOR = "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these that works"
 JSON = "print JSON for programs"

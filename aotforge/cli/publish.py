@@ -263,15 +263,11 @@ def _uninstall(prefix: str | None, *, json: bool) -> None:
 
 
 def _packs(archs: str) -> dict[str, str]:
-    """Image pack by chip. Raises UnknownNameError."""
-    from aotforge.base.architectures import load_architectures  # noqa: PLC0415
-    from aotforge.errors import UnknownNameError, suggest  # noqa: PLC0415
+    """Image pack by arch. Raises UnknownNameError."""
+    from aotforge.base.architectures import load_architectures, parse_archs  # noqa: PLC0415
 
     known = load_architectures(ROOT / "manifests").architectures
-    for arch in archs.split(","):
-        if arch not in known:
-            raise UnknownNameError(f"{arch!r} is no chip", cause=suggest(arch, known))
-    return {arch: known[arch].pack for arch in archs.split(",")}
+    return {arch: known[arch].pack for arch in parse_archs(archs, known)}
 
 
 def _keys(folder: str | None) -> KeySet:

@@ -9,7 +9,18 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from aotforge.cli.command import ARCH, EXECUTOR, JSON, PROFILE, ROOT, cache_folder, door, job_count, say
+from aotforge.cli.command import (
+    ARCH,
+    EXECUTOR,
+    JSON,
+    PROFILE,
+    ROOT,
+    archs_of,
+    cache_folder,
+    door,
+    job_count,
+    say,
+)
 
 
 @task(
@@ -69,7 +80,7 @@ def make(
     signing = None if unsigned else load_private_key(Path(key).absolute() if key else None, environment)
     publisher = load_publisher(to, keys) if to else None
     asked = BuildRequest(
-        root=ROOT, archs=tuple(arch.split(",")) if arch else (), profile=profile, output=None, cache=cache_folder(cache),
+        root=ROOT, archs=archs_of(arch), profile=profile, output=None, cache=cache_folder(cache),
         jobs=job_count(jobs), executor=executor, environment=environment,
     )  # fmt: skip
     request = releasing.ReleaseRequest(
@@ -268,7 +279,7 @@ def dropin(
             ROOT,
             folder,
             lib,
-            archs=arch.split(",") if arch else (),
+            archs=archs_of(arch),
             pytorch=pytorch,
             fork=fork,
             dry_run=dry_run,

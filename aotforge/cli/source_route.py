@@ -7,7 +7,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.tasks import task
 
-from aotforge.cli.command import ARCH, PROFILE, ROOT, cache_folder, door, job_count, say
+from aotforge.cli.command import ARCH, PROFILE, ROOT, archs_of, cache_folder, door, job_count, say
 
 
 @task(
@@ -39,7 +39,7 @@ def images(
     from aotforge.pipeline.image_packs import ImagesRequest, build_images, report_text  # noqa: PLC0415
 
     request = ImagesRequest(
-        root=ROOT, archs=tuple(arch.split(",")), profile=profile, output=Path(output).absolute(), cache=cache_folder(cache),
+        root=ROOT, archs=archs_of(arch), profile=profile, output=Path(output).absolute(), cache=cache_folder(cache),
         jobs=job_count(jobs), minutes=minutes, verify=verify,
     )  # fmt: skip
     with build_display(quiet=quiet) as display:

@@ -81,17 +81,14 @@ class DebugReport:
 def debug(request: DebugRequest) -> DebugReport:
     """Run and compare. Raises UnknownNameError, UnsupportedError, RulesError, AccessError, and whatever the kernel's source raises."""
     loaded, kernel = find_kernel(request.root, request.kernel)
-    chip = load_architectures(request.root / "manifests").architectures.get(request.arch)
-    if chip is None:
-        known = load_architectures(request.root / "manifests").architectures
-        raise UnknownNameError(f"unknown chip {request.arch}", hint=suggest(request.arch, known))
+    architecture = load_architectures(request.root / "manifests").find(request.arch)
     functional = choose(kernel, request.keys)
     case = find_case(_cases(request.root, loaded, kernel, functional), request.case)
     folder = request.root / "kernels" / loaded.folder
     places = [find_place(text, folder) for text in request.breaks]
     invocation = case.make()
     override = _constants(request.constants)
-    launch = select(kernel, chip.target(request.arch), invocation.values, override=override)
+    launch = select(kernel, architecture.target(request.arch), invocation.values, override=override)
     if unknown := sorted(set(override) - set(launch.setting.constants)):
         raise UnknownNameError(
             f"{kernel.name} has no constant {unknown[0]}", hint=suggest(unknown[0], launch.setting.constants)

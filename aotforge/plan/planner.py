@@ -10,6 +10,7 @@ from aotforge.base.architectures import (
     Architectures,
     Profile,
     Profiles,
+    check_archs,
     load_architectures,
     load_profiles,
 )
@@ -157,16 +158,14 @@ def _check_served_steps(families: tuple[LoadedFamily, ...], kernels: list[Planne
 def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Target, ...]]:
     """Pack and targets, sorted. Raises UnknownNameError, and UnsupportedError for archs of different packs."""
     known = architectures.architectures
-    for arch in archs:
-        if arch not in known:
-            raise UnknownNameError(f"unknown arch {arch}", hint=suggest(arch, known))
+    check_archs(archs, known)
     packs = sorted({known[arch].pack for arch in archs})
     if len(packs) != 1:
         raise UnsupportedError(
             f"archs {', '.join(archs) or '(none)'} belong to {len(packs)} packs",
             hint="make one plan for each pack",
         )
-    return packs[0], tuple(known[arch].target(arch) for arch in sorted(set(archs)))
+    return packs[0], tuple(known[arch].target(arch) for arch in sorted(archs))
 
 
 def select_profile(profiles: Profiles, profile: str | None) -> tuple[str, Profile]:

@@ -69,9 +69,7 @@ def with_setting(
     loaded, found = find_kernel(root, kernel)
     functional = choose(found, keys)
     architectures = load_architectures(root / "manifests")
-    if arch not in architectures.architectures:
-        raise UnknownNameError(f"unknown chip {arch}", hint=suggest(arch, architectures.architectures))
-    offered = found.settings(architectures.architectures[arch].target(arch), functional)
+    offered = found.settings(architectures.find(arch).target(arch), functional)
     if not offered:
         raise UnsupportedError(f"{found.name} has no setting on {arch}")
     chosen = changed(offered[-1], setting, found.name)

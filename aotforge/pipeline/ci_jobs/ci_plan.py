@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from aotforge.base.architectures import load_architectures, parse_archs
 from aotforge.errors import UnknownNameError, suggest
 from aotforge.pipeline.build_release import by_pack
 from aotforge.pipeline.ci_jobs.changes import Affected
@@ -47,7 +47,8 @@ def planned(
         if executor not in known:
             raise UnknownNameError(f"unknown executor {executor}", hint=suggest(executor, known))
         manifest = manifest.model_copy(update={"executor": executor})
-    archs: Sequence[str] = arch.split(",") if arch else manifest.archs
+    archs_known = load_architectures(root / "manifests").architectures
+    archs = parse_archs(arch, archs_known) if arch else manifest.archs
     request = CiRequest(archs=tuple(archs), profile=profile or manifest.profile, shards=shards)
     plans = [plan_project(root, archs=group, profile=request.profile) for group in by_pack(root, archs)]
     if changed_since:

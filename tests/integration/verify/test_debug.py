@@ -140,7 +140,7 @@ def test_an_access_out_of_bounds_is_told(root: Path) -> None:
     ("fields", "kind", "message"),
     [
         ({"kernel": "attn_fwt"}, UnknownNameError, "unknown kernel"),
-        ({"arch": "gfx1"}, UnknownNameError, "unknown chip"),
+        ({"arch": "gfx1"}, UnknownNameError, "unknown arch"),
         ({"keys": {"dtpe": "fp16"}}, UnknownNameError, "no choice dtpe"),
         ({"keys": {"dtype": "fp17"}}, UnknownNameError, "does not offer"),
         ({"case": "2048"}, UnsupportedError, "several cases"),
