@@ -6,7 +6,7 @@ Rooms raise; only the front door (`tasks/`) prints and exits.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 
@@ -244,6 +244,11 @@ class ReproduceError(AotforgeError):
 
 _SHOWN = 20
 """Known names that a message lists: every chip and every profile, but not every image."""
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The first names, joined by commas, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -146,7 +146,12 @@ def _put_in_place(staged: Path, path: Path) -> None:
             aside.rename(path)
             raise
         _discard(aside)
-    handle = os.open(path.parent, os.O_RDONLY)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Writes a file's content, or a folder's entries, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -159,11 +159,10 @@ def diff(c: Context, before: str, after: str, json: bool = False) -> None:
     """What changed between two releases: tools, packs, images, figures, verdicts, files."""
     from dataclasses import asdict  # noqa: PLC0415
 
-    from aotforge.release.attestations import DOCUMENT  # noqa: PLC0415
     from aotforge.release.compare import compare_documents  # noqa: PLC0415
     from aotforge.release.release_json import load_release_json  # noqa: PLC0415
 
-    found = compare_documents(*(load_release_json(Path(folder), DOCUMENT) for folder in (before, after)))
+    found = compare_documents(*(load_release_json(Path(folder)) for folder in (before, after)))
     if json:
         say(json_.dumps([asdict(one) for one in found], indent=1))
         return

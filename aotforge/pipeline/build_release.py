@@ -108,7 +108,7 @@ def build(
 
     def digest(judges: str) -> str:
         return inputs_digest(
-            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, chips=chips_of(request, plans), judges=judges
+            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, architectures=chips_of(request, plans), verifier=judges
         )  # fmt: skip
 
     verified = digest(judges_of(request, plans))

@@ -18,7 +18,7 @@ from aotforge.pipeline.build_windows import WindowsReport, WindowsRequest, build
 from aotforge.pipeline.display import BuildObserver
 from aotforge.release.attestations import MANIFEST, Origin
 from aotforge.release.finalize import FinalizedRelease, finalize_release
-from aotforge.release.origin import gather_origin, source_commit
+from aotforge.release.origin import build_tools, source_commit
 from aotforge.release.record import Record, check_record, make_record, save_record
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 
@@ -70,16 +70,18 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     _require_no_development(built, development=request.development)
     windows = _windows(request, observer) if request.windows else None
     extra = [windows.file] if windows else []
-    origin = gather_origin(
-        root,
+    roots = sorted({*built.roots, *(windows.roots if windows else ())})
+    tools = build_tools(
+        root, built.plans[0].toolchain, compiler=built.compiler, executor=built.executor, roots=roots
+    )
+    origin = Origin(
         release=manifest.name,
-        plans=built.plans,
+        commit=commit,
+        archs=tuple(arch for plan in built.plans for arch in plan.archs),
+        profile=built.plans[0].profile,
         platforms=("linux", "windows") if windows else ("linux",),
         epoch=member_time(manifest, request.build.environment),
-        commit=commit,
-        compiler=built.compiler,
-        executor=built.executor,
-        roots=tuple(sorted({*built.roots, *(windows.roots if windows else ())})),
+        tools=tools,
     )
     record = None
     if not request.development:  # before anything is written: a recorded release is never replaced by another

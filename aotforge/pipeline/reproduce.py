@@ -18,7 +18,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.release.compare import compare_archives
-from aotforge.release.record import Record, differing, load_record
+from aotforge.release.record import Record, differing_archives, load_record
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")
@@ -71,7 +71,7 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
             if platform == "linux":
                 compiled = _prove_compiled(report, record)
             tars |= _digests(output, report)
-        wrong = differing(record, tars)
+        wrong = differing_archives(record, tars)
         if wrong:
             raise _mismatch(request, record, work, wrong)
     return Reproduction(

@@ -1,14 +1,15 @@
-"""Assembly: packs and the runtime in, a folder of tarballs with checksums out."""
+"""Assembly of packs and runtime into a folder of tarballs with checksums."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
-from aotforge.base.files import output_lock, staged_folder
+from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
@@ -23,6 +24,8 @@ from aotforge.release.release_manifest import ReleaseManifest
 from aotforge.release.stamp import find_release, write_stamp
 from aotforge.release.verdict_gate import require_verdicts, unverified_reasons
 
+_T = TypeVar("_T")
+
 
 def assemble_release(
     manifest: ReleaseManifest,
@@ -35,14 +38,11 @@ def assemble_release(
     inputs: str,
     unverified: bool = False,
 ) -> Release:
-    """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it made already.
+    """Makes `<output>/<release>/` of the packs and the runtime's install prefix, or finds it up to date.
 
-    Everything is built beside its place, read back and compared, and only then moved there in one step:
-    whatever goes wrong, an earlier release stays as it was. `inputs` is `inputs_digest` of what the
-    arguments were made from. Raises VerifyError for an image without a passed verdict, unless `unverified` asks for a
-    development build, which says of itself what it lacks; ReleaseError for input that makes no release, OutputError when the
-    output cannot be written or holds what this release would delete (`check_replaceable`), OutputBusyError when another build writes
-    it now.
+    The folder is staged, read back, compared and moved into place in one step. `inputs` is `inputs_digest` of the
+    arguments' origin; `unverified` makes a development build that lists its unverified images. Raises VerifyError,
+    ReleaseError for invalid input, OutputError (also of `check_replaceable`), OutputBusyError.
     """
     folder = output / manifest.name
     with output_lock(folder):
@@ -56,21 +56,21 @@ def assemble_release(
         if lacking:
             check_not_verified(manifest, output)
         contents, platform = release_contents(manifest, packs, runtime, licence=licence)
+        development = (*_development(packs, platform), *lacking)
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
-            development = (*_development(packs, platform), *lacking)
-            tars = {name.removesuffix(".gz"): d.tar for name, d in digests.items()}
-            said = manifest_json(
+            tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
+            document = manifest_json(
                 manifest.name, packs, platform=platform.tag, development=development, tars=tars
             )
-            _write_file(staged / MANIFEST, said)
-            _write_sums(staged, TAR_SUMS, {**tars, MANIFEST: hashlib.sha256(said).hexdigest()})
-            _write_sums(staged, SUMS, {path.name: sha256_file(path) for path in staged.iterdir()})
-            _read_back(staged, contents, digests)
+            sums = _write_sums(staged, document, tars)
+            _for_distinct(contents, lambda name: check_tar_gz(staged / name, contents[name], digests[name]))
             release = Release(
                 name=manifest.name,
                 folder=folder,
-                files=_files(staged, digests),
+                files=tuple(
+                    _described(staged / name, sums[name], digests.get(name)) for name in sorted(sums)
+                ),
                 platform=platform,
                 development=development,
                 verified=not lacking,
@@ -83,16 +83,14 @@ def assemble_release(
 def release_contents(
     manifest: ReleaseManifest, packs: Sequence[PackInput], runtime: Path, *, licence: bytes
 ) -> tuple[dict[str, Members], PlatformTag]:
-    """Tarball names and what goes into each. Tarballs with the same bytes share one mapping. Raises
-    ReleaseError.
-    """
+    """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
     library = runtime / "lib" / manifest.soname
     found = read_soname(library)
     if found != manifest.soname:
         raise ReleaseError(
             f"{library} has SONAME {found}, manifests/release.yaml promises {manifest.soname}",
             cause="the runtime was built for another API level",
-            hint="build the runtime again",
+            hint="build the runtime again: ./dev build",
         )
     platform = measure_platform_tag(library, promised=manifest.manylinux)
     tree = runtime_tree(runtime, soname=manifest.soname, older_names=manifest.older_names, licence=licence)
@@ -113,74 +111,47 @@ def release_contents(
 def _check_pack(packed: PackInput) -> None:
     opened = open_files(packed.pack)
     images = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
-    unrecorded = sorted(images ^ {record.digest for record in packed.records})
-    if unrecorded:
-        raise ReleaseError(
-            f"{packed.pack.name}: image {unrecorded[0]} has no record of its resources, or the record has no image"
-        )
-    odd = sorted(images ^ set(packed.assembly))
-    if odd:
-        raise ReleaseError(
-            f"{packed.pack.name}: image {odd[0]} has no assembly text, or the text has no image"
-        )
-
-
-def _write_tarballs(folder: Path, contents: Mapping[str, Members], epoch: int) -> dict[str, Digests]:
-    """Archives with the same members are one file under several names; different ones are written side by side, for deflate and hashing
-    run outside Python's lock."""
-    first: dict[int, str] = {}
-    for name, members in contents.items():
-        first.setdefault(id(members), name)
-    with ThreadPoolExecutor(min(len(first), len(os.sched_getaffinity(0)))) as pool:
-        written = dict(
-            zip(
-                first.values(),
-                pool.map(
-                    lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch), first.values()
-                ),
-                strict=True,
+    for found, what, other in (
+        ({record.digest for record in packed.records}, "record of its resources", "the record"),
+        (set(packed.assembly), "assembly text", "the text"),
+    ):
+        if unpaired := sorted(images ^ found):
+            raise ReleaseError(
+                f"{packed.pack.name}: image {unpaired[0]} has no {what}, or {other} has no image"
             )
-        )
+
+
+def _for_distinct(contents: dict[str, Members], work: Callable[[str], _T]) -> dict[str, _T]:
+    """Results of `work` on the first name of each distinct archive, by name; in threads: deflate and SHA-256 release the GIL."""
+    names = {id(members): name for name, members in reversed(contents.items())}.values()
+    with ThreadPoolExecutor(min(len(names), len(os.sched_getaffinity(0)))) as pool:
+        return dict(zip(names, pool.map(work, names), strict=True))
+
+
+def _write_tarballs(folder: Path, contents: dict[str, Members], epoch: int) -> dict[str, Digests]:
+    """Archives with the same members become one file with several names."""
+    written = _for_distinct(contents, lambda name: write_tar_gz(folder / name, contents[name], epoch=epoch))
+    first = {id(contents[name]): name for name in written}
     for name, members in contents.items():
         if name not in written:
             (folder / name).hardlink_to(folder / first[id(members)])
     return {name: written[first[id(members)]] for name, members in contents.items()}
 
 
-def _write_file(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-    path.chmod(0o644)
+def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[str, str]:
+    """Writes MANIFEST.json and both lists of sums, all files synchronised to the disk. SHA-256 by file name."""
+    write_atomic(folder / MANIFEST, document)
+    write_atomic(folder / TAR_SUMS, sums_bytes({**tars, MANIFEST: hashlib.sha256(document).hexdigest()}))
+    sums = {path.name: sha256_file(path) for path in folder.iterdir()}
+    write_atomic(folder / SUMS, sums_bytes(sums))
+    for name in sums:
+        sync(folder / name)
+    return {**sums, SUMS: sha256_file(folder / SUMS)}
 
 
-def _write_sums(folder: Path, name: str, sums: Mapping[str, str]) -> None:
-    """A file for `sha256sum --check`, synchronised to the disk together with what it lists."""
-    path = folder / name
-    _write_file(path, sums_bytes(sums))
-    for listed in (*(folder / file for file in sums), path):
-        if listed.exists():
-            handle = os.open(listed, os.O_RDONLY)
-            os.fsync(handle)
-            os.close(handle)
-
-
-def _read_back(folder: Path, contents: Mapping[str, Members], digests: Mapping[str, Digests]) -> None:
-    distinct = {id(members): name for name, members in contents.items()}
-    with ThreadPoolExecutor(min(len(distinct), len(os.sched_getaffinity(0)))) as pool:
-        # a list: an iterator that nobody reads would keep the errors to itself
-        list(
-            pool.map(
-                lambda name: check_tar_gz(folder / name, contents[name], digests[name]), distinct.values()
-            )
-        )
-
-
-def _files(folder: Path, digests: Mapping[str, Digests]) -> tuple[ReleaseFile, ...]:
-    found = []
-    for path in sorted(folder.iterdir()):
-        made = digests.get(path.name)
-        digest, tar = (made.file, made.tar) if made else (sha256_file(path), "")
-        found.append(ReleaseFile(name=path.name, size=path.stat().st_size, sha256=digest, tar_sha256=tar))
-    return tuple(found)
+def _described(path: Path, digest: str, archive: Digests | None) -> ReleaseFile:
+    tar = archive.tar if archive else ""
+    return ReleaseFile(name=path.name, size=path.stat().st_size, sha256=digest, tar_sha256=tar)
 
 
 def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str, ...]:
@@ -188,8 +159,12 @@ def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str
     if not platform.reaches:
         needs = ", ".join(platform.reasons[:3]) + (", ..." if len(platform.reasons) > 3 else "")
         reasons.append(f"the library is {platform.measured}, not {platform.promised}: it needs {needs}")
-    for packed in packs:
-        signature = open_files(packed.pack).signature
-        if not signature.complete:
-            reasons.append(f"{packed.pack.name} holds profile {signature.profile}, which is not complete")
-    return tuple(reasons)
+    signatures = [(packed.pack.name, open_files(packed.pack).signature) for packed in packs]
+    return (
+        *reasons,
+        *(
+            f"{name} holds profile {one.profile}, which is not complete"
+            for name, one in signatures
+            if not one.complete
+        ),
+    )

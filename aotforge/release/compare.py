@@ -1,4 +1,4 @@
-"""What differs between two releases, in the words of those who must decide: images by label, figures, files, members, tools."""
+"""Differences between two releases: origin, tools, packs, images by label, resources, verdicts, files, members."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 
-_FIGURES = ("vgpr", "agpr", "sgpr", "vgpr_spills", "lds_bytes", "scratch_bytes", "occupancy")
+_RESOURCES = ("vgpr", "agpr", "sgpr", "vgpr_spills", "lds_bytes", "scratch_bytes", "occupancy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One thing that differs. `kind`: origin, toolchain, pack, image, figure, verdict, file or member; empty `before` or `after`: not there."""
+    """`kind`: origin, toolchain, pack, image, resource, verdict, file or member. Empty `before` or `after`: absent."""
 
     kind: str
     name: str
@@ -33,11 +33,7 @@ def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tu
     found += _fields("pack", *({name: _pack(pack) for name, pack in one.items()} for one in packs))
     for name in sorted(packs[0].keys() & packs[1].keys()):
         found += _images(packs[0][name], packs[1][name])
-    found += _fields(
-        "file",
-        *({_plain(one, file["name"]): _file(file) for file in one["files"]} for one in (before, after)),
-    )
-    return tuple(found)
+    return (*found, *_fields("file", _files(before), _files(after)))
 
 
 def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
@@ -46,37 +42,34 @@ def compare_archives(before: Path, after: Path) -> tuple[Difference, ...]:
 
 
 def _images(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    one, two = (
+    both = [
         {job["label"]: image for image in pack["images"] for job in image["jobs"]} for pack in (before, after)
-    )
-    digests = [{label: image["digest"] for label, image in images.items()} for images in (one, two)]
-    found = _fields("image", *digests)
-    for label in sorted(one.keys() & two.keys()):
-        figures = [
-            {f"{label} {name}": str(image["resources"][name]) for name in _FIGURES}
-            for image in (one[label], two[label])
-        ]
-        found += _fields("figure", *figures)
-    verdicts = [
-        {label: (image["verdict"] or {}).get("outcome", "not executed") for label, image in images.items()}
-        for images in (one, two)
     ]
-    common = one.keys() & two.keys()
-    found += _fields("verdict", *({label: said[label] for label in common} for said in verdicts))
-    return found
+    common = sorted(both[0].keys() & both[1].keys())
+    digests = [{label: image["digest"] for label, image in images.items()} for images in both]
+    resources = [
+        {f"{label} {name}": str(images[label]["resources"][name]) for label in common for name in _RESOURCES}
+        for images in both
+    ]
+    verdicts = [
+        {label: (images[label]["verdict"] or {}).get("outcome", "not executed") for label in common}
+        for images in both
+    ]
+    return _fields("image", *digests) + _fields("resource", *resources) + _fields("verdict", *verdicts)
 
 
 def _pack(pack: Mapping[str, Any]) -> str:
     return f"profile {pack['profile']} for {', '.join(pack['archs'])}: {len(pack['images'])} images"
 
 
-def _file(file: Mapping[str, Any]) -> str:
-    return f"{file['size']} bytes, {file['tar_sha256'] or file['sha256']}"
-
-
-def _plain(document: Mapping[str, Any], name: str) -> str:
-    """A file's name without its release's, so that files of two releases pair."""
-    return name.replace(f"-{document['release']}-", "-<release>-")
+def _files(document: Mapping[str, Any]) -> dict[str, str]:
+    """By name without the release's, so that files of two releases pair."""
+    return {
+        file["name"].replace(
+            f"-{document['release']}-", "-<release>-"
+        ): f"{file['size']} bytes, {file['tar_sha256'] or file['sha256']}"
+        for file in document["files"]
+    }
 
 
 def _fields(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[Difference]:
@@ -88,10 +81,10 @@ def _fields(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> l
 
 
 def _flat(value: Any, at: str = "") -> dict[str, str]:
-    if isinstance(value, dict):
-        items = ((f"{at}.{name}" if at else str(name), part) for name, part in value.items())
-        return {name: text for place, part in items for name, text in _flat(part, place).items()}
-    return {at: str(value)}
+    if not isinstance(value, dict):
+        return {at: str(value)}
+    items = ((f"{at}.{name}" if at else str(name), part) for name, part in value.items())
+    return {name: text for place, part in items for name, text in _flat(part, place).items()}
 
 
 def _members(path: Path) -> dict[str, str]:

@@ -1,6 +1,4 @@
-"""JSON in a release: `resources.json` beside the assembly text (what every image asks of its chip, for people who tune or compare
-releases), and `MANIFEST.json` beside the tarballs (what the release is and what became of every image on the virtual GPU).
-"""
+"""`resources.json` beside the assembly texts and `MANIFEST.json` beside the tarballs, as bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ FORMAT = 1
 
 
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
-    """The records of one pack as JSON; equal records in any order give equal bytes.
+    """The records of one pack; equal records in any order give equal bytes.
 
-    `{"format": 1, "pack": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., <figures of Resources>}]}`.
-    `labels` and `jobs` (job keys) go together; they are several when compile jobs gave the same image with the same figures.
+    `{"format": 1, "pack": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., <fields of Resources>}]}`.
+    `labels` and `jobs` (job keys) correspond; several when compile jobs gave the same image with the same resources.
     Units are those of `aotforge.compile.Resources`. Images are sorted by their first label.
     """
     rows = _rows((record, {"digest": record.digest, **asdict(record.resources)}) for record in records)
@@ -35,33 +33,32 @@ def manifest_json(
     development: Sequence[str],
     tars: Mapping[str, str],
 ) -> bytes:
-    """What the release says of itself; equal arguments give equal bytes, which hold no time and nothing of the machine.
+    """What a release consists of; equal arguments give equal bytes, which hold neither time nor machine.
 
     `{"format": 1, "release": ..., "verified": ..., "development": [...], "platform": ..., "tarballs": {name: SHA-256 of the tar},
     "packs": [{"name": ..., "profile": ..., "images": [{"labels": [...], "jobs": [...], "digest": ..., "verdict": {...}}]}]}`.
-    `verdict` is null for an image that nobody executed; else `outcome`, the names of its `cases`, `runs` (launches), `worst` (the largest
-    error as a share of what is allowed, see docs/verification.md; null when infinite) and `tools`, the SHA-256 of what judged.
+    `verdict` is null for an image that was not executed; else `outcome`, the names of its `cases`, `runs` (launches),
+    `worst` (largest error as a share of the allowed one, see docs/verification.md; null when infinite) and `tools`, the
+    verifier's SHA-256.
     """
     packed = list(packs)
-    records = [record for one in packed for record in one.records]
-    return _encoded(
-        {
-            "format": FORMAT,
-            "release": release,
-            "verified": all(passed(record) for record in records),
-            "development": list(development),
-            "platform": platform,
-            "tarballs": dict(sorted(tars.items())),
-            "packs": [
-                {
-                    "name": one.pack.name,
-                    "profile": open_files(one.pack).signature.profile,
-                    "images": _rows((r, {"digest": r.digest, "verdict": _verdict(r)}) for r in one.records),
-                }
-                for one in packed
-            ],
-        }
-    )
+    manifest = {
+        "format": FORMAT,
+        "release": release,
+        "verified": all(passed(record) for one in packed for record in one.records),
+        "development": list(development),
+        "platform": platform,
+        "tarballs": dict(sorted(tars.items())),
+        "packs": [
+            {
+                "name": one.pack.name,
+                "profile": open_files(one.pack).signature.profile,
+                "images": _rows((r, {"digest": r.digest, "verdict": _verdict(r)}) for r in one.records),
+            }
+            for one in packed
+        ],
+    }
+    return _encoded(manifest)
 
 
 def _verdict(record: ImageRecord) -> dict[str, object] | None:
@@ -72,24 +69,21 @@ def _verdict(record: ImageRecord) -> dict[str, object] | None:
         "outcome": verdict.outcome,
         "cases": verdict.cases,
         "runs": verdict.runs,
-        # two decimals: what differs between processors lies far behind them
+        # processors differ far behind the second decimal
         "worst": round(verdict.worst, 2) if math.isfinite(verdict.worst) else None,
         "tools": verdict.verifier_digest,
     }
 
 
 def _rows(records: Iterable[tuple[ImageRecord, dict[str, object]]]) -> list[dict[str, object]]:
-    """One row per image and what is said of it, with all of its jobs."""
-    images: dict[str, dict[str, object]] = {}
+    """One row per image and its fields, with all of its jobs."""
     jobs: dict[str, list[tuple[str, str]]] = {}
-    for record, figures in records:
-        same = json.dumps(figures, sort_keys=True)
-        images[same] = figures
-        jobs.setdefault(same, []).append((record.label, record.key))
+    for record, fields in records:
+        jobs.setdefault(json.dumps(fields), []).append((record.label, record.key))
     rows: list[dict[str, object]] = []
-    for same in sorted(images, key=lambda same: (min(jobs[same]), same)):
-        labels, keys = zip(*sorted(jobs[same]), strict=True)
-        rows.append({"labels": labels, "jobs": keys, **images[same]})
+    for fields_json in sorted(jobs, key=lambda text: (min(jobs[text]), text)):
+        labels, keys = zip(*sorted(jobs[fields_json]), strict=True)
+        rows.append({"labels": labels, "jobs": keys, **json.loads(fields_json)})
     return rows
 
 

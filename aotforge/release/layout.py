@@ -1,8 +1,7 @@
-"""What goes into each tarball: the install tree, below the one top folder that PyTorch's CMake expects."""
+"""Members of each tarball: the install tree below the one top folder that PyTorch's CMake expects."""
 
 from __future__ import annotations
 
-import os
 from importlib import resources
 from pathlib import Path
 
@@ -22,12 +21,12 @@ def runtime_tree(
 ) -> dict[str, Member | Link]:
     """The runtime's install prefix with links and licences.
 
-    Links among the library's names may be in the prefix already; any other link is refused. Raises
-    ReleaseError when the library, the headers or the CMake package are missing.
+    The prefix may hold links among the library's names only. Raises ReleaseError for any other link, and when the
+    library, the headers or the CMake package are missing.
     """
     names = {DEVELOPMENT_NAME, *older_names}
     tree: dict[str, Member | Link] = {}
-    for path in _walk(prefix):
+    for path in sorted(path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir()):
         name = path.relative_to(prefix).as_posix()
         if path.is_symlink():
             if path.parent.name == "lib" and path.name in names and path.resolve().name == soname:
@@ -35,14 +34,13 @@ def runtime_tree(
             raise ReleaseError(f"{path} is a link, which the runtime's install tree must not have")
         if not path.is_file():
             raise ReleaseError(f"{path} is neither a file nor a folder")
-        library = name == f"lib/{soname}"
-        tree[f"{TOP}/{name}"] = Member(content=_read(path), executable=library)
+        tree[f"{TOP}/{name}"] = Member(content=_read(path), executable=name == f"lib/{soname}")
     for wanted in (f"lib/{soname}", *_REQUIRED):
-        if not any(name == f"{TOP}/{wanted}" or name.startswith(f"{TOP}/{wanted}") for name in tree):
+        if not any(name.startswith(f"{TOP}/{wanted}") for name in tree):
             raise ReleaseError(
                 f"{prefix} has no {wanted}",
                 cause="the runtime was not installed completely",
-                hint="build the runtime again",
+                hint="build the runtime again: ./dev build",
             )
     tree |= {f"{TOP}/lib/{name}": Link(target=soname) for name in names}
     return tree | licences(licence, runtime=True)
@@ -51,14 +49,13 @@ def runtime_tree(
 def images_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
     """One image pack where the library looks for it."""
     folder = f"{TOP}/lib/aotriton.images/{packed.pack.name}"
-    files: dict[str, Member | Link] = {
-        f"{folder}/{name}": Member(content=data) for name, data in packed.pack.files.items()
-    }
-    return files | licences(licence)
+    return {f"{folder}/{name}": Member(content=data) for name, data in packed.pack.files.items()} | licences(
+        licence
+    )
 
 
 def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Link]:
-    """Assembly text of every image, named by the image's SHA-256 as `images.ls` shows it, and everybody's resources."""
+    """Assembly text of every image, named by the image's SHA-256 as `images.ls` shows it, and `resources.json`."""
     folder = f"{TOP}/share/aotriton/asm/{packed.pack.name}"
     texts: dict[str, Member | Link] = {
         f"{folder}/{digest}.s": Member(content=text.encode("utf-8"))
@@ -69,20 +66,12 @@ def assembly_tree(packed: PackInput, *, licence: bytes) -> dict[str, Member | Li
 
 
 def licences(ours: bytes, *, runtime: bool = False) -> dict[str, Member | Link]:
-    """Our licence; with the runtime also that of zstd, whose decoder is part of the library."""
+    """The project's licence; with the runtime also that of zstd, whose decoder is part of the library."""
     found: dict[str, Member | Link] = {f"{TOP}/{_LICENCES}/LICENSE": Member(content=ours)}
     if runtime:
         text = resources.files("aotforge.release").joinpath("licences/zstd.txt").read_bytes()
         found[f"{TOP}/{_LICENCES}/LICENSE.zstd"] = Member(content=text)
     return found
-
-
-def _walk(prefix: Path) -> list[Path]:
-    found = []
-    for folder, folders, files in os.walk(prefix):
-        links = [name for name in folders if Path(folder, name).is_symlink()]
-        found += [Path(folder, name) for name in (*files, *links)]
-    return sorted(found)
 
 
 def _read(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""Values of the release room."""
+"""Values that make up a release: image records, packs, files, platform."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from aotforge.verify.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class PlatformTag:
-    """The platform that a library runs on, measured with auditwheel's policies.
+    """The platform that a library runs on, measured with auditwheel's policies, e.g. manylinux_2_28_x86_64.
 
-    `measured` is the oldest platform that it fits, `promised` the manifest's, `tag` what file names say:
-    the promised one when the library reaches it, else the measured one. All with the machine, as in
-    manylinux_2_28_x86_64. `reasons` say what keeps the library from the promised platform.
+    `measured` is the oldest platform that fits, `promised` the manifest's. `tag`, used in file names, is the promised
+    one when the library `reaches` it, else the measured one. `reasons`: what keeps it from the promised platform.
     """
 
     measured: str
@@ -30,9 +29,7 @@ class PlatformTag:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRecord:
-    """What one compile job gave: the image's SHA-256 (hexadecimal), what it asks of its chip, and what became of it on the
-    virtual GPU; None when nobody looked.
-    """
+    """Result of one compile job. `digest`: the image's SHA-256, hexadecimal; `verdict` is None when it was not executed."""
 
     label: str
     key: JobKey
@@ -43,7 +40,7 @@ class ImageRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class PackInput:
-    """An image pack, the assembly text of its images by image digest (SHA-256, hexadecimal), and a record per compile job."""
+    """An image pack, the assembly texts by image digest (SHA-256, hexadecimal), and a record per compile job."""
 
     pack: ImagePack
     assembly: Mapping[str, str]
@@ -52,22 +49,19 @@ class PackInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseFile:
-    """A file of a release: size in bytes and SHA-256; `tar_sha256` of the uncompressed tar, empty for other
-    files.
-    """
+    """A file of a release: size in bytes, SHA-256; for archives the uncompressed tar's SHA-256 and the compressor."""
 
     name: str
     size: int
     sha256: str
     tar_sha256: str = ""
+    compressor: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A release folder, verified. `development` says why it must not be published as it is; empty when
-    nothing stands against it. `verified`: every image has passed on the virtual GPU. `fresh` is False when an earlier build had
-    already made exactly this.
-    """
+    """An assembled release folder. `development`: why it must not be published, empty when it may. `verified`: every
+    image has passed. `fresh` is False when an earlier build had already made exactly this."""
 
     name: str
     folder: Path

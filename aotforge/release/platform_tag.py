@@ -1,4 +1,4 @@
-"""The platform tag of a shared library: measured over its symbol versions and dependencies, never claimed."""
+"""The platform tag of a shared library, measured over its symbol versions and dependencies."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ _LOADER = "ld-linux"
 
 
 def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
-    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g.
-    manylinux_2_28.
+    """Compares the library with auditwheel's policies, oldest platform first. `promised` is e.g. manylinux_2_28.
 
-    A policy holds when it has every symbol version that the library needs, every library that it is linked
-    against, and none of the symbols that the policy forbids. Raises ReleaseError for anything but an x86-64
-    shared library.
+    A policy fits when it has every symbol version and every library that this one needs, and forbids none of its
+    symbols. Raises ReleaseError for anything but an x86-64 shared library.
     """
     policies = WheelPolicies(libc=Libc.GLIBC, arch=Architecture.x86_64)
     wanted = f"{promised}_{MACHINE}"
@@ -35,7 +33,7 @@ def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
         needed = [name for name in elf_read_dt_needed(library) if not name.startswith(_LOADER)]
     except LookupError as error:
         raise ReleaseError(
-            f"{promised} is no platform that auditwheel knows",
+            f"auditwheel does not know the platform {promised}",
             hint="correct `manylinux` in manifests/release.yaml",
         ) from error
     except (ELFError, ValueError, OSError) as error:
@@ -48,17 +46,12 @@ def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
         if not _obstacles(policy, library, versions, needed)
     )
     reasons = tuple(_obstacles(target, library, versions, needed))
-    return PlatformTag(
-        measured=measured,
-        promised=wanted,
-        tag=measured if reasons else wanted,
-        reaches=not reasons,
-        reasons=reasons,
-    )
+    tag = measured if reasons else wanted
+    return PlatformTag(measured=measured, promised=wanted, tag=tag, reaches=not reasons, reasons=reasons)
 
 
 def read_soname(library: Path) -> str:
-    """DT_SONAME of an x86-64 shared library. Raises ReleaseError when it is none or has none."""
+    """DT_SONAME of an x86-64 shared library. Raises ReleaseError for any other file, and without a SONAME."""
     try:
         with library.open("rb") as file:
             elf = ELFFile(file)
@@ -83,22 +76,22 @@ def _symbol_versions(library: Path) -> dict[str, set[str]]:
 
 
 def _newest_first(version: str) -> tuple[str, list[int]]:
-    """Sorts GLIBC_2.35 before GLIBC_2.4; what keeps a library from a platform is best named by its newest need."""
+    """Sorts GLIBC_2.35 before GLIBC_2.4: the newest version explains best what keeps a library from a platform."""
     family, _, number = version.partition("_")
     return family, [-int(part) for part in number.split(".") if part.isdigit()]
 
 
 def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], needed: list[str]) -> list[str]:
-    """What the policy does not allow; nothing is an obstacle for generic linux."""
+    """What the policy does not allow; generic linux allows everything."""
     if policy.name == f"linux_{MACHINE}":
         return []
-    found = []
-    for name, wanted in sorted(versions.items()):
-        for version in sorted(wanted, key=_newest_first):
-            family, _, number = version.partition("_")
-            allowed = policy.symbol_versions.get(family)
-            if allowed is not None and number not in allowed:
-                found.append(f"{version} of {name}")
+    found = [
+        f"{version} of {name}"
+        for name, wanted in sorted(versions.items())
+        for version in sorted(wanted, key=_newest_first)
+        for family, _, number in [version.partition("_")]
+        if number not in policy.symbol_versions.get(family, [number])
+    ]
     found += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
     forbidden = {name: symbols for name, symbols in policy.blacklist.items() if name in needed}
     for name, symbols in sorted(filter_undefined_symbols(library, forbidden).items()):

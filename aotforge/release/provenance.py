@@ -1,7 +1,6 @@
-"""Where a release comes from: an in-toto statement (v1) with a SLSA provenance predicate (slsa.dev/provenance/v1).
+"""Provenance of a release: an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1).
 
-It says what was asked for, from which commit, with which tools. It holds no time, so that a second builder's statement differs in the
-builder's name only.
+It lists request, commit and tools, and no time: a second builder's statement differs in the builder's name only.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from aotforge.release.attestations import FileFacts, Origin
+from aotforge.release.attestations import Origin
+from aotforge.release.model import ReleaseFile
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
@@ -18,7 +18,7 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 BUILD_TYPE = "urn:aotforge:release:1"
 
 
-def statement_json(origin: Origin, files: Iterable[FileFacts], *, builder: str) -> bytes:
+def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str) -> bytes:
     """The statement about `files` (its subjects), made by `builder` (a URI). Equal arguments give equal bytes."""
     tools = origin.tools
     wheel = {"name": "triton", "uri": f"pkg:pypi/triton@{tools.toolchain.triton_version}"}

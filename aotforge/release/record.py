@@ -1,10 +1,10 @@
-"""The record of a release in `releases/<release>.json`, committed: what is needed to make it again, and the digests to compare with."""
+"""The committed record of a release, `releases/<release>.json`: what reproduces it, and the digests to compare with."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ class RecordedPack(Manifest):
 
 
 class Record(Manifest):
-    """The whole file. `tars` are digests of uncompressed archives (of the archive itself for a .zip): what a second build must give."""
+    """The file. `tars`: digests of uncompressed archives (of a .zip itself), which a second build must reproduce."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     release: str
@@ -46,7 +46,7 @@ class Record(Manifest):
 
 
 def make_record(origin: Origin, *, manifest: Mapping[str, Any], tars: Mapping[str, str]) -> Record:
-    """The record of a finished release. `manifest` is its MANIFEST.json, `tars` the lines of SHA256SUMS.uncompressed."""
+    """The record of a finalised release. `manifest` is its MANIFEST.json, `tars` the lines of SHA256SUMS.uncompressed."""
     tools = origin.tools
     fields = {
         "schema": 1, "release": origin.release, "commit": origin.commit, "archs": origin.archs, "profile": origin.profile,
@@ -54,9 +54,13 @@ def make_record(origin: Origin, *, manifest: Mapping[str, Any], tars: Mapping[st
         "python": tools.python, "triton": tools.toolchain.triton_version, "triton_files": tools.toolchain.triton_digest,
         "compiler": tools.compiler,
         "packs": {pack["name"]: _pack(pack["images"]) for pack in manifest["packs"]},
-        "tars": {name: tars[name] for name in sorted(tars) if name.endswith((".tar", ".zip"))},
+        "tars": dict(sorted(_archives(tars).items())),
     }  # fmt: skip
     return Record.model_validate(fields)
+
+
+def _archives(tars: Mapping[str, str]) -> dict[str, str]:
+    return {name: digest for name, digest in tars.items() if name.endswith((".tar", ".zip"))}
 
 
 def _pack(images: Iterable[Mapping[str, Any]]) -> dict[str, object]:
@@ -65,18 +69,14 @@ def _pack(images: Iterable[Mapping[str, Any]]) -> dict[str, object]:
 
 
 def check_record(releases: Path, record: Record) -> Record:
-    """What is recorded of the release: the record in `releases` where there is one, with its commit, else `record`. Raises ReleaseError when the
-    one that is there has other digests: a release name means one set of bytes for ever."""
+    """The recorded release in `releases`, with its commit; `record` when there is none. Raises ReleaseError when the
+    recorded one has different digests: a release name means one set of bytes for ever."""
     path = releases / f"{record.release}.json"
     if not path.exists():
         return record
     known = load(path, Record)
     if (known.tars, known.packs) != (record.tars, record.packs):
-        changed = sorted(
-            name
-            for name in known.tars.keys() | record.tars.keys()
-            if known.tars.get(name) != record.tars.get(name)
-        )
+        changed = differing_archives(known, record.tars)
         raise ReleaseError(
             f"{record.release} is recorded with other bytes: {', '.join(changed[:3]) or 'its images'} differ",
             cause=f"something changed since {path} was committed, and a release is never changed",
@@ -86,7 +86,7 @@ def check_record(releases: Path, record: Record) -> Record:
 
 
 def save_record(releases: Path, record: Record) -> Path:
-    """Writes `releases`/<release>.json, or leaves the one that is there. Raises as `check_record`."""
+    """Writes `releases`/<release>.json unless it exists. Raises as `check_record`."""
     path = releases / f"{record.release}.json"
     check_record(releases, record)
     if not path.exists():
@@ -102,17 +102,12 @@ def load_record(releases: Path, release: str) -> Record:
         known = [found.stem for found in releases.glob("*.json")]
         raise UnknownNameError(
             f"there is no record of release {release}",
-            cause="it was never released from this checkout's history"
-            if known
-            else "nothing was released yet",
+            cause="this checkout's history does not release it" if known else "nothing was released yet",
             hint=suggest(release, known) if known else "./dev release makes a release and its record",
         )
     return load(path, Record)
 
 
-def differing(record: Record, tars: Mapping[str, str]) -> Sequence[str]:
-    """Names of the record's archives that `tars` lacks or has with another digest, and of those that it has beyond."""
-    made = {name: digest for name, digest in tars.items() if name.endswith((".tar", ".zip"))}
-    return sorted(
-        name for name in record.tars.keys() | made.keys() if record.tars.get(name) != made.get(name)
-    )
+def differing_archives(record: Record, tars: Mapping[str, str]) -> list[str]:
+    """Archives that only one of `record` and `tars` has, or that have different digests; sorted names."""
+    return sorted({name for name, _ in record.tars.items() ^ _archives(tars).items()})

@@ -1,10 +1,10 @@
-"""`release.json`: everything that a program may want to know of a release, in one file of a documented form.
+"""`release.json`: the machine-readable description of a release.
 
     {"format": 1, "release": ..., "origin": {...}, "files": [{"name", "size", "sha256", "tar_sha256", "compressor"}],
      "toolchain": {...}, "packs": [{"name", "archs", "profile", "images": [
         {"digest", "resources": {...}, "verdict": {...}, "jobs": [{"key", "label", "inputs": {...}}]}]}]}
 
-`inputs` are the fields that a job's key hashes (`aotforge.plan.model.CompileJob`), without the toolchain, which all share.
+`inputs` are the fields that a job's key hashes (`aotforge.plan.model.CompileJob`), without the shared toolchain.
 """
 
 from __future__ import annotations
@@ -17,20 +17,13 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.release.attestations import FileFacts, Origin
+from aotforge.release.attestations import RELEASE_JSON, Origin
+from aotforge.release.model import ReleaseFile
 from aotforge.release.reader import ReleasedPack
 
 FORMAT = 1
-_INPUTS = (
-    "family",
-    "kernel",
-    "source",
-    "function",
-    "source_digest",
-    "signature",
-    "constants",
-    "hints",
-    "options",
+_INPUTS = tuple(
+    ["family", "kernel", "source", "function", "source_digest", "signature", "constants", "hints", "options"]
 )
 
 
@@ -40,18 +33,17 @@ def release_json_bytes(
     plans: Sequence[Plan],
     packs: Iterable[ReleasedPack],
     manifest: Mapping[str, Any],
-    files: Iterable[FileFacts],
+    files: Iterable[ReleaseFile],
 ) -> bytes:
-    """The document's bytes; equal arguments give equal bytes. `manifest` is the release's MANIFEST.json.
+    """The document; equal arguments give equal bytes. `manifest` is the release's MANIFEST.json.
 
-    Raises ReleaseError when plans, packs and manifest do not speak of the same images.
+    Raises ReleaseError when plans, packs and manifest list different images.
     """
     resources = {one.pack.name: one.resources for one in packs}
     rows = {pack["name"]: pack for pack in manifest["packs"]}
     if not set(rows) == set(resources) == {plan.pack for plan in plans}:
-        raise ReleaseError(
-            f"plans are for {sorted(plan.pack for plan in plans)}, the release holds {sorted(rows)}"
-        )
+        planned = sorted(plan.pack for plan in plans)
+        raise ReleaseError(f"plans are for {planned}, the release holds {sorted(rows)}")
     tools = asdict(origin.tools)
     toolchain = tools.pop("toolchain")
     document = {
@@ -77,17 +69,12 @@ def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) ->
     jobs = {job.key: job for job in plan.jobs}
     images = []
     for image in row["images"]:
-        unplanned = [key for key in image["jobs"] if key not in jobs]
-        if unplanned or image["digest"] not in resources:
-            raise ReleaseError(f"{plan.pack}: image {image['digest']} is not the plan's, or has no figures")
-        images.append(
-            {
-                "digest": image["digest"],
-                "resources": asdict(resources[image["digest"]]),
-                "verdict": image["verdict"],
-                "jobs": [_job(jobs.pop(key)) for key in image["jobs"]],
-            }
-        )
+        digest = image["digest"]
+        if not jobs.keys() >= set(image["jobs"]) or digest not in resources:
+            raise ReleaseError(f"{plan.pack}: image {digest} is not part of the plan, or has no resources")
+        made = [_job(jobs.pop(key)) for key in image["jobs"]]
+        described = {"digest": digest, "resources": asdict(resources[digest])}
+        images.append({**described, "verdict": image["verdict"], "jobs": made})
     if jobs:
         raise ReleaseError(
             f"{plan.pack}: {next(iter(jobs.values())).label} is planned and not in the release"
@@ -100,9 +87,9 @@ def _job(job: CompileJob) -> dict[str, Any]:
     return {"key": job.key, "label": job.label, "inputs": fields}
 
 
-def load_release_json(folder: Path, name: str) -> dict[str, Any]:
-    """`folder`/`name` as JSON. Raises ReleaseError when it is missing or no document of this format."""
-    path = folder / name
+def load_release_json(folder: Path) -> dict[str, Any]:
+    """release.json in `folder`. Raises ReleaseError when it is missing or not of this format."""
+    path = folder / RELEASE_JSON
     try:
         document = json.loads(path.read_bytes())
         if document["format"] != FORMAT:
@@ -110,7 +97,7 @@ def load_release_json(folder: Path, name: str) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
             f"{path} cannot be used: {getattr(error, 'strerror', None) or error}",
-            cause="the folder is no finished release, or one of another version of this program",
+            cause="the folder holds no finished release, or one of another version of this program",
             hint="name a folder that `./dev release` made",
         ) from error
     assert isinstance(document, dict)

@@ -26,7 +26,7 @@ class CompressorSettings(Manifest):
 
 
 class ReleaseManifest(Manifest):
-    """The whole file; comments there say what each key is for."""
+    """The file, whose comments explain each key."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     api_level: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?b$")]
@@ -51,7 +51,7 @@ class ReleaseManifest(Manifest):
         return f"{self.api_level}-r{self.revision}"
 
     def pack_compressor(self) -> Compressor:
-        """The settings as the pack room takes them."""
+        """The settings of the pack writer."""
         return Compressor(level=self.compressor.level, dictionary_bytes=self.compressor.dictionary_bytes)
 
 
@@ -61,15 +61,13 @@ def load_release_manifest(path: Path) -> ReleaseManifest:
 
 
 def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> int:
-    """Time of tarball members: SOURCE_DATE_EPOCH when it is set (reproducible-builds.org), else the
-    manifest's.
-    """
+    """Time of tarball members: SOURCE_DATE_EPOCH (reproducible-builds.org) if set, else the manifest's. Raises ManifestError."""
     text = environment.get("SOURCE_DATE_EPOCH", "")
     if not text:
         return manifest.epoch
     if not (text.isascii() and text.isdigit()) or int(text) > EPOCH_LIMIT:
         raise ManifestError(
-            f"SOURCE_DATE_EPOCH is {text!r}, which is no time from 0 to {EPOCH_LIMIT}",
+            f"SOURCE_DATE_EPOCH is {text!r}, not a time from 0 to {EPOCH_LIMIT}",
             hint="set it to seconds since 1970, or unset it",
         )
     return int(text)

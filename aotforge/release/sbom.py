@@ -1,4 +1,4 @@
-"""The software bill of materials, CycloneDX 1.6 (ECMA-424): what is inside a release's files, and what made them.
+"""Software bill of materials of a release, CycloneDX 1.6 (ECMA-424): files, linked libraries, build tools.
 
 Serial number and time derive from the release, so that the same release has the same bill.
 """
@@ -18,13 +18,14 @@ from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from aotforge.release.attestations import BuildTools, FileFacts, Origin
+from aotforge.release.attestations import BuildTools, Origin
+from aotforge.release.model import ReleaseFile
 
 _NAMESPACE = uuid.UUID("9d3e8f0c-6a55-5d0b-9a0e-0f4a5d1c7b21")
-"""Of our serial numbers (RFC 9562, version 5); drawn once."""
+"""Random, of the serial numbers (RFC 9562, version 5)."""
 
 
-def sbom_json(origin: Origin, files: Iterable[FileFacts]) -> bytes:
+def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
     """The bill of all `files`. Equal arguments give equal bytes."""
     listed = sorted(files, key=lambda file: file.name)
     seed = "\n".join(f"{file.sha256}  {file.name}" for file in listed)
@@ -44,20 +45,23 @@ def sbom_json(origin: Origin, files: Iterable[FileFacts]) -> bytes:
         ),
     )
     bom.register_dependency(root, archives)
-    for component, file in zip(archives, listed, strict=True):
-        bom.register_dependency(
-            component, parts if file.name.endswith(("-shared.tar.gz", "-shared.zip")) else []
-        )
+    for component in archives:
+        library = component.name.endswith(("-shared.tar.gz", "-shared.zip"))
+        bom.register_dependency(component, parts if library else [])
     return (JsonV1Dot6(bom).output_as_string(indent=1) + "\n").encode("utf-8")
 
 
-def _file(file: FileFacts) -> Component:
+def _file(file: ReleaseFile) -> Component:
     tar = [Property(name="aotforge:tar-sha256", value=file.tar_sha256)] if file.tar_sha256 else []
     return Component(
         name=file.name, type=ComponentType.FILE, bom_ref=BomRef(f"file:{file.name}"),
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=file.sha256)],
+        hashes=[_sha256(file.sha256)],
         properties=[Property(name="aotforge:size", value=str(file.size)), *tar],
     )  # fmt: skip
+
+
+def _sha256(digest: str) -> HashType:
+    return HashType(alg=HashAlgorithm.SHA_256, content=digest)
 
 
 def _zstd(tools: BuildTools) -> Component:
@@ -65,7 +69,7 @@ def _zstd(tools: BuildTools) -> Component:
     name, _, number = file.removesuffix(".tar.gz").rpartition("-")
     return Component(
         name="zstd (decoder, linked statically)", version=number, type=ComponentType.LIBRARY, bom_ref="part:zstd",
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        hashes=[_sha256(digest)],
         licenses=[LicenseExpression("BSD-3-Clause OR GPL-2.0-only")],
         purl=PackageURL(type="pypi", name=name, version=number), description=f"C sources from {file}",
     )  # fmt: skip
@@ -80,7 +84,7 @@ def _libstdcxx(tools: BuildTools) -> Component:
 
 def _tools(tools: BuildTools) -> list[Component]:
     chain = tools.toolchain
-    found = [
+    return [
         Component(name="aotforge", type=ComponentType.APPLICATION),
         Component(
             name="triton", version=chain.triton_version, type=ComponentType.APPLICATION,
@@ -91,12 +95,8 @@ def _tools(tools: BuildTools) -> list[Component]:
             ],
         ),
         Component(name="C++ compiler", version=tools.compiler, type=ComponentType.APPLICATION),
+        *(
+            Component(name=name, type=ComponentType.CONTAINER, scope=ComponentScope.EXCLUDED, hashes=[_sha256(digest)])
+            for name, digest in tools.roots
+        ),
     ]  # fmt: skip
-    for name, digest in tools.roots:
-        found.append(
-            Component(
-                name=name, type=ComponentType.CONTAINER, scope=ComponentScope.EXCLUDED,
-                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
-            )
-        )  # fmt: skip
-    return found

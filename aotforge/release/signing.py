@@ -1,6 +1,6 @@
-"""Signatures with Ed25519 (RFC 8032): a detached one over SHA256SUMS, and a DSSE envelope around the provenance statement.
+"""Ed25519 signatures (RFC 8032): detached over SHA256SUMS, and in a DSSE envelope over the provenance statement.
 
-A key comes from a file or from the environment of whoever releases, never from the repository.
+Private keys come from a file or the environment, never from the repository.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aotforge.release.provenance import PAYLOAD_TYPE
 KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
 """Environment variable: the private key as PEM text, or the path of a file with it."""
 
+_DO_NOT_USE = "compare the key with the one that the publisher announces; do not use these files"
 _MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
 
 
 def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed25519PrivateKey:
-    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError; the message never holds key
-    material."""
+    """The key in `path`, else the one that AOTFORGE_SIGNING_KEY holds or names. Raises SignatureError without key material."""
     text = environment.get(KEY_VARIABLE, "")
     if path is None and "-----BEGIN" in text:
         where, data = f"the environment variable {KEY_VARIABLE}", text.encode("utf-8")
@@ -37,22 +37,20 @@ def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed255
         where, data = str(path), _read(path)
     elif text:
         where = f"the file that {KEY_VARIABLE} names"
-        data = _read(
-            Path(text), named=where
-        )  # perhaps it is a key in a form that was not recognised: it must not be shown
+        data = _read(Path(text), named=where)  # the text is not shown: it may be a key in an unknown form
     else:
         raise SignatureError(
             "no signing key was given",
             cause=f"neither --key nor {KEY_VARIABLE} names one",
-            hint=f"{_MAKE} and keep it outside of the repository; --unsigned makes a release that nobody can verify",
+            hint=f"{_MAKE} and keep it outside of the repository; --unsigned makes a release that cannot be verified",
         )
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise SignatureError(
-            f"{where} holds no private key that can be used",
+            f"{where} holds no valid private key",
             cause="not PEM, damaged, or protected by a password",
-            hint=f"{_MAKE}",
+            hint=_MAKE,
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise SignatureError(f"the key in {where} is not an Ed25519 key", hint=_MAKE)
@@ -64,9 +62,8 @@ def load_public_key(path: Path) -> Ed25519PublicKey:
     try:
         key = serialization.load_pem_public_key(_read(path))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise SignatureError(
-            f"{path} holds no public key", hint="openssl pkey -in key.pem -pubout -out key.pub writes one"
-        ) from error
+        hint = "openssl pkey -in key.pem -pubout -out key.pub writes one"
+        raise SignatureError(f"{path} holds no valid public key", hint=hint) from error
     if not isinstance(key, Ed25519PublicKey):
         raise SignatureError(f"the key in {path} is not an Ed25519 key", hint=_MAKE)
     return key
@@ -85,7 +82,7 @@ def check_sums(sums: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
         raise SignatureError(
             "SHA256SUMS.sig is not this key's signature of SHA256SUMS",
             cause="the list was altered, or another key signed it",
-            hint="compare the key with the one that the publisher announces; do not use these files",
+            hint=_DO_NOT_USE,
         ) from error
 
 
@@ -107,7 +104,7 @@ def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:
         raise SignatureError(
             f"the provenance statement is not signed by this key: {error}",
             cause="it was altered, or another key signed it",
-            hint="compare the key with the one that the publisher announces; do not use these files",
+            hint=_DO_NOT_USE,
         ) from error
     payload: bytes = opened.payload
     return payload
@@ -117,7 +114,6 @@ def _read(path: Path, named: str = "") -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no path"
-        raise SignatureError(
-            f"{named or path} cannot be read: {reason}", hint="name the key's file with --key"
-        ) from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not a valid path"
+        hint = "name the key's file with --key"
+        raise SignatureError(f"{named or path} cannot be read: {reason}", hint=hint) from None

@@ -1,8 +1,7 @@
-"""What a release was made of, so that a build with nothing changed need not make it again.
+"""Stamps of the inputs that a release was made of: an unchanged build does not make it again.
 
-The stamp lies beside the release folder (`.<release>.stamp.json`): it is this machine's memory, not part of
-the release. It holds the files' digests, so one that is older than the folder never passes for the folder's
-own.
+The stamp is `.<release>.stamp.json` next to the release folder, local and not part of the release. It holds the files'
+digests, so a stamp that is older than the folder does not match.
 """
 
 from __future__ import annotations
@@ -10,18 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 import zstandard
+from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
 from aotforge.base.files import write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.formats.archive import sha256_file
 from aotforge.plan.model import Plan
-from aotforge.release.model import PlatformTag, Release, ReleaseFile
+from aotforge.release.model import Release
 from aotforge.release.release_manifest import ReleaseManifest
 
 _FORMAT = 2
@@ -34,14 +34,13 @@ def inputs_digest(
     *,
     epoch: int,
     licence: bytes = b"",
-    chips: Mapping[str, Architecture] | None = None,
-    judges: str = "",
+    architectures: Mapping[str, Architecture] | None = None,
+    verifier: str = "",
 ) -> str:
-    """SHA-256 of everything that can change a release's bytes: manifest, plans, the runtime's files, time,
-    our own code, the figures of `chips`, which occupancy is derived from, and `judges`, the digest of what verified the
-    images, empty for an unverified release.
+    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own sources,
+    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified releases.
 
-    A plan fixes its images and their assembly text through its job keys, so no image is read for it.
+    A plan determines its images and their assembly text through its job keys, so no image is read for it.
     """
     digest = hashlib.sha256()
 
@@ -50,12 +49,11 @@ def inputs_digest(
             data = part if isinstance(part, bytes) else part.encode("utf-8")
             digest.update(len(data).to_bytes(8, "little") + data)
 
-    add(str(_FORMAT), manifest.model_dump_json(), str(epoch), licence, judges)
+    add(str(_FORMAT), manifest.model_dump_json(), str(epoch), licence, verifier)
     add(zstandard.__version__, str(zstandard.ZSTD_VERSION), version("auditwheel"))
-    for plan in plans:
-        add(repr(plan))
-    for arch, chip in sorted((chips or {}).items()):
-        add(arch, chip.model_dump_json())
+    add(*map(repr, plans))
+    for arch, properties in sorted((architectures or {}).items()):
+        add(arch, properties.model_dump_json())
     for path in sorted(runtime.rglob("*")):
         content = str(path.readlink()) if path.is_symlink() else sha256_file(path) if path.is_file() else ""
         add(path.relative_to(runtime).as_posix(), content)
@@ -64,15 +62,12 @@ def inputs_digest(
 
 
 def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Release | None:
-    """The release in `output` when it was made of exactly these inputs and every file still has its digest;
-    else None.
-    """
+    """The release in `output` when it was made of exactly these inputs and every file still has its digest, else None."""
     folder = output / manifest.name
     try:
-        stamp = json.loads(_stamp(folder).read_text(encoding="utf-8"))
-        if (stamp["format"], stamp["inputs"]) != (_FORMAT, inputs):
+        (stamp_format, stamp_inputs), release = _read_stamp(folder)
+        if (stamp_format, stamp_inputs) != (_FORMAT, inputs):
             return None
-        release = _release(stamp["release"], folder)
         if {path.name for path in folder.iterdir()} != {file.name for file in release.files}:
             return None
         digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
@@ -83,22 +78,20 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
             if path.is_symlink() or digests[inode] != file.sha256:
                 return None
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # no stamp, or one of another time: make the release again
-    return replace(release, fresh=False)
+        return None  # no stamp, or one of another version: make the release again
+    return release
 
 
 def stamped_files(manifest: ReleaseManifest, output: Path) -> frozenset[str]:
-    """Names of the files that the last build put into the release folder; none when no stamp tells."""
-    folder = output / manifest.name
+    """Names of the files that the last build put into the release folder; none without a stamp."""
     try:
-        stamp = json.loads(_stamp(folder).read_text(encoding="utf-8"))
-        return frozenset(file.name for file in _release(stamp["release"], folder).files)
+        return frozenset(file.name for file in _read_stamp(output / manifest.name)[1].files)
     except (OSError, ValueError, KeyError, TypeError):
         return frozenset()
 
 
 def write_stamp(release: Release, inputs: str) -> None:
-    """Remembers what `release` was made of."""
+    """Records the digest of the inputs that `release` was made of."""
     fields = asdict(release)
     del fields["folder"], fields["fresh"]
     text = json.dumps({"format": _FORMAT, "inputs": inputs, "release": fields}, indent=1, sort_keys=True)
@@ -109,17 +102,8 @@ def _stamp(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.stamp.json"
 
 
-def _release(fields: Mapping[str, object], folder: Path) -> Release:
-    files, platform, development = fields["files"], fields["platform"], fields["development"]
-    if not (isinstance(files, list) and isinstance(platform, dict) and isinstance(development, list)):
-        raise TypeError("not a stamp")
-    platform["reasons"] = tuple(platform["reasons"])
-    return Release(
-        name=str(fields["name"]),
-        folder=folder,
-        files=tuple(ReleaseFile(**file) for file in files),
-        platform=PlatformTag(**platform),
-        development=tuple(development),
-        verified=fields["verified"] is True,
-        fresh=True,
-    )
+def _read_stamp(folder: Path) -> tuple[tuple[object, object], Release]:
+    """Format and inputs, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
+    stamp = json.loads(_stamp(folder).read_bytes())
+    fields = stamp["release"] | {"folder": folder, "fresh": False}
+    return (stamp["format"], stamp["inputs"]), TypeAdapter(Release).validate_python(fields)

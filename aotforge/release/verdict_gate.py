@@ -1,4 +1,4 @@
-"""Verification as a gate: a release with an image that has not passed on the virtual GPU is refused, or says so."""
+"""Gate that refuses releases with images without a passed verdict, or marks them as unverified."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LISTED = 10
 
 
 def passed(record: ImageRecord) -> bool:
-    """The image was executed, it passed, and the verdict is about these very bytes."""
+    """True when the image was executed and passed, and the verdict belongs to exactly these bytes."""
     verdict = record.verdict
     return verdict is not None and verdict.outcome == "passed" and verdict.digest == record.digest
 
@@ -25,22 +25,20 @@ def require_verdicts(packs: Sequence[PackInput]) -> None:
     named = "\n".join(f"{record.label}: {_reason(record)}" for record in lacking[:_LISTED])
     more = f"\n... and {len(lacking) - _LISTED} more" if len(lacking) > _LISTED else ""
     raise VerifyError(
-        f"{len(lacking)} of {len(records)} images have no passed verdict, so they make no release\n{named}{more}",
-        cause="they were not executed on the virtual GPU, or compute something else than their reference",
-        hint="`./dev verify` with the same --arch and --profile says what is wrong; --no-verify makes a development build",
+        f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released\n{named}{more}",
+        cause="they were not executed on the virtual GPU, or their results differ from the reference",
+        hint="`./dev verify` with the same --arch and --profile reports details; --no-verify makes a development build",
     )
 
 
 def unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
-    """Per pack, how many of its images nobody has seen pass; what a development build says of itself."""
-    reasons = []
-    for packed in packs:
-        lacking = sum(not passed(record) for record in packed.records)
-        if lacking:
-            reasons.append(
-                f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified on the virtual GPU"
-            )
-    return tuple(reasons)
+    """One sentence per pack with images without a passed verdict; part of a development build's description."""
+    counts = [(sum(not passed(record) for record in packed.records), packed) for packed in packs]
+    return tuple(
+        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified on the virtual GPU"
+        for lacking, packed in counts
+        if lacking
+    )
 
 
 def _reason(record: ImageRecord) -> str:
@@ -50,5 +48,5 @@ def _reason(record: ImageRecord) -> str:
     if verdict.digest != record.digest:
         return "the verdict is about another image"
     if verdict.outcome == "unverified":
-        return "no case leads to this image"
+        return "no case selects this image"
     return verdict.failure.partition("\n")[0] or verdict.outcome

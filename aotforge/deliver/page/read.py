@@ -10,7 +10,7 @@ from typing import Any
 from aotforge.deliver.page.model import Download, PackLine, ReleasePage
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS
-from aotforge.release.attestations import DOCUMENT, MANIFEST, PROVENANCE, SBOM, SIGNATURE
+from aotforge.release.attestations import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.release_json import load_release_json
 
@@ -19,7 +19,7 @@ _PAPERS = {
     SUMS: "SHA-256 of every file",
     SIGNATURE: "Ed25519 signature of SHA256SUMS",
     TAR_SUMS: "SHA-256 of the uncompressed archives: what another build must give",
-    DOCUMENT: "everything about every image and file, for programs",
+    RELEASE_JSON: "everything about every image and file, for programs",
     MANIFEST: "verdicts of the virtual GPU",
     SBOM: "bill of materials, CycloneDX",
     PROVENANCE: "SLSA provenance, signed",
@@ -29,7 +29,7 @@ _PAPERS = {
 def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     """What there is to say of the release in `folder`, whose files are held against its sums first. Raises ReleaseError."""
     check_finalized_release(folder, None)
-    document = load_release_json(folder, DOCUMENT)
+    document = load_release_json(folder)
     name = str(document["release"])
     files = {path.name: path for path in sorted(folder.iterdir())}
 

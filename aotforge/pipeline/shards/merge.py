@@ -68,8 +68,8 @@ def gather(
         prefix, store = Path(scratch, "prefix"), Path(scratch, "cache")
         unpack_library(library, prefix)
         inputs = inputs_digest(
-            manifest, plans, prefix, epoch=epoch, licence=licence, chips=chips_of(request, plans),
-            judges=judges_of(request, plans) if request.verify else "",
+            manifest, plans, prefix, epoch=epoch, licence=licence, architectures=chips_of(request, plans),
+            verifier=judges_of(request, plans) if request.verify else "",
         )  # fmt: skip
         release = find_release(manifest, output, inputs)
         if release is None:

@@ -28,7 +28,7 @@ from tests.integration.release.real import unpack
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 
 PACKED = packed()
-CHIP = load_architectures(ROOT / "manifests").architectures["gfx908"]
+GFX908 = load_architectures(ROOT / "manifests").architectures["gfx908"]
 TAG = "manylinux_2_28_x86_64"
 ROCM = ("6.2", "6.3", "6.4", "7.0", "7.1", "7.2")
 NAMES = sorted(
@@ -130,7 +130,7 @@ def test_a_file_of_somebody_else_is_not_deleted(runtime: Path, tmp_path: Path, n
 def test_a_file_in_the_releases_place_is_not_deleted(runtime: Path, tmp_path: Path) -> None:
     (tmp_path / "dist").mkdir()
     (tmp_path / "dist" / "0.11.2b-r1").write_bytes(b"mine")
-    fails(runtime, tmp_path / "dist", OutputError, "is no folder")
+    fails(runtime, tmp_path / "dist", OutputError, "is not a folder")
     assert (tmp_path / "dist" / "0.11.2b-r1").read_bytes() == b"mine"
 
 
@@ -258,8 +258,8 @@ def test_each_input_changes_the_digest(runtime: Path) -> None:
         epoch = changes.get("epoch", 1)
         assert isinstance(epoch, int)
         waves = changes.get("waves", 10)
-        chips = {"gfx908": CHIP.model_copy(update={"max_waves_per_simd": waves})}
-        return inputs_digest(manifest, [plan], runtime, epoch=epoch, chips=chips)
+        architectures = {"gfx908": GFX908.model_copy(update={"max_waves_per_simd": waves})}
+        return inputs_digest(manifest, [plan], runtime, epoch=epoch, architectures=architectures)
 
     before = digest()
     assert digest() == before

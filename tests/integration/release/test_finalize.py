@@ -17,10 +17,18 @@ from cyclonedx.model.bom import Bom
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
 from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.release.assemble import assemble_release
-from aotforge.release.attestations import DOCUMENT, MANIFEST, PROVENANCE, SBOM, SIGNATURE, BuildTools, Origin
+from aotforge.release.attestations import (
+    MANIFEST,
+    PROVENANCE,
+    RELEASE_JSON,
+    SBOM,
+    SIGNATURE,
+    BuildTools,
+    Origin,
+)
 from aotforge.release.compare import compare_archives, compare_documents
 from aotforge.release.finalize import check_finalized_release, finalize_release
-from aotforge.release.record import check_record, differing, load_record, make_record, save_record
+from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
 from aotforge.release.release_json import load_release_json
 from aotforge.release.signing import load_private_key, open_statement
 from tests.integration.release import standin
@@ -60,8 +68,8 @@ def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
 
 def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
     names = check_finalized_release(done, key.public_key())
-    assert {DOCUMENT, SBOM, MANIFEST, TAR_SUMS} < set(names)
-    document = load_release_json(done, DOCUMENT)
+    assert {RELEASE_JSON, SBOM, MANIFEST, TAR_SUMS} < set(names)
+    document = load_release_json(done)
     images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
     assert images == {image.digest for image in standin.IMAGES}
     jobs = [job for pack in document["packs"] for image in pack["images"] for job in image["jobs"]]
@@ -149,7 +157,7 @@ def test_an_added_file_and_mixed_releases(
         build, origin=replace(ORIGIN, commit="b" * 40), plans=[standin.PLAN], output=tmp_path / "b", key=key, builder=BUILDER
     ).folder  # fmt: skip
     shutil.copyfile(other / PROVENANCE, done / PROVENANCE)
-    with pytest.raises(SignatureError, match="other files"):
+    with pytest.raises(SignatureError, match="different files"):
         check_finalized_release(done, key.public_key())
     (done / "more").touch()
     with pytest.raises(ReleaseError, match="more is in the folder"):
@@ -164,10 +172,10 @@ def test_record(done: Path, tmp_path: Path) -> None:
     path = save_record(tmp_path, record)
     assert save_record(tmp_path, record) == path
     assert load_record(tmp_path, record.release) == record
-    assert differing(record, tars) == []
+    assert differing_archives(record, tars) == []
     name = next(iter(record.tars))
-    assert differing(record, {**tars, name: "0" * 64}) == [name]
-    assert differing(record, {n: d for n, d in tars.items() if n != name}) == [name]
+    assert differing_archives(record, {**tars, name: "0" * 64}) == [name]
+    assert differing_archives(record, {n: d for n, d in tars.items() if n != name}) == [name]
     with pytest.raises(ReleaseError, match="recorded with other bytes"):
         save_record(tmp_path, record.model_copy(update={"tars": {**record.tars, name: "0" * 64}}))
     # the same bytes from a later commit, which holds the record, are the recorded release
@@ -201,7 +209,7 @@ def test_what_is_not_approved_takes_no_place(
 
 
 def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
-    one = load_release_json(done, DOCUMENT)
+    one = load_release_json(done)
     assert compare_documents(one, one) == ()
     two = json.loads(json.dumps(one))
     image = two["packs"][0]["images"][0]
@@ -211,7 +219,7 @@ def test_differences_are_named(done: Path, build: Path, tmp_path: Path) -> None:
     lost = two["packs"][0]["images"].pop()
     two["toolchain"]["triton_version"] = "9"
     kinds = {difference.kind for difference in compare_documents(one, two)}
-    assert kinds == {"toolchain", "pack", "image", "figure", "verdict"}
+    assert kinds == {"toolchain", "pack", "image", "resource", "verdict"}
     named = [difference.name for difference in compare_documents(one, two) if not difference.after]
     assert set(named) == {job["label"] for job in lost["jobs"]}
     archive = next(path for path in done.iterdir() if "images" in path.name)

@@ -57,7 +57,7 @@ def test_other_sources_than_the_commit_s(root: Path, how: str) -> None:
 
 def test_what_is_no_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    with pytest.raises(ReleaseError, match="no git checkout"):
+    with pytest.raises(ReleaseError, match="not a git checkout"):
         source_commit(tmp_path, development=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolchainError, match="git does not run"):
