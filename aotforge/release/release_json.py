@@ -22,9 +22,7 @@ from aotforge.release.model import ReleaseFile
 from aotforge.release.reader import ReleasedPack
 
 FORMAT = 1
-_INPUTS = tuple(
-    ["family", "kernel", "source", "function", "source_digest", "signature", "constants", "hints", "options"]
-)
+_NOT_IN_KEY = {"key", "label", "toolchain", "spills"}
 
 
 def release_json_bytes(
@@ -83,7 +81,7 @@ def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) ->
 
 
 def _job(job: CompileJob) -> dict[str, Any]:
-    fields = {name: getattr(job, name) for name in _INPUTS} | {"chip": asdict(job.target)}
+    fields = {name: value for name, value in asdict(job).items() if name not in _NOT_IN_KEY}
     return {"key": job.key, "label": job.label, "inputs": fields}
 
 
