@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -17,17 +16,13 @@ from typing import Any
 from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, parse_sums
 from aotforge.release.attestations import MANIFEST, UNSIGNED
 from aotforge.release.layout import TOP
 
 MEMBER_LIMIT = 2 * 1024**3
 """Bytes that one tarball may hold; a guard against bombs."""
-
-ARCHIVE = re.compile(
-    r"aotriton-(?P<release>.+?)-(?:(?P<kind>images|asm)-(?P<pack>[^/]+)|(?P<platform>manylinux_2_\d+_x86_64|linux_x86_64)-rocm(?P<rocm>[0-9.]+)-shared)\.tar\.gz"
-)
-WINDOWS = re.compile(r"aotriton-(?P<release>.+)-win_amd64-shared(-(?P<packs>.+))?\.zip")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +32,7 @@ class Archive:
     """
 
     name: str
+    release: str
     kind: str
     pack: str
     rocm: str
@@ -91,12 +87,9 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
             hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
         ) from error
     roots: dict[str, tuple[str, Path, tuple[str, ...]]] = {}
-    archives = []
-    for file in present:
-        match = ARCHIVE.fullmatch(file)
-        if match:
-            archives.append(_archive(folder / file, match, work, roots))
-    windows = tuple(folder / file for file in present if WINDOWS.fullmatch(file))
+    parsed = [found for file in present if (found := parse_artifact_name(file))]
+    archives = [_archive(folder, one, work, roots) for one in parsed if one.kind != "windows"]
+    windows = tuple(folder / str(one) for one in parsed if one.kind == "windows")
     return Candidate(
         name=name,
         folder=folder,
@@ -108,8 +101,9 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
 
 
 def _archive(
-    path: Path, match: re.Match[str], work: Path, roots: dict[str, tuple[str, Path, tuple[str, ...]]]
+    folder: Path, parsed: ArtifactName, work: Path, roots: dict[str, tuple[str, Path, tuple[str, ...]]]
 ) -> Archive:
+    path = folder / str(parsed)
     digest = sha256_file(path)
     if digest not in roots:
         root = work / f"tar-{len(roots)}"
@@ -119,10 +113,11 @@ def _archive(
     tar, root, complaints = roots[digest]
     return Archive(
         name=path.name,
-        kind=match["kind"] or "runtime",
-        pack=match["pack"] or "",
-        rocm=match["rocm"] or "",
-        platform=match["platform"] or "",
+        release=parsed.release,
+        kind=parsed.kind,
+        pack=parsed.pack,
+        rocm=parsed.rocm,
+        platform=parsed.platform,
         tar=tar,
         root=root,
         complaints=complaints,
@@ -224,11 +219,7 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     found = {a.rocm for a in candidate.runtimes}
     odd = [f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found]
     odd += [f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))]
-    odd += [
-        f"{a.name} is not of {candidate.name}"
-        for a in candidate.archives
-        if not a.name.startswith(f"aotriton-{candidate.name}-")
-    ]
+    odd += [f"{a.name} is not of {candidate.name}" for a in candidate.archives if a.release != candidate.name]
     images = {a.pack for a in candidate.archives if a.kind == "images"}
     texts = {a.pack for a in candidate.archives if a.kind == "asm"}
     odd += [f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)]

@@ -11,6 +11,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.conformance.matrix import Compatibility
 from aotforge.conformance.matrix_models import Row, version_key
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
 
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
@@ -162,7 +163,7 @@ def _options(
     if windows:
         return (
             InstallOption(
-                text=f"build PyTorch {row.pytorch} with the archive aotriton-{manifest.name}-win_amd64-shared.zip, unpacked to PREFIX",
+                text=f"build PyTorch {row.pytorch} with the archive {ArtifactName(release=manifest.name, kind='windows')}, unpacked to PREFIX",
                 commands=("set AOTRITON_INSTALLED_PREFIX=PREFIX", "python setup.py develop"),
             ),
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 
 _TOP = "aotriton"
 
@@ -24,15 +25,17 @@ class ExtractedRelease:
 
 def extract_release(release: Path, packs: Sequence[str], folder: Path) -> ExtractedRelease:
     """Unpack the newest runtime tarball and the packs' images of a release folder into `folder`. Raises ReleaseError."""
-    runtimes = sorted(release.glob("aotriton-*-rocm*-shared.tar.gz"), key=_rocm)
+    archives = {path: name for path in sorted(release.iterdir()) if (name := parse_artifact_name(path.name))}
+    runtimes = [path for path, name in archives.items() if name.kind == "runtime"]
+    runtimes.sort(key=lambda path: archives[path].rocm_version)
     if not runtimes:
         raise ReleaseError(
             f"{release} holds no runtime tarball",
             cause="it is no release folder",
             hint="name the folder that `invoke build` printed",
         )
-    images = [_one(release, f"aotriton-*-images-{pack}.tar.gz") for pack in packs]
-    texts = tuple(_one(release, f"aotriton-*-asm-{pack}.tar.gz") for pack in packs)
+    images = [_one(release, ArtifactName(release="*", kind="images", pack=pack)) for pack in packs]
+    texts = tuple(_one(release, ArtifactName(release="*", kind="asm", pack=pack)) for pack in packs)
     for tarball in (runtimes[-1], *images):
         unpack(tarball, folder)
     names = tuple(path.name for path in (runtimes[-1], *images, *texts))
@@ -70,8 +73,8 @@ def _place(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
         raise ReleaseError(f"{tar.name!s} has a member that no release has: {member.name}")
 
 
-def _one(release: Path, pattern: str) -> Path:
-    found = sorted(release.glob(pattern))
+def _one(release: Path, pattern: ArtifactName) -> Path:
+    found = sorted(release.glob(str(pattern)))
     if len(found) != 1:
         raise ReleaseError(
             f"{release} holds {len(found)} files {pattern}",
@@ -79,7 +82,3 @@ def _one(release: Path, pattern: str) -> Path:
             hint="build it for these chips",
         )
     return found[0]
-
-
-def _rocm(path: Path) -> tuple[int, ...]:
-    return tuple(int(n) for n in path.name.rsplit("-rocm", 1)[-1].split("-")[0].split("."))

@@ -14,6 +14,7 @@ from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import WindowsBuild, build_windows_runtime
@@ -122,8 +123,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
 
 def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:
     """PyTorch's name for a prebuilt archive; those with images say which, so that none takes another's place."""
-    images = f"-{'+'.join(pack.name for pack in packs)}" if packs else ""
-    return f"aotriton-{manifest.name}-win_amd64-shared{images}.zip"
+    return str(ArtifactName(release=manifest.name, kind="windows", pack="+".join(p.name for p in packs)))
 
 
 def _members(

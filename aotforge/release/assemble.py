@@ -12,6 +12,7 @@ from typing import TypeVar
 from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
+from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.attestations import MANIFEST
@@ -94,17 +95,21 @@ def release_contents(
         )
     platform = measure_platform_tag(library, promised=manifest.manylinux)
     tree = runtime_tree(runtime, soname=manifest.soname, older_names=manifest.older_names, licence=licence)
-    prefix = f"aotriton-{manifest.name}"
+    release = manifest.name
     contents: dict[str, Members] = {
-        f"{prefix}-{platform.tag}-rocm{rocm}-shared.tar.gz": tree for rocm in manifest.rocm
+        str(ArtifactName(release=release, kind="runtime", platform=platform.tag, rocm=rocm)): tree
+        for rocm in manifest.rocm
     }
     for packed in packs:
         _check_pack(packed)
         name = packed.pack.name
-        if f"{prefix}-images-{name}.tar.gz" in contents:
+        images = str(ArtifactName(release=release, kind="images", pack=name))
+        if images in contents:
             raise ReleaseError(f"two image packs are named {name}")
-        contents[f"{prefix}-images-{name}.tar.gz"] = images_tree(packed, licence=licence)
-        contents[f"{prefix}-asm-{name}.tar.gz"] = assembly_tree(packed, licence=licence)
+        contents[images] = images_tree(packed, licence=licence)
+        contents[str(ArtifactName(release=release, kind="asm", pack=name))] = assembly_tree(
+            packed, licence=licence
+        )
     return contents, platform
 
 

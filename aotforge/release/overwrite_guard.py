@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from aotforge.base.files import output_errors
 from aotforge.errors import OutputError, listed
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.release.attestations import MANIFEST
 from aotforge.release.release_manifest import ReleaseManifest
@@ -32,15 +32,22 @@ def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[s
                 hint=f"move it away, or {elsewhere}",
             )
         names = sorted(path.name for path in folder.iterdir())
-    own = {name: found["pack"] for name in names if (found := _own_names(manifest).fullmatch(name))}
-    wanted = {None, *packs}
+    # by name, because a build that is killed after the move into place writes no stamp
+    archives = {name: found for name in names if (found := parse_artifact_name(name))}
+    own = {
+        name: found.pack
+        for name, found in archives.items()
+        if found.release == manifest.name and found.kind != "windows"
+    }
+    wanted = {"", *packs}
     if kept := [pack for pack in dict.fromkeys(own.values()) if pack not in wanted]:
         raise OutputError(
-            f"{folder} holds image packs that this build would delete: {', '.join(map(str, kept))}",
+            f"{folder} holds image packs that this build would delete: {', '.join(kept)}",
             cause="an earlier build of the same release was for other architectures",
             hint=f"name all architectures in one build (--arch a,b), or {elsewhere}",
         )
-    if unknown := [name for name in names if name not in {*own, *stamped_files(manifest, output)}]:
+    known = {SUMS, TAR_SUMS, MANIFEST, *stamped_files(manifest, output)}
+    if unknown := [name for name in names if name not in {*own, *known}]:
         raise OutputError(
             f"{folder} holds files that no build made and that this one would delete: {listed(unknown)}",
             cause="they were added by hand, a signature for instance",
@@ -61,15 +68,3 @@ def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
             cause="--no-verify, and something has changed since that release was made",
             hint=f"build without --no-verify, or choose another --output, or remove {folder}",
         )
-
-
-def _own_names(manifest: ReleaseManifest) -> re.Pattern[str]:
-    """File names of a release; `pack` is set for archives of an image pack.
-
-    By name, because a build that is killed after the move into place writes no stamp.
-    """
-    prefix = re.escape(f"aotriton-{manifest.name}-")
-    return re.compile(
-        rf"{re.escape(SUMS)}|{re.escape(TAR_SUMS)}|{re.escape(MANIFEST)}"
-        rf"|{prefix}(?:images|asm)-(?P<pack>.+)\.tar\.gz|{prefix}\w+-rocm[0-9.]+-shared\.tar\.gz"
-    )

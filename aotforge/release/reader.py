@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import re
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -15,12 +14,11 @@ from pathlib import Path
 from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, read_sums
 from aotforge.pack.model import ImagePack
 from aotforge.release.attestations import MANIFEST
 from aotforge.release.layout import TOP
-
-_ARCHIVE = re.compile(r"aotriton-(?P<release>.+)-(?P<kind>images|asm)-(?P<pack>[^/]+)\.tar\.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,9 @@ def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
     sums = read_sums(folder / SUMS)
     found: dict[tuple[str, str], dict[str, str]] = {}
     for name in sums:
-        if parts := _ARCHIVE.fullmatch(name):
-            found.setdefault((parts["pack"], parts["release"]), {})[parts["kind"]] = name
+        parts = parse_artifact_name(name)
+        if parts and parts.kind in {"images", "asm"}:
+            found.setdefault((parts.pack, parts.release), {})[parts.kind] = name
     if not found:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
     listed = _listed(folder, sums)

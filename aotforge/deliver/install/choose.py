@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from aotforge.deliver.install.model import InstallRequest, Machine
 from aotforge.errors import InstallError, UnknownNameError, suggest
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease
 
 _NAME = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?b(?:-r(\d+))?")
@@ -57,13 +58,10 @@ def choose_files(
     runtime, notes = _runtime(release, request.rocm, machine)
     images = []
     for chip, pack in request.packs.items():
-        file = release.file(f"aotriton-{release.name}-images-{pack}.tar.gz")
+        file = release.file(str(ArtifactName(release=release.name, kind="images", pack=pack)))
         if file is None:
-            there = [
-                m[1]
-                for f in release.files
-                if (m := re.fullmatch(r"aotriton-.*-images-(.*)\.tar\.gz", f.name))
-            ]
+            names = [parse_artifact_name(f.name) for f in release.files]
+            there = [name.pack for name in names if name and name.kind == "images"]
             raise InstallError(
                 f"{release.name} has no images for {chip} ({pack})",
                 cause=f"it has {_listed(there)}",
@@ -77,25 +75,27 @@ def choose_files(
 def _runtime(
     release: IndexedRelease, asked: str | None, machine: Machine
 ) -> tuple[IndexedFile, tuple[str, ...]]:
-    pattern = re.compile(
-        rf"aotriton-{re.escape(release.name)}-manylinux_(\d+)_(\d+)_(\w+)-rocm([0-9.]+)-shared\.tar\.gz"
-    )
-    there = [(file, match) for file in release.files if (match := pattern.fullmatch(file.name))]
-    fitting = [(f, m) for f, m in there if m[3] == machine.processor]
+    names = [(file, parse_artifact_name(file.name)) for file in release.files]
+    there = [
+        (file, name.manylinux, name.rocm)
+        for file, name in names
+        if name and name.release == release.name and name.manylinux
+    ]
+    fitting = [one for one in there if one[1].machine == machine.processor]
     if not fitting:
-        others = _listed({m[3] for _, m in there})
+        others = _listed({platform.machine for _, platform, _ in there})
         raise InstallError(
             f"{release.name} has no library for {machine.processor}", cause=f"it has some for {others}"
         )
-    glibc = [(f, m) for f, m in fitting if machine.glibc and (int(m[1]), int(m[2])) <= machine.glibc]
+    glibc = [one for one in fitting if machine.glibc and one[1].glibc <= machine.glibc]
     if not glibc:
         have = "{}.{}".format(*machine.glibc) if machine.glibc else "none"
-        least = ".".join(map(str, min((int(m[1]), int(m[2])) for _, m in fitting)))
+        least = "{}.{}".format(*min(platform.glibc for _, platform, _ in fitting))
         raise InstallError(
             f"{release.name} needs glibc {least}, this machine has {have}",
             hint="use a newer system, or an image of one",
         )
-    by_rocm = {m[4]: f for f, m in sorted(glibc, key=lambda entry: entry[0].name)}
+    by_rocm = {rocm: file for file, _, rocm in sorted(glibc, key=lambda entry: entry[0].name)}
     return _by_rocm(release, by_rocm, asked or machine.rocm, asked=bool(asked))
 
 

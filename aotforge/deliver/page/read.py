@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from aotforge.deliver.page.model import Download, PackLine, ReleasePage
 from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.release.attestations import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.release_json import load_release_json
 
-_ROCM = re.compile(r"-rocm(\d+\.\d+)-shared\.tar\.gz$")
 _PAPERS = {
     SUMS: "SHA-256 of every file",
     SIGNATURE: "Ed25519 signature of SHA256SUMS",
@@ -32,6 +31,7 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     document = load_release_json(folder)
     name = str(document["release"])
     files = {path.name: path for path in sorted(folder.iterdir())}
+    archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
 
     def download(file: str, note: str) -> Download:
         path = files[file]
@@ -47,8 +47,8 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
         triton=str(document["toolchain"]["triton_version"]),
         executor=str(tools["executor"]),
         packs=tuple(_pack(name, pack, files, download) for pack in document["packs"]),
-        runtimes=tuple(download(file, f"ROCm {found[1]}") for file in files if (found := _ROCM.search(file))),
-        windows=tuple(download(file, "Windows x86-64") for file in files if file.endswith(".zip")),
+        runtimes=tuple(download(str(one), f"ROCm {one.rocm}") for one in archives if one.kind == "runtime"),
+        windows=tuple(download(str(one), "Windows x86-64") for one in archives if one.kind == "windows"),
         papers=tuple(download(file, note) for file, note in _PAPERS.items() if file in files),
         signed=SIGNATURE in files,
         yanked=yanked,
@@ -59,14 +59,17 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
 def _pack(release: str, pack: Mapping[str, Any], files: Mapping[str, Path], download: Any) -> PackLine:
     images = pack["images"]
     verdicts = [image["verdict"] or {} for image in images]
-    kinds = (("images", "images"), ("asm", "assembly texts"))
-    names = [(f"aotriton-{release}-{kind}-{pack['name']}.tar.gz", note) for kind, note in kinds]
+    name = str(pack["name"])
+    names = {
+        str(ArtifactName(release=release, kind="images", pack=name)): "images",
+        str(ArtifactName(release=release, kind="asm", pack=name)): "assembly texts",
+    }
     return PackLine(
-        name=str(pack["name"]),
+        name=name,
         archs=tuple(pack["archs"]),
         images=len(images),
         passed=sum(verdict.get("outcome") == "passed" for verdict in verdicts),
         runs=sum(int(verdict.get("runs", 0)) for verdict in verdicts),
         spilling=sum(bool(image["resources"]["vgpr_spills"]) for image in images),
-        downloads=tuple(download(file, note) for file, note in names if file in files),
+        downloads=tuple(download(file, note) for file, note in names.items() if file in files),
     )

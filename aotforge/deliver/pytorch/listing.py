@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, read_sums
-
-_RUNTIME = re.compile(
-    r"aotriton-(?P<release>.+)-(?P<tag>[a-z]+_\d+_\d+)_(?P<machine>\w+?)-rocm(?P<rocm>\d+\.\d+)-shared\.tar\.gz"
-)
-_IMAGES = re.compile(r"aotriton-(?P<release>.+)-images-(?P<pack>[a-z0-9-]+)\.tar\.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +31,24 @@ class Listing:
 def list_release(folder: Path) -> Listing:
     """The release in `folder`, from its SHA256SUMS. Raises ReleaseError when that is missing or names no runtime or no images."""
     sums = read_sums(folder / SUMS)
-    runtimes = [(found, digest) for name, digest in sums.items() if (found := _RUNTIME.fullmatch(name))]
-    images = [(found, digest) for name, digest in sums.items() if (found := _IMAGES.fullmatch(name))]
-    releases = {found["release"] for found, _ in (*runtimes, *images)}
+    names = [(name, digest) for file, digest in sums.items() if (name := parse_artifact_name(file))]
+    runtimes = [
+        (name.rocm_version, Runtime(tag=platform.policy, rocm=name.rocm, sha256=digest))
+        for name, digest in names
+        if (platform := name.manylinux)
+    ]
+    images = [(name.pack, digest) for name, digest in names if name.kind == "images"]
+    releases = {name.release for name, _ in names if name.manylinux or name.kind == "images"}
     if not runtimes or not images or len(releases) != 1:
         raise ReleaseError(
             f"{folder} is no release for PyTorch",
             cause=f"{SUMS} names no runtime, no images, or archives of several releases",
             hint="./dev build --arch gfx908 makes one",
         )
-    ordered = sorted(runtimes, key=lambda one: [int(part) for part in one[0]["rocm"].split(".")])
     return Listing(
         release=releases.pop(),
-        runtimes=tuple(Runtime(tag=one["tag"], rocm=one["rocm"], sha256=digest) for one, digest in ordered),
-        images=tuple(sorted((one["pack"], digest) for one, digest in images)),
+        runtimes=tuple(runtime for _, runtime in sorted(runtimes, key=lambda one: one[0])),
+        images=tuple(sorted(images)),
     )
 
 

@@ -1,0 +1,78 @@
+"""Names of a release's archives, as PyTorch's cmake/External/aotriton.cmake requests them: made and parsed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["runtime", "images", "asm", "windows"]
+
+_NAME = re.compile(
+    r"""aotriton-(?P<release>[^/]+?)-(?:
+    (?P<kind>images|asm)-(?P<pack>[^/]+)\.tar\.gz
+    |(?P<platform>(?:manylinux_2_\d+|linux)_[a-z]\w*)-rocm(?P<rocm>\d+(?:\.\d+)*)-shared\.tar\.gz
+    |(?P<windows>win_amd64)-shared(?:-(?P<packs>[^/]+))?\.zip
+    )""",
+    re.VERBOSE,
+)
+_MANYLINUX = re.compile(r"(manylinux_(\d+)_(\d+))_(\w+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactName:
+    """An archive of a release. `pack` names the image pack of images and asm; those of a Windows archive, joined by `+`.
+
+    `platform` is a runtime's platform tag, e.g. manylinux_2_28_x86_64, `rocm` the ROCm version that it is named for.
+    """
+
+    release: str
+    kind: Kind
+    pack: str = ""
+    platform: str = ""
+    rocm: str = ""
+
+    def __str__(self) -> str:
+        start = f"aotriton-{self.release}-"
+        if self.kind == "runtime":
+            return f"{start}{self.platform}-rocm{self.rocm}-shared.tar.gz"
+        if self.kind == "windows":
+            return f"{start}win_amd64-shared{f'-{self.pack}' if self.pack else ''}.zip"
+        return f"{start}{self.kind}-{self.pack}.tar.gz"
+
+    @property
+    def rocm_version(self) -> tuple[int, ...]:
+        """The ROCm version as numbers, for ordering; empty for other kinds."""
+        return tuple(int(part) for part in self.rocm.split(".") if part)
+
+    @property
+    def manylinux(self) -> Manylinux | None:
+        """What the platform tag of a manylinux runtime requires."""
+        found = _MANYLINUX.fullmatch(self.platform)
+        return found and Manylinux(policy=found[1], glibc=(int(found[2]), int(found[3])), machine=found[4])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manylinux:
+    """A manylinux platform tag: policy without the machine, oldest glibc, machine as in `uname -m`."""
+
+    policy: str
+    glibc: tuple[int, int]
+    machine: str
+
+
+def parse_artifact_name(name: str) -> ArtifactName | None:
+    """None for a file name that is not an archive of a release."""
+    found = _NAME.fullmatch(name)
+    if not found:
+        return None
+    kind: Kind = "windows" if found["windows"] else "runtime"
+    if found["kind"]:
+        kind = "images" if found["kind"] == "images" else "asm"
+    return ArtifactName(
+        release=found["release"],
+        kind=kind,
+        pack=found["pack"] or found["packs"] or "",
+        platform=found["platform"] or "",
+        rocm=found["rocm"] or "",
+    )
