@@ -1,6 +1,6 @@
-"""The content-addressed cache: one file per job key, verified on every read, written by rename, shared by any number of builds.
+"""The content-addressed cache: one file per job key, verified on every read, written by rename, shared by concurrent builds.
 
-Layout below the folder: `images-1/<first two digits>/<key>` entries, `images-1/locks` the lock file, `images-1/tmp/<session>/` what is
+Layout below the folder: `images-1/<first two digits>/<key>` entries, `images-1/locks` the lock file, `images-1/tmp/<session>/` files
 being written. Nothing is synced to disk on purpose: an entry torn by a power failure fails its digest and is compiled again, which costs less
 than a sync per image.
 """
@@ -8,14 +8,17 @@ than a sync per image.
 from __future__ import annotations
 
 import errno
+import fcntl
+import hashlib
+import os
 import secrets
 import shutil
+import struct
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
 from aotforge.compile.cache_entry import VERSION, Entry, EntryError, decode
-from aotforge.compile.locks import LockFile
 from aotforge.errors import CacheError
 from aotforge.plan.model import JobKey
 
@@ -27,10 +30,45 @@ _HINTS = {
     errno.EACCES: "choose a cache folder that can be written",
     errno.EPERM: "choose a cache folder that can be written",
 }
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+
+
+class LockFile:
+    """Advisory locks on names in one file, one byte each; held until released or until the file is closed.
+
+    Open-file-description locks (fcntl(2), F_OFD_SETLK) end with the descriptor: a build that is killed leaves none behind,
+    there are no lock files to clean up, and two caches in one process exclude each other as two processes do.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+    def acquire(self, name: str, *, wait: bool = False) -> bool:
+        """Take the lock. Without `wait`, False while another cache holds it."""
+        try:
+            self._set(fcntl.F_WRLCK, name, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def release(self, name: str) -> None:
+        """Release the lock."""
+        self._set(fcntl.F_UNLCK, name, fcntl.F_OFD_SETLK)
+
+    def close(self) -> None:
+        """Release all locks."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _set(self, kind: int, name: str, command: int) -> None:
+        # two names on one byte would only wait for each other
+        offset = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
+        fcntl.fcntl(self._descriptor, command, _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0))
 
 
 class Cache:
-    """A cache folder in use by one build. Nothing is created before something is to be written.
+    """A cache folder in use by one build. Nothing is created before the first write.
 
     Every method raises CacheError when the folder cannot be used.
     """
@@ -42,7 +80,7 @@ class Cache:
 
     @property
     def folder(self) -> Path:
-        """The cache folder; other things than images lie in it too."""
+        """The cache folder; it holds other things than images, too."""
         return self._folder.parent
 
     def __enter__(self) -> Cache:
@@ -54,7 +92,7 @@ class Cache:
         self.close()
 
     def load(self, key: JobKey) -> Entry | None:
-        """The entry, or None when there is none. Raises EntryError when what is there is damaged."""
+        """The entry, or None when there is none. Raises EntryError when it is damaged."""
         try:
             data = self._path(key).read_bytes()
         except FileNotFoundError:
@@ -68,11 +106,11 @@ class Cache:
         return decode(data, key)
 
     def has(self, key: JobKey) -> bool:
-        """Whether a file is there under that key, intact or not."""
+        """Whether there is a file for that key, intact or not."""
         return self._path(key).exists()
 
     def store(self, key: JobKey, data: bytes) -> None:
-        """Put an encoded entry in place, replacing a damaged one; readers see the old file or the new one, whole."""
+        """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete new one."""
         path = self._path(key)
         temporary = self.temporary() / f"entry-{key}"
         try:
@@ -86,7 +124,7 @@ class Cache:
             raise self._error(error) from error
 
     def acquire(self, key: JobKey) -> bool:
-        """Take the right to make an entry; False while another build has it."""
+        """Lock an entry; False while another build holds the lock."""
         locks = self._lock_file()
         try:
             return locks.acquire(key)
@@ -94,11 +132,11 @@ class Cache:
             raise self._error(error) from error
 
     def release(self, key: JobKey) -> None:
-        """Give the right back."""
+        """Unlock an entry."""
         self._lock_file().release(key)
 
     def temporary(self) -> Path:
-        """A folder of this build's own on the cache's file system; removed on close, or by a later build if this one is killed."""
+        """A private folder on the cache's file system; removed on close, or by a later build if this one is killed."""
         if self._session is None:
             locks = self._lock_file()
             session = self._folder / "tmp" / secrets.token_hex(8)
@@ -115,7 +153,7 @@ class Cache:
         return self._session
 
     def close(self) -> None:
-        """Release every lock and remove what was being written."""
+        """Release every lock and remove files being written."""
         if self._session is not None:
             shutil.rmtree(self._session, ignore_errors=True)
             self._session = None
@@ -124,7 +162,7 @@ class Cache:
             self._locks = None
 
     def _sweep(self, locks: LockFile) -> None:
-        """Remove session folders whose builds are gone: a session's lock ends with its process."""
+        """Remove session folders of builds that have ended: a session's lock ends with its process."""
         folder = self._folder / "tmp"
         for session in folder.iterdir() if folder.is_dir() else ():
             if locks.acquire(session.name):

@@ -1,7 +1,7 @@
-"""A compiled image as bytes: what workers send and what the cache holds.
+"""The encoded form of a compiled image, which workers send and the cache holds.
 
 Layout (little-endian): magic `AOTFOBJ\\n`, u32 version, u32 header size, SHA-256 of all that follows; then the header (canonical
-JSON), the HSACO and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is found out.
+JSON), the HSACO and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is detected.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from aotforge.compile.model import KernelArgument
 from aotforge.plan.model import JobKey
@@ -20,12 +21,12 @@ _PREFIX = struct.Struct("<8sII32s")
 
 
 class EntryError(ValueError):
-    """Bytes that are no intact entry of the expected key."""
+    """Bytes that are not an intact entry of the expected key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeObjectStats:
-    """Numbers of the code object and of Triton, before anything is derived from a chip's stats. LDS in bytes."""
+    """Resource use as the code object's metadata and Triton report it. LDS in bytes."""
 
     vgpr: int
     agpr: int
@@ -41,7 +42,7 @@ class CodeObjectStats:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """An entry without its bulk. `digest` is the SHA-256 of the HSACO, sizes are in bytes as stored."""
+    """An entry without its contents. `digest` is the SHA-256 of the HSACO, sizes are in bytes as stored."""
 
     key: JobKey
     digest: str
@@ -54,7 +55,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A whole entry; `asm_zstd` is the assembly text, compressed."""
+    """A complete entry; `asm_zstd` is the assembly text, compressed."""
 
     summary: Summary
     hsaco: bytes
@@ -62,8 +63,7 @@ class Entry:
 
     def asm(self) -> str:
         """The assembly text."""
-        # imported where used: a build that finds every image in the cache needs no assembly
-        import zstandard  # noqa: PLC0415
+        import zstandard  # noqa: PLC0415 - a build that finds every image in the cache reads no assembly
 
         return zstandard.ZstdDecompressor().decompress(self.asm_zstd).decode("utf-8")
 
@@ -76,7 +76,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes, key: JobKey) -> Entry:
-    """Verify and take apart. Raises EntryError when anything but the intact entry of `key` is there."""
+    """The entry, verified. Raises EntryError for anything but the intact entry of `key`."""
     if len(data) < _PREFIX.size:
         raise EntryError(f"truncated to {len(data)} bytes")
     magic, version, header_size, digest = _PREFIX.unpack_from(data)
@@ -98,11 +98,7 @@ def decode(data: bytes, key: JobKey) -> Entry:
     return Entry(summary=summary, hsaco=hsaco, asm_zstd=asm)
 
 
-def _summary(tree: dict[str, object]) -> Summary:
-    stats, arguments = tree["stats"], tree["arguments"]
-    if not isinstance(stats, dict) or not isinstance(arguments, list):
-        raise TypeError("stats and arguments")
-    values = {field.name: tree[field.name] for field in fields(Summary)}
-    values["stats"] = CodeObjectStats(**stats)
-    values["arguments"] = tuple(KernelArgument(**argument) for argument in arguments)
-    return Summary(**values)  # type: ignore[arg-type]
+def _summary(tree: dict[str, Any]) -> Summary:
+    stats = CodeObjectStats(**tree["stats"])
+    arguments = tuple(KernelArgument(**argument) for argument in tree["arguments"])
+    return Summary(**tree | {"stats": stats, "arguments": arguments})

@@ -1,4 +1,4 @@
-"""Whether a code object is what its job asked for: name, kernarg layout, workgroup size, no scratch buffers."""
+"""Check of a code object against its job: kernarg layout, workgroup size, no scratch buffers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIDDEN_ARGUMENTS = frozenset(
         *("hidden_grid_dims", "hidden_dynamic_lds_size"),
     )
 )
-"""What `tl.num_programs` needs, after the explicit arguments: launch geometry that HIP fills in by itself. Hidden arguments that ask for
+"""Launch geometry for `tl.num_programs`, after the explicit arguments, which HIP fills in by itself. Hidden arguments for
 services (host calls, heap, queues) are refused."""
 
 _SIZES = {"i32": 4, "i64": 8, "u64": 8, "fp32": 4}
@@ -45,7 +45,7 @@ def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:
 
 
 def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
-    """Explicit arguments as the code object's metadata describes them; hidden ones are the driver's to fill."""
+    """Explicit arguments of the code object's metadata; the driver fills the hidden ones."""
     return tuple(argument for argument in _all_arguments(kernel) if not argument.kind.startswith("hidden_"))
 
 
@@ -57,7 +57,7 @@ def _all_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
 
 
 def read_stats(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> CodeObjectStats:
-    """Resource stats from the code object's metadata and Triton's."""
+    """Resource use from the code object's metadata and Triton's."""
     return CodeObjectStats(
         vgpr=kernel[".vgpr_count"],
         agpr=kernel.get(".agpr_count", 0),
@@ -75,17 +75,16 @@ def read_stats(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> CodeObje
 def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> None:
     """Raises CodeObjectError when the code object does not fit its job."""
     found, wanted = _all_arguments(kernel), expected_arguments(job)
-    for place, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
+    for number, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
         if have != want and (want is not None or have is None or have.kind not in HIDDEN_ARGUMENTS):
-            raise CodeObjectError(f"kernarg {place} is {_text(have)}, the plan's is {_text(want)}")
+            raise CodeObjectError(f"kernarg {number} is {_text(have)}, the plan's is {_text(want)}")
     for name in ("global_scratch_size", "profile_scratch_size"):
         if triton.get(name):
             raise CodeObjectError(f"needs {name} {triton[name]}, which the runtime does not allocate")
-    if kernel[".wavefront_size"] != job.target.wavefront:
-        raise CodeObjectError(
-            f"wavefront of {kernel['.wavefront_size']}, the chip's is {job.target.wavefront}"
-        )
-    threads = triton["num_warps"] * job.target.wavefront
+    wavefront = job.target.wavefront
+    if kernel[".wavefront_size"] != wavefront:
+        raise CodeObjectError(f"wavefront of {kernel['.wavefront_size']}, the arch's is {wavefront}")
+    threads = triton["num_warps"] * wavefront
     if kernel[".max_flat_workgroup_size"] != threads:
         raise CodeObjectError(
             f"workgroup of {kernel['.max_flat_workgroup_size']} threads, {threads} are launched"
@@ -95,10 +94,10 @@ def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mappin
 
 
 def check_no_paths(hsaco: bytes, paths: tuple[str, ...]) -> None:
-    """Images must not tell where they were made. Raises CodeObjectError naming the path that one holds."""
+    """Images must not contain paths of this machine. Raises CodeObjectError naming the path."""
     for path in paths:
         if len(path) > 3 and path.encode() in hsaco:
-            raise CodeObjectError(f"holds the host path {path}")
+            raise CodeObjectError(f"contains the host path {path}")
 
 
 def _text(argument: KernelArgument | None) -> str:

@@ -1,27 +1,27 @@
-"""The compile room's door: a plan in, verified images out."""
+"""The compile stage: takes a plan, returns its images, from the cache or compiled into it."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import Architectures
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import Entry, EntryError, Summary
+from aotforge.compile.cache_entry import EntryError, Summary
 from aotforge.compile.image_set import ImageSet, image_of
 from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
-from aotforge.compile.resources import resources, spills, violations
-from aotforge.compile.scheduler import Failure, Outcome, Scheduler
-from aotforge.compile.worker_limits import Limits, worker_count
+from aotforge.compile.pool import WorkerLimits
+from aotforge.compile.resources import spills, violations
+from aotforge.compile.scheduler import CompileSettings, Failure, Outcome, Scheduler
 from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
-    from aotforge.compile.remote import Away
     from aotforge.sandbox.executors.step import ExecutionTarget
 
 _LISTED = 20
@@ -34,49 +34,32 @@ def compile_plan(
     architectures: Architectures,
     cache: Cache,
     jobs: int | None = None,
-    limits: Limits | None = None,
+    limits: WorkerLimits | None = None,
     on_event: OnEvent | None = None,
     execution: ExecutionTarget | None = None,
 ) -> ImageSet:
-    """Every image of the plan, from the cache or compiled into it: here, or at `execution`. `jobs` bounds the workers; memory and CPUs do too.
+    """Every image of the plan, from the cache or compiled into it, on this machine or in `execution`.
 
-    Raises CompileError when jobs failed twice (all others are finished first), ResourceError for spills and LDS that must be
-    rejected, CacheError, ToolchainError; with an execution target LimitError and ExecutorError. Finished images stay in the cache whatever happens.
+    `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed twice (all others are
+    finished first), ResourceError for spills and LDS that must be rejected, CacheError, ToolchainError; with an execution target
+    also LimitError and ExecutorError. Finished images stay in the cache in every case.
     """
-    build = _Build(plan, architectures, cache, on_event or _ignore)
+    build = _Build(plan, architectures, cache, on_event)
     build.scan()
     if build.missing:
-        scheduler = _scheduler(
-            build.missing,
-            cache=cache,
-            kernels_root=kernels_root,
-            jobs=jobs,
-            limits=limits or Limits(),
-            execution=execution,
-            report=build.outcome,
-        )
-        scheduler.run()
-        if scheduler.failures:
-            raise _compile_error(plan, scheduler.failures, execution)
-    build.check_resources()
-    return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
-
-
-def toolchain_of(execution: ExecutionTarget | None, *, cache: Path) -> Callable[[str], Toolchain]:
-    """For `plan_project`: reads the compiler of this machine, or of the execution target's rootfs."""
-    if execution is None or execution.rootfs is None:
-        return read_toolchain
-    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - as above
-
-    return lambda pinned: rootfs_toolchain(execution, pinned, cache=cache)
+        settings = _settings(cache, kernels_root, limits, workers=jobs, report=build.on_outcome)
+        failures = _compile(build.missing, settings, execution)
+        if failures:
+            raise _compile_error(plan, failures, execution)
+    return build.images()
 
 
 def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> ImageSet:
-    """Every image of the plan, from the cache alone: nothing is compiled, whatever is missing.
+    """Every image of the plan from the cache alone; nothing is compiled.
 
     Raises CacheError naming images that are missing or damaged, ResourceError as `compile_plan`.
     """
-    build = _Build(plan, architectures, cache, _ignore)
+    build = _Build(plan, architectures, cache)
     build.scan()
     if build.missing:
         raise CacheError(
@@ -84,8 +67,7 @@ def stored_images(plan: Plan, *, architectures: Architectures, cache: Cache) -> 
             f"{_list([job.label for job in build.missing])}",
             hint="build them",
         )
-    build.check_resources()
-    return ImageSet(plan.jobs, build.summaries, architectures.architectures, cache)
+    return build.images()
 
 
 def compile_one(
@@ -94,67 +76,64 @@ def compile_one(
     kernels_root: Path,
     architectures: Architectures,
     scratch: Path,
-    limits: Limits | None = None,
+    limits: WorkerLimits | None = None,
     execution: ExecutionTarget | None = None,
 ) -> KernelImage:
-    """One job in a fresh worker, past the cache: what a failure's reproduction command runs. `scratch` is an empty folder.
+    """One job in a fresh worker, without the cache: the reproduction of a failure. `scratch` is an empty folder.
 
-    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution target LimitError and ExecutorError.
+    Raises CompileError with everything that the worker printed, CacheError, ToolchainError; with an execution target
+    also LimitError and ExecutorError.
     """
-    done: list[Entry] = []
     with Cache(scratch) as cache:
-        scheduler = _scheduler(
-            [job],
-            cache=cache,
-            kernels_root=kernels_root,
-            jobs=1,
-            limits=limits or Limits(),
-            execution=execution,
-            report=lambda _: None,
-        )
-        scheduler.run()
-        entry = None if scheduler.failures else cache.load(job.key)
-        if entry is not None:
-            done.append(entry)
-    if not done:
-        failure = scheduler.failures[0]
-        raise CompileError(f"{job.label}: {failure.reason}\n{failure.output}".rstrip())
-    return image_of(done[0], architectures.architectures[job.target.arch])
+        settings = _settings(cache, kernels_root, limits, workers=1, report=lambda outcome: None)
+        failures = _compile([job], settings, execution)
+        if failures:
+            raise CompileError(f"{job.label}: {failures[0].reason}\n{failures[0].output}".rstrip())
+        entry = cache.load(job.key)
+    assert entry is not None
+    return image_of(entry, architectures.architectures[job.target.arch])
 
 
-def _scheduler(
-    missing: list[CompileJob],
-    *,
+def toolchain_of(execution: ExecutionTarget | None, *, cache: Path) -> Callable[[str], Toolchain]:
+    """For `plan_project`: reads the compiler of this machine, or of the execution target's rootfs."""
+    if execution is None or execution.rootfs is None:
+        return read_toolchain
+    from aotforge.compile.remote import rootfs_toolchain  # noqa: PLC0415 - executors: a build on this machine needs none
+
+    return lambda pinned: rootfs_toolchain(execution, pinned, cache=cache)
+
+
+def _settings(
     cache: Cache,
     kernels_root: Path,
-    jobs: int | None,
-    limits: Limits,
-    execution: ExecutionTarget | None,
+    limits: WorkerLimits | None,
+    *,
+    workers: int | None,
     report: Callable[[Outcome], None],
-) -> Scheduler | Away:
-    """What compiles: workers of this process, or those in the execution target's rootfs."""
-    if execution is not None and execution.rootfs is not None:
-        # imported where used: a build on this machine needs no executors
-        from aotforge.compile.remote import Away  # noqa: PLC0415
-
-        return Away(
-            missing,
-            cache=cache,
-            kernels_root=kernels_root,
-            wanted=jobs,
-            limits=limits,
-            execution=execution,
-            report=report,
-        )
-    return Scheduler(
-        missing,
-        cache=cache,
+) -> CompileSettings:
+    return CompileSettings(
+        store=cache,
         allocator=build_allocator(cache.folder),
         kernels_root=kernels_root,
-        count=worker_count(len(missing), limits, wanted=jobs),
-        limits=limits,
+        workers=workers,
+        limits=limits or WorkerLimits(),
         report=report,
     )
+
+
+def _compile(
+    jobs: list[CompileJob], settings: CompileSettings, execution: ExecutionTarget | None
+) -> list[Failure]:
+    """Compile into the cache, in workers of this process or of the execution target's rootfs."""
+    if execution is not None and execution.rootfs is not None:
+        from aotforge.compile.remote import RemoteScheduler  # noqa: PLC0415 - as above
+
+        remote = RemoteScheduler(jobs, settings, execution)
+        remote.run()
+        return remote.failures
+    scheduler = Scheduler(jobs, settings)
+    scheduler.run()
+    return scheduler.failures
 
 
 def find_job(plan: Plan, name: str) -> CompileJob:
@@ -165,76 +144,70 @@ def find_job(plan: Plan, name: str) -> CompileJob:
     raise UnknownNameError(f"unknown job {name}", hint=suggest(name, (job.label for job in plan.jobs)))
 
 
+@dataclass
 class _Build:
-    """What is known about a plan's images while it is worked on."""
+    """The images of a plan that are known so far."""
 
-    def __init__(self, plan: Plan, architectures: Architectures, cache: Cache, on_event: OnEvent) -> None:
-        self._plan = plan
-        self._chips = architectures.architectures
-        self._cache = cache
-        self._on_event = on_event
-        self.summaries: dict[JobKey, Summary] = {}
-        self.missing: list[CompileJob] = []
+    plan: Plan
+    architectures: Architectures
+    cache: Cache
+    on_event: OnEvent | None = None
+    summaries: dict[JobKey, Summary] = field(default_factory=dict)
+    missing: list[CompileJob] = field(default_factory=list)
 
     def scan(self) -> None:
-        """Verify what the cache has."""
-        for job in self._plan.jobs:
+        """Verify the entries of the cache."""
+        for job in self.plan.jobs:
             try:
-                entry = self._cache.load(job.key)
+                entry = self.cache.load(job.key)
             except EntryError as error:
                 entry = None
-                self._tell("damaged", job, f"cache entry {error}; it is compiled again")
+                self._report("damaged", job, f"cache entry {error}; it is compiled again")
             if entry is None:
                 self.missing.append(job)
             else:
                 self.summaries[job.key] = entry.summary
-        self._tell(
-            "scanned", None, f"{len(self.summaries)} of {len(self._plan.jobs)} images are in the cache"
-        )
+        found = f"{len(self.summaries)} of {len(self.plan.jobs)} images are in the cache"
+        self._report("scanned", None, found)
 
-    def outcome(self, outcome: Outcome) -> None:
-        """News from the scheduler."""
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Record an outcome of the scheduler and report it."""
         if outcome.summary is not None:
             self.summaries[outcome.job.key] = outcome.summary
-        kinds: dict[str, EventKind] = {
-            "compiled": "compiled",
-            "shared": "shared",
-            "retry": "retry",
-            "failed": "failed",
-        }
-        self._tell(kinds[outcome.kind], outcome.job, outcome.detail, outcome.seconds, outcome.peak_bytes)
+        self._report(outcome.kind, outcome.job, outcome.detail, outcome.seconds, outcome.peak_bytes)
 
-    def check_resources(self) -> None:
-        """Report spills; raise ResourceError with every image that must be rejected."""
+    def images(self) -> ImageSet:
+        """All images. Reports spills; raises ResourceError naming every image that must be rejected."""
+        images = ImageSet(self.plan.jobs, self.summaries, self.architectures.architectures, self.cache)
         rejected: list[str] = []
-        for job in self._plan.jobs:
-            found = resources(self.summaries[job.key].stats, self._chips[job.target.arch])
-            reasons = violations(job, found)
-            rejected.extend(f"{job.label}: {reason}" for reason in reasons)
+        for job in self.plan.jobs:
+            found = images.resources(job.key)
+            rejected.extend(f"{job.label}: {reason}" for reason in violations(job, found))
             if text := spills(found):
-                self._tell("spills", job, text)
+                self._report("spills", job, text)
         if rejected:
             raise ResourceError(
                 f"{len(rejected)} limits are exceeded:\n{_list(rejected)}",
-                cause="the setting's blocks are too large for the chip",
+                cause="the setting's blocks are too large for the arch",
                 hint="change the setting in the family's rules.py, or let the rules report spills instead",
             )
+        return images
 
-    def _tell(
+    def _report(
         self, kind: EventKind, job: CompileJob | None, detail: str, seconds: float = 0.0, peak_bytes: int = 0
     ) -> None:
-        self._on_event(
-            CompileEvent(
+        if self.on_event is not None:
+            event = CompileEvent(
                 kind=kind,
                 key=job.key if job else "",
                 label=job.label if job else "",
                 detail=detail,
                 done=len(self.summaries),
-                total=len(self._plan.jobs),
+                total=len(self.plan.jobs),
                 seconds=seconds,
                 peak_bytes=peak_bytes,
             )
-        )
+            self.on_event(event)
 
 
 def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None = None) -> str:
@@ -260,6 +233,3 @@ def _list(entries: list[str]) -> str:
     if len(entries) > _LISTED:
         shown.append(f"  ... and {len(entries) - _LISTED} more")
     return "\n".join(shown)
-
-
-_ignore: Callable[[CompileEvent], None] = lambda event: None  # noqa: E731

@@ -1,4 +1,4 @@
-"""Compiled images of a plan, read from the cache when asked for."""
+"""The compiled images of a plan, read from the cache on access."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from aotforge.plan.model import CompileJob, JobKey
 
 
 class ImageSet(Mapping[JobKey, KernelImage]):
-    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; nothing is kept in memory but stats."""
+    """Images by job key, in the plan's order. Each access reads and verifies the cache entry; only summaries are kept in memory."""
 
     def __init__(
         self,
         jobs: tuple[CompileJob, ...],
         summaries: Mapping[JobKey, Summary],
-        chips: Mapping[str, Architecture],
+        architectures: Mapping[str, Architecture],
         cache: Cache,
     ) -> None:
         self._jobs = {job.key: job for job in jobs}
         self._summaries = summaries
-        self._chips = chips
+        self._architectures = architectures
         self._cache = cache
 
     def __getitem__(self, key: JobKey) -> KernelImage:
@@ -41,7 +41,7 @@ class ImageSet(Mapping[JobKey, KernelImage]):
             raise CacheError(
                 f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
             )
-        return image_of(entry, self._chips[job.target.arch])
+        return image_of(entry, self._architectures[job.target.arch])
 
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._jobs)
@@ -54,12 +54,12 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         return self._summaries[key].digest
 
     def resources(self, key: JobKey) -> Resources:
-        """The image's resource stats, without reading it."""
-        return resources(self._summaries[key].stats, self._chips[self._jobs[key].target.arch])
+        """The image's resources, without reading it."""
+        return resources(self._summaries[key].stats, self._architectures[self._jobs[key].target.arch])
 
 
-def image_of(entry: Entry, chip: Architecture) -> KernelImage:
-    """A cache entry as the value that the next rooms take."""
+def image_of(entry: Entry, architecture: Architecture) -> KernelImage:
+    """The image of a cache entry."""
     summary = entry.summary
     return KernelImage(
         key=summary.key,
@@ -67,6 +67,6 @@ def image_of(entry: Entry, chip: Architecture) -> KernelImage:
         symbol=summary.symbol,
         hsaco=entry.hsaco,
         asm=entry.asm(),
-        resources=resources(summary.stats, chip),
+        resources=resources(summary.stats, architecture),
         arguments=summary.arguments,
     )

@@ -1,4 +1,4 @@
-"""Worker processes as the builder sees them: start, send, listen, kill."""
+"""Worker processes seen from their parent: number, limits, start, messages, memory, end."""
 
 from __future__ import annotations
 
@@ -8,21 +8,111 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.machine import resident_bytes
-from aotforge.compile.wire import Frames, frame, job_to_wire
+from aotforge.base.machine import GIB, available_cpus, available_memory, resident_bytes
+from aotforge.compile.wire import Frames, frame
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.plan.model import CompileJob
 
 _LOG_TAIL = 4096
 
 
-class Worker:
-    """One worker process. `job` is what it works on, `since` when it got that (or was started), by the monotonic clock."""
+@dataclass(frozen=True, kw_only=True)
+class WorkerLimits:
+    """Per worker: seconds of wall time per job, bytes of resident memory, seconds to start."""
+
+    job_seconds: float = 600.0
+    memory_bytes: int = 3 * GIB // 2
+    start_seconds: float = 120.0
+
+
+def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) -> int:
+    """Workers for `jobs` jobs: `wanted` or the number of CPUs, bounded by free memory and by the jobs; at least 1."""
+    by_memory = available_memory() // limits.memory_bytes
+    return max(1, min(wanted or available_cpus(), by_memory, jobs))
+
+
+class WorkerProcess:
+    """A child process in a session of its own: Ctrl-C reaches the parent only, which then kills its workers.
+
+    What it prints goes to a log in memory, except output that `stdout` redirects.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: dict[str, str],
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        pass_fds: tuple[int, ...] = (),
+    ) -> None:
+        """Start it. Raises ToolchainError when no process can be started."""
+        self._log = os.memfd_create("aotforge-worker-log")
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=stdin,
+                stdout=self._log if stdout is None else stdout,
+                stderr=self._log,
+                env=environment,
+                cwd="/",
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(self._log)
+            raise ToolchainError(
+                f"a {name} cannot be started: {error.strerror}", hint="free memory or processes"
+            ) from error
+
+    @property
+    def pid(self) -> int:
+        """Process ID."""
+        return self.process.pid
+
+    def kill(self) -> None:
+        """Kill the process and its forks and reap it; the log is lost. Safe to call again."""
+        if self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self.process.wait()
+        if self._log >= 0:
+            os.close(self._log)
+            self._log = -1
+
+    def death(self) -> str:
+        """The end of a process that closed its connection, in words."""
+        try:
+            code = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "closed its connection"
+        if code >= 0:
+            return f"exited with status {code}"
+        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
+        return f"died of {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
+
+    def log(self) -> str:
+        """The end of the log."""
+        if self._log < 0:
+            return ""
+        start = max(0, os.fstat(self._log).st_size - _LOG_TAIL)
+        return os.pread(self._log, _LOG_TAIL, start).decode("utf-8", "replace").strip("\0\n ")
+
+    def clear_log(self) -> None:
+        """Empty the log; the process continues to write at its start."""
+        os.ftruncate(self._log, 0)
+        os.lseek(self._log, 0, os.SEEK_SET)
+
+
+class Worker(WorkerProcess):
+    """A compile worker. `job` is its present job, `since` when that was sent (or the process started), by the monotonic clock."""
 
     def __init__(
         self,
@@ -31,63 +121,54 @@ class Worker:
         temporary: Path,
         allocator: Path | None = None,
     ) -> None:
-        """Start it. `allocator` is the library of aotforge.toolchain.allocator, which a compiling worker refuses to be without.
+        """Start it. `allocator` is the library of aotforge.toolchain.allocator, without which a worker does not compile.
 
         Raises ToolchainError when no process can be started, CacheError when the library cannot be opened.
         """
-        ours, theirs = socket.socketpair()
-        self._link = ours
+        self._link, theirs = socket.socketpair()
         self._link.setblocking(False)
         self._frames = Frames()
-        self._log = os.memfd_create("aotforge-worker-log")
         with theirs, _opened(allocator) as library:
-            arguments = [str(theirs.fileno()), str(os.getpid()), str(kernels_root.resolve())]
+            module = ("-s", "-P", "-m", f"{__package__}.worker")
             try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-s", "-P", "-m", f"{__package__}.worker", *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._log,
-                    stderr=self._log,
-                    env=worker_environment(environment, temporary, preload=_path_of(library)),
-                    cwd="/",
+                super().__init__(
+                    "compile worker",
+                    [
+                        sys.executable,
+                        *module,
+                        str(theirs.fileno()),
+                        str(os.getpid()),
+                        str(kernels_root.resolve()),
+                    ],
+                    environment=worker_environment(environment, temporary, preload=_path_of(library)),
                     pass_fds=(theirs.fileno(), *library),
-                    # Ctrl-C reaches the builder only, which then kills its workers
-                    start_new_session=True,
                 )
-            except OSError as error:
-                os.close(self._log)
-                ours.close()
-                raise ToolchainError(
-                    f"a compile worker cannot be started: {error.strerror}", hint="free memory or processes"
-                ) from error
+            except ToolchainError:
+                self._link.close()
+                raise
         self.ready = False
         self._job_pid = 0
         self._garbled = False
         self.job: CompileJob | None = None
         self.since = time.monotonic()
 
-    @property
-    def pid(self) -> int:
-        """Process ID."""
-        return self._process.pid
-
     def fileno(self) -> int:
         """Descriptor for selectors."""
         return self._link.fileno()
 
     def send(self, job: CompileJob) -> None:
-        """Give the worker a job. Raises OSError when it is gone."""
-        self._job_pid = 0  # the last job's fork is gone, and its number may be another process' by now
+        """Send a job. Raises OSError when the process has ended."""
+        self._job_pid = 0  # the last job's fork has ended, and its number may be another process' by now
         self._link.setblocking(True)
         try:
-            self._link.sendall(frame(job_to_wire(job)))
+            self._link.sendall(frame(asdict(job)))
         finally:
             self._link.setblocking(False)
         self.job = job
         self.since = time.monotonic()
 
     def receive(self) -> tuple[list[tuple[dict[str, Any], bytes]], bool]:
-        """Complete messages, and whether the worker can still be talked to: not after a damaged message."""
+        """Complete messages, and whether the connection is still usable: not after a damaged message."""
         messages: list[tuple[dict[str, Any], bytes]] = []
         try:
             while piece := self._link.recv(1 << 20):
@@ -100,46 +181,22 @@ class Worker:
             return messages, True
         except (ValueError, TypeError):
             self._garbled = True
-            return messages, False
         except OSError:
-            return messages, False
+            pass
         return messages, False
 
     def memory(self) -> int:
-        """Resident bytes now: of the process that has the job."""
+        """Resident bytes now, of the process or of the fork that has the job."""
         return max(resident_bytes(self.pid), resident_bytes(self._job_pid) if self._job_pid else 0)
 
     def kill(self) -> None:
-        """End the process and its fork at once and reap it; safe to call again."""
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-        self._process.wait()
+        """Kill the process and its fork and reap it. Safe to call again."""
+        super().kill()
         self._link.close()
-        if self._log >= 0:
-            os.close(self._log)
-            self._log = -1
 
     def death(self) -> str:
-        """How a worker that hung up ended, in words."""
-        if self._garbled:
-            return "the worker sent a damaged message"
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return "the worker closed its connection"
-        if code >= 0:
-            return f"the worker exited with status {code}"
-        name = signal.Signals(-code).name if -code in signal.valid_signals() else f"signal {-code}"
-        return f"the worker died of {name}" + (" (out of memory?)" if -code == signal.SIGKILL else "")
-
-    def log(self) -> str:
-        """The last of what the worker printed while at its job."""
-        if self._log < 0:
-            return ""
-        size = os.fstat(self._log).st_size
-        start = max(0, size - _LOG_TAIL)
-        return os.pread(self._log, _LOG_TAIL, start).decode("utf-8", "replace").strip("\0\n ")
+        """The end of a worker that closed its connection, in words."""
+        return f"the worker {'sent a damaged message' if self._garbled else super().death()}"
 
 
 @contextmanager
@@ -165,9 +222,9 @@ def _path_of(descriptors: tuple[int, ...]) -> str:
 def worker_environment(
     pinned: tuple[tuple[str, str], ...], temporary: Path, *, preload: str = ""
 ) -> dict[str, str]:
-    """The whole environment of a worker: nothing of the caller's reaches the compiler except how to load libraries.
+    """The complete environment of a worker: only how to load libraries is the caller's.
 
-    `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for programs that are no workers.
+    `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for other programs.
     """
     environment = {
         "HOME": "/nonexistent",

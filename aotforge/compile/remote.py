@@ -1,4 +1,4 @@
-"""Compiling in another place: jobs and sources go to an executor, finished images come back one by one and enter this cache at once."""
+"""Compilation in an executor: jobs and sources are sent, finished images enter the cache one by one as they arrive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,155 +15,111 @@ from aotforge import errors
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import GIB
 from aotforge.base.source_groups import group_files
-from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import Entry, EntryError, decode
+from aotforge.compile.cache_entry import EntryError
 from aotforge.compile.remote_worker import ALLOCATOR
-from aotforge.compile.scheduler import ATTEMPTS, Failure, Outcome, cost
-from aotforge.compile.wire import Frames, job_to_wire
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.scheduler import (
+    ATTEMPTS,
+    POLL_SECONDS,
+    CompileSettings,
+    Failure,
+    Outcome,
+    longest_first,
+)
+from aotforge.compile.wire import Frames
 from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey
 from aotforge.plan.serial import build
-from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits, limit_error
-from aotforge.toolchain.allocator import build_allocator
+from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits, StepResult, limit_error
 from aotforge.toolchain.triton import Toolchain
 
-_POLL_SECONDS = 0.1
 _START_SECONDS = 600.0
+OnMessage = Callable[[dict[str, Any], bytes], None]
 
 
-class Away:
-    """As `Scheduler`, for an execution target: compiles `jobs`, tells `report` of each, has the `failures` afterwards."""
+@dataclass
+class RemoteScheduler:
+    """Compiles `jobs` in an execution target; the counterpart of `Scheduler`."""
 
-    def __init__(
-        self,
-        jobs: list[CompileJob],
-        *,
-        cache: Cache,
-        kernels_root: Path,
-        wanted: int | None,
-        limits: Limits,
-        execution: ExecutionTarget,
-        report: Callable[[Outcome], None],
-    ) -> None:
-        self._waiting = {job.key: job for job in sorted(jobs, key=cost, reverse=True)}
-        self._cache = cache
-        self._root = kernels_root
-        self._wanted = wanted
-        self._limits = limits
-        self._execution = execution
-        self._report = report
-        self._mine: dict[JobKey, CompileJob] = {}
-        self._started: set[JobKey] = set()
-        self.failures: list[Failure] = []
+    jobs: list[CompileJob]
+    settings: CompileSettings
+    execution: ExecutionTarget
+    failures: list[Failure] = field(default_factory=list)
+    _claimed: dict[JobKey, CompileJob] = field(default_factory=dict)
+    _started: set[JobKey] = field(default_factory=set)
 
     def run(self) -> None:
-        """Work until every job is done or failed; jobs that other builds are at are waited for. Raises CacheError, ToolchainError,
-        LimitError, ExecutorError. What was finished by then is in the cache."""
-        while self._waiting:
-            self._take()
-            if self._mine:
+        """Work until every job is done or failed; waits for jobs that other builds are compiling.
+
+        Raises CacheError, ToolchainError, LimitError, ExecutorError; what is finished by then is in the cache.
+        """
+        waiting = longest_first(self.jobs)
+        while waiting:
+            states = [(job, self.settings.claim(job)) for job in waiting]
+            waiting = [job for job, state in states if state == "locked"]
+            self._claimed = {job.key: job for job, state in states if state == "claimed"}
+            if self._claimed:
                 try:
                     self._compile()
                 finally:
                     # also of jobs that failed: another build need not wait for the end of this one
-                    for key in self._mine:
-                        self._cache.release(key)
-                    self._mine.clear()
-            elif self._waiting:
-                time.sleep(_POLL_SECONDS)
-
-    def _take(self) -> None:
-        """All jobs that no other build is at, without those that it has finished."""
-        for key, job in list(self._waiting.items()):
-            if not self._cache.acquire(key):
-                continue
-            del self._waiting[key]
-            entry = self._load(key)
-            if entry is None:
-                self._mine[key] = job
-            else:
-                self._cache.release(key)
-                self._report(Outcome(kind="shared", job=job, summary=entry.summary))
-
-    def _load(self, key: JobKey) -> Entry | None:
-        try:
-            return self._cache.load(key)
-        except EntryError:
-            return None
+                    for key in self._claimed:
+                        self.settings.store.release(key)
+            elif waiting:
+                time.sleep(POLL_SECONDS)
 
     def _compile(self) -> None:
-        step, frames, before = self._step(), Frames(), len(self.failures)
-        log = bytearray()
-
-        def heard(stream: str, data: bytes) -> None:
-            if stream == "stderr":
-                log.extend(data)
-                return
-            for message, payload in frames.feed(data):
-                self._news(message, payload)
-
+        step, before = self._step(), len(self.failures)
         try:
-            finished = self._execution.executor.run(step, self._execution.rootfs, on_output=heard)
+            result, log = _run(step, self.execution, self._on_message)
         except LimitError as error:
-            at = ", ".join(sorted(self._mine[key].label for key in self._started if key in self._mine))
+            running = ", ".join(
+                sorted(self._claimed[key].label for key in self._started & self._claimed.keys())
+            )
             raise LimitError(
-                error.what + (f" while it compiled {at}" if at else ""), cause=error.cause, hint=error.hint
+                error.what + (f" while it compiled {running}" if running else ""),
+                cause=error.cause,
+                hint=error.hint,
             ) from error
-        if finished.oom_kills:
-            killed = [f for f in self.failures[before:] if "SIGKILL" in f.reason]
-            if killed:
-                labels = ", ".join(failure.job.label for failure in killed)
-                raise limit_error(step.name, "memory", step.limits, detail=labels, kept=finished.kept)
-        lost = [job for job in self._mine.values() if job.key not in {f.job.key for f in self.failures}]
-        if finished.status or lost:
-            text = log.decode("utf-8", "replace").strip().splitlines()
+        killed = [f.job.label for f in self.failures[before:] if "SIGKILL" in f.reason]
+        if result.oom_kills and killed:
+            raise limit_error(step.name, "memory", step.limits, detail=", ".join(killed), kept=result.kept)
+        lost = self._claimed.keys() - {failure.job.key for failure in self.failures}
+        if result.status or lost:
             raise ExecutorError(
-                f"{step.name} ended with {finished.status} and {len(lost)} jobs undone",
-                cause=" / ".join(text[-3:]),
-                hint=finished.kept or "run it again with --keep to look at what it leaves",
+                f"{step.name} ended with status {result.status} and {len(lost)} jobs not finished",
+                cause=" / ".join(log[-3:]),
+                hint=result.kept or "run it again with --keep to inspect the files that it leaves",
             )
 
     def _step(self) -> Step:
-        limits = self._limits
-        capacity = self._execution.executor.capacity()
-        count = min(
-            len(self._mine), self._wanted or capacity.cpus, int(capacity.memory_bytes // limits.memory_bytes)
-        )
-        count = max(1, count)
-        order = {
-            "jobs": [job_to_wire(job) for job in self._mine.values()],
-            "count": count,
-            "limits": asdict(limits),
-        }
-        rounds = math.ceil(len(self._mine) / count)
+        limits, jobs = self.settings.limits, self._claimed.values()
+        capacity = self.execution.executor.capacity()
+        by_memory = int(capacity.memory_bytes // limits.memory_bytes)
+        count = max(1, min(len(jobs), self.settings.workers or capacity.cpus, by_memory))
+        order = {"jobs": [asdict(job) for job in jobs], "count": count, "limits": asdict(limits)}
         return _step(
-            f"compiling {len(self._mine)} images ({self._execution.executor.name})",
-            self._execution,
+            f"compiling {len(jobs)} images ({self.execution.executor.name})",
+            self.execution,
             ("jobs", "{work}/in/jobs.json"),
-            kernels=self._root,
+            kernels=self.settings.kernels_root,
             files={
                 "jobs.json": json.dumps(order).encode("ascii"),
-                ALLOCATOR: build_allocator(self._cache.folder).read_bytes(),
+                ALLOCATOR: self.settings.allocator.read_bytes(),
             },
             limits=StepLimits(
                 memory_bytes=count * limits.memory_bytes + GIB,
                 processes=64 + 64 * count,
-                seconds=_START_SECONDS + ATTEMPTS * limits.job_seconds * rounds,
+                seconds=_START_SECONDS + ATTEMPTS * limits.job_seconds * math.ceil(len(jobs) / count),
                 scratch_bytes=GIB,
             ),
         )
 
-    def _news(self, message: dict[str, Any], payload: bytes) -> None:
-        if "error" in message:
-            raise _error(message)
+    def _on_message(self, message: dict[str, Any], payload: bytes) -> None:
         key = str(message.get("started") or message.get("key") or message.get("failure"))
-        job = self._mine.get(key)
+        job = self._claimed.get(key)
         if job is None:
-            raise ExecutorError(
-                f"{self._execution.executor.name}: news of a job that was not sent", cause=key
-            )
+            raise ExecutorError(f"{self.execution.executor.name}: unexpected message for a job", cause=key)
         if "started" in message:
             self._started.add(key)
         elif "failure" in message:
@@ -171,39 +127,30 @@ class Away:
                 Failure(job=job, reason=str(message["reason"]), output=str(message["output"]))
             )
         elif message["outcome"] == "compiled":
-            self._done(job, message, payload)
+            try:
+                self.settings.finish(
+                    job, payload, seconds=float(message["seconds"]), peak_bytes=int(message["peak_bytes"])
+                )
+            except EntryError as error:
+                raise ExecutorError(
+                    f"the image of {job.label} is damaged: {error}",
+                    cause="it was changed between the container and this process",
+                    hint="build again",
+                ) from error
+            del self._claimed[key]
         else:
             self._started.discard(key)
-            self._report(Outcome(kind=message["outcome"], job=job, detail=str(message["detail"])))
-
-    def _done(self, job: CompileJob, message: dict[str, Any], payload: bytes) -> None:
-        try:
-            summary = decode(payload, job.key).summary
-        except EntryError as error:
-            raise ExecutorError(
-                f"image of {job.label} came back damaged: {error}", hint="build again"
-            ) from error
-        self._cache.store(job.key, payload)
-        self._cache.release(job.key)
-        del self._mine[job.key]
-        self._started.discard(job.key)
-        self._report(
-            Outcome(
-                kind="compiled",
-                job=job,
-                summary=summary,
-                seconds=float(message["seconds"]),
-                peak_bytes=int(message["peak_bytes"]),
-            )
-        )
+            self.settings.report(Outcome(kind=message["outcome"], job=job, detail=str(message["detail"])))
 
 
 def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) -> Toolchain:
-    """The compiler of an execution target's rootfs, which is asked once: the answer is kept in `cache` by the root's digest. Raises ToolchainError,
-    ExecutorError, LimitError."""
+    """The compiler of an execution target's rootfs; stored in `cache` by the rootfs' digest, so that it is queried once.
+
+    Raises ToolchainError, ExecutorError, LimitError.
+    """
     assert execution.rootfs is not None
     step = _step(
-        f"asking the compiler of {execution.rootfs.name} what it is",
+        f"querying the compiler version of {execution.rootfs.name}",
         execution,
         ("toolchain", pinned),
         limits=StepLimits(memory_bytes=2 * GIB, processes=64, seconds=_START_SECONDS, scratch_bytes=GIB),
@@ -211,31 +158,37 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
     key = hashlib.sha256(f"{execution.rootfs.identity}\0{pinned}\0".encode() + step.inputs).hexdigest()
     file = cache / "executors" / "toolchains" / f"{key}.json"
     try:
-        return _toolchain(json.loads(file.read_text(encoding="ascii")))
+        return build(Toolchain, json.loads(file.read_text(encoding="ascii")))
     except (OSError, ValueError, LookupError, TypeError):
         pass
-    frames, found, log = Frames(), list[dict[str, Any]](), bytearray()
-
-    def heard(stream: str, data: bytes) -> None:
-        if stream == "stdout":
-            found.extend(message for message, _ in frames.feed(data))
-        else:
-            log.extend(data)
-
-    finished = execution.executor.run(step, execution.rootfs, on_output=heard)
-    if finished.status or not found:
-        text = log.decode("utf-8", "replace").strip().splitlines()
+    found: list[dict[str, Any]] = []
+    result, log = _run(step, execution, lambda message, _: found.append(message))
+    if result.status or not found:
         raise ToolchainError(
-            f"the root {execution.rootfs.name} has no compiler that answers", cause=" / ".join(text[-2:])
+            f"the compiler of rootfs {execution.rootfs.name} did not respond", cause=" / ".join(log[-2:])
         )
-    if "error" in found[0]:
-        raise _error(found[0])
     write_atomic(file, json.dumps(found[0]).encode("ascii"))
-    return _toolchain(found[0])
+    return build(Toolchain, found[0])
 
 
-def _toolchain(tree: dict[str, Any]) -> Toolchain:
-    return build(Toolchain, tree)
+def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[StepResult, list[str]]:
+    """Run a step of the remote worker: its result and the lines of its log. An error that it reports is raised here."""
+    frames, log = Frames(), bytearray()
+
+    def on_output(stream: str, data: bytes) -> None:
+        if stream == "stderr":
+            log.extend(data)
+            return
+        for message, payload in frames.feed(data):
+            if "error" in message:
+                kind = getattr(errors, str(message["error"]), AotforgeError)
+                error = kind(str(message["what"]), cause=str(message["cause"]), hint=str(message["hint"]))
+                assert isinstance(error, AotforgeError)
+                raise error
+            on_message(message, payload)
+
+    result = execution.executor.run(step, execution.rootfs, on_output=on_output)
+    return result, log.decode("utf-8", "replace").strip().splitlines()
 
 
 def _step(
@@ -266,11 +219,3 @@ def _step(
         inputs=input_tree(members, files or {}),
         limits=limits,
     )
-
-
-def _error(message: dict[str, Any]) -> AotforgeError:
-    """An error that was raised inside, again."""
-    kind = getattr(errors, str(message["error"]), AotforgeError)
-    error = kind(str(message["what"]), cause=str(message["cause"]), hint=str(message["hint"]))
-    assert isinstance(error, AotforgeError)
-    return error

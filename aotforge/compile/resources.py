@@ -1,4 +1,4 @@
-"""Resources of an image on its chip: occupancy from registers, LDS and wave slots together; violations of limits."""
+"""Resources of an image on its arch: occupancy from registers, LDS and wave slots, and violations of limits."""
 
 from __future__ import annotations
 
@@ -8,53 +8,52 @@ from aotforge.compile.model import Resources
 from aotforge.plan.model import CompileJob
 
 
-def resources(stats: CodeObjectStats, chip: Architecture) -> Resources:
-    """Complete the stats of a code object with what follows from the chip."""
+def resources(stats: CodeObjectStats, architecture: Architecture) -> Resources:
+    """Complete the stats of a code object with the values that follow from the arch."""
+    same = {name: value for name, value in vars(stats).items() if name != "static_lds_bytes"}
     return Resources(
-        vgpr=stats.vgpr,
-        agpr=stats.agpr,
-        sgpr=stats.sgpr,
-        vgpr_spills=stats.vgpr_spills,
-        sgpr_spills=stats.sgpr_spills,
-        scratch_bytes=stats.scratch_bytes,
+        **same,
         lds_bytes=stats.static_lds_bytes + stats.dynamic_lds_bytes,
-        dynamic_lds_bytes=stats.dynamic_lds_bytes,
-        wavefront=stats.wavefront,
-        num_warps=stats.num_warps,
         threads=stats.num_warps * stats.wavefront,
-        occupancy=occupancy(stats, chip),
+        occupancy=occupancy(stats, architecture),
     )
 
 
-def register_waves(stats: CodeObjectStats, chip: Architecture) -> int:
+def register_waves(stats: CodeObjectStats, architecture: Architecture) -> int:
     """Waves per SIMD that the register files and wave slots allow.
 
-    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). On `split` chips AGPRs have a file
-    of their own as large as the VGPRs'; on `unified` ones `.vgpr_count` already holds both.
+    Files and granules: LLVM's AMDGPU target (`AMDGPUBaseInfo`, occupancy from register counts). With `split` accumulators AGPRs have a file
+    of their own as large as the VGPRs'; with `unified` ones `.vgpr_count` already holds both.
     """
-    vectors = max(stats.vgpr, stats.agpr) if chip.accumulators == "split" else stats.vgpr
-    waves = min(chip.max_waves_per_simd, chip.vgprs // _allocated(vectors, chip.vgpr_granule))
-    if chip.sgprs:
-        waves = min(waves, chip.sgprs // _allocated(stats.sgpr + chip.sgprs_reserved, chip.sgpr_granule))
+    vectors = max(stats.vgpr, stats.agpr) if architecture.accumulators == "split" else stats.vgpr
+    waves = min(
+        architecture.max_waves_per_simd, architecture.vgprs // _allocated(vectors, architecture.vgpr_granule)
+    )
+    if architecture.sgprs:
+        waves = min(
+            waves,
+            architecture.sgprs
+            // _allocated(stats.sgpr + architecture.sgprs_reserved, architecture.sgpr_granule),
+        )
     return waves
 
 
-def occupancy(stats: CodeObjectStats, chip: Architecture) -> int:
-    """Waves per SIMD when only this kernel runs: whole workgroups that fit a compute unit, spread over its SIMDs."""
-    slots = register_waves(stats, chip) * chip.simds_per_cu
+def occupancy(stats: CodeObjectStats, architecture: Architecture) -> int:
+    """Waves per SIMD when only this kernel runs: complete workgroups that fit a compute unit, spread over its SIMDs."""
+    slots = register_waves(stats, architecture) * architecture.simds_per_cu
     groups = slots // stats.num_warps
     lds = stats.static_lds_bytes + stats.dynamic_lds_bytes
     if lds:
-        groups = min(groups, chip.lds_per_cu // _allocated(lds, chip.lds_granule))
+        groups = min(groups, architecture.lds_per_cu // _allocated(lds, architecture.lds_granule))
     if stats.num_warps > 1:
-        groups = min(groups, chip.max_workgroups_per_cu)
+        groups = min(groups, architecture.max_workgroups_per_cu)
     if groups == 0:
         return 0
-    return max(1, groups * stats.num_warps // chip.simds_per_cu)
+    return max(1, groups * stats.num_warps // architecture.simds_per_cu)
 
 
 def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
-    """Why the image must be rejected: more LDS than its chip has, or spills to memory where the rules refuse them."""
+    """Why the image must be rejected: more LDS than its arch has, or spills to memory where the rules refuse them."""
     reasons = []
     if found.lds_bytes > job.target.lds_bytes:
         reasons.append(
@@ -66,7 +65,7 @@ def violations(job: CompileJob, found: Resources) -> tuple[str, ...]:
 
 
 def spills(found: Resources) -> str:
-    """What is spilt and where to, or ''. SGPRs without scratch go to lanes of VGPRs: that costs moves, no memory."""
+    """Spilled registers and their destination, or ''. SGPRs without scratch go to lanes of VGPRs, which costs moves, no memory."""
     if not (found.vgpr_spills or found.sgpr_spills or found.scratch_bytes):
         return ""
     registers = f"{found.vgpr_spills} VGPRs and {found.sgpr_spills} SGPRs"

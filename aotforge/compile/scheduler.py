@@ -1,6 +1,6 @@
-"""The build loop: missing jobs to workers, answers to the cache, trouble to a second try and then to the report.
+"""The build loop: sends missing jobs to workers, stores results, retries failures once and then reports them.
 
-One thread, so that workers die with it (PR_SET_PDEATHSIG goes by thread) and nothing needs a lock.
+One thread, so that workers exit with it (PR_SET_PDEATHSIG goes by thread) and nothing needs a lock.
 """
 
 from __future__ import annotations
@@ -8,26 +8,26 @@ from __future__ import annotations
 import math
 import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from aotforge.compile.cache_entry import Entry, EntryError, Summary, decode
-from aotforge.compile.pool import Worker
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.model import EventKind
+from aotforge.compile.pool import Worker, WorkerLimits, worker_count
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.plan.model import CompileJob, JobKey
 
 ATTEMPTS = 2
-_POLL_SECONDS = 0.1
+POLL_SECONDS = 0.1
 _STARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A job that failed for good: the reason in a line or two, and the last of its output."""
+    """A job that failed for good: the reason in a line or two, and the end of its output."""
 
     job: CompileJob
     reason: str
@@ -36,9 +36,9 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One job's news for the caller: a summary when it is done, else why there will be another try or none."""
+    """The end of one attempt at a job: `summary` of its image, or the reason in `detail`."""
 
-    kind: str
+    kind: EventKind
     job: CompileJob
     summary: Summary | None = None
     detail: str = ""
@@ -56,122 +56,145 @@ def cost(job: CompileJob) -> float:
     return math.prod(sizes) / dict(job.options)["num_warps"]
 
 
+def longest_first(jobs: Iterable[CompileJob]) -> list[CompileJob]:
+    """Jobs by falling cost, so that no long job starts when the others are done; the sort is stable, the order known."""
+    return sorted(jobs, key=cost, reverse=True)
+
+
 class Store(Protocol):
-    """Where finished images go: `Cache` here, the way out in a container."""
+    """Destination of finished images: `Cache` on the host, `StreamingStore` in a container."""
 
     def acquire(self, key: JobKey) -> bool:
-        """Take the right to make an entry; False while somebody else has it."""
+        """Lock an entry; False while another build holds the lock."""
 
     def release(self, key: JobKey) -> None:
-        """Give the right back."""
+        """Unlock an entry."""
 
     def load(self, key: JobKey) -> Entry | None:
-        """An entry that somebody has made meanwhile. Raises EntryError."""
+        """An entry, if another build has stored it meanwhile. Raises EntryError."""
 
     def store(self, key: JobKey, data: bytes) -> None:
-        """Put an encoded entry in place."""
+        """Store an encoded entry."""
 
     def temporary(self) -> Path:
         """A folder for workers' files."""
 
 
-class Scheduler:
-    """Compiles `jobs` (one or more, of one toolchain) with at most `count` workers; `report` hears of every job as it ends."""
+@dataclass(frozen=True, kw_only=True)
+class CompileSettings:
+    """Settings of a scheduler: at most `workers` workers, or as many as there are CPUs; `report` receives every outcome."""
 
-    def __init__(
-        self,
-        jobs: list[CompileJob],
-        *,
-        cache: Store,
-        allocator: Path,
-        kernels_root: Path,
-        count: int,
-        limits: Limits,
-        report: Callable[[Outcome], None],
-    ) -> None:
-        # longest first, so that no long job starts when the others are done; the sort is stable, the order known
-        self._environment = jobs[0].toolchain.environment
-        self._waiting = sorted(jobs, key=cost, reverse=True)
-        self._contended: list[CompileJob] = []
-        self._tries: dict[JobKey, int] = {}
-        self._cache = cache
-        self._allocator = allocator
-        self._root = kernels_root
-        self._count = count
-        self._limits = limits
-        self._report = report
-        self._workers: list[Worker] = []
-        self._selector = selectors.DefaultSelector()
-        self._failed_starts = 0
-        self.failures: list[Failure] = []
+    store: Store
+    allocator: Path
+    kernels_root: Path
+    workers: int | None
+    limits: WorkerLimits
+    report: Callable[[Outcome], None]
+
+    def claim(self, job: CompileJob) -> Literal["claimed", "finished", "locked"]:
+        """Lock a job's entry, unless another build is compiling it or has finished it meanwhile, which is reported."""
+        if not self.store.acquire(job.key):
+            return "locked"
+        try:
+            entry = self.store.load(job.key)
+        except EntryError:
+            entry = None
+        if entry is None:
+            return "claimed"
+        self.store.release(job.key)
+        self.report(Outcome(kind="shared", job=job, summary=entry.summary))
+        return "finished"
+
+    def finish(self, job: CompileJob, data: bytes, *, seconds: float, peak_bytes: int) -> None:
+        """Store, unlock and report a compiled entry. Raises EntryError when it is damaged, CacheError."""
+        summary = decode(data, job.key).summary
+        self.store.store(job.key, data)
+        self.store.release(job.key)
+        self.report(
+            Outcome(kind="compiled", job=job, summary=summary, seconds=seconds, peak_bytes=peak_bytes)
+        )
+
+
+@dataclass
+class Scheduler:
+    """Compiles `jobs` (one or more, of one toolchain) in workers on this machine."""
+
+    jobs: list[CompileJob]
+    settings: CompileSettings
+    failures: list[Failure] = field(default_factory=list)
+    _locked_elsewhere: list[CompileJob] = field(default_factory=list)
+    _tries: dict[JobKey, int] = field(default_factory=dict)
+    _workers: list[Worker] = field(default_factory=list)
+    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
+    _failed_starts: int = 0
+
+    def __post_init__(self) -> None:
+        self._environment = self.jobs[0].toolchain.environment
+        self._waiting = longest_first(self.jobs)
+        self._count = worker_count(len(self.jobs), self.settings.limits, wanted=self.settings.workers)
 
     def run(self) -> None:
         """Work until every job is done or failed. Raises CacheError, ToolchainError; kills its workers in any case."""
         try:
-            while self._waiting or self._contended or any(worker.job for worker in self._workers):
-                self._assign()
-                for key, _ in self._selector.select(_POLL_SECONDS):
-                    self._listen(key.data)
-                self._enforce()
+            while self._waiting or self._locked_elsewhere or any(worker.job for worker in self._workers):
+                self._assign_jobs()
+                self._start_workers()
+                for key, _ in self._selector.select(POLL_SECONDS):
+                    self._receive(key.data)
+                self._enforce_limits()
         finally:
             for worker in self._workers:
                 worker.kill()
             self._selector.close()
 
-    def _assign(self) -> None:
+    def _assign_jobs(self) -> None:
         for worker in list(self._workers):
-            if worker.ready and worker.job is None and (job := self._take()) is not None:
+            if worker.ready and worker.job is None and (job := self._claim_next()) is not None:
                 try:
                     worker.send(job)
-                except OSError:  # died between two jobs: the job goes to another one
-                    self._cache.release(job.key)
+                except OSError:  # the worker ended between two jobs: another one gets the job
+                    self.settings.store.release(job.key)
                     self._waiting.insert(0, job)
-                    self._remove(worker)
+                    self._remove(worker).kill()
+
+    def _start_workers(self) -> None:
+        settings = self.settings
         starting = sum(not worker.ready for worker in self._workers)
-        while len(self._workers) < self._count and starting < len(self._waiting) + len(self._contended):
-            worker = Worker(self._root, self._environment, self._cache.temporary(), self._allocator)
+        unassigned = len(self._waiting) + len(self._locked_elsewhere)
+        for _ in range(min(self._count - len(self._workers), unassigned - starting)):
+            worker = Worker(
+                settings.kernels_root, self._environment, settings.store.temporary(), settings.allocator
+            )
             self._workers.append(worker)
             self._selector.register(worker, selectors.EVENT_READ, worker)
-            starting += 1
 
-    def _take(self) -> CompileJob | None:
-        """The next job that no other build is at, its lock taken and the cache looked at once more."""
-        busy = []
+    def _claim_next(self) -> CompileJob | None:
+        """The next job that no other build is compiling, with its entry locked."""
+        locked = []
         found = None
-        for queue in (self._contended, self._waiting):
+        for queue in (self._locked_elsewhere, self._waiting):
             while queue and found is None:
                 job = queue.pop(0)
-                if not self._cache.acquire(job.key):
-                    busy.append(job)
-                elif (entry := self._load(job)) is not None:
-                    self._cache.release(job.key)
-                    self._report(Outcome(kind="shared", job=job, summary=entry.summary))
-                else:
+                state = self.settings.claim(job)
+                if state == "locked":
+                    locked.append(job)
+                elif state == "claimed":
                     found = job
-        self._contended.extend(busy)
+        self._locked_elsewhere.extend(locked)
         return found
 
-    def _load(self, job: CompileJob) -> Entry | None:
-        try:
-            return self._cache.load(job.key)
-        except EntryError:
-            return None
-
-    def _listen(self, worker: Worker) -> None:
+    def _receive(self, worker: Worker) -> None:
         messages, connected = worker.receive()
         for message, payload in messages:
             if "ready" in message:
                 worker.ready = True
                 self._failed_starts = 0
-            else:
-                self._answered(worker, message, payload)
+            elif worker.job is not None:
+                self._on_result(worker, worker.job, message, payload)
         if not connected and worker in self._workers:
-            self._lost(worker, worker.death())
+            self._on_worker_died(worker, worker.death())
 
-    def _answered(self, worker: Worker, message: dict[str, Any], payload: bytes) -> None:
-        job = worker.job
-        if job is None:
-            return
+    def _on_result(self, worker: Worker, job: CompileJob, message: dict[str, Any], payload: bytes) -> None:
         if message.get("storage"):
             raise CacheError(
                 f"a worker cannot write its temporary files: {message['storage']}",
@@ -179,45 +202,39 @@ class Scheduler:
             )
         if "error" in message:
             # a fresh worker for the second try: this one's state may be the reason
-            self._remove(worker, close=False)
-            self._failed(
-                job, str(message["error"]), "\n".join(filter(None, (str(message["trace"]), worker.log())))
-            )
-            worker.kill()
+            output = "\n".join(filter(None, (str(message["trace"]), worker.log())))
+            self._remove(worker).kill()
+            self._on_failure(job, str(message["error"]), output)
             return
         seconds = time.monotonic() - worker.since
         worker.job = None
         try:
-            summary = decode(payload, job.key).summary
+            self.settings.finish(job, payload, seconds=seconds, peak_bytes=int(message["peak_kib"]) * 1024)
         except EntryError as error:
-            self._failed(job, f"the worker's answer is damaged: {error}", "")
+            self._on_failure(job, f"the worker's result is damaged: {error}", "")
             return
-        self._cache.store(job.key, payload)
-        self._cache.release(job.key)
-        peak = int(message["peak_kib"]) * 1024
-        self._report(Outcome(kind="compiled", job=job, summary=summary, seconds=seconds, peak_bytes=peak))
-        if worker.memory() > self._limits.memory_bytes // 2:
-            self._remove(worker)  # what it has kept would count against the next job
+        if worker.memory() > self.settings.limits.memory_bytes // 2:
+            self._remove(worker).kill()  # what it has kept would count against the next job
 
-    def _enforce(self) -> None:
-        now = time.monotonic()
+    def _enforce_limits(self) -> None:
+        now, limits = time.monotonic(), self.settings.limits
         for worker in list(self._workers):
-            allowed = self._limits.job_seconds if worker.ready else self._limits.start_seconds
-            if (worker.job or not worker.ready) and now - worker.since > allowed:
-                self._lost(
-                    worker,
-                    f"no answer in {allowed:g} s" if worker.ready else f"did not start in {allowed:g} s",
+            elapsed = now - worker.since
+            if not worker.ready and elapsed > limits.start_seconds:
+                self._on_worker_died(worker, f"did not start in {limits.start_seconds:g} s")
+            elif worker.ready and worker.job and elapsed > limits.job_seconds:
+                self._on_worker_died(worker, f"no answer in {limits.job_seconds:g} s")
+            elif worker.job and worker.memory() > limits.memory_bytes:
+                self._on_worker_died(
+                    worker, f"used more than {limits.memory_bytes / 2**30:.2g} GiB of memory"
                 )
-            elif worker.job and worker.memory() > self._limits.memory_bytes:
-                self._lost(worker, f"used more than {self._limits.memory_bytes / 2**30:.2g} GiB of memory")
 
-    def _lost(self, worker: Worker, reason: str) -> None:
-        job, log = worker.job, worker.log()
-        started = worker.ready
-        self._remove(worker)
-        if job is not None:
-            self._failed(job, reason, log)
-        elif not started:
+    def _on_worker_died(self, worker: Worker, reason: str) -> None:
+        log = worker.log()
+        self._remove(worker).kill()
+        if worker.job is not None:
+            self._on_failure(worker.job, reason, log)
+        elif not worker.ready:
             self._failed_starts += 1
             if self._failed_starts >= _STARTS:
                 raise ToolchainError(
@@ -226,19 +243,18 @@ class Scheduler:
                     hint="reinstall the pinned environment",
                 )
 
-    def _failed(self, job: CompileJob, reason: str, output: str) -> None:
-        self._cache.release(job.key)
+    def _on_failure(self, job: CompileJob, reason: str, output: str) -> None:
+        self.settings.store.release(job.key)
         self._tries[job.key] = self._tries.get(job.key, 0) + 1
         if self._tries[job.key] < ATTEMPTS:
             self._waiting.append(job)
-            self._report(Outcome(kind="retry", job=job, detail=reason))
+            self.settings.report(Outcome(kind="retry", job=job, detail=reason))
         else:
             self.failures.append(Failure(job=job, reason=reason, output=output))
-            self._report(Outcome(kind="failed", job=job, detail=reason))
+            self.settings.report(Outcome(kind="failed", job=job, detail=reason))
 
-    def _remove(self, worker: Worker, *, close: bool = True) -> None:
+    def _remove(self, worker: Worker) -> Worker:
         self._workers.remove(worker)
         with suppress(KeyError, ValueError):
             self._selector.unregister(worker)
-        if close:
-            worker.kill()
+        return worker

@@ -1,6 +1,6 @@
 """One compile job through Triton's AMD backend, stage by stage. Imported in worker processes only: it loads Triton.
 
-`triton.compile` is not used: its cache, its dumps and its driver look-up have no place in a factory.
+`triton.compile` is not used: it has a cache, dumps and a driver look-up of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import triton
+import triton.language as tl
 import zstandard
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
@@ -25,7 +26,6 @@ from aotforge.compile.code_object_check import (
     read_arguments,
     read_stats,
 )
-from aotforge.compile.warmup import warm_up
 from aotforge.errors import ToolchainError
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.plan.closure import SourceTree
@@ -33,11 +33,18 @@ from aotforge.plan.jobs import has_line_info
 from aotforge.plan.model import CompileJob
 
 PACKAGE = "aotforge_kernels"
-"""Kernels are modules of this package wherever they lie, because module names enter symbols of functions that are not inlined."""
+"""Kernels are modules of this package in every kernels root, because module names enter symbols of functions that are not inlined."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def warm_up(x, n, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Double the elements of x below n: the kernel that a new worker compiles before its first job."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
 
 
 class SourceChangedError(Exception):
-    """The kernel's source is no longer what was planned."""
+    """The kernel's source has changed since it was planned."""
 
 
 class Compiler:
@@ -61,9 +68,9 @@ class Compiler:
             raise ToolchainError(
                 f"worker has Triton {triton.__version__}, the plan {job.toolchain.triton_version}"
             )
-        binary, assembly, notes = run_stages(self._function(job), job)
+        binary, assembly, metadata = run_stages(self._function(job), job)
         kernel = kernel_metadata(binary)
-        check_code_object(job, kernel, notes)
+        check_code_object(job, kernel, metadata)
         if not has_line_info(job):
             own, compiler = Path(__file__).parents[2], Path(triton.__file__).parent
             check_no_paths(binary, (str(self._root), str(compiler), str(own)))
@@ -72,7 +79,7 @@ class Compiler:
             key=job.key,
             digest=hashlib.sha256(binary).hexdigest(),
             symbol=kernel[".name"],
-            stats=read_stats(kernel, notes),
+            stats=read_stats(kernel, metadata),
             arguments=read_arguments(kernel),
             hsaco_size=len(binary),
             asm_size=len(compressed),
@@ -80,7 +87,7 @@ class Compiler:
         return Entry(summary=summary, hsaco=binary, asm_zstd=compressed)
 
     def warm_up(self) -> None:
-        """Compile something small, so that forks of this process find the compiler's lazily made tables and libraries."""
+        """Compile something small, so that the compiler's tables and libraries are loaded before this process forks."""
         signature = {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}
         target = GPUTarget("hip", "gfx908", 64)
         lower(warm_up, target, signature, {"BLOCK": 64}, {}, {"num_warps": 1})
@@ -120,7 +127,7 @@ def lower(
     backend = make_backend(target)
     source = ASTSource(function, signature, constants, hints)
     parsed = backend.parse_options(options)
-    notes: dict[str, Any] = dict(parsed.__dict__)
+    metadata: dict[str, Any] = dict(parsed.__dict__)
     stages: dict[str, Any] = {}
     backend.add_stages(stages, parsed, source.language)
     context = ir.context()
@@ -131,7 +138,7 @@ def lower(
     )
     assembly = ""
     for name, stage in stages.items():
-        module = stage(module, notes)
+        module = stage(module, metadata)
         if name == "amdgcn":
             assembly = module
-    return module, assembly, notes
+    return module, assembly, metadata

@@ -1,4 +1,4 @@
-"""The worker process: imports Triton once, compiles one job after another, and shares nothing with the builder but a socket.
+"""The worker process: imports Triton once, compiles jobs one after another, and shares only a socket with the builder.
 
 Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
 leaves a choice (seen in Triton 3.9.0: operands of `or` chains in attention kernels), so the same job compiled after
@@ -6,8 +6,8 @@ different others, in one process, gives different bytes, and so do other version
 this project (aotforge/toolchain), and each fork gives LLVM a fresh heap: addresses in it depend on nothing but the job. Python's
 collector is off, because it would free LLVM's objects at times that depend on Python's version.
 
-Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. Whatever a compiler does to a process (abort, hang, eat
-memory) it does to this one.
+Started as `python -m aotforge.compile.worker FD PARENT_PID KERNELS_ROOT`. If a compiler aborts, hangs or uses too much memory, only
+this process is lost.
 """
 
 from __future__ import annotations
@@ -27,29 +27,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotforge.compile.cache_entry import encode
-from aotforge.compile.wire import Frames, frame, job_from_wire
+from aotforge.compile.wire import Frames, frame
+from aotforge.plan.model import CompileJob
+from aotforge.plan.serial import build
 from aotforge.toolchain.allocator import begin_heap
 
 if TYPE_CHECKING:
     from aotforge.compile.triton_amd import Compiler
 
 _PR_SET_PDEATHSIG = 1
-_STACK_BYTES = (
-    64 << 20
-)  # deep recursion is LLVM's habit; the main thread would have what the caller's ulimit says
+_STACK_BYTES = 64 << 20
+"""LLVM recurses deeply; the main thread's stack would have the size of the caller's ulimit."""
 _NO_STORAGE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}
 
 
 def main(arguments: list[str]) -> int:
     """Serve jobs until the socket closes."""
     descriptor, parent, root = int(arguments[0]), int(arguments[1]), Path(arguments[2])
-    _die_with(parent)
+    die_with_parent(parent)
     gc.disable()
-    os.environ.pop("LD_PRELOAD", None)  # the allocator is in; what a compiler may start runs with its own
+    os.environ.pop(
+        "LD_PRELOAD", None
+    )  # the allocator is loaded; programs that a compiler starts use their own
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = socket.socket(fileno=descriptor)
-    from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton
+    from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton, 1 s
 
     compiler = Compiler(root)
     begin_heap()
@@ -59,7 +62,7 @@ def main(arguments: list[str]) -> int:
     frames = Frames()
     while piece := link.recv(1 << 16):
         for message, _ in frames.feed(piece):
-            # what the job prints is for its own failure report
+            # a failure report has the output of its own job only
             os.ftruncate(2, 0)
             os.lseek(2, 0, os.SEEK_SET)
             _serve(link, compiler, message)
@@ -67,22 +70,22 @@ def main(arguments: list[str]) -> int:
 
 
 def _serve(link: socket.socket, compiler: Compiler, message: dict[str, Any]) -> None:
-    """Answer one job from a fork; when that dies, so does this process, in the same way."""
+    """Run one job in a fork. A signal or status that ends the fork ends this process, too."""
     builder = os.getpid()
     child = os.fork()
     if child == 0:
-        _die_with(builder)
-        # told by the fork, so that this socket has one writer at a time
+        die_with_parent(builder)
+        # sent by the fork, so that this socket has one writer at a time
         link.sendall(frame({"job_pid": os.getpid()}))
         begin_heap()
-        answers: list[bytes] = []
-        thread = threading.Thread(target=lambda: answers.append(_answer(compiler, message)))
+        results: list[bytes] = []
+        thread = threading.Thread(target=lambda: results.append(_result(compiler, message)))
         thread.start()
         thread.join()
-        if answers:
-            link.sendall(answers[0])
+        if results:
+            link.sendall(results[0])
         sys.stderr.flush()
-        os._exit(0 if answers else 1)
+        os._exit(0 if results else 1)
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -93,26 +96,19 @@ def _serve(link: socket.socket, compiler: Compiler, message: dict[str, Any]) -> 
         os._exit(os.WEXITSTATUS(status))
 
 
-def _answer(compiler: Compiler, message: dict[str, Any]) -> bytes:
+def _result(compiler: Compiler, message: dict[str, Any]) -> bytes:
     try:
-        entry = compiler.compile(job_from_wire(message))
-    except Exception as error:  # noqa: BLE001 - compilers raise anything; the builder reports it
-        text = "".join(traceback.format_exception_only(error)).strip()
+        entry = compiler.compile(build(CompileJob, message))
+    except Exception as error:  # noqa: BLE001 - compilers may raise anything; the builder reports it
         sys.stderr.flush()
-        return frame(
-            {
-                "error": text,
-                "trace": _trace(error),
-                "storage": _storage_trouble(error),
-                **_usage(),
-            }
-        )
+        report = {
+            "error": "".join(traceback.format_exception_only(error)).strip(),
+            # the innermost frames, without the message, which is reported first
+            "trace": "".join(traceback.format_tb(error.__traceback__, limit=-6)).rstrip(),
+            "storage": _storage_trouble(error),
+        }
+        return frame(report | _usage())
     return frame({"key": entry.summary.key, **_usage()}, encode(entry))
-
-
-def _trace(error: BaseException) -> str:
-    """The innermost frames, without the message: that is reported first anyway."""
-    return "".join(traceback.format_tb(error.__traceback__, limit=-6)).rstrip()
 
 
 def _usage() -> dict[str, float]:
@@ -121,7 +117,7 @@ def _usage() -> dict[str, float]:
 
 
 def _storage_trouble(error: BaseException) -> str:
-    """Whether the job failed because its temporary folder cannot be written; LLD reports that in its own words only."""
+    """The reason why the temporary folder cannot be written, or ''; LLD reports that in its own words only."""
     if isinstance(error, OSError) and error.errno in _NO_STORAGE:
         return str(error)
     try:
@@ -133,10 +129,10 @@ def _storage_trouble(error: BaseException) -> str:
     return ""
 
 
-def _die_with(parent: int) -> None:
-    """Ask Linux to kill this process when its builder dies, however it dies (prctl(2), PR_SET_PDEATHSIG)."""
+def die_with_parent(parent: int) -> None:
+    """Have Linux kill this process when the process `parent` ends, in whichever way (prctl(2), PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before the call
+    if os.getppid() != parent:  # it ended before the call
         os._exit(1)
 
 

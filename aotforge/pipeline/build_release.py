@@ -14,7 +14,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan, toolchain_of
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import CompileEvent
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
@@ -253,7 +253,7 @@ def _pack(
         architectures=load_architectures(request.root / "manifests"),
         cache=cache,
         jobs=request.jobs,
-        limits=Limits(),
+        limits=WorkerLimits(),
         on_event=observer.event,
         execution=execution,
     )

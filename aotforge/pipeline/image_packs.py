@@ -10,7 +10,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.library.interface import check_interfaces
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import open_files
@@ -92,7 +92,7 @@ def _pack(
         architectures=architectures,
         cache=cache,
         jobs=request.jobs,
-        limits=Limits(job_seconds=request.minutes * 60 or math.inf),
+        limits=WorkerLimits(job_seconds=request.minutes * 60 or math.inf),
         on_event=observer.event,
     )
     if request.verify:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, is_dataclass
+from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from aotforge.plan.model import Plan
@@ -39,13 +40,13 @@ def build(wanted: type[T], tree: object) -> T:
 
 def _build(wanted: Any, value: Any) -> Any:
     if is_dataclass(wanted) and isinstance(wanted, type):
-        hints = get_type_hints(wanted)
-        return wanted(
-            **{field.name: _build(hints[field.name], value[field.name]) for field in fields(wanted)}
-        )
+        return wanted(**{name: _build(kind, value[name]) for name, kind in _hints(wanted).items()})
     if get_origin(wanted) is tuple:
         inner = get_args(wanted)
         if len(inner) == 2 and inner[1] is Ellipsis:
             return tuple(_build(inner[0], item) for item in value)
         return tuple(_build(kind, item) for kind, item in zip(inner, value, strict=True))
     return value
+
+
+_hints = cache(get_type_hints)

@@ -14,7 +14,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import VERSION, EntryError, encode
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import CacheError
 from aotforge.library.interface import check_interfaces
 from aotforge.pipeline.build_release import BuildRequest, judges_of, require_virtual_gpus
@@ -109,7 +109,7 @@ def _images(
         architectures=load_architectures(request.root / "manifests"),
         cache=cache,
         jobs=request.jobs,
-        limits=Limits(),
+        limits=WorkerLimits(),
         on_event=observer.event,
         execution=execution,
     )

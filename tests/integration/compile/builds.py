@@ -14,12 +14,12 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import CompileEvent
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from tests.support.families import PROJECT, architectures, plan_of
 
 
 def build(
-    root: Path, folder: Path, *, jobs: int = 2, limits: Limits | None = None, arch: str = "gfx908"
+    root: Path, folder: Path, *, jobs: int = 2, limits: WorkerLimits | None = None, arch: str = "gfx908"
 ) -> tuple[ImageSet, list[CompileEvent]]:
     """Build a kernels root into a cache folder; images and everything that was told."""
     events: list[CompileEvent] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import CacheError, CompileError, ToolchainError
 from tests.integration.compile.builds import build, entries, kinds, lines, start, workers_of
 from tests.support.families import KERNEL, write_family, write_many
@@ -35,16 +35,16 @@ _RAISE = "raise ValueError('broken on purpose')\n"
 @pytest.mark.parametrize(
     ("fault", "limits", "reason"),
     [
-        (_CRASH, Limits(), "SIGABRT"),
-        (_HANG, Limits(job_seconds=3), "no answer in 3 s"),
-        (_EAT, Limits(memory_bytes=900 << 20), "used more than 0.88 GiB"),
-        (_RAISE, Limits(), "broken on purpose"),
-        (_GARBLE, Limits(job_seconds=20), "sent a damaged message"),
+        (_CRASH, WorkerLimits(), "SIGABRT"),
+        (_HANG, WorkerLimits(job_seconds=3), "no answer in 3 s"),
+        (_EAT, WorkerLimits(memory_bytes=900 << 20), "used more than 0.88 GiB"),
+        (_RAISE, WorkerLimits(), "broken on purpose"),
+        (_GARBLE, WorkerLimits(job_seconds=20), "sent a damaged message"),
     ],
     ids=["crash", "hang", "eat", "raise", "garble"],
 )
 def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
-    tmp_path: Path, fault: str, limits: Limits, reason: str
+    tmp_path: Path, fault: str, limits: WorkerLimits, reason: str
 ) -> None:
     root = write_many(tmp_path / "k", 3)
     write_family(root, "bad", KERNEL + fault)

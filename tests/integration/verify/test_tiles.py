@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.verify.compare import TILE_SCALE, Expected
 from aotforge.verify.dispatch import launch_of, uses_of
 from aotforge.verify.families import load_cases
@@ -55,7 +55,7 @@ def results(label: str) -> list[Result]:
     with Cache(CACHE) as cache:
         image = compile_plan(
             replace(plan, jobs=(job,)), kernels_root=PROJECT / "kernels", architectures=architectures(),
-            cache=cache, jobs=1, limits=Limits(),
+            cache=cache, jobs=1, limits=WorkerLimits(),
         )[job.key]  # fmt: skip
     program = Emulator("gfx908", cache=CACHE).load(image.hsaco, image.asm)
     cases = load_cases(PROJECT / "kernels", job.family)

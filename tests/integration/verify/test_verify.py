@@ -16,7 +16,7 @@ import pytest
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import RulesError, VerifyError
 from aotforge.plan.model import Plan
 from aotforge.verify import verify_plan as run
@@ -53,7 +53,7 @@ def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[P
     plan = replace(whole, jobs=tuple(job for job in whole.jobs if wanted(job.label)))
     with Cache(folder) as cache:
         made = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=Limits()
+            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()
         )
         return plan, dict(made.items())
 

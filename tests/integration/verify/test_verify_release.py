@@ -15,7 +15,7 @@ from aotforge.base.files import write_atomic
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedError, VerifyError
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.pack.writer import write_pack
@@ -47,7 +47,7 @@ def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, dict[str,
     load_library(64, CACHE, "checks")
     with Cache(CACHE) as cache:
         images = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=Limits()
+            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()
         )
         return root, plan, dict(images.items())
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.compile.cache import Cache
+from aotforge.compile.cache import Cache, LockFile
 from aotforge.compile.cache_entry import EntryError, encode
-from aotforge.compile.locks import LockFile
 from aotforge.errors import CacheError
 from tests.unit.compile.test_entries import make_entry
 
@@ -51,7 +50,7 @@ def test_keys_are_locked_against_other_caches_and_freed_on_close(tmp_path: Path)
 
 def test_locks_end_with_their_process(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from aotforge.compile.locks import LockFile;"
+        "import sys; from pathlib import Path; from aotforge.compile.cache import LockFile;"
         "lock = LockFile(Path(sys.argv[1])); assert lock.acquire('x'); print('held', flush=True); sys.stdin.read()"
     )
     path = tmp_path / "locks"

@@ -9,9 +9,8 @@ import pytest
 
 from aotforge.base import machine
 from aotforge.base.machine import available_cpus, available_memory, resident_bytes
-from aotforge.compile import worker_limits as limits
-from aotforge.compile.pool import worker_environment
-from aotforge.compile.worker_limits import Limits, worker_count
+from aotforge.compile import pool
+from aotforge.compile.pool import WorkerLimits, worker_count, worker_environment
 
 GIB = 1 << 30
 
@@ -31,9 +30,9 @@ GIB = 1 << 30
 def test_cpus_memory_and_jobs_bound_the_workers(
     monkeypatch: pytest.MonkeyPatch, cpus: int, free: int, jobs: int, wanted: int | None, count: int
 ) -> None:
-    monkeypatch.setattr(limits, "available_cpus", lambda: cpus)
-    monkeypatch.setattr(limits, "available_memory", lambda: free)
-    assert worker_count(jobs, Limits(), wanted=wanted) == count
+    monkeypatch.setattr(pool, "available_cpus", lambda: cpus)
+    monkeypatch.setattr(pool, "available_memory", lambda: free)
+    assert worker_count(jobs, WorkerLimits(), wanted=wanted) == count
 
 
 def test_cgroups_of_both_versions_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

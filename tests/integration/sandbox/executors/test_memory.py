@@ -9,7 +9,7 @@ import pytest
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import LimitError
 from aotforge.sandbox.executors.step import ExecutionTarget
 from tests.integration.compile.builds import entries
@@ -37,7 +37,7 @@ def test_job_and_limit_are_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(LimitError) as caught, Cache(tmp_path / "there") as cache:
         compile_plan(
             plan_of(root), kernels_root=root, architectures=load_architectures(ROOT / "manifests"), cache=cache,
-            jobs=1, limits=Limits(memory_bytes=400 << 20), execution=execution,
+            jobs=1, limits=WorkerLimits(memory_bytes=400 << 20), execution=execution,
         )  # fmt: skip
     assert "bad.bad:gfx908:0" in caught.value.what and "1.39 GiB of memory" in caught.value.what
     assert "fam0" not in caught.value.what

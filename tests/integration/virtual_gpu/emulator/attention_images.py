@@ -9,7 +9,7 @@ from pathlib import Path
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
-from aotforge.compile.worker_limits import Limits
+from aotforge.compile.pool import WorkerLimits
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Target
@@ -49,7 +49,7 @@ class Images:
                 kernels_root=PROJECT / "kernels",
                 architectures=architectures(),
                 cache=cache,
-                limits=Limits(),
+                limits=WorkerLimits(),
             )
             self._images.update({job.key: made[job.key] for job in jobs})
 
