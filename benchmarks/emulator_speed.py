@@ -25,7 +25,7 @@ from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.virtual_gpu.emulator.interpreter_library import default_cache
 from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, select
+from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import Case, Guarded, Layout, values_of
@@ -79,7 +79,7 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
     for n in ("L", "D"):
         tensors[n] = Guarded((1, 1, CASE.heads_q, CASE.seqlen_q), "fp32", Layout())
     kernel = next(k for k in FAMILY.kernels if k.name == name)
-    launch: Launch = select(kernel, kernels.plan.jobs[0].target, values_of(CASE, tensors))
+    launch: SourceLaunch = select(kernel, kernels.plan.jobs[0].target, values_of(CASE, tensors))
     job = next(
         j
         for j in kernels.plan.jobs

@@ -46,7 +46,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "virtual_gpu/interpreter/*",
         "!virtual_gpu/interpreter/breakpoints.py",
         "verify/*.py",
-        "!verify/html_report.py",
         "!verify/report.py",
         "!verify/selection.py",
     ),

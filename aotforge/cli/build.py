@@ -245,8 +245,6 @@ def verify(
     from aotforge.base.files import write_atomic  # noqa: PLC0415
     from aotforge.pipeline.display import build_display  # noqa: PLC0415
     from aotforge.pipeline.verify_release import VerifyRequest, verify  # noqa: PLC0415
-    from aotforge.verify.html_report import report_html  # noqa: PLC0415
-    from aotforge.verify.report import report_json, report_text, require_passed  # noqa: PLC0415
 
     request = VerifyRequest(
         root=ROOT, archs=archs_of(arch), profile=profile,
@@ -255,9 +253,9 @@ def verify(
     with build_display(quiet=quiet or json) as display:
         report = verify(request, observer=display)
     if html:
-        write_atomic(Path(html).absolute(), report_html(report).encode())
-    say((report_json(report) if json else report_text(report)).rstrip("\n"))
-    require_passed(report)
+        write_atomic(Path(html).absolute(), report.html().encode())
+    say(json_.dumps(report.fields(), indent=1) if json else "\n".join(report.lines()))
+    report.require_passed()
 
 
 @task(

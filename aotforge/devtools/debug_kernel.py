@@ -18,11 +18,10 @@ from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, Veri
 from aotforge.plan.families import LoadedFamily
 from aotforge.rules import Functional, Kernel, Scalar
 from aotforge.verify.compare import TILE_SCALE
-from aotforge.verify.families import load_cases
-from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.invocation import Case, Invocation, load_cases
 from aotforge.verify.selection import choose, find_case, find_kernel, key_numbers
-from aotforge.virtual_gpu.interpreter.breakpoints import debugged, find_place
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, select
+from aotforge.virtual_gpu.interpreter.breakpoints import parse_location, run_with_debugger
+from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.run_operator import run_launch
 
@@ -85,7 +84,7 @@ def debug(request: DebugRequest) -> DebugReport:
     functional = choose(kernel, request.keys)
     case = find_case(_cases(request.root, loaded, kernel, functional), request.case)
     folder = request.root / "kernels" / loaded.folder
-    places = [find_place(text, folder) for text in request.breaks]
+    places = [parse_location(text, folder) for text in request.breaks]
     invocation = case.make()
     override = _constants(request.constants)
     launch = select(kernel, architecture.target(request.arch), invocation.values, override=override)
@@ -96,7 +95,7 @@ def debug(request: DebugRequest) -> DebugReport:
     tensors = {**invocation.inputs, **invocation.outputs}
     memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
     began = time.perf_counter()
-    finished = 0 in launch.grid or debugged(
+    finished = 0 in launch.grid or run_with_debugger(
         lambda: run_launch(launch, folder, memory), places, request.program
     )
     seconds = time.perf_counter() - began
@@ -128,7 +127,13 @@ def _constants(texts: Mapping[str, str]) -> dict[str, Scalar]:
 
 
 def _report(
-    kernel: Kernel, case: Case, launch: Launch, invocation: Invocation, seconds: float, *, finished: bool
+    kernel: Kernel,
+    case: Case,
+    launch: SourceLaunch,
+    invocation: Invocation,
+    seconds: float,
+    *,
+    finished: bool,
 ) -> DebugReport:
     outputs = []
     expected = invocation.expected() if finished else {}

@@ -259,7 +259,6 @@ def _pack(
     )
     verdicts: dict[JobKey, Verdict] = {}
     if request.verify:
-        from aotforge.verify.report import require_passed  # noqa: PLC0415 - as above
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - as above
 
         observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
@@ -272,7 +271,7 @@ def _pack(
             jobs=request.jobs,
             on_event=observer.verdict,
         )
-        require_passed(report)
+        report.require_passed()
         verdicts = {verdict.key: verdict for verdict in report.verdicts}
     return packed(plan, images, manifest, verdicts)
 

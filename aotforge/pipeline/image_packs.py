@@ -97,21 +97,18 @@ def _pack(
     )
     if request.verify:
         # the emulator takes longer to import than an unverified build with nothing to do needs
-        from aotforge.verify.report import require_passed  # noqa: PLC0415
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415
 
         observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
-        require_passed(
-            verify_images(
-                plan,
-                images,
-                kernels_root=kernels,
-                cache=request.cache,
-                architectures=architectures,
-                jobs=request.jobs,
-                on_event=observer.verdict,
-            )
-        )
+        verify_images(
+            plan,
+            images,
+            kernels_root=kernels,
+            cache=request.cache,
+            architectures=architectures,
+            jobs=request.jobs,
+            on_event=observer.verdict,
+        ).require_passed()
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     loaded = list(images.values())
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())

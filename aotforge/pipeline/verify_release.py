@@ -20,10 +20,11 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.release.reader import ReleasedPack, read_release
-from aotforge.verify.report import joined_report
-from aotforge.verify.verdict import ImageTask, OnEvent, Use, VerifyReport
+from aotforge.verify.report import VerifyReport, joined_report
+from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.verify.verify_plan import verify_images, verify_tasks
+from aotforge.virtual_gpu.interpreter.dispatch import Use
 
 T = TypeVar("T")
 

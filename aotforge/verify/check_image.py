@@ -1,11 +1,11 @@
-"""One image on all of its cases: executed, compared, judged. Runs in a worker process."""
+"""Check of one image on all of its cases: executed and compared, in a worker process."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,161 +13,153 @@ import numpy as np
 
 from aotforge.errors import AotforgeError
 from aotforge.verify.compare import TILE, TILE_SCALE, Comparison, Expected
-from aotforge.verify.dispatch import Launch, launch_of
-from aotforge.verify.families import load_cases
-from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.invocation import Case, Invocation, load_cases
 from aotforge.verify.tensors import Float
-from aotforge.verify.verdict import ImageTask, OutputStats, Use, Verdict
+from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of
 
 SCHEDULES = (None, 0x5EED)
 """Waves one after another, and in one seeded random order."""
-_SHOWN = 4  # a wrong image is wrong in every case: the first few tell
-_LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is a loop without end
+_LISTED = 4  # a faulty image fails in every case: the first few show the fault
+_LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 
 
 @dataclass(kw_only=True)
-class _Tally:
+class _Results:
+    """Results of an image's launches so far."""
+
     cases: list[str] = field(default_factory=list)
     runs: int = 0
     outputs: dict[str, OutputStats] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    informative: set[str] = field(default_factory=set)
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     faults: int = 0
 
-    def note(self, output: str, found: Comparison, case: str) -> None:
+    def add(self, output: str, found: Comparison, case: str) -> None:
         new = OutputStats(
             name=output, tensor=found.tensor, element=found.element, tile=found.tile, error=found.error, allowed=found.allowed, at=case
         )  # fmt: skip
         old = self.outputs.get(output, new)
-        shown = new if new.tensor > old.tensor else old
+        worse = new if new.tensor > old.tensor else old
         self.outputs[output] = replace(
-            shown, element=max(old.element, new.element), tile=max(old.tile, new.tile)
+            worse, element=max(old.element, new.element), tile=max(old.tile, new.tile)
         )
+
+    @property
+    def failure(self) -> str:
+        more = len(self.failures) - _LISTED
+        return "\n".join([*self.failures[:_LISTED], *([f"and {more} more failures"] if more > 0 else [])])
 
 
 def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
-    """Try an image on every case that leads to it. Whatever is wrong with image or cases is in the verdict, not raised.
+    """Execute an image on every case that is dispatched to it. Errors of the image are in the verdict, not raised.
 
-    Raises RulesError when the cases themselves cannot be loaded or lack values, ToolchainError, CacheError.
+    Raises RulesError when the cases cannot be loaded or lack values, ToolchainError, CacheError.
     """
     began = time.perf_counter()
     cases = load_cases(kernels_root, task.folder)
-    tally = _Tally()
+    results = _Results()
     if cases is not None:
         try:
             program = Emulator(task.arch, cache=cache).load(task.hsaco, task.asm)
         except AotforgeError as error:
-            tally.failures.append(str(error))
+            results.failures.append(str(error))
         else:
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
-                _try_all(task, use, program, cases(use.kernel.name, keys), tally)
-            tally.failures += [
-                f"{name} is zero or infinite in every case that leads to this image: none tells whether it is right"
-                for name in tally.outputs
-                if name not in tally.told
+                _check_use(task, use, program, cases(use.kernel.name, keys), results)
+            results.failures += [
+                f"{name} is zero or infinite in every case of this image: no case shows whether it is correct"
+                for name in results.outputs
+                if name not in results.informative
             ]
-    return Verdict(
-        key=task.key,
-        label=task.label,
-        digest=task.digest,
-        resources=task.resources,
-        verifier_digest=task.verifier_digest,
-        outcome="failed" if tally.failures else "passed" if tally.runs else "unverified",
-        cases=tuple(tally.cases),
-        runs=tally.runs,
-        outputs=tuple(tally.outputs.values()),
-        instructions=tally.counts.total(),
-        mix=tuple((str(kind), count) for kind, count in instruction_mix(tally.counts).items()),
-        failure=_told(tally.failures),
-        faults=tally.faults,
+    return replace(
+        Verdict.failed(task, results.failure),
+        outcome="failed" if results.failures else "passed" if results.runs else "unverified",
+        cases=tuple(results.cases),
+        runs=results.runs,
+        outputs=tuple(results.outputs.values()),
+        instructions=results.counts.total(),
+        mix=tuple((str(kind), count) for kind, count in instruction_mix(results.counts).items()),
+        faults=results.faults,
         seconds=time.perf_counter() - began,
     )
 
 
-def _told(failures: Sequence[str]) -> str:
-    more = len(failures) - _SHOWN
-    return "\n".join([*failures[:_SHOWN], *([f"and {more} more failures"] if more > 0 else [])])
-
-
-def _try_all(task: ImageTask, use: Use, program: Program, cases: Sequence[Case], tally: _Tally) -> None:
+def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case], results: _Results) -> None:
     for number, case in enumerate(cases):
         for schedule in SCHEDULES:
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None:
                 break
+            grid = "grid " + "x".join(map(str, launch.grid))
             if 0 in launch.grid:
-                tally.failures += _unwritten(case.name, launch, invocation)
+                results.failures += _unwritten(f"{case.name} ({grid})", invocation)
                 break
-            if case.name not in tally.cases:
-                tally.cases.append(case.name)
+            if case.name not in results.cases:
+                results.cases.append(case.name)
             name = case.name if schedule is None else f"{case.name}, random schedule"
             # garbage in registers, LDS and scratch differs from run to run
             seed = 1 + 2 * number + (schedule is not None)
-            tally.runs += 1
+            results.runs += 1
             try:
-                report = program.launch(
-                    launch.grid, launch.arguments, _memory(invocation), lds_bytes=task.resources.dynamic_lds_bytes,
-                    schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source,
-                )  # fmt: skip
+                results.counts += _executed(task, program, launch, invocation, schedule, seed)
             except AotforgeError as error:
-                tally.faults += 1
-                tally.failures.append(f"{name} ({_shape(launch)}): {error}")
+                results.faults += 1
+                results.failures.append(f"{name} ({grid}): {error}")
                 continue
-            tally.counts += report.counts
-            _compare(invocation, name, tally)
+            _compare(invocation, name, results)
 
 
-def _unwritten(case: str, launch: Launch, invocation: Invocation) -> list[str]:
-    """The library launches nothing on an empty grid: right only when there is nothing to write."""
+def _unwritten(case: str, invocation: Invocation) -> list[str]:
+    """The library launches nothing on an empty grid: correct only without elements to write."""
     left = [name for name, tensor in invocation.outputs.items() if math.prod(tensor.shape)]
-    return [f"{case} ({_shape(launch)}): nothing is launched, so nothing writes {name}" for name in left]
+    return [f"{case}: nothing is launched, so nothing writes {name}" for name in left]
 
 
-def _memory(invocation: Invocation) -> Memory:
+def _executed(
+    task: ImageTask, program: Program, launch: Launch, invocation: Invocation, schedule: int | None, seed: int
+) -> Counter[str]:
+    """Wave-instructions by name."""
     for tensor in invocation.inputs.values():
         tensor.storage.flags.writeable = False  # a store to an input is a fault at once
-    tensors = {**invocation.inputs, **invocation.outputs}
-    return Memory({name: tensor.storage for name, tensor in tensors.items()})
+    report = program.launch(
+        launch.grid, tuple(launch.arguments.values()), invocation.memory(), lds_bytes=task.resources.dynamic_lds_bytes,
+        schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source,
+    )  # fmt: skip
+    return report.counts
 
 
-def _compare(invocation: Invocation, name: str, tally: _Tally) -> None:
+def _compare(invocation: Invocation, name: str, results: _Results) -> None:
     expected = invocation.expected()
     for output, tensor in invocation.outputs.items():
         actual = tensor.values()
         found = expected[output].compare(actual)
-        tally.note(output, found, name)
+        results.add(output, found, name)
         if expected[output].is_informative:
-            tally.told.add(output)
+            results.informative.add(output)
         if not tensor.intact():
-            tally.failures.append(f"{name}: elements outside of {output} were written")
-        tally.failures += [f"{name}: {said}" for said in _complaints(output, expected[output], actual, found)]
+            results.failures.append(f"{name}: elements outside of {output} were written")
+        results.failures += [
+            f"{name}: {text}" for text in _violations(output, expected[output], actual, found)
+        ]
 
 
-def _complaints(output: str, expected: Expected, actual: Float, found: Comparison) -> list[str]:
-    said = []
+def _violations(output: str, expected: Expected, actual: Float, found: Comparison) -> Iterator[str]:
     if found.element > 1:
         wrong = np.argwhere(found.elements > 1)
         first = tuple(int(i) for i in wrong[0])
-        said.append(
+        yield (
             f"{output} is wrong in {len(wrong)} of {found.elements.size} elements, worst {found.element:.4g} times its bound; "
             f"the first at {first} is {actual[first]:.6g} instead of {expected.bounded.value[first]:.6g}"
         )
     if found.tensor > 1:
-        said.append(
-            f"{output} errs by {found.error:.4g} where the same computation in the same precision allows {found.allowed:.4g}"
-        )
+        yield f"{output} errs by {found.error:.4g} where the same computation in the same precision allows {found.allowed:.4g}"
     if found.tile > 1:
         first = tuple(int(i) for i in np.argwhere(found.tiles > 1)[0])
         at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
-        said.append(f"the tile of {output} at {at} is scaled by {found.tiles[first] * TILE_SCALE:.2%}")
-    return said
-
-
-def _shape(launch: Launch) -> str:
-    return "grid " + "x".join(str(n) for n in launch.grid)
+        yield f"the tile of {output} at {at} is scaled by {found.tiles[first] * TILE_SCALE:.2%}"

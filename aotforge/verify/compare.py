@@ -1,10 +1,10 @@
-"""The verdict rule for one output tensor: three conditions, each of which a right image meets and planted faults do not.
+"""The verdict rule for one output tensor: three conditions, each of which correct images meet and planted faults do not.
 
 1. Its largest error against float64 is at most twice the largest error of the same computation in the same precision, done by
-   numpy in several orders of addition (the peers), plus one unit in the last place of the largest value.
+   numpy in several orders of addition, plus one unit in the last place of the largest value.
 2. Each element is within the family's rounding analysis (`Bounded`).
-3. No tile is scaled as a whole by more than TILE_SCALE: one percent is within bfloat16's bound of a single element, while
-   rounding to nearest is unbiased, so that over a tile of a correct result it averages out.
+3. No tile is scaled by more than TILE_SCALE: one percent is within bfloat16's bound of a single element, but rounding to nearest
+   is unbiased, so that over a tile of a correct result it averages out.
 """
 
 from __future__ import annotations
@@ -17,26 +17,49 @@ from functools import cached_property
 import numpy as np
 
 from aotforge.errors import RulesError
-from aotforge.verify.bounds import SMALLEST, Bounded
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, DType
 
+SLACK = 1.25
+"""Factor of every bound for the second-order terms that first-order rounding analysis leaves out."""
 SAME_PRECISION_FACTOR = 2.0
 TILE_SCALE = 0.005
-"""By how much a tile may be scaled as a whole: half of the one percent that must be seen."""
+"""Largest accepted scaling of a tile: half of the one percent that must be detected."""
 TILE = 16
-"""Rows and columns of a tile that is looked at: the smallest that matrix instructions make."""
+"""Rows and columns of a tile: the smallest that matrix instructions produce."""
 _SAME_PRECISION_TILE_LIMIT = 0.8
-"""A tile that the peers themselves scale by more than this share of TILE_SCALE is left to the other conditions: sums that
-cancel, or that hang on a single rounding."""
+"""Condition 3 skips tiles that the same-precision results scale by more than this share of TILE_SCALE: sums that cancel, or
+that depend on a single rounding."""
+
+
+def largest_error(actual: Float, value: Float) -> float:
+    """The largest absolute difference; infinite for not-a-number and wrong infinities. Arrays of one shape."""
+    with np.errstate(invalid="ignore"):
+        distance = np.where(actual == value, 0.0, np.abs(actual - value))
+    return float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max(initial=0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """A reference result and the largest error of each element."""
+
+    value: Float
+    error: Float
+
+    def misses(self, actual: Float) -> Float:
+        """Each element's error over its bound; infinite for not-a-number and wrong infinities."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            distance = np.where(actual == self.value, 0.0, np.abs(actual - self.value))
+            ratio = np.where(distance == 0.0, 0.0, distance / (SLACK * self.error))
+        return np.nan_to_num(ratio, nan=np.inf, posinf=np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """An output against what was expected, in multiples of what is allowed: all at most 1 in a right one.
+    """An output compared with its expectation, in multiples of what is allowed: all at most 1 in a correct one.
 
-    `elements` by the bound of each, `error` the largest error (absolute) and `allowed` what the peers allow, `tiles` by
-    TILE_SCALE (0 where a tile cannot be told apart).
+    `elements`: error of each over its bound. `error`: the largest error (absolute), `allowed`: its limit by condition 1.
+    `tiles`: scaling over TILE_SCALE (0 for tiles that condition 3 skips).
     """
 
     elements: Float
@@ -51,7 +74,7 @@ class Comparison:
 
     @property
     def tensor(self) -> float:
-        """The largest error by what the peers allow."""
+        """The largest error over its limit."""
         return self.error / self.allowed if self.error else 0.0
 
     @property
@@ -67,14 +90,14 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What an output of type `dtype` has to be: reference and bounds, and what the peers computed, all in one shape."""
+    """Expectation of an output of type `dtype`: reference with bounds, and the same computation in the same precision."""
 
     bounded: Bounded
     same_precision: Sequence[Float]
     dtype: DType
 
     def compare(self, actual: Float) -> Comparison:
-        """Judge a result. Raises RulesError for peers and bounds that are of no use."""
+        """Compare a result. Raises RulesError for unusable bounds and same-precision results."""
         if not (np.isfinite(self.bounded.error).all() and (self.bounded.error >= 0).all()):
             # every result would be within them
             raise RulesError(
@@ -90,16 +113,16 @@ class Expected:
 
     @property
     def is_informative(self) -> bool:
-        """There is a number other than zero to be right about: zeros are what an image that computes nothing may leave too."""
+        """The reference has a finite number other than zero: an image that computes nothing may leave zeros, too."""
         value = self.bounded.value
         return bool((np.isfinite(value) & (value != 0)).any())
 
     @cached_property
     def _allowed(self) -> float:
-        worst = max(self._error(peer) for peer in self.same_precision)
+        worst = max(map(self._error, self.same_precision))
         if not math.isfinite(worst):
             raise RulesError(
-                "the same computation in the same precision is infinite, not a number or of another shape where the reference is finite",
+                "the same computation in the same precision is not finite, or of another shape, where the reference is finite",
                 hint="correct same_precision_reference.py of the family",
             )
         finite = np.abs(self.bounded.value[np.isfinite(self.bounded.value)])
@@ -107,27 +130,19 @@ class Expected:
 
     @cached_property
     def _distinguishable(self) -> Float:
-        """Tiles that have something to scale and that rounding alone does not scale as much."""
-        honest = (
-            np.stack([self._scales(peer) for peer in self.same_precision]).max(axis=0)
-            <= _SAME_PRECISION_TILE_LIMIT * TILE_SCALE
+        """Tiles that are not zero and that rounding alone does not scale as much."""
+        by_rounding = np.stack([self._scales(one) for one in self.same_precision]).max(axis=0)
+        value = np.where(np.isfinite(self.bounded.value), self.bounded.value, 0.0)
+        return np.asarray(
+            (by_rounding <= _SAME_PRECISION_TILE_LIMIT * TILE_SCALE) & (_tile_sums(value**2) > 0)
         )
-        return np.asarray(honest & (self._energy > 0))
-
-    @cached_property
-    def _energy(self) -> Float:
-        return _tile_sums(np.where(np.isfinite(self.bounded.value), self.bounded.value, 0.0) ** 2)
 
     def _error(self, actual: Float) -> float:
         value = self.bounded.value
-        if actual.shape != value.shape:
-            return math.inf
-        with np.errstate(invalid="ignore"):
-            distance = np.where(actual == value, 0.0, np.abs(actual - value))
-        return float(np.nan_to_num(distance, nan=np.inf, posinf=np.inf).max(initial=0.0))
+        return largest_error(actual, value) if actual.shape == value.shape else math.inf
 
     def _scales(self, actual: Float) -> Float:
-        """By how much each tile is scaled as a whole, by least squares. Elements that are no numbers have no part in it."""
+        """Scaling of each tile by least squares, minus 1. Elements that are not numbers are left out."""
         usable = np.isfinite(self.bounded.value) & np.isfinite(actual)
         value = np.where(usable, self.bounded.value, 0.0)
         products = _tile_sums(value * np.where(usable, actual, 0.0))
@@ -138,7 +153,7 @@ class Expected:
 
 
 def unit_in_last_place(value: float, dtype: DType) -> float:
-    """The distance from |value| to the next larger number of the type; among subnormal numbers theirs."""
+    """The distance from |value| to the next larger number of the type, subnormal numbers included."""
     if value == 0:
         return 2 * SMALLEST[dtype]
     # frexp's exponent is one more than that of the leading bit; EPSILON is half a unit of 1.0

@@ -1,12 +1,12 @@
-"""What `kernels/<family>/cases.py` says: the calls on which each of a family's images is tried.
+"""Interface of `kernels/<family>/cases.py`: the calls on which each image of a family is executed.
 
 The module has one function:
 
     def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]
 
-`keys` are the functional's numbers by operator value, e.g. {"dtype": 2, "head_dim": 64}. Cases may lead to any
-image of the functional: the room keeps those that the plan dispatches to the image in hand, so aligned and
-unaligned tensors, and every range of a setting, belong into the list.
+`keys` are the functional's numbers by operator value, e.g. {"dtype": 2, "head_dim": 64}. Each image of the functional is
+executed on the cases that the plan dispatches to it. The list therefore needs aligned and unaligned tensors, and
+every range of a setting.
 
 It may offer calls of any shape for measuring, `SHAPE` being the names with a typical call's numbers:
 
@@ -16,25 +16,34 @@ It may offer calls of any shape for measuring, `SHAPE` being the names with a ty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
+from aotforge.errors import RulesError
 from aotforge.verify.compare import Expected
 from aotforge.verify.tensors import Guarded
+from aotforge.virtual_gpu.interpreter.family_module import family_module
+from aotforge.virtual_gpu.interpreter.memory import Memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class Invocation:
-    """Fresh data of one launch.
+    """New data of one launch.
 
-    `values`: the operator's values, addresses of the tensors included. `inputs` must stay as they are, `outputs`
-    start as NaN; `expected` computes reference, bounds and peers of each output, in its tensor's shape.
+    `values`: the operator's values, addresses of the tensors included. `inputs` must not change, `outputs` start as NaN.
+    `expected` computes reference, bounds and same-precision results of each output, in its tensor's shape.
     """
 
     values: Mapping[str, int | float]
     inputs: Mapping[str, Guarded]
     outputs: Mapping[str, Guarded]
     expected: Callable[[], Mapping[str, Expected]]
+
+    def memory(self) -> Memory:
+        """All tensors, by name."""
+        return Memory({name: tensor.storage for name, tensor in {**self.inputs, **self.outputs}.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,3 +52,50 @@ class Case:
 
     name: str
     make: Callable[[], Invocation]
+
+
+Cases = Callable[[str, Mapping[str, int]], Sequence[Case]]
+Shaped = Callable[[str, Mapping[str, int], Mapping[str, int]], Case]
+
+
+def load_cases(root: Path, folder: str) -> Cases | None:
+    """The function `cases` of a family; None when it has no cases.py. Raises RulesError when the module is not valid."""
+    module = _module(root, folder)
+    if module is None:
+        return None
+    found = getattr(module, "cases", None)
+    if not callable(found):
+        raise RulesError(
+            f"{root / folder / 'cases.py'} has no function cases", hint="see aotforge/verify/invocation.py"
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def require_cases(root: Path, folder: str) -> Cases:
+    """As `load_cases`. Raises RulesError without cases.py, too."""
+    cases = load_cases(root, folder)
+    if cases is None:
+        raise RulesError(
+            f"the family in kernels/{folder} has no cases",
+            cause=f"kernels/{folder}/cases.py does not exist",
+            hint="write it as aotforge/verify/invocation.py describes",
+        )
+    return cases
+
+
+def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | None:
+    """Names of a family's shapes with typical values, and its function `shaped`; None without. Raises RulesError."""
+    module = _module(root, folder)
+    if module is None or not callable(getattr(module, "shaped", None)):
+        return None
+    return dict(module.SHAPE), module.shaped
+
+
+def _module(root: Path, folder: str) -> ModuleType | None:
+    file = root / folder / "cases.py"
+    if not file.exists():
+        return None
+    try:
+        return family_module(file.parent, "cases")
+    except Exception as error:  # a family's code may raise anything: all of it is an error in the cases
+        raise RulesError(f"{file}: {type(error).__name__}: {error}", cause="the cases do not run") from error

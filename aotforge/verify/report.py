@@ -1,29 +1,103 @@
-"""Verdicts for people, for programs, and as an error."""
+"""Report of a verification: JSON, lines of text, an HTML page, or an error."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from aotforge.errors import VerifyError
-from aotforge.verify.verdict import Verdict, VerifyReport
+from aotforge.verify.compare import SAME_PRECISION_FACTOR, TILE_SCALE
+from aotforge.verify.verdict import Verdict
+from aotforge.virtual_gpu.emulator.classes import InstructionClass
 
+UNREACHED = "no case is dispatched to this image"
 _LISTED = 20
+_COLOURS = {
+    InstructionClass.MATRIX: "#7b3294",
+    InstructionClass.VALU: "#2b83ba",
+    InstructionClass.SALU: "#9ecae1",
+    InstructionClass.LDS: "#1a9641",
+    InstructionClass.MEMORY: "#e08214",
+    InstructionClass.SCALAR_MEMORY: "#fdb863",
+    InstructionClass.CONTROL: "#969696",
+    InstructionClass.OTHER: "#d9d9d9",
+}
 
 
-def report_json(report: VerifyReport) -> str:
-    """JSON; figures are null where they are infinite (not-a-number, or elements that were not written). `worst` is the largest of
-    an image's figures, `mix` wave-instructions by class.
-    """
-    fields = asdict(report)
-    fields["counts"] = dict(Counter(v.outcome for v in report.verdicts))
-    for verdict, shown in zip(report.verdicts, fields["verdicts"], strict=True):
-        shown["worst"] = verdict.worst
-        shown["mix"] = dict(verdict.mix)
-    return json.dumps(_finite(fields), indent=1, allow_nan=False)
+@dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """Verdicts in the plan's order of jobs."""
+
+    pack: str
+    archs: tuple[str, ...]
+    profile: str
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Images by outcome."""
+        return Counter(verdict.outcome for verdict in self.verdicts)
+
+    @property
+    def totals(self) -> dict[str, Any]:
+        """Sums over all images: `outcomes` as text, `runs`, `instructions`, `cached`."""
+        sums = {
+            name: sum(getattr(v, name) for v in self.verdicts) for name in ("runs", "instructions", "cached")
+        }
+        shown = (f"{self.counts[o]} {o}" for o in ("passed", "failed", "unverified") if self.counts[o])
+        return {**sums, "outcomes": ", ".join(shown)}
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions by class."""
+        fields = asdict(self) | {"counts": dict(self.counts)}
+        for verdict, shown in zip(self.verdicts, fields["verdicts"], strict=True):
+            shown |= {"worst": verdict.worst, "mix": dict(verdict.mix)}
+        return finite(fields)  # type: ignore[no-any-return]
+
+    def lines(self) -> list[str]:
+        """A line per image and one for all of them."""
+        totals = self.totals
+        return [
+            *map(_line, self.verdicts),
+            f"{len(self.verdicts)} images of {self.pack}, profile {self.profile}: {totals['outcomes']} "
+            f"({totals['cached']} known before); {totals['runs']} launches, "
+            f"{totals['instructions'] / 1e6:.1f} million wave-instructions, {self.seconds:.1f} s",
+        ]
+
+    def html(self) -> str:
+        """A page without scripts, fonts or links; the same text for the same report."""
+        from aotforge.base.html import render  # noqa: PLC0415 - jinja2: 50 ms of every build, for --html only
+
+        return render(
+            "verify_report.html", report=self, totals=self.totals, unreached=UNREACHED, factor=SAME_PRECISION_FACTOR, tile_scale=TILE_SCALE,
+            classes={kind.value: kind.label for kind in InstructionClass}, colours=_COLOURS, ratio=lambda x: f"{x:.2f}" if math.isfinite(x) else "∞",
+        )  # fmt: skip
+
+    def require_passed(self) -> None:
+        """Raises VerifyError naming every image that failed or to which no case was dispatched."""
+        failed = [v for v in self.verdicts if v.outcome == "failed"]
+        unverified = [v for v in self.verdicts if v.outcome == "unverified"]
+        if not failed and not unverified:
+            return
+        entries = [f"{v.label}:\n    " + v.failure.replace("\n", "\n    ") for v in failed]
+        entries += [f"{v.label}: {UNREACHED}" for v in unverified]
+        if len(entries) > _LISTED:
+            entries[_LISTED:] = [f"... and {len(entries) - _LISTED} more"]
+        cause = "an image computes something else than its reference, or accesses what it must not"
+        hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: docs/virtual-gpu-tools.md"
+        if not failed:
+            cause = "the family has no cases.py, or none of its cases is dispatched to the image"
+            hint = "add cases to kernels/<family>/cases.py"
+        raise VerifyError(
+            f"{len(failed)} of {len(self.verdicts)} images failed, {len(unverified)} are unverified\n"
+            + "\n".join(entries),
+            cause=cause,
+            hint=hint,
+        )
 
 
 def joined_report(reports: Sequence[VerifyReport]) -> VerifyReport:
@@ -37,58 +111,23 @@ def joined_report(reports: Sequence[VerifyReport]) -> VerifyReport:
     )
 
 
-def _finite(value: object) -> object:
+def finite(value: object) -> Any:
+    """A JSON value with None for numbers that are not finite, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: finite(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [finite(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def report_text(report: VerifyReport) -> str:
-    """A line per image and one for all of them."""
-    lines = [_line(verdict) for verdict in report.verdicts]
-    counts = Counter(v.outcome for v in report.verdicts)
-    cached = sum(v.cached for v in report.verdicts)
-    found = ", ".join(f"{counts[o]} {o}" for o in ("passed", "failed", "unverified") if counts[o])
-    runs, instructions = sum(v.runs for v in report.verdicts), sum(v.instructions for v in report.verdicts)
-    lines.append(
-        f"{len(report.verdicts)} images of {report.pack}, profile {report.profile}: {found} ({cached} known before); "
-        f"{runs} launches, {instructions / 1e6:.1f} million wave-instructions, {report.seconds:.1f} s"
-    )
-    return "\n".join(lines)
-
-
-def require_passed(report: VerifyReport) -> None:
-    """Raises VerifyError naming every image that failed or that no case reached."""
-    failed = [v for v in report.verdicts if v.outcome == "failed"]
-    unverified = [v for v in report.verdicts if v.outcome == "unverified"]
-    if not failed and not unverified:
-        return
-    entries = [f"{v.label}:\n    " + v.failure.replace("\n", "\n    ") for v in failed]
-    entries += [f"{v.label}: no case leads to this image" for v in unverified]
-    more = f"\n... and {len(entries) - _LISTED} more" if len(entries) > _LISTED else ""
-    raise VerifyError(
-        f"{len(failed)} of {len(report.verdicts)} images failed, {len(unverified)} are unverified\n"
-        + "\n".join(entries[:_LISTED])
-        + more,
-        cause="an image computes something else than its reference, or does what it must not"
-        if failed
-        else "the family has no cases.py, or none of its cases is dispatched to the image",
-        hint="run the kernel's source on the same case (`./dev debug`), then step through the image: docs/virtual-gpu-tools.md"
-        if failed
-        else "add cases to kernels/<family>/cases.py",
-    )
 
 
 def _line(verdict: Verdict) -> str:
     if verdict.outcome == "unverified":
-        return f"unverified  {verdict.label}: no case leads to this image"
+        return f"unverified  {verdict.label}: {UNREACHED}"
     head = f"{verdict.outcome:10}  {verdict.label}: {len(verdict.cases)} cases, {verdict.runs} launches"
     if verdict.outcome == "failed":
         return f"{head}\n    " + verdict.failure.replace("\n", "\n    ")
-    figures = "; ".join(
+    errors = "; ".join(
         f"{one.name} errs by {one.tensor:.2f} of what is allowed ({one.at}), elements by {one.element:.2f}, tiles by {one.tile:.2f}"
         for one in verdict.outputs
     )
-    return f"{head}, {verdict.instructions} wave-instructions; {figures}"
+    return f"{head}, {verdict.instructions} wave-instructions; {errors}"

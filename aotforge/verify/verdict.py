@@ -1,4 +1,4 @@
-"""Values of the verify room: what was found out about each image."""
+"""Values of verification: one image with its uses in, one verdict out."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aotforge.compile.model import Resources
-from aotforge.plan.model import JobKey, PlannedChoice, PlannedKernel
+from aotforge.plan.model import JobKey
 from aotforge.virtual_gpu.emulator.decoded import SourceMap
+from aotforge.virtual_gpu.interpreter.dispatch import Use
 
 Outcome = Literal["passed", "failed", "unverified"]
-"""`unverified`: no case leads to the image, or its family has none."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Use:
-    """One way in which a plan dispatches to an image: the choice at `index` of a functional."""
-
-    kernel: PlannedKernel
-    key: tuple[int, ...]
-    choices: tuple[PlannedChoice, ...]
-    index: int
+"""`unverified`: no case is dispatched to the image, or its family has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageTask:
-    """Everything a process needs to judge one image. `folder` is the family's; `uses` is never empty; `tools` as in Verdict; `source`
-    lets reports of faults name source lines.
+    """Everything a process needs to check one image. `folder` is the family's; `uses` is never empty.
+
+    `verifier_digest` as in Verdict; `source` adds source lines to reports of faults.
     """
 
     key: JobKey
@@ -45,11 +37,10 @@ class ImageTask:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputStats:
-    """How right one output of a kernel is, over all launches; the first three by the verdict rule (`compare`), at most 1 in a
-    passed image and infinite for not-a-number and unwritten elements.
+    """Errors of one output of a kernel, the largest over all launches.
 
-    `peer`: largest error by what the same computation in the same precision allows; `error` and `allowed` are those two in the case
-    `at`. `element`: worst element by its bound. `tile`: worst tile by how much it may be scaled.
+    `tensor`, `element` and `tile` are those of the verdict rule (`compare`): at most 1 in a passed image, infinite for
+    not-a-number and unwritten elements. `error` and `allowed` are the absolute values behind `tensor`, in the case `at`.
     """
 
     name: str
@@ -63,11 +54,12 @@ class OutputStats:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What became of one image.
+    """Result of one image.
 
-    `tools` is the digest of everything that judges (emulator, this room, the family's cases). `runs` counts launches (cases times
-    wave schedules); `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` says what went wrong;
-    `faults` counts launches that the virtual GPU stopped. `seconds` and `cached` are about this run, everything else about the image.
+    `verifier_digest` covers the emulator, this package and the family's cases. `runs` counts launches (cases times wave
+    schedules). `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` describes the
+    errors; `faults` counts launches that the virtual GPU stopped. `seconds` and `cached` are about this run, everything
+    else about the image.
     """
 
     key: JobKey
@@ -86,26 +78,28 @@ class Verdict:
     seconds: float = 0.0
     cached: bool = False
 
+    @classmethod
+    def failed(cls, task: ImageTask, failure: str) -> Verdict:
+        """The verdict on an image of which only `failure` is known."""
+        return cls(
+            key=task.key,
+            label=task.label,
+            digest=task.digest,
+            outcome="failed",
+            resources=task.resources,
+            verifier_digest=task.verifier_digest,
+            failure=failure,
+        )
+
     @property
     def worst(self) -> float:
-        """The largest of all figures of all outputs: how much of what is allowed was needed."""
+        """The largest ratio of all outputs: the share of what is allowed that was needed."""
         return max((max(one.tensor, one.element, one.tile) for one in self.outputs), default=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyReport:
-    """Verdicts in the plan's order of jobs."""
-
-    pack: str
-    archs: tuple[str, ...]
-    profile: str
-    verdicts: tuple[Verdict, ...]
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class VerifyEvent:
-    """An image has been judged: `done` of `total`."""
+    """The verdict on an image is known: `done` of `total`."""
 
     verdict: Verdict
     done: int

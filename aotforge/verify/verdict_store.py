@@ -1,7 +1,7 @@
-"""Passed verdicts by content: one file per image, cases and emulator, verified on every read.
+"""Store of passed verdicts by content: one file per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-2/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
-verdicts are kept, so a failure is always reproduced when asked for again.
+Layout: `verdicts-3/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
+verdicts are kept, so a failure is reproduced every time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from aotforge.base.files import write_atomic
 from aotforge.errors import CacheError, OutputError
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 
-VERSION = 2
+VERSION = 3
 
 
 def verdict_key(task: ImageTask) -> str:
     """SHA-256 of everything that can change a verdict."""
-    # how calls are dispatched decides which cases lead here, whether a plan says so or a pack; what else is chosen has no part
+    # dispatch decides which cases the image serves, whether it comes from a plan or a pack; other images have no part
     uses = [
         (
             use.kernel.name,
@@ -38,7 +38,7 @@ def verdict_key(task: ImageTask) -> str:
     hashed = [
         VERSION,
         task.digest,
-        # it is what is executed: a text that has not been proven to be the image has no verdict
+        # the text is what is executed
         hashlib.sha256(task.asm.encode()).hexdigest(),
         task.arch,
         task.resources.dynamic_lds_bytes,
@@ -50,7 +50,7 @@ def verdict_key(task: ImageTask) -> str:
 
 
 def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
-    """The stored verdict under the task's own label, None when there is none or it is damaged. Raises CacheError."""
+    """The stored verdict under the task's own label; None when it is missing or damaged. Raises CacheError."""
     try:
         head, _, body = _path(folder, key).read_bytes().partition(b"\n")
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
         "outputs": tuple(OutputStats(**one) for one in fields["outputs"]),
         "mix": tuple((kind, count) for kind, count in fields["mix"]),
     }
-    # an image may serve several jobs, and the figures that follow from the chip's manifest are the task's
+    # an image may serve several jobs; the label and what follows from the manifest of archs are the task's
     return Verdict(
         **{**fields, "key": task.key, "label": task.label, "resources": task.resources, "cached": True}
     )
@@ -77,11 +77,11 @@ def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:
     try:
         write_atomic(_path(folder, key), f"{_checksum(key, body)}\n".encode() + body)
     except OutputError as error:
-        raise CacheError(f"cannot keep a verdict: {error.what}", cause=error.cause) from error
+        raise CacheError(f"cannot store a verdict: {error.what}", cause=error.cause) from error
 
 
 def _checksum(key: str, body: bytes) -> str:
-    # with the key, so that a file under another name is no verdict
+    # with the key, so that a renamed file is not accepted
     return hashlib.sha256(key.encode() + b"\n" + body).hexdigest()
 
 

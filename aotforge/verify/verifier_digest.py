@@ -1,4 +1,4 @@
-"""Digest of the verifier: a verdict holds only for the sources that made it. Imports nothing heavy."""
+"""Digest of the verifier: a verdict is valid only for the sources that made it. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from aotforge.base.source_groups import group_digest
 
 
 def family_verifier_digest(family: Path) -> str:
-    """SHA-256 of the verifier's sources and of a family's cases with what they import (bounds, peers, reference).
+    """SHA-256 of the verifier's sources and of a family's cases with what they import (bounds, references).
 
-    Its kernels and rules have no part: they are in the image.
+    The family's kernels and rules are left out: the image contains them.
     """
     return _with_family(group_digest("verifier"), family)
 
@@ -29,7 +29,7 @@ def verifier_digest(kernels_root: Path, folders: Iterable[str]) -> str:
 def verifier_files(family: Path) -> tuple[str, ...]:
     """Names of a family's files that its `cases.py` needs, itself included, sorted; empty when it has none.
 
-    By the text's relative imports. A file that is no Python is its own business: loading the cases says so.
+    By relative imports. A file with a syntax error imports nothing here: loading the cases reports it.
     """
     found: set[str] = set()
     wanted = ["cases.py"]
@@ -43,9 +43,9 @@ def verifier_files(family: Path) -> tuple[str, ...]:
 
 
 def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
-    """Files that a file in `folder` may import: `from .reference import x`, `from . import peer`, `from ..parts.sums import y`.
+    """Files that a file in `folder` may import: `from .reference import x`, `from . import y`, `from ..parts.sums import z`.
 
-    Whether `x` is a module or something in one is not looked up: names of files that are not there are harmless.
+    Names of modules and of their members give files alike: those that do not exist are harmless.
     """
     try:
         tree = ast.parse(source)

@@ -1,4 +1,4 @@
-"""Every image of a plan executed and judged: cached, in parallel, all of them whatever happens to some."""
+"""Verification of a plan's images: cached, in parallel, and complete even when some of them fail."""
 
 from __future__ import annotations
 
@@ -7,59 +7,92 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
+from typing import Required, TypedDict, Unpack
 
 from aotforge.base.architectures import Architectures
+from aotforge.compile.compile_plan import compile_one
 from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
-from aotforge.plan.model import JobKey, Plan
-from aotforge.verify.dispatch import uses_of
+from aotforge.plan.jobs import with_line_info
+from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.verify.pool import Pool
-from aotforge.verify.source_map import source_map
-from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent, VerifyReport
+from aotforge.verify.report import VerifyReport
+from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.virtual_gpu.emulator.decoded import SourceMap
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
+from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
 from aotforge.virtual_gpu.emulator.targets import emulated_target
+from aotforge.virtual_gpu.interpreter.dispatch import uses_of
 
 TIMEOUT = 600.0
-"""Seconds that one image may take."""
+"""Default of `VerifyOptions.timeout`."""
 Sources = Callable[[ImageTask], SourceMap]
 _EXPLAINED = 4  # images compiled again for their source lines: a fault in one kernel is in all its images
+
+
+class VerifyOptions(TypedDict, total=False):
+    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` runs in the calling thread."""
+
+    kernels_root: Required[Path]
+    cache: Required[Path]
+    jobs: int | None
+    on_event: OnEvent | None
+    timeout: float
 
 
 def verify_images(
     plan: Plan,
     images: Mapping[JobKey, KernelImage],
     *,
-    kernels_root: Path,
-    cache: Path,
     architectures: Architectures | None = None,
-    jobs: int | None = None,
-    on_event: OnEvent | None = None,
-    timeout: float = TIMEOUT,
+    **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """A verdict for every image of the plan. Passed ones are kept below `cache` and not executed again.
+    """A verdict for every image of the plan. Passed ones are kept in the cache and not executed again.
 
-    `architectures`: the chips' figures, with which images that the virtual GPU stops are compiled again to name source lines;
-    `jobs`: processes (default: one per CPU); `on_event` is called in this thread. Raises UnknownNameError for a chip
-    that is not emulated, RulesError for cases that do not load, ToolchainError without a C compiler or Triton,
-    CacheError. Failed images do not raise: see `require_passed`.
+    With `architectures`, images that the virtual GPU stops are compiled again to name source lines. Raises UnknownNameError
+    for an arch that is not emulated, RulesError for cases that do not load, ToolchainError without a C compiler or Triton,
+    CacheError. Failed images do not raise: see `VerifyReport.require_passed`.
     """
-    return verify_tasks(
-        image_tasks(plan, images, kernels_root), plan.pack, plan.archs, plan.profile,
-        kernels_root=kernels_root, cache=cache, sources=_sources(plan, kernels_root, architectures), jobs=jobs,
-        on_event=on_event, timeout=timeout,
-    )  # fmt: skip
+    kernels_root, planned = options["kernels_root"], {job.key: job for job in plan.jobs}
+
+    def lines(task: ImageTask) -> SourceMap:
+        assert architectures is not None
+        with tempfile.TemporaryDirectory() as scratch:
+            return source_map(
+                planned[task.key], task.hsaco, kernels_root=kernels_root, architectures=architectures, scratch=Path(scratch)
+            )  # fmt: skip
+
+    tasks = image_tasks(plan, images, kernels_root)
+    sources = lines if architectures else None
+    return verify_tasks(tasks, plan.pack, plan.archs, plan.profile, sources=sources, **options)
+
+
+def source_map(
+    job: CompileJob, hsaco: bytes, *, kernels_root: Path, architectures: Architectures, scratch: Path
+) -> LineMap:
+    """Source lines of a job's image, for `Program.launch(source=...)`: the job compiled again with line info.
+
+    `scratch` is an empty folder. Raises DecodeError when the sources give other machine code than the image's, CompileError,
+    CacheError, ToolchainError.
+    """
+    image = compile_one(
+        with_line_info(job), kernels_root=kernels_root, architectures=architectures, scratch=scratch
+    )
+    return read_lines(image.hsaco, hsaco, image.symbol, root=kernels_root)
 
 
 def load_interpreters(archs: Iterable[str], cache: Path) -> None:
-    """Compile what executes images of these chips unless the cache has it. Raises UnknownNameError, ToolchainError, CacheError."""
+    """Compile the emulator's interpreters for these archs unless cached.
+
+    Raises UnknownNameError, ToolchainError, CacheError.
+    """
     checks: Variant = "checks"
     wanted = [(lanes, cache, checks) for lanes in sorted({emulated_target(arch).lanes for arch in archs})]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
@@ -72,15 +105,12 @@ def verify_tasks(
     archs: tuple[str, ...],
     profile: str,
     *,
-    kernels_root: Path,
-    cache: Path,
     sources: Sources | None = None,
-    jobs: int | None = None,
-    on_event: OnEvent | None = None,
-    timeout: float = TIMEOUT,
+    **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
-    """A verdict for every task, as `verify_images`. Keys of tasks are different; `sources` makes an image's source map."""
+    """A verdict for every task, as `verify_images`. Keys of tasks differ; `sources` makes an image's source map."""
     began = time.monotonic()
+    cache, on_event = options["cache"], options.get("on_event")
     load_interpreters(archs, cache)  # once, before the workers race for them
     keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
@@ -92,13 +122,11 @@ def verify_tasks(
 
     missing = []
     for task in tasks:
-        stored = load_verdict(cache, keys[task.key], task)
-        if stored:
+        if stored := load_verdict(cache, keys[task.key], task):
             done(stored)
         else:
             missing.append(task)
-    pool = Pool(kernels_root=kernels_root, cache=cache, timeout=timeout) if missing else None
-    for verdict in _judged(missing, pool, sources, jobs) if pool else ():
+    for verdict in _checked(missing, sources, options) if missing else ():
         if verdict.outcome == "passed":
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
@@ -111,12 +139,15 @@ def verify_tasks(
     )
 
 
-def _judged(
-    tasks: Sequence[ImageTask], pool: Pool, sources: Sources | None, jobs: int | None
+def _checked(
+    tasks: Sequence[ImageTask], sources: Sources | None, options: VerifyOptions
 ) -> Iterator[Verdict]:
-    """Verdicts as they come, from as many processes as the machine has CPUs."""
+    """Verdicts in the order in which they are ready, from as many processes as the machine has CPUs."""
     explained = threading.Semaphore(_EXPLAINED)
-    threads = ThreadPoolExecutor(min(jobs or len(os.sched_getaffinity(0)), len(tasks)))
+    threads = ThreadPoolExecutor(min(options.get("jobs") or len(os.sched_getaffinity(0)), len(tasks)))
+    pool = Pool(
+        kernels_root=options["kernels_root"], cache=options["cache"], timeout=options.get("timeout", TIMEOUT)
+    )
 
     def one(task: ImageTask) -> Verdict:
         verdict = pool.check(task)
@@ -125,8 +156,7 @@ def _judged(
         return verdict
 
     try:
-        futures: list[Future[Verdict]] = [threads.submit(one, task) for task in tasks]
-        for future in as_completed(futures):
+        for future in as_completed([threads.submit(one, task) for task in tasks]):
             yield future.result()
     finally:
         pool.close()
@@ -134,9 +164,9 @@ def _judged(
 
 
 def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) -> Verdict:
-    """The verdict once more, with the source lines of what was stopped; as it is, and why, when they cannot be known.
+    """The verdict with source lines of the faults; unchanged, with the reason, when they cannot be found.
 
-    An image that was stopped has failed, whatever becomes of it the second time.
+    An image that was stopped has failed, whatever happens the second time.
     """
     try:
         again = pool.check(replace(task, source=sources(task)))
@@ -145,47 +175,29 @@ def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) 
     if again.faults == verdict.faults:
         return again
     return replace(
-        verdict, failure=f"{verdict.failure}\n(no source lines: a second execution went otherwise)"
+        verdict, failure=f"{verdict.failure}\n(no source lines: the second execution had other faults)"
     )
 
 
-def _sources(plan: Plan, kernels_root: Path, architectures: Architectures | None) -> Sources | None:
-    if architectures is None:
-        return None
-    known, planned = architectures, {job.key: job for job in plan.jobs}
-
-    def lines(task: ImageTask) -> SourceMap:
-        with tempfile.TemporaryDirectory() as scratch:
-            return source_map(
-                planned[task.key], task.hsaco, kernels_root=kernels_root, architectures=known, scratch=Path(scratch)
-            )  # fmt: skip
-
-    return lines
-
-
 def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:
-    """What there is to judge: every job's image with all calls that lead to it, in the plan's order. Raises RulesError, CacheError."""
+    """Every job's image with all of its uses, in the plan's order. Raises RulesError, CacheError."""
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
     uses = uses_of(plan, {job.key: job.target.arch for job in plan.jobs})
-    tools = {
-        folder: family_verifier_digest(kernels_root / folder)
-        for folder in {folders[job.family] for job in plan.jobs}
-    }
-    tasks = []
-    for job in plan.jobs:
-        image = images[job.key]
-        tasks.append(
-            ImageTask(
-                key=job.key,
-                label=job.label,
-                arch=job.target.arch,
-                digest=image.digest,
-                hsaco=image.hsaco,
-                asm=image.asm,
-                resources=image.resources,
-                folder=folders[job.family],
-                verifier_digest=tools[folders[job.family]],
-                uses=uses[job.key],
-            )
+    families = {job.family for job in plan.jobs}
+    digests = {family: family_verifier_digest(kernels_root / folders[family]) for family in families}
+    return [
+        ImageTask(
+            key=job.key,
+            label=job.label,
+            arch=job.target.arch,
+            digest=image.digest,
+            hsaco=image.hsaco,
+            asm=image.asm,
+            resources=image.resources,
+            folder=folders[job.family],
+            verifier_digest=digests[job.family],
+            uses=uses[job.key],
         )
-    return tasks
+        for job in plan.jobs
+        for image in [images[job.key]]
+    ]

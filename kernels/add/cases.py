@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from aotforge.verify.bounds import SMALLEST, Bounded
-from aotforge.verify.compare import Expected
+from aotforge.verify.compare import Bounded, Expected
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Guarded, Layout
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType, decode, encode
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, DType, decode, encode
 
 from . import same_precision_reference as same_precision
 from .reference import add

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from aotforge.verify.bounds import FLOAT32 as _E
-from aotforge.verify.bounds import SMALLEST, Bounded
+from aotforge.verify.compare import Bounded
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, DType
 
 from .reference import attention, attention_backward
+
+_E = EPSILON["fp32"]
 
 
 def _heads(x: Float, heads_q: int) -> Float:

@@ -11,11 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from aotforge.verify.bounds import FLOAT32, Bounded
-from aotforge.verify.compare import Expected
+from aotforge.verify.compare import Bounded, Expected
 from aotforge.verify.invocation import Case, Invocation
 from aotforge.verify.tensors import Float, Guarded, Layout
-from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType, decode, encode
 
 from . import same_precision_reference as same_precision
 from .bounds import bounds
@@ -182,7 +181,7 @@ def _expected(kernel: str, problem: Problem) -> Mapping[str, Expected]:
 def _bounded(kernel: str, problem: Problem, known: Mapping[str, Float]) -> dict[str, Bounded]:
     if kernel == "bwd_preprocess":
         products = known["Out"] * known["DO"]
-        error = problem.head_dim * FLOAT32 * np.abs(products).sum(axis=-1) + 2.0**-150
+        error = problem.head_dim * EPSILON["fp32"] * np.abs(products).sum(axis=-1) + 2.0**-150
         return {"D": Bounded(value=products.sum(axis=-1), error=error)}
     results = bounds(
         known["Q"], known["K"], known["V"], known["DO"],

@@ -18,15 +18,13 @@ from aotforge.formats.elf import read_elf
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
-from aotforge.verify.dispatch import Launch, launch_of, uses_of
-from aotforge.verify.families import load_cases
-from aotforge.verify.invocation import Invocation
+from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
-from aotforge.verify.verdict import Use
 from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program, Step, Trace
 from aotforge.virtual_gpu.emulator.targets import emulated_target
+from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.support.families import PROJECT, architectures
 
@@ -147,7 +145,7 @@ def execute(
     tensors = {**call.invocation.inputs, **call.invocation.outputs}
     return program.launch(
         call.launch.grid,
-        call.launch.arguments,
+        list(call.launch.arguments.values()),
         Memory({name: tensor.storage for name, tensor in tensors.items()}),
         lds_bytes=subject.image.resources.dynamic_lds_bytes,
         schedule=call.schedule,

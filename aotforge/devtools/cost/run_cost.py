@@ -20,12 +20,10 @@ from aotforge.devtools.cost.hot import HotLine, hot_lines
 from aotforge.devtools.cost.model import Estimate, estimate
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
-from aotforge.verify.dispatch import Launch, launch_of, uses_of
-from aotforge.verify.families import load_cases, load_shaped
-from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.invocation import Case, Invocation, load_cases, load_shaped
 from aotforge.virtual_gpu.emulator.measure import Meter
 from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.dispatch import Launch, launch_of, uses_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +93,10 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
     case, invocation, launch = _call(request, one)
     program = Emulator(request.arch, cache=request.cache).load(image.hsaco, image.asm)
     meter = Meter(model.banks)
-    tensors = {**invocation.inputs, **invocation.outputs}
     program.launch(
         launch.grid,
-        launch.arguments,
-        Memory({name: tensor.storage for name, tensor in tensors.items()}),
+        tuple(launch.arguments.values()),
+        invocation.memory(),
         lds_bytes=image.resources.dynamic_lds_bytes,
         meter=meter,
     )

@@ -14,7 +14,7 @@ import numpy as np
 from aotforge.deliver.extract import ExtractedRelease, extract_release
 from aotforge.devtools.demo.model import DemoReport, Judged, Result
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.verify.bounds import Bounded
+from aotforge.verify.compare import Bounded
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode

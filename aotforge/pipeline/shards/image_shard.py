@@ -132,7 +132,6 @@ def _verdicts(
 ) -> Mapping[str, PartFile]:
     """Files of the verdict store, by their names below the cache folder."""
     from aotforge.pipeline.shards.verdict_files import keep_verdicts  # noqa: PLC0415 - heavy, and of no use without --verify
-    from aotforge.verify.report import require_passed  # noqa: PLC0415
     from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415
 
     kernels = request.root / "kernels"
@@ -145,7 +144,7 @@ def _verdicts(
         jobs=request.jobs,
         on_event=observer.verdict,
     )
-    require_passed(report)
+    report.require_passed()
     with tempfile.TemporaryDirectory() as scratch:
         store = Path(scratch)
         verdicts = {verdict.key: verdict for verdict in report.verdicts}

@@ -1,7 +1,7 @@
 """Source lines of instructions: the DWARF line table of a build whose machine code is proven to be the image's.
 
 Shipped images have no line info. The same kernel compiled with it has the same `.text`, byte for byte, or there is no map: a line that is
-only probably right would send people to the wrong place. `aotforge.verify.source_map` makes such builds; anyone else's can be read as well.
+only probably right would send people to the wrong place. `aotforge.verify.verify_plan` makes such builds; anyone else's can be read as well.
 Format: DWARF 4 (dwarfstd.org), line number program and DW_TAG_inlined_subroutine.
 """
 

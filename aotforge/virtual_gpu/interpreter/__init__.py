@@ -1,6 +1,5 @@
-"""Kernels on the CPU: what the library would launch for a call, run by Triton's interpreter on numpy buffers.
+"""Kernel sources on the CPU: the launches that the library would make, run by Triton's interpreter on numpy buffers.
 
-`dispatch` answers like the library does (pure); `machine` makes Triton's interpreter faithful enough to be a
-check: typed arguments, correctly rounded bfloat16, and every memory access inside the buffers that the caller
-named. `run` joins the two.
+`dispatch` selects launches as the library does (pure); `machine` makes Triton's interpreter exact enough to be a check: typed
+arguments, correctly rounded bfloat16, every memory access checked. `run_operator` joins the two.
 """

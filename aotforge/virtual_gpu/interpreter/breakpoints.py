@@ -1,7 +1,8 @@
-"""Python's debugger in interpreted kernels: breakpoints by file and line, and `breakpoint()` in the kernel's own text.
+"""Python's debugger for interpreted kernels: breakpoints by file and line, and `breakpoint()` in the kernel's source.
 
-The interpreter executes a rewritten copy of a kernel whose code keeps file and line, so the standard debugger works on it. One command
-is added: `show EXPRESSION` prints a tensor's type, shape and numbers (`p tensor` prints Triton's object).
+The interpreter executes a rewritten copy of a kernel whose code keeps file and line, so the standard debugger works on it.
+Commands are added: `show EXPRESSION` prints a tensor's type, shape and numbers (`p tensor` prints Triton's object), `program`
+prints the running program of the grid.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ import dis
 import pdb
 import sys
 from bdb import BdbQuit
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import triton.language as tl
@@ -25,19 +24,18 @@ from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_values
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class SourceLocation(NamedTuple):
     """A line of a source file."""
 
     file: Path
     line: int
 
 
-def find_place(text: str, folder: Path) -> Place:
-    """`forward.py:61` below a family's folder. Raises UnsupportedError for another form, UnknownNameError without code there."""
+def parse_location(text: str, folder: Path) -> SourceLocation:
+    """`forward.py:61` below a family's folder. Raises UnsupportedError, UnknownNameError for a line without code."""
     name, _, number = text.rpartition(":")
     if not name or not number.isdigit():
-        raise UnsupportedError(f"{text!r} is no place in a source", hint="FILE.py:LINE")
+        raise UnsupportedError(f"{text!r} is not a valid location", hint="write FILE.py:LINE")
     file, line = folder / name, int(number)
     if not file.is_file():
         known = ", ".join(sorted(path.name for path in folder.glob("*.py")))
@@ -47,9 +45,9 @@ def find_place(text: str, folder: Path) -> Place:
         near = sorted(sorted(lines, key=lambda n: abs(n - line))[:4])
         raise UnknownNameError(
             f"{name}:{line} has no code to stop at",
-            hint=f"the nearest lines that have: {', '.join(map(str, near))}",
+            hint=f"the nearest lines with code: {', '.join(map(str, near))}",
         )
-    return Place(file=file, line=line)
+    return SourceLocation(file, line)
 
 
 def _lines_with_code(code: CodeType) -> set[int]:
@@ -63,46 +61,38 @@ def _lines_with_code(code: CodeType) -> set[int]:
     return found
 
 
-def debugged(
-    body: Callable[[], None], places: Sequence[Place], program: tuple[int, int, int] | None = None
+def run_with_debugger(
+    body: Callable[[], None],
+    locations: Sequence[SourceLocation],
+    program: tuple[int, int, int] | None = None,
 ) -> bool:
-    """Run `body` with breakpoints; False when the user has left the debugger with `quit`.
+    """Run `body` with breakpoints; False when the user quits the debugger.
 
     `program` limits stops, those of `breakpoint()` too, to one program of the grid.
     """
     debugger = _Debugger(program)
-    for place in places:
-        debugger.set_break(str(place.file), place.line)
-    with _hook(debugger):
-        try:
-            debugger.watch(body)
-        except BdbQuit:
-            return False
-        finally:
-            debugger.clear_all_breaks()  # they are the process's, not the debugger's
+    for location in locations:
+        debugger.set_break(str(location.file), location.line)
+    before, sys.breakpointhook = sys.breakpointhook, debugger.on_breakpoint
+    try:
+        debugger.trace(body)
+    except BdbQuit:
+        return False
+    finally:
+        sys.breakpointhook = before
+        debugger.clear_all_breaks()  # they are the process's, not the debugger's
     return True
 
 
-@contextmanager
-def _hook(debugger: _Debugger) -> Iterator[None]:
-    """`breakpoint()` leads to the debugger until the context ends."""
-    before = sys.breakpointhook
-    sys.breakpointhook = debugger.called
-    try:
-        yield
-    finally:
-        sys.breakpointhook = before
-
-
 class _Debugger(pdb.Pdb):
-    """Pdb that stops in one program only, if wanted, and shows tensors."""
+    """Pdb that shows tensors and may stop in one program of the grid only."""
 
     def __init__(self, program: tuple[int, int, int] | None) -> None:
         super().__init__(nosigint=True)
         self.prompt = "(kernel) "
         self._program = program
 
-    def watch(self, body: Callable[[], None]) -> None:
+    def trace(self, body: Callable[[], None]) -> None:
         """Run with tracing, without a stop at the first line."""
         self.reset()
         self.botframe = sys._getframe()
@@ -114,34 +104,34 @@ class _Debugger(pdb.Pdb):
         finally:
             sys.settrace(before)
 
-    def called(self, *_: Any, **__: Any) -> None:
+    def on_breakpoint(self, *_: Any, **__: Any) -> None:
         """`breakpoint()`."""
-        if self._wanted():
+        if self._in_program():
             sys.settrace(None)  # or the debugger would stop in itself
             self.set_trace(sys._getframe(1))
 
     def break_here(self, frame: FrameType) -> bool:
         """Whether a breakpoint stops in this frame."""
-        return super().break_here(frame) and self._wanted()
+        return super().break_here(frame) and self._in_program()
 
-    def _wanted(self) -> bool:
+    def _in_program(self) -> bool:
         return self._program is None or tuple(interpreter.interpreter_builder.grid_idx) == self._program
 
     def do_show(self, text: str) -> None:
         """show EXPRESSION: type, shape and numbers of a tensor, as numpy prints them."""
         try:
             value = self._getval(text)
-        except Exception:  # noqa: BLE001 - pdb has told it
+        except Exception:  # noqa: BLE001 - pdb has printed it
             return
         self.message(tensor_text(value))
 
     def do_program(self, text: str) -> None:
-        """program: which program of the grid is running, x, y, z."""
+        """program: the running program of the grid, x, y, z."""
         self.message(str(tuple(interpreter.interpreter_builder.grid_idx)))
 
 
 def tensor_text(value: Any) -> str:
-    """An interpreted tensor as text; anything else as it prints itself."""
+    """An interpreted tensor as text; the `repr` of anything else."""
     if not isinstance(value, tl.tensor):
         return repr(value)
     data = np.asarray(value.handle.data)

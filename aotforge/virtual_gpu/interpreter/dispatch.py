@@ -1,15 +1,14 @@
-"""Which configuration serves a call, as the library would choose it from the plan: a pure function of rules,
-chip and values.
-"""
+"""Dispatch of a call: the first setting whose predicates hold, from rules or from a plan, as in the library."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from aotforge.errors import UnsupportedError
-from aotforge.rules import Argument, Choice, Functional, Kernel, Scalar, Setting, Target, Term
+from aotforge.errors import RulesError, UnsupportedError
+from aotforge.plan.model import GridTerm, JobKey, Plan, PlannedChoice, PlannedKernel, Predicate
+from aotforge.rules import Choice, Functional, Kernel, Scalar, Setting, Target
 
 Values = Mapping[str, int | float]
 """Operator values by name; pointers are addresses."""
@@ -17,9 +16,15 @@ Values = Mapping[str, int | float]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One kernel launch. `types` and `arguments` are by parameter name in order; `hinted` when every argument
-    hint holds.
-    """
+    """Grid, and arguments by parameter name in the kernel's order. An axis of 0: the library launches nothing."""
+
+    grid: tuple[int, int, int]
+    arguments: Values
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceLaunch(Launch):
+    """A launch of a kernel's source. `types` by parameter name; `hinted`: every argument hint holds."""
 
     kernel: Kernel
     functional: Functional
@@ -27,79 +32,128 @@ class Launch:
     hinted: bool
     constants: Mapping[str, Scalar]
     types: Mapping[str, str]
-    arguments: Mapping[str, int | float]
-    grid: tuple[int, int, int]
 
 
-def select(
-    kernel: Kernel, chip: Target, values: Values, *, override: Mapping[str, Scalar] | None = None
-) -> Launch:
-    """The launch that serves a call.
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One way in which a plan dispatches to an image: the choice at `index` of a functional."""
 
-    `override` replaces constants that the chosen setting has, such as block sizes, so that a test reaches
-    every loop with few elements. Raises UnsupportedError when the rules cover no such call or a value is
-    missing.
-    """
-    functional = {choice.name: _option(kernel, choice, values) for choice in kernel.choices}
-    if not kernel.allowed(functional):
-        raise UnsupportedError(f"{kernel.name} does not serve {_text(functional)}")
-    settings = kernel.settings(chip, functional)
-    hinted = all(_aligned(argument, values) for argument in kernel.arguments)
-    # the fallback without hints exists for the last setting only
-    offered = settings if hinted else settings[-1:]
-    setting = next((s for s in offered if _holds(s, values)), None)
-    if setting is None:
-        raise UnsupportedError(f"{kernel.name} has no setting on {chip.arch} for {_text(functional)}")
-    constants = {**kernel.constants(functional), **setting.constants}
-    constants.update({name: value for name, value in (override or {}).items() if name in setting.constants})
+    kernel: PlannedKernel
+    key: tuple[int, ...]
+    choices: tuple[PlannedChoice, ...]
+    index: int
+
+
+def uses_of(plan: Plan, arch_of: Mapping[JobKey, str]) -> dict[JobKey, tuple[Use, ...]]:
+    """Every way in which the plan dispatches to each image, in the plan's order."""
+    found: dict[JobKey, list[Use]] = {key: [] for key in arch_of}
+    for kernel in plan.kernels:
+        for functional in kernel.functionals:
+            for index, choice in enumerate(functional.choices):
+                if arch_of.get(choice.job) == functional.arch:
+                    found[choice.job].append(
+                        Use(kernel=kernel, key=functional.key, choices=functional.choices, index=index)
+                    )
+    return {key: tuple(uses) for key, uses in found.items()}
+
+
+def launch_of(use: Use, values: Values) -> Launch | None:
+    """The launch of that image, or None when another image serves the call. Raises RulesError for a missing value."""
+    call = _Call(use.kernel.name, values)
+    if tuple(int(call[name]) for name in use.kernel.keys) != use.key:
+        return None
+    if call.first_match(choice.predicates for choice in use.choices) != use.index:
+        return None
     return Launch(
-        kernel=kernel,
-        functional=functional,
-        setting=setting,
-        hinted=hinted,
-        constants=constants,
-        types={a.name: a.type.format(**functional) for a in kernel.arguments},
-        arguments={a.name: _value(values, a.value, kernel) for a in kernel.arguments},
-        grid=_grid(kernel, constants, values),
+        grid=call.grid(use.choices[use.index].grid),
+        arguments={p.name: (float if p.type == "f32" else int)(call[p.value]) for p in use.kernel.parameters},
     )
 
 
-def _option(kernel: Kernel, choice: Choice, values: Values) -> Scalar:
-    number = _value(values, choice.key, kernel)
+def select(
+    kernel: Kernel, target: Target, values: Values, *, override: Mapping[str, Scalar] | None = None
+) -> SourceLaunch:
+    """The launch that serves a call by the kernel's rules.
+
+    `override` replaces constants of the selected setting, such as block sizes, so that a test reaches every loop with
+    few elements. Raises UnsupportedError when the rules do not cover the call, RulesError for a missing value.
+    """
+    call = _Call(kernel.name, values)
+    functional = {choice.name: _option(call, choice) for choice in kernel.choices}
+    text = ", ".join(f"{name} {value}" for name, value in functional.items())
+    if not kernel.allowed(functional):
+        raise UnsupportedError(f"{kernel.name} does not serve {text}")
+    settings = kernel.settings(target, functional)
+    hints = [
+        Predicate(value=a.value, kind="multiple", low=a.divisible_by)
+        for a in kernel.arguments
+        if a.divisible_by is not None
+    ]
+    ranges = [
+        [Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in s.when] for s in settings
+    ]
+    # the last setting once more without hints serves calls that are not aligned
+    index = call.first_match([*([*when, *hints] for when in ranges), *ranges[-1:]])
+    if index is None:
+        raise UnsupportedError(f"{kernel.name} has no setting on {target.arch} for {text}")
+    setting = settings[min(index, len(settings) - 1)]
+    changed = {name: value for name, value in (override or {}).items() if name in setting.constants}
+    constants = {**kernel.constants(functional), **setting.constants, **changed}
+
+    def divisor(wanted: int | str) -> int:
+        return int(constants[wanted]) if isinstance(wanted, str) else wanted
+
+    return SourceLaunch(
+        kernel=kernel,
+        functional=functional,
+        setting=setting,
+        hinted=index < len(settings),
+        constants=constants,
+        types={a.name: a.type.format(**functional) for a in kernel.arguments},
+        arguments={a.name: call[a.value] for a in kernel.arguments},
+        grid=call.grid(
+            [[GridTerm(value=t.value, divisor=divisor(t.divisor)) for t in axis] for axis in kernel.grid]
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a kernel's operator."""
+
+    kernel: str
+    values: Values
+
+    def __getitem__(self, name: str) -> int | float:
+        if name not in self.values:
+            raise RulesError(
+                f"a call of {self.kernel} lacks the value {name}",
+                cause="the operator has the value, and the case does not set it",
+                hint="add it to the call in the family's cases.py",
+            )
+        return self.values[name]
+
+    def first_match(self, offered: Iterable[Sequence[Predicate]]) -> int | None:
+        return next((i for i, every in enumerate(offered) if all(map(self._holds, every))), None)
+
+    def _holds(self, predicate: Predicate) -> bool:
+        value = int(self[predicate.value])
+        if predicate.kind == "multiple":
+            return value % predicate.low == 0
+        return predicate.low <= value <= predicate.high
+
+    def grid(self, axes: Sequence[Sequence[GridTerm]]) -> tuple[int, int, int]:
+        sizes = [math.prod(-(-int(self[t.value]) // t.divisor) for t in axis) for axis in axes]
+        x, y, z = (*sizes, 1, 1, 1)[:3]
+        return x, y, z
+
+
+def _option(call: _Call, choice: Choice) -> Scalar:
+    number = call[choice.key]
     for option, key in choice.options.items():
         if key == number:
             return option
     raise UnsupportedError(
-        f"{kernel.name} does not serve {choice.key} = {number}",
+        f"{call.kernel} does not serve {choice.key} = {number}",
         hint=f"it serves {', '.join(f'{key} ({option})' for option, key in choice.options.items())}",
     )
-
-
-def _value(values: Values, name: str, kernel: Kernel) -> int | float:
-    if name not in values:
-        raise UnsupportedError(f"{kernel.name} needs the value {name}, and the call does not have it")
-    return values[name]
-
-
-def _aligned(argument: Argument, values: Values) -> bool:
-    if argument.divisible_by is None:
-        return True
-    return int(values.get(argument.value, 0)) % argument.divisible_by == 0
-
-
-def _holds(setting: Setting, values: Values) -> bool:
-    return all(p.low <= values[p.value] <= p.high for p in setting.when)
-
-
-def _grid(kernel: Kernel, constants: Mapping[str, Scalar], values: Values) -> tuple[int, int, int]:
-    def factor(term: Term) -> int:
-        divisor = constants[term.divisor] if isinstance(term.divisor, str) else term.divisor
-        return -(-int(_value(values, term.value, kernel)) // int(divisor))
-
-    axes = [math.prod(factor(term) for term in axis) for axis in kernel.grid]
-    x, y, z = (*axes, 1, 1, 1)[:3]
-    return x, y, z
-
-
-def _text(functional: Functional) -> str:
-    return ", ".join(f"{name} {value}" for name, value in functional.items())

@@ -1,17 +1,16 @@
-"""Triton's interpreter, made faithful enough to be a check, for kernels from ordinarily imported modules.
+"""Triton's interpreter with corrections that make it a check of kernel sources.
 
-Triton decides at import whether a kernel will be interpreted. Here the decision is made per run instead: the
-functions that a kernel uses are rewritten into private copies, and Triton's language is patched for the
-length of a run and restored after it, so that the same process can compile the same kernels. Corrected:
-bfloat16 rounding and dot products, which the interpreter of Triton 3.9 gets wrong; arguments have the types
-of the compiled signature; every access is checked against `Memory`. bfloat16 arithmetic other than conversion
-and dot is refused. Not modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not
-supported: tl.sort and friends, tensor methods that are library functions (`x.sum()`). Not for several threads
-at once.
+Triton decides at import whether a kernel is interpreted. Here every run decides: the functions that a kernel uses are
+copied and rewritten, and Triton's language is patched during a run, so that the same process can compile the same kernels.
+Corrected: bfloat16 rounding and dot products, which the interpreter of Triton 3.9 gets wrong; arguments have the types of the
+compiled signature; every access is checked against `Memory`. bfloat16 arithmetic other than conversion and dot is refused.
+Not modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not supported: tl.sort and similar functions,
+tensor methods that are library functions (`x.sum()`), several threads at once.
 """
 
 from __future__ import annotations
 
+import itertools
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ from triton.runtime.jit import JITFunction
 from aotforge.errors import UnsupportedError
 from aotforge.rules import Scalar
 from aotforge.virtual_gpu.interpreter.memory import Memory
-from aotforge.virtual_gpu.interpreter.number_formats import Array, bf16_bits, bf16_values
+from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits, bf16_values
 
 Opaque = Any
 """Triton's own objects: it ships no types for them."""
@@ -53,84 +52,68 @@ def execute(
 ) -> None:
     """Run every program of `grid`, one after another, x fastest.
 
-    `function` is what `@triton.jit` made. `arguments` maps run-time parameters to numbers, pointers being
-    addresses inside `memory`; `types_` has their spelling in the signature. Raises AccessError for an access
-    outside of `memory`, OverflowError for an argument that its type cannot hold.
+    `function` is the result of `@triton.jit`. `arguments` maps run-time parameters to numbers, pointers being addresses inside
+    `memory`; `types_` has their spelling in the signature. Raises AccessError for an access outside of `memory`,
+    OverflowError for an argument that does not fit its type.
     """
     kernel = _COPIES.rewrite(function)
     builder = interpreter.interpreter_builder
     with _patched(function, memory), np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", RuntimeWarning
-        )  # infinities and NaN are what kernels have to cope with
+        warnings.simplefilter("ignore", RuntimeWarning)  # infinities and NaN are normal in kernels
         call = {name: _typed(types_[name], value) for name, value in arguments.items()}
         builder.set_grid_dim(*grid)
-        for z in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
-                    builder.set_grid_idx(x, y, z)
-                    kernel(**call, **constants)
+        for z, y, x in itertools.product(*map(range, reversed(grid))):
+            builder.set_grid_idx(x, y, z)
+            kernel(**call, **constants)
 
 
 def _typed(spelling: str, value: int | float) -> Opaque:
-    """A scalar tensor of the signature's type, so that 32- and 64-bit arithmetic wrap where the compiled
-    kernel's would.
-    """
+    """A scalar tensor of the signature's type: 32- and 64-bit arithmetic wraps as in the compiled kernel."""
     if spelling.startswith("*"):
-        pointer = tl.pointer_type(_POINTEES[spelling[1:]])
-        return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=np.uint64), pointer), pointer)
-    storage, type_ = _SCALARS[spelling]
+        storage, type_ = np.uint64, tl.pointer_type(_POINTEES[spelling[1:]])
+    else:
+        storage, type_ = _SCALARS[spelling]
     return tl.tensor(interpreter.TensorHandle(np.array([value], dtype=storage), type_), type_)
 
 
 class _Rewriter:
-    """Private, interpretable copies of jit functions and of everything they call. The originals and their
-    modules stay as they are.
-    """
+    """Interpretable copies of jit functions and of everything they call. Originals and their modules do not change."""
 
     def __init__(self) -> None:
         self._copies: dict[object, Callable[..., Opaque]] = {}
         self._globals: dict[int, dict[str, Opaque]] = {}
 
     def rewrite(self, jit: Opaque) -> Callable[..., Opaque]:
-        """A plain function that does what the kernel says, on numpy."""
+        """A plain function that does on numpy what the kernel does."""
         fn = jit.fn
         if fn not in self._copies:
             copy = types.FunctionType(
-                fn.__code__, self._world(fn), fn.__name__, fn.__defaults__, fn.__closure__
+                fn.__code__, self._copied_globals(fn), fn.__name__, fn.__defaults__, fn.__closure__
             )
             copy.__kwdefaults__ = fn.__kwdefaults__
             self._copies[fn] = interpreter.FunctionRewriter(copy).rewrite_ast()
         return self._copies[fn]
 
-    def _world(self, fn: Opaque) -> dict[str, Opaque]:
+    def lazily(self, jit: Opaque) -> Callable[..., Opaque]:
+        """The same, rewritten at the first call: a module holds many more functions than a kernel uses."""
+        return lambda *args, **kwargs: self.rewrite(jit)(*args, **kwargs)  # noqa: PLW0108 - lazy
+
+    def _copied_globals(self, fn: Opaque) -> dict[str, Opaque]:
         """The function's globals with jit functions replaced; one copy per module."""
         original = fn.__globals__
         if id(original) not in self._globals:
-            world = dict(original)
-            self._globals[id(original)] = world
+            copied = self._globals[id(original)] = dict(original)
             for name, value in original.items():
                 if isinstance(value, _JIT) and not _is_combiner(original, name):
-                    world[name] = _Lazy(self, value)
+                    copied[name] = self.lazily(value)
         return self._globals[id(original)]
-
-
-class _Lazy:
-    """Rewrites a function when it is first called: a module holds many more than a kernel uses."""
-
-    def __init__(self, rewriter: _Rewriter, jit: Opaque) -> None:
-        self._rewriter = rewriter
-        self._jit = jit
-
-    def __call__(self, *args: Opaque, **kwargs: Opaque) -> Opaque:
-        return self._rewriter.rewrite(self._jit)(*args, **kwargs)
 
 
 _COPIES = _Rewriter()
 
 
 def _is_combiner(module_globals: Mapping[str, Opaque], name: str) -> bool:
-    # the interpreter knows Triton's own reductions by the identity of their private combine functions
+    # the interpreter recognises Triton's own reductions by the identity of their private combine functions
     return module_globals.get("__name__") == standard.__name__ and name.startswith("_")
 
 
@@ -143,7 +126,7 @@ def _patched(function: Opaque, memory: Memory) -> Iterator[None]:
         scopes.append(scope)
         for name, value in list(vars(tl).items()):
             if isinstance(value, _JIT):
-                scope.set_attr(tl, name, _Lazy(_COPIES, value))
+                scope.set_attr(tl, name, _COPIES.lazily(value))
         builder = interpreter.interpreter_builder
         for name, member in _corrections(builder, memory).items():
             scope.set_attr(builder, name, member)
@@ -154,12 +137,8 @@ def _patched(function: Opaque, memory: Memory) -> Iterator[None]:
 
 
 def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opaque]]:
-    cast, binary, load, store = (
-        builder.cast_impl,
-        builder.binary_op,
-        builder.create_masked_load,
-        builder.create_masked_store,
-    )
+    cast, binary = builder.cast_impl, builder.binary_op
+    load, store = builder.create_masked_load, builder.create_masked_store
 
     def cast_impl(src: Opaque, dst_type: Opaque) -> Opaque:
         pair = (src.dtype.scalar, dst_type.scalar)
@@ -182,7 +161,7 @@ def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opa
     def create_dot(
         a: Opaque, b: Opaque, d: Opaque, input_precision: Opaque, max_num_imprecise_acc: Opaque
     ) -> Opaque:
-        left, right = (_wide(operand) for operand in (a, b))
+        left, right = (bf16_values(x.data) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b))
         return interpreter.TensorHandle(np.matmul(left, right, dtype=d.data.dtype) + d.data, d.dtype.scalar)
 
     def create_masked_load(
@@ -195,17 +174,8 @@ def _corrections(builder: Opaque, memory: Memory) -> dict[str, Callable[..., Opa
         memory.check(ptrs.data[mask.data], _bytes(ptrs), "write")
         return store(ptrs, value, mask, cache_policy)
 
-    return {
-        "cast_impl": cast_impl,
-        "binary_op": binary_op,
-        "create_dot": create_dot,
-        "create_masked_load": create_masked_load,
-        "create_masked_store": create_masked_store,
-    }
-
-
-def _wide(operand: Opaque) -> Array:
-    return bf16_values(operand.data) if operand.dtype.scalar == tl.bfloat16 else np.asarray(operand.data)
+    corrections = (cast_impl, binary_op, create_dot, create_masked_load, create_masked_store)
+    return {function.__name__: function for function in corrections}
 
 
 def _bytes(ptrs: Opaque) -> int:

@@ -1,4 +1,4 @@
-"""The memory that an interpreted kernel may touch: whole numpy buffers, each access checked."""
+"""Memory of an interpreted kernel: numpy buffers, each access checked."""
 
 from __future__ import annotations
 
@@ -27,15 +27,11 @@ class Memory:
         return sorted(found, key=lambda span: span[1])
 
     def check(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
-        """Every element of `size` bytes lies inside one buffer; `access` ("read", "write") is for the
-        message.
-
-        Raises AccessError.
-        """
+        """Raises AccessError when an element of `size` bytes is not inside one buffer; `access`: "read" or "write"."""
         if not addresses.size:
             return
         if not self._names:
-            raise AccessError(f"the kernel tried to {access} memory, and was given none")
+            raise AccessError(f"the kernel tried to {access} memory, and has no buffers")
         slot = np.searchsorted(self._starts, addresses, side="right").astype(np.int64) - 1
         outside = (slot < 0) | (addresses + np.uint64(size) > self._ends[np.maximum(slot, 0)])
         if outside.any():

@@ -12,6 +12,8 @@ Array = npt.NDArray[Any]
 
 EPSILON: dict[DType, float] = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24}
 """Largest relative error of rounding to nearest (half the distance from 1 to the next number)."""
+SMALLEST: dict[DType, float] = {"fp16": 2.0**-25, "bf16": 2.0**-134, "fp32": 2.0**-150}
+"""Half the distance between subnormal numbers: the absolute part of a rounding error."""
 
 STORAGE: dict[DType, np.dtype[Any]] = {
     "fp16": np.dtype(np.float16),
@@ -30,7 +32,7 @@ def bf16_bits(values: Array) -> npt.NDArray[np.uint16]:
 
 
 def bf16_values(bits: Array) -> npt.NDArray[np.float32]:
-    """The numbers that bfloat16 bits stand for; exact."""
+    """The numbers with these bfloat16 bits; exact."""
     wide = np.ascontiguousarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)
     return wide.view(np.float32).reshape(np.shape(bits))
 

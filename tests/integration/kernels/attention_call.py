@@ -57,7 +57,7 @@ def run_case(
     call = {**values_of(case, tensors), **(values or {})}
     buffers = {name: tensor.storage for name, tensor in tensors.items()}
     for operator in ("attn_fwd", "attn_bwd"):
-        run_operator(FAMILY, folder, operator, chip=GFX908, values=call, buffers=buffers, override=override)
+        run_operator(FAMILY, folder, operator, target=GFX908, values=call, buffers=buffers, override=override)
     rows = (case.batch, case.heads_q, case.seqlen_q)
     return Outcome(
         out=tensors["Out"].values(),

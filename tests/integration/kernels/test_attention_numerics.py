@@ -202,6 +202,6 @@ def test_inference_passes_no_lse(window_right: int | None) -> None:
     tensors["Out"] = Guarded(case.shape("Out"), case.dtype, case.layout)
     call = values_of(case, tensors) | {"L": 0, "stride_lz": 0}
     buffers = {name: tensor.storage for name, tensor in tensors.items()}
-    run_operator(FAMILY, FOLDER, "attn_fwd", chip=GFX908, values=call, buffers=buffers)
+    run_operator(FAMILY, FOLDER, "attn_fwd", target=GFX908, values=call, buffers=buffers)
     assert np.array_equal(tensors["Out"].values(), run_case(case).out)
     assert all(tensor.intact() for tensor in tensors.values())

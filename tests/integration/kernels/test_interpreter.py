@@ -130,7 +130,7 @@ def test_add_family_adds(dtype: DType, n: int, offset: int, seed: int) -> None:
     values = {"n": n, "dtype": DTYPE_KEY[dtype]}
     values |= {name: a.ctypes.data + offset * a.itemsize for name, a in (("x", x), ("y", y), ("out", out))}
     run_operator(
-        ADD, FOLDER.parent / "add", "add", chip=GFX908, values=values, buffers={"x": x, "y": y, "out": out}
+        ADD, FOLDER.parent / "add", "add", target=GFX908, values=values, buffers={"x": x, "y": y, "out": out}
     )
     inside = slice(offset, offset + n)
     expected = add(decode(x, dtype)[inside], decode(y, dtype)[inside])

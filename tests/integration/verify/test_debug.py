@@ -147,7 +147,7 @@ def test_an_access_out_of_bounds_is_told(root: Path) -> None:
         ({"case": "nine"}, UnknownNameError, "unknown case"),
         ({"constants": {"BLOK": "3"}}, UnknownNameError, "no constant BLOK"),
         ({"constants": {"BLOCK": "x"}}, UnsupportedError, "whole number"),
-        ({"breaks": ("add.py",)}, UnsupportedError, "no place"),
+        ({"breaks": ("add.py",)}, UnsupportedError, "not a valid location"),
         ({"breaks": ("sub.py:3",)}, UnknownNameError, "no file sub.py"),
         ({"breaks": ("add.py:1",)}, UnknownNameError, "no code to stop at"),
         (

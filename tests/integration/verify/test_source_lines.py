@@ -17,7 +17,7 @@ from aotforge.errors import DecodeError, ExecutionError
 from aotforge.plan.jobs import with_line_info
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
-from aotforge.verify.source_map import source_map
+from aotforge.verify.verify_plan import source_map
 from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory

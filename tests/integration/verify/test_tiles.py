@@ -21,10 +21,10 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import WorkerLimits
 from aotforge.verify.compare import TILE_SCALE, Expected
-from aotforge.verify.dispatch import launch_of, uses_of
-from aotforge.verify.families import load_cases
+from aotforge.verify.invocation import load_cases
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.interpreter.dispatch import launch_of, uses_of
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType, decode, encode
 from tests.integration.release.real import CACHE
@@ -71,7 +71,11 @@ def results(label: str) -> list[Result]:
             tensors = {**invocation.inputs, **invocation.outputs}
             memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
             program.launch(
-                launch.grid, launch.arguments, memory, lds_bytes=image.resources.dynamic_lds_bytes, jobs=1
+                launch.grid,
+                list(launch.arguments.values()),
+                memory,
+                lds_bytes=image.resources.dynamic_lds_bytes,
+                jobs=1,
             )
             expected = invocation.expected()
             found += [

@@ -20,8 +20,8 @@ from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import RulesError, VerifyError
 from aotforge.plan.model import Plan
 from aotforge.verify import verify_plan as run
-from aotforge.verify.report import require_passed
-from aotforge.verify.verdict import VerifyEvent, VerifyReport
+from aotforge.verify.report import VerifyReport
+from aotforge.verify.verdict import VerifyEvent
 from aotforge.verify.verify_plan import verify_images
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.proof import assemble
@@ -121,7 +121,7 @@ def test_sound_images_pass_and_are_not_run_again(
     add: tuple[Plan, Images], root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = verified(add, root, cache)
-    require_passed(first)
+    first.require_passed()
     assert all(v.runs >= 6 and 0 < v.worst <= 1 and not v.cached for v in first.verdicts)
     assert all(v.instructions == sum(dict(v.mix).values()) > 0 for v in first.verdicts)
     with monkeypatch.context() as patch:
@@ -149,7 +149,7 @@ def test_a_wrong_image_of_add_is_caught_and_never_kept(
     with pytest.raises(
         VerifyError, match=r"elements, aligned: out is wrong in \d+ of \d+ elements"
     ) as caught:
-        require_passed(report)
+        report.require_passed()
     assert bad.label in str(caught.value)
 
 
@@ -233,7 +233,7 @@ def test_a_fault_is_not_forgiven_when_it_does_not_come_again(root: Path, cache: 
     (failed,) = report.verdicts
     assert failed.outcome == "failed" and failed.faults == 1
     assert "bytes of global memory outside its buffers" in failed.failure
-    assert "a second execution went otherwise" in failed.failure
+    assert "the second execution had other faults" in failed.failure
 
 
 def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
@@ -311,8 +311,8 @@ def test_a_family_without_cases_is_unverified(add: tuple[Plan, Images], root: Pa
     (root / "add" / "cases.py").unlink()
     report, _ = verified(add, root, cache)
     assert set(outcomes(report).values()) == {"unverified"}
-    with pytest.raises(VerifyError, match="no case leads"):
-        require_passed(report)
+    with pytest.raises(VerifyError, match="no case is dispatched"):
+        report.require_passed()
 
 
 def test_cases_that_do_not_load_are_an_error_of_the_rules(

@@ -26,7 +26,6 @@ from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
 from aotforge.release.reader import read_release
 from aotforge.release.release_manifest import ReleaseManifest
-from aotforge.verify.report import require_passed
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import verify_images
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
@@ -83,7 +82,7 @@ def test_the_images_of_a_release_are_judged_as_those_of_its_plan(
     cache = tmp_path / "cache"
     shutil.copytree(CACHE / "emulator-1", cache / "emulator-1")
     report = verify_release(release, kernels_root=root, cache=cache, jobs=1)
-    require_passed(report)
+    report.require_passed()
     assert (report.pack, report.archs) == (plan.pack, ("gfx908",))
     assert {v.label for v in report.verdicts} == {job.label for job in plan.jobs}
     assert not any(v.cached for v in report.verdicts)
@@ -107,7 +106,7 @@ def test_a_wrong_image_in_a_release_is_found_whatever_the_cache_has(
     report = verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
     assert [v.label for v in report.verdicts if v.outcome != "passed"] == [bad.label]
     with pytest.raises(VerifyError, match=bad.label):
-        require_passed(report)
+        report.require_passed()
 
 
 def cut(path: Path) -> None:

@@ -33,7 +33,7 @@ def test_every_pattern_matches_and_renaming_any_file_group_is_an_error(group: st
 @pytest.mark.parametrize(
     ("group", "seen", "unseen"),
     [
-        ("verifier", "virtual_gpu/emulator/native/run.h", "verify/html_report.py"),
+        ("verifier", "virtual_gpu/emulator/native/run.h", "verify/report.py"),
         ("verifier", "virtual_gpu/interpreter/memory.py", "virtual_gpu/emulator/debugger/shell.py"),
         ("verifier", "verify/compare.py", "verify/report.py"),
         ("verifier", "formats/code_object.py", "compile/scheduler.py"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aotforge.errors import AccessError, UnsupportedError
+from aotforge.errors import AccessError, RulesError, UnsupportedError
 from aotforge.rules import Kernel, Target
 from aotforge.virtual_gpu.interpreter.dispatch import select
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -63,7 +63,7 @@ def test_calls_outside_the_coverage_are_refused(outside: dict[str, int]) -> None
 def test_a_missing_value_is_named() -> None:
     values = call()
     del values["window_right"]
-    with pytest.raises(UnsupportedError, match="window_right"):
+    with pytest.raises(RulesError, match="lacks the value window_right"):
         select(FORWARD, GFX908, values)
 
 

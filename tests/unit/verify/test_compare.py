@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import RulesError
-from aotforge.verify.bounds import Bounded
-from aotforge.verify.compare import Expected, unit_in_last_place
+from aotforge.verify.compare import Bounded, Expected, unit_in_last_place
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 

@@ -9,10 +9,8 @@ import pytest
 from aotforge.errors import RulesError, UnsupportedError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
-from aotforge.verify.dispatch import Values, launch_of, uses_of
-from aotforge.verify.families import load_cases
-from aotforge.verify.verdict import Use
-from aotforge.virtual_gpu.interpreter.dispatch import select
+from aotforge.verify.invocation import load_cases
+from aotforge.virtual_gpu.interpreter.dispatch import Use, Values, launch_of, select, uses_of
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, plan_of
 
 ROOT = PROJECT / "kernels"
@@ -61,7 +59,7 @@ def test_launches_are_those_of_the_rules() -> None:
                 assert same == (launch is not None)
                 if launch:
                     assert launch.grid == said.grid
-                    assert launch.arguments == tuple(said.arguments.values())
+                    assert dict(launch.arguments) == dict(said.arguments)
 
 
 def test_calls_of_other_functionals_and_calls_that_lack_values() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from aotforge.verify.html_report import report_html
-from aotforge.verify.verdict import Verdict, VerifyReport
+from aotforge.verify.report import VerifyReport
+from aotforge.verify.verdict import Verdict
 from aotforge.virtual_gpu.emulator.classes import InstructionClass
 from tests.unit.verify.test_verdicts import FAILED, OUT, PASSED, UNVERIFIED, report
 
@@ -42,7 +42,7 @@ class Page(HTMLParser):
 
 
 def rows(made: VerifyReport) -> list[dict[str, str]]:
-    head, *found = Page(report_html(made)).rows
+    head, *found = Page(made.html()).rows
     return [dict(zip(head, row, strict=True)) for row in found]
 
 
@@ -55,21 +55,21 @@ def test_figures_of_every_image() -> None:
     assert (passed["spills"], passed["waves per SIMD"], passed["wave-instructions"]) == ("0 / 0", "8", "7")
     assert failed["verdict"] == "failed" and "ragged: out is wrong" in failed["image"]
     assert failed["worst"] == "∞" and failed["outputs"].startswith("Out: ∞ error")
-    assert unverified["verdict"] == "unverified" and "no case leads" in unverified["image"]
+    assert unverified["verdict"] == "unverified" and "no case is dispatched" in unverified["image"]
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_no_script() -> None:
-    text = report_html(report(PASSED, FAILED))
+    text = report(PASSED, FAILED).html()
     page = Page(text)
     assert {name for name, _ in page.attributes} <= {"lang", "charset", "class", "style", "title"}
     for word in ("<script", "http:", "https:", "@import", "url("):
         assert word not in text
-    assert "does not replace one run on the real chip" in text
+    assert "does not replace one run on the real GPU" in text
 
 
 def test_the_mix_adds_up_and_shows_every_class() -> None:
     mix = tuple((str(kind), 10) for kind in InstructionClass)
-    page = Page(report_html(report(replace(PASSED, mix=mix, instructions=80))))
+    page = Page(report(replace(PASSED, mix=mix, instructions=80)).html())
     widths = [value for name, value in page.attributes if name == "style" and value and "width" in value]
     assert len(widths) == len(InstructionClass)
     assert all("width:12.50%" in width for width in widths)

@@ -11,9 +11,10 @@ import pytest
 from aotforge.compile.model import Resources
 from aotforge.errors import CacheError, VerifyError
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
-from aotforge.verify.report import joined_report, report_json, report_text, require_passed
-from aotforge.verify.verdict import ImageTask, OutputStats, Use, Verdict, VerifyReport
+from aotforge.verify.report import VerifyReport, joined_report
+from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
+from aotforge.virtual_gpu.interpreter.dispatch import Use
 
 FIGURES = Resources(
     vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,
@@ -103,23 +104,23 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
 
 
 def test_reports() -> None:
-    fields = json.loads(report_json(report(PASSED, FAILED, UNVERIFIED)))
+    fields = json.loads(json.dumps(report(PASSED, FAILED, UNVERIFIED).fields(), allow_nan=False))
     assert fields["counts"] == {"passed": 1, "failed": 1, "unverified": 1}
     assert [v["worst"] for v in fields["verdicts"]] == [0.5, None, 0.0]
     assert fields["verdicts"][1]["outputs"][0]["tensor"] is None
     assert fields["verdicts"][0]["mix"] == {"valu": 5, "control": 2}
     assert fields["verdicts"][0]["resources"]["vgpr"] == 32
-    text = report_text(report(PASSED, FAILED, UNVERIFIED))
+    text = "\n".join(report(PASSED, FAILED, UNVERIFIED).lines())
     assert "1 passed, 1 failed, 1 unverified" in text
     assert "ragged: out is wrong" in text
 
 
 def test_only_passed_images_are_let_through() -> None:
-    require_passed(report(PASSED))
+    report(PASSED).require_passed()
     with pytest.raises(VerifyError, match=r"bad:\n +ragged: out is wrong"):
-        require_passed(report(PASSED, FAILED))
-    with pytest.raises(VerifyError, match="lonely: no case leads"):
-        require_passed(report(PASSED, UNVERIFIED))
+        report(PASSED, FAILED).require_passed()
+    with pytest.raises(VerifyError, match="lonely: no case is dispatched"):
+        report(PASSED, UNVERIFIED).require_passed()
 
 
 def test_reports_of_several_packs_become_one_that_fails_when_one_does() -> None:
@@ -127,6 +128,6 @@ def test_reports_of_several_packs_become_one_that_fails_when_one_does() -> None:
     both = joined_report([report(PASSED), other])
     assert (both.pack, both.archs, both.seconds) == ("p, q", ("gfx908", "gfx1100"), 3.0)
     assert both.verdicts == (PASSED, FAILED)
-    require_passed(joined_report([report(PASSED)]))
+    joined_report([report(PASSED)]).require_passed()
     with pytest.raises(VerifyError, match="1 of 2 images failed"):
-        require_passed(both)
+        both.require_passed()

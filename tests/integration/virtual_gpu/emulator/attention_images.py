@@ -14,7 +14,7 @@ from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Target
 from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, select
+from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
@@ -53,7 +53,7 @@ class Images:
             )
             self._images.update({job.key: made[job.key] for job in jobs})
 
-    def job_of(self, launch: Launch) -> CompileJob:
+    def job_of(self, launch: SourceLaunch) -> CompileJob:
         """The job whose image serves a launch."""
         found = [
             job
@@ -107,7 +107,7 @@ def tensors_of(case: Case) -> dict[str, Guarded]:
     return tensors
 
 
-def launches(case: Case, chip: Target, tensors: Mapping[str, Guarded]) -> list[Launch]:
+def launches(case: Case, chip: Target, tensors: Mapping[str, Guarded]) -> list[SourceLaunch]:
     """What the library would launch for forward and backward, empty grids left out."""
     values = values_of(case, tensors)
     kernels = [
