@@ -20,8 +20,8 @@ from typing import Any
 
 from aotforge.base.manifest_reader import load
 from aotforge.base.progress import LineObserver
-from aotforge.sandbox.rootfs.definitions import Definition
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, rootfs_definitions
+from aotforge.sandbox.rootfs.definitions import Definition, rootfs_definitions
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs
 
 ROOT = Path(__file__).parents[1]
 COLD_TARGET = 360.0

@@ -191,17 +191,19 @@ def compile_job(
     from aotforge.base.progress import LineObserver  # noqa: PLC0415
     from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of  # noqa: PLC0415
     from aotforge.plan.planner import plan_project  # noqa: PLC0415
-    from aotforge.sandbox.executors.choose import kernel_execution_target  # noqa: PLC0415
+    from aotforge.sandbox.executors.choose import choose_execution_targets  # noqa: PLC0415
+    from aotforge.sandbox.executors.step import KERNELS  # noqa: PLC0415
 
     kept = cache_folder(cache)
-    execution = kernel_execution_target(
+    execution = choose_execution_targets(
         executor,
         ROOT,
+        roots=(KERNELS,),
         cache=kept,
         keep=keep,
         environment=dict(os.environ),
         observer=LineObserver(say_aside),
-    )
+    ).kernels
     toolchain = toolchain_of(execution, cache=kept)
     job = find_job(plan_project(ROOT, archs=archs_of(arch), profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:

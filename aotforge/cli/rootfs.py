@@ -55,7 +55,8 @@ def build(
     quiet: bool = False,
 ) -> None:
     """Make root filesystems from their locks: what is missing is fetched, what is in the cache is kept."""
-    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store, rootfs_definitions  # noqa: PLC0415
+    from aotforge.sandbox.rootfs.definitions import rootfs_definitions  # noqa: PLC0415
+    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store  # noqa: PLC0415
 
     folder = cache_folder(cache)
     for one in name or rootfs_definitions(ROOT):
@@ -107,8 +108,8 @@ def lock(
     quiet: bool = False,
 ) -> None:
     """Resolve definitions against what mirrors and package index have now, and write their locks and member lists."""
+    from aotforge.sandbox.rootfs.definitions import rootfs_definitions  # noqa: PLC0415
     from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs  # noqa: PLC0415
-    from aotforge.sandbox.rootfs.rootfs_cache import rootfs_definitions  # noqa: PLC0415
 
     for one in name or rootfs_definitions(ROOT):
         made = lock_rootfs(

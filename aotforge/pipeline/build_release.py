@@ -338,7 +338,7 @@ class EventCounter:
             damaged=tuple(self._damaged),
             spills=tuple(self._spills),
             executor=executions.executor,
-            roots=executions.roots(),
+            roots=executions.rootfs_digests(),
             compiler=compiler,
         )
 

@@ -116,7 +116,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
             (f"{pack.name}/{name}", len(data)) for pack in packs for name, data in sorted(pack.files.items())
         ),
         runtime=runtime,
-        roots=executions.roots(),
+        roots=executions.rootfs_digests(),
         fresh=fresh,
     )
 

@@ -27,7 +27,7 @@ from tests.e2e.checkouts import (
     share_interpreter,
     tarballs,
 )
-from tests.support.rootfs import WALLED, cache, executor, project_rootfs
+from tests.support.rootfs import SANDBOXED, cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -144,7 +144,7 @@ def killing(tmp_path: Path) -> Killing:
     """A cache without images, over the shared store of roots; temporary files have a folder of their own."""
     for root in ("rocm-kernels", "rocm-runtime"):
         project_rootfs(root)
-    for name in WALLED:
+    for name in SANDBOXED:
         executor(name, tmp_path)
     (tmp_path / "temporary").mkdir()
     store(tmp_path / "cache")
@@ -160,7 +160,7 @@ def store(folder: Path) -> None:
 
 
 def test_three_kills(killing: Killing) -> None:
-    for turn, name in enumerate(WALLED):
+    for turn, name in enumerate(SANDBOXED):
         killing.kill(name, turn, seconds=random.uniform(0, 2), at_step=True)
     killing.sweep()
 
@@ -176,7 +176,7 @@ def test_twenty_kills_and_then_a_whole_build(killing: Killing) -> None:
             whole(killing, place / "cache", place / "out")
             shutil.rmtree(place / "out")
         shutil.rmtree(place / "cache" / "images-1", ignore_errors=True)
-        killing.kill(WALLED[turn % len(WALLED)], turn, seconds=random.uniform(0.5, _LONGEST_SECONDS))
+        killing.kill(SANDBOXED[turn % len(SANDBOXED)], turn, seconds=random.uniform(0.5, _LONGEST_SECONDS))
         killing.sweep()
     disturbed = whole(killing, place / "cache", place / "out")
     store(place / "other")

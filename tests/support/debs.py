@@ -14,8 +14,8 @@ from typing import Any
 
 from aotforge.base.manifest_reader import load
 from aotforge.sandbox.rootfs.assemble import assemble
+from aotforge.sandbox.rootfs.cache_files import Store
 from aotforge.sandbox.rootfs.definitions import Definition, Lock, LockedPackage, LockedWheel
-from aotforge.sandbox.rootfs.package_store import Store
 
 File = tuple[str, bytes, int]
 """Path, content and mode; a mode of 0o120000 makes a symbolic link, 0o40000 a folder, 0o100000 a hard link."""
@@ -101,7 +101,7 @@ def make_checkout(
     checkout = folder / "checkout"
     (checkout / "manifests").mkdir(parents=True)
     (checkout / "docker").mkdir()
-    manifest = {"schema": 1, "roots": {"small": {"definition": "docker/small.yaml"}}}
+    manifest = {"schema": 1, "rootfs": {"small": "docker/small.yaml"}}
     (checkout / "manifests" / "containers.yaml").write_text(json.dumps(manifest))
     (checkout / "docker" / "small.yaml").write_text(json.dumps({**DEFINITION, **changes}))
     entries = []

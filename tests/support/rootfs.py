@@ -22,8 +22,8 @@ from aotforge.sandbox.executors.step import RootFS
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
-WALLED = ("docker", "podman", "bubblewrap")
-NAMES = ("local", *WALLED)
+SANDBOXED = ("docker", "podman", "bubblewrap")
+NAMES = ("local", *SANDBOXED)
 
 
 @functools.cache

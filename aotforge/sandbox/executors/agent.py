@@ -1,17 +1,18 @@
-"""The one program that every executor starts: standard library only, Python 3.9 or newer, sent as text, so that a root needs nothing of ours.
+"""Agent that runs one step: the program that every executor starts.
 
-It talks over its three standard streams, so neither mounts nor volumes are needed, and a remote engine works as a local one:
+Standard library only, Python 3.9 or newer, sent as text, so that a rootfs needs nothing of this project. It uses its three
+standard streams only, so neither mounts nor volumes are needed, and a remote engine works as a local one:
 
-- stdin: u32 size and a JSON header, u64 size and a tar of inputs, and then a byte now and then: stdin is the life line. When it ends
-  (the client is gone, however it went), or is silent for too long, everything that was started here is killed, and so is the agent.
-- stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: what the step wrote to its stdout and stderr, as it comes;
-  `R`: JSON, the step runs; `O`: a piece of the tar of outputs; `X`: JSON, how the step ended. `X` is the last one.
-- stderr: only what goes wrong with the agent itself.
+- stdin: u32 size and a JSON header, u64 size and a tar of inputs, then heartbeats of one byte. The agent kills everything that it
+  started and exits when stdin closes (the client is gone), or after `heartbeat_timeout` seconds without a byte.
+- stdout: frames of a kind (one byte), a u32 size and a payload. `1` and `2`: output of the step on stdout and stderr;
+  `R`: JSON, the step runs; `O`: a part of the tar of outputs; `X`: JSON, the result of the step. `X` is the last one.
+- stderr: errors of the agent itself.
 
-Header: `command`, `environment`, `outputs` (paths that are sent back when the step ends with 0), `seconds`, `folder` (where `in/` and
-`out/` are made; `{work}` stands for it in the other fields), `uid` (to become when started as root, or null), `memory_bytes` and
-`processes` (to be watched here because nothing else bounds them, or null), `contained` (whether there are walls), `silence` (seconds
-without a byte of stdin that mean that the client is gone, or 0), `linger` (seconds to stay after a failure, for people to look).
+Header: `command`, `environment`, `outputs` (paths that are sent back when the step exits with 0), `seconds`, `folder` (parent of
+`in/` and `out/`; it replaces `{work}` in the command and the environment), `uid` (user to become when started as root, or null),
+`memory_bytes` and `processes` (limits to be enforced here because nothing else does, or null), `sandboxed` (an engine isolates the
+step), `heartbeat_timeout` (0: none), `keep_alive` (seconds to stay after a failure, for inspection).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import sys
 import tarfile
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 FRAME = struct.Struct("<cI")
@@ -38,48 +40,51 @@ PATIENCE_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
 SPARE_TASKS = 1024
 PR_SET_CHILD_SUBREAPER = 36
-COUNTERS = {
-    # control group version 2, then 1, as engines show them to a container
-    "oom_kill": ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"),
-    "max": ("/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"),
-}
+CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids")
+"""Cgroups of a container as engines show them to it: version 2, then 1."""
+COUNTERS = (
+    ("oom_kills", "memory.events", "oom_kill"),
+    ("oom_kills", "memory.oom_control", "oom_kill"),
+    ("refused_forks", "pids.events", "max"),
+)
+"""Name of a counter, file of a cgroup, word before the number."""
 
 
 def send(kind: bytes, payload: bytes) -> None:
-    """One frame; a client that is gone ends the agent."""
+    """Sends one frame; exits when the client is gone."""
     data = memoryview(FRAME.pack(kind, len(payload)) + payload)
     try:
         while data:
             data = data[os.write(1, data) :]
     except OSError:
-        leave(1)
+        exit_all(1)
 
 
 def read(size: int) -> bytes:
-    """Exactly so many bytes of stdin; its end before that, or silence, ends the agent."""
+    """Reads exactly `size` bytes of stdin; exits when it closes before that or pauses for too long."""
     pieces = []
     while size:
         ready = select.select([0], [], [], PATIENCE_SECONDS)[0]
         piece = os.read(0, min(size, 1 << 20)) if ready else b""
         if not piece:
-            leave(1)
+            exit_all(1)
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)
 
 
-class Pieces:
+class OutputStream:
     """A file that sends what is written to it as frames."""
 
     def write(self, data: bytes) -> int:
-        """Send."""
+        """Sends `data`."""
         for start in range(0, len(data), CHUNK):
             send(b"O", bytes(data[start : start + CHUNK]))
         return len(data)
 
 
 def descendants() -> list[int]:
-    """Every process that came from this one; orphans are adopted here."""
+    """PIDs of all descendants; the agent is the subreaper, so orphans count."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -99,7 +104,7 @@ def descendants() -> list[int]:
 
 
 def kill_all() -> None:
-    """No process that came from this one is left."""
+    """Kills all descendants, also those that appear meanwhile."""
     for _ in range(200):
         left = descendants()
         if not left:
@@ -112,28 +117,28 @@ def kill_all() -> None:
         time.sleep(0.005)
 
 
-def leave(code: int) -> None:
-    """End at once, and everything with it."""
+def exit_all(code: int) -> None:
+    """Kills all descendants and exits."""
     kill_all()
     os._exit(code)
 
 
-def counter(name: str) -> int:
-    """A number of this container's control group, 0 where it cannot be seen."""
-    for path in COUNTERS[name]:
-        try:
-            with open(path, encoding="ascii") as file:
-                for line in file:
-                    words = line.split()
-                    if words[:1] == [name]:
-                        return int(words[1])
-        except (OSError, ValueError):
-            continue
-    return 0
+def counters(folders: Iterable[str] = CGROUPS) -> dict[str, int]:
+    """Processes killed for memory and forks refused so far in cgroups; 0 where it cannot be read."""
+    found = {"oom_kills": 0, "refused_forks": 0}
+    for folder in folders:
+        for name, file, word in COUNTERS:
+            try:
+                with open(folder + "/" + file, encoding="ascii") as lines:
+                    values = [int(line.split()[1]) for line in lines if line.split()[:1] == [word]]
+            except (OSError, ValueError, IndexError):
+                continue
+            found[name] = max([found[name], *values])
+    return found
 
 
 def resident(pids: list[int]) -> int:
-    """Bytes of memory that processes do not share with others, and what they share once."""
+    """Memory of processes in bytes: private pages of each, and the largest shared part once."""
     total = shared = 0
     for pid in pids:
         try:
@@ -146,19 +151,19 @@ def resident(pids: list[int]) -> int:
     return (total + shared) * resource.getpagesize()
 
 
-class Guard(threading.Thread):
-    """Watches the life line, the clock, and what nothing else bounds. `reason` says what it killed the step for."""
+class Watchdog(threading.Thread):
+    """Enforces the heartbeat, the time limit and the limits that nothing else enforces. `reason`: the limit that was exceeded."""
 
     def __init__(self, header: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.header = header
         self.end = time.monotonic() + header["seconds"]
-        self.heard = time.monotonic()
+        self.last_heartbeat = time.monotonic()
         self.reason = ""
         self.over = False
 
     def run(self) -> None:
-        """Until the step is over."""
+        """Runs until the step is over."""
         watched = selectors.DefaultSelector()
         watched.register(0, selectors.EVENT_READ)
         wait = POLL_SECONDS if self.header["memory_bytes"] or self.header["processes"] else 1.0
@@ -169,11 +174,11 @@ class Guard(threading.Thread):
                 return
             if ready:
                 if not os.read(0, CHUNK):
-                    leave(1)
-                self.heard = time.monotonic()
-            silence = self.header["silence"]
-            if silence and time.monotonic() - self.heard > silence:
-                leave(1)
+                    exit_all(1)
+                self.last_heartbeat = time.monotonic()
+            timeout = self.header["heartbeat_timeout"]
+            if timeout and time.monotonic() - self.last_heartbeat > timeout:
+                exit_all(1)
             reason = "seconds" if left <= 0 else self.exceeded()
             if reason:
                 self.reason = reason
@@ -181,7 +186,7 @@ class Guard(threading.Thread):
                 return
 
     def exceeded(self) -> str:
-        """The limit that the step's processes are over now."""
+        """The limit that the step's processes exceed now, or an empty string."""
         memory, processes = self.header["memory_bytes"], self.header["processes"]
         if memory or processes:
             pids = descendants()
@@ -192,8 +197,8 @@ class Guard(threading.Thread):
         return ""
 
 
-def unpack(folder: str, size: int) -> None:
-    """Inputs into `folder`/in: folders and files by relative names, nothing else."""
+def unpack_inputs(folder: str, size: int) -> None:
+    """Unpacks the tar of `size` bytes on stdin into `folder`/in: folders and regular files with relative names, nothing else."""
     os.makedirs(folder + "/in")
     os.makedirs(folder + "/out")
 
@@ -230,11 +235,11 @@ def unpack(folder: str, size: int) -> None:
         source.read(min(source.left, CHUNK))
 
 
-def prepare(contained: bool) -> None:
-    """In the step's process, before its program."""
+def prepare_process(sandboxed: bool) -> None:
+    """Runs in the step's process before its program."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if contained:
-        # when memory is short, the step goes first and the agent can still say so
+    if sandboxed:
+        # when memory is short, the kernel kills the step first and the agent can report it
         try:
             with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
                 file.write("500")
@@ -243,7 +248,7 @@ def prepare(contained: bool) -> None:
 
 
 def start(header: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """The step's process, in a session of its own."""
+    """Starts the step in a session of its own."""
     return subprocess.Popen(
         header["command"],
         env=header["environment"],
@@ -252,12 +257,12 @@ def start(header: dict[str, Any]) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=lambda: prepare(header["contained"]),
+        preexec_fn=lambda: prepare_process(header["sandboxed"]),
     )
 
 
-def bury(own: int) -> None:
-    """Take note of adopted orphans that ended, so that they do not count as processes any more. The step's process is left to its Popen."""
+def reap_zombies(own: int) -> None:
+    """Collects adopted orphans that exited, so that they no longer count as processes. The step's own process `own` is left to its Popen."""
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -269,7 +274,7 @@ def bury(own: int) -> None:
 
 
 def forward(process: subprocess.Popen[bytes]) -> None:
-    """Both streams to the client until they end; those of processes that outlive the step are cut off."""
+    """Sends both streams to the client until they close; streams of processes that outlive the step are cut off."""
     watched = selectors.DefaultSelector()
     for kind, stream in ((b"1", process.stdout), (b"2", process.stderr)):
         assert stream is not None
@@ -282,7 +287,7 @@ def forward(process: subprocess.Popen[bytes]) -> None:
                 send(key.data, data)
             else:
                 watched.unregister(key.fileobj)
-        bury(process.pid)
+        reap_zombies(process.pid)
         if not ended and process.poll() is not None:
             kill_all()
             ended = time.monotonic()
@@ -290,99 +295,109 @@ def forward(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def give(header: dict[str, Any]) -> None:
-    """The outputs, with names relative to `out/`; all of them must be there."""
+def send_outputs(header: dict[str, Any]) -> None:
+    """Sends a tar of the outputs, with names relative to `out/`. Raises FileNotFoundError for a missing one."""
     for name in header["outputs"]:
         if not os.path.lexists(os.path.join(header["folder"], "out", name)):
-            raise FileNotFoundError("it ended well without making " + name)
-    with tarfile.open(fileobj=Pieces(), mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+            raise FileNotFoundError("the step succeeded without creating " + name)
+    with tarfile.open(fileobj=OutputStream(), mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
         for name in header["outputs"]:
             tar.add(os.path.join(header["folder"], "out", name), name)
 
 
-def become(uid: int) -> None:
-    """Give up being root."""
+def drop_privileges(uid: int) -> None:
+    """Becomes an ordinary user."""
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
 
 
-def bound_tasks(processes: int) -> None:
-    """A ceiling for what forks faster than the guard looks. The kernel counts every thread of the user, wherever it was started
-    (getrlimit(2)), so those that are there already, and some that come, are none of the step's."""
-    there = 0
+def limit_tasks(processes: int) -> None:
+    """Sets a ceiling for forks that are faster than the watchdog. The kernel counts every thread of the user, wherever it was
+    started (getrlimit(2)), so threads that exist already, and some spare ones, are added."""
+    existing = 0
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and os.stat("/proc/" + name).st_uid == os.getuid():
-                there += len(os.listdir("/proc/" + name + "/task"))
+                existing += len(os.listdir("/proc/" + name + "/task"))
         except OSError:
             continue
-    ceiling, hard = there + processes + SPARE_TASKS, resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    ceiling, hard = existing + processes + SPARE_TASKS, resource.getrlimit(resource.RLIMIT_NPROC)[1]
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, ceiling))
 
 
-def serve() -> None:
-    """One step."""
-    header = json.loads(read(struct.unpack("<I", read(4))[0]))
-    if header["uid"] is not None and os.getuid() == 0:
-        become(header["uid"])
-    if header["processes"] and os.getuid() != 0:
-        bound_tasks(header["processes"])
-    # orphans come to the agent, so that none is missed
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    before = {name: counter(name) for name in COUNTERS}
+def read_header() -> dict[str, Any]:
+    """Reads the header and replaces `{work}` in it."""
+    header: dict[str, Any] = json.loads(read(struct.unpack("<I", read(4))[0]))
     folder = header["folder"]
     header["command"] = [word.replace("{work}", folder) for word in header["command"]]
     header["environment"] = {
         name: value.replace("{work}", folder) for name, value in header["environment"].items()
     }
-    ended: dict[str, Any] = {"status": 0, "signal": 0, "reason": "", "trouble": ""}
-    guard = Guard(header)
+    return header
+
+
+def confine(header: dict[str, Any]) -> None:
+    """Applies the user and the task limit of the header to this process."""
+    if header["uid"] is not None and os.getuid() == 0:
+        drop_privileges(header["uid"])
+    if header["processes"] and os.getuid() != 0:
+        limit_tasks(header["processes"])
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of the agent
+
+
+def run_step(header: dict[str, Any], watchdog: Watchdog) -> dict[str, Any]:
+    """Unpacks the inputs, runs the command, sends the outputs. Returns exit status and signal. Raises OSError, ValueError, TarError."""
+    unpack_inputs(header["folder"], struct.unpack("<Q", read(8))[0])
+    process = start(header)
+    send(b"R", json.dumps({"uid": os.getuid()}).encode())
+    watchdog.start()
+    forward(process)
+    kill_all()
+    code = process.wait()
+    if code == 0 and not watchdog.reason and header["outputs"]:
+        send_outputs(header)
+    return {"status": code, "signal": 0} if code >= 0 else {"status": 128 - code, "signal": -code}
+
+
+def serve() -> None:
+    """Runs one step and reports its result."""
+    header = read_header()
+    confine(header)
+    before = counters()
+    watchdog = Watchdog(header)
+    result: dict[str, Any] = {"status": 126, "signal": 0, "trouble": ""}
     try:
-        unpack(folder, struct.unpack("<Q", read(8))[0])
-        process = start(header)
+        result.update(run_step(header, watchdog))
     except (OSError, ValueError, tarfile.TarError) as error:
-        ended["status"], ended["trouble"] = 126, str(error)
-    else:
-        send(b"R", json.dumps({"uid": os.getuid()}).encode())
-        guard.start()
-        forward(process)
         kill_all()
-        code = process.wait()
-        ended["status"], ended["signal"] = (code, 0) if code >= 0 else (128 - code, -code)
-        ended["reason"] = guard.reason
-        if code == 0 and not guard.reason and header["outputs"]:
-            try:
-                give(header)
-            except OSError as error:
-                ended["status"], ended["trouble"] = 126, str(error)
+        result["trouble"] = str(error) or type(error).__name__
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended["cpu_seconds"] = used.ru_utime + used.ru_stime
-    ended["peak_bytes"] = used.ru_maxrss * 1024
-    ended["oom_kills"] = counter("oom_kill") - before["oom_kill"]
-    ended["refused_forks"] = counter("max") - before["max"]
-    stay = header["linger"] if ended["status"] or ended["reason"] else 0
-    guard.over = True
-    send(b"X", json.dumps(ended).encode())
-    if stay:
+    result.update({name: value - before[name] for name, value in counters().items()})
+    result.update(
+        reason=watchdog.reason, cpu_seconds=used.ru_utime + used.ru_stime, peak_bytes=used.ru_maxrss * 1024
+    )
+    watchdog.over = True
+    send(b"X", json.dumps(result).encode())
+    if header["keep_alive"] and (result["status"] or result["reason"]):
         os.close(0)
-        time.sleep(stay)
-    leave(0)
+        time.sleep(header["keep_alive"])
+    exit_all(0)
 
 
 def main() -> None:
-    """Serve, and end with everything that was started."""
+    """Serves one step; nothing that it started survives."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: leave(143))
+    signal.signal(signal.SIGTERM, lambda *_: exit_all(143))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     try:
         serve()
     except BaseException as error:  # noqa: BLE001 - whatever it is, nothing may be left running
         sys.stderr.write(f"agent: {type(error).__name__}: {error}\n")
         sys.stderr.flush()
-        leave(1)
+        exit_all(1)
 
 
 if __name__ in ("__main__", "aotforge_agent"):

@@ -1,103 +1,82 @@
-"""Bubblewrap: the root's folder read-only, own namespaces, no daemon, no image; also without root."""
+"""Executor for bubblewrap: the rootfs folder read-only, namespaces, no daemon, no image; root is not required."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from aotforge.base.machine import available_cpus, available_memory
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups, reap_groups
-from aotforge.sandbox.executors.executor import Executor, Run
-from aotforge.sandbox.executors.process_channel import ProcessChannel
+from aotforge.sandbox.executors.executor import AgentRun, Executor
+from aotforge.sandbox.executors.owner import reap_folders, work_folder
+from aotforge.sandbox.executors.process_channel import ProcessChannel, find_program
 from aotforge.sandbox.executors.session import UID, WORK, AgentConfig, agent_command
-from aotforge.sandbox.executors.step import Capacity, RootFS, Step
-from aotforge.sandbox.executors.work_folders import WorkFolder, reap_folders, work_folder
+from aotforge.sandbox.executors.step import RootFS, Step
 
 _PROBE_SECONDS = 30
 
 
 class GroupedChannel(ProcessChannel):
-    """A process in control groups, which count for it."""
+    """A process in cgroups, which count for it."""
 
     groups: ControlGroups
 
     def counters(self) -> Mapping[str, int]:
-        """Of the groups."""
+        """Counters of the cgroups."""
         return self.groups.counters()
 
 
-class BubblewrapRun(Run):
-    """A sandbox, and its work folder if that is to be kept."""
-
-    def __init__(self, channel: GroupedChannel, step: Step, enter: str, folder: WorkFolder) -> None:
-        self.channel = channel
-        watched = not channel.groups.folders
-        self.setting = AgentConfig(
-            folder=WORK,
-            contained=True,
-            uid=UID,
-            memory_bytes=step.limits.memory_bytes if watched else None,
-            processes=step.limits.processes if watched else None,
-        )
-        self._enter, self._folder = enter, folder
-
-    def keep(self) -> str:
-        """The sandbox again, with the files that the step left."""
-        self._folder.kept = bool(self._enter)
-        return self._enter
-
-
 class BubblewrapExecutor(Executor):
-    """Steps in sandboxes of bubblewrap. `folder` gets work folders that are to be kept."""
+    """Steps in bubblewrap sandboxes. `folder` is the parent of work folders that are kept."""
 
     name = "bubblewrap"
 
     def __init__(self, folder: Path, *, keep: bool = False) -> None:
-        program = shutil.which("bwrap")
-        if program is None:
-            raise ExecutorError(
-                "bubblewrap is not installed",
-                cause="there is no bwrap on PATH",
-                hint="apt-get install bubblewrap, or another --executor",
-            )
-        self._program, self._folder, self._keep = program, folder, keep
+        self._program, self._folder, self._keep = find_program("bubblewrap", "bwrap"), folder, keep
         self._probe()
 
     @contextmanager
-    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[Run]:
-        """Start the agent in a sandbox."""
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[AgentRun]:
+        """Starts the agent in a sandbox."""
         assert rootfs is not None
-        root = rootfs.unpacked()
+        tree, limits = rootfs.unpacked(), step.limits
         with work_folder(self._folder) as folder:
-            words = self._words(root, step, folder.path if self._keep else None)
-            groups = ControlGroups(memory_bytes=step.limits.memory_bytes, processes=step.limits.processes + 8)
+            words = self._words(tree, step, folder.path if self._keep else None)
+            groups = ControlGroups(memory_bytes=limits.memory_bytes, processes=limits.processes + 8)
             try:
                 channel = GroupedChannel(
                     [*words, *agent_command(rootfs.python)],
                     environment={"PATH": os.defpath},
                     what="bubblewrap",
-                    before=groups.joining(),
+                    before=groups.join(),
                 )
                 channel.groups = groups
+                grouped = bool(groups.folders)
+                config = AgentConfig(
+                    folder=WORK,
+                    sandboxed=True,
+                    uid=UID,
+                    memory_bytes=None if grouped else limits.memory_bytes,
+                    processes=None if grouped else limits.processes,
+                )
+                enter = shlex.join([*words, "/bin/sh"]) if self._keep else ""
+                run = AgentRun(channel=channel, config=config, enter=enter)
                 try:
-                    yield BubblewrapRun(
-                        channel, step, shlex.join([*words, "/bin/sh"]) if self._keep else "", folder
-                    )
+                    yield run
                 finally:
                     channel.close()
+                    folder.kept = run.kept
             finally:
                 groups.remove()
 
-    def _words(self, root: Path, step: Step, kept: Path | None) -> list[str]:
+    def _words(self, tree: Path, step: Step, kept: Path | None) -> list[str]:
         words = [self._program, *_namespaces(), "--die-with-parent", "--new-session", "--clearenv"]
-        # its /dev is a file system in memory without a limit, which a user without root could write to
-        words += ["--ro-bind", str(root), "/", "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
+        # its /dev is a tmpfs without a limit, which a user without root could write to
+        words += ["--ro-bind", str(tree), "/", "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
         if kept is None:
             words += ["--perms", "1777", "--size", str(step.limits.scratch_bytes), "--tmpfs", "/tmp"]
         else:
@@ -106,7 +85,7 @@ class BubblewrapExecutor(Executor):
         return [*words, "--chdir", "/", "--setenv", "PATH", "/usr/bin:/bin"]
 
     def _probe(self) -> None:
-        """Whether the kernel lets this user make namespaces. Raises ExecutorError."""
+        """Raises ExecutorError when the kernel does not let this user create namespaces."""
         command = [self._program, *_namespaces(), "--die-with-parent", "--ro-bind", "/", "/", "true"]
         try:
             done = subprocess.run(
@@ -114,26 +93,22 @@ class BubblewrapExecutor(Executor):
             )
             trouble = done.stderr.strip() if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
-            trouble = str(error) or "no answer"
+            trouble = str(error) or "no response"
         if trouble:
             raise ExecutorError(
-                f"bubblewrap cannot make a sandbox here: {trouble.splitlines()[-1]}",
-                cause="the kernel does not let this user make namespaces, as inside many containers",
+                f"bubblewrap cannot create a sandbox here: {trouble.splitlines()[-1]}",
+                cause="the kernel does not let this user create namespaces, as inside many containers",
                 hint="allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1), or another --executor",
             )
 
-    def capacity(self) -> Capacity:
-        """This process' CPUs and memory."""
-        return Capacity(cpus=available_cpus(), memory_bytes=available_memory())
-
     def reap(self, *, kept: bool = False) -> list[str]:
-        """Folders and control groups of processes that are gone."""
+        """Removes orphaned work folders and cgroups."""
         return reap_folders(self._folder, kept=kept) + reap_groups()
 
 
 def _namespaces() -> list[str]:
-    """All of them for a user; for root all but the user's own, because files of a root's owner would be writable to whom it maps to: the
-    agent gives up being root instead."""
+    """All namespaces for a user. For root all but the user namespace, because the step's user could write to files of the rootfs'
+    owner that are mapped to it: the agent drops its privileges instead."""
     if os.geteuid() != 0:
         return ["--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID)]
     own = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]

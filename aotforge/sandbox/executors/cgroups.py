@@ -1,4 +1,4 @@
-"""Control groups for a process and all that it starts, where this user may make them: version 2, and version 1's memory and pids."""
+"""Cgroups with limits for a process and its children, where this user may create them: version 2, and version 1's memory and pids."""
 
 from __future__ import annotations
 
@@ -8,48 +8,40 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from aotforge.sandbox.executors import owner
+from aotforge.sandbox.executors import agent, owner
 
 _ROOT = Path("/sys/fs/cgroup")
-_VERSION_2 = ("memory", "pids")
-_EMPTY_SECONDS = 2.0
+_REMOVE_SECONDS = 2.0
 
 
 class ControlGroups:
-    """Groups with limits on memory (without swap) and processes; `folders` is empty where none can be made."""
+    """Cgroups with limits on memory (without swap) and processes; `folders` is empty where none can be created."""
 
     def __init__(self, *, memory_bytes: int, processes: int) -> None:
         self.folders: list[Path] = []
-        name = owner.new_name(owner.this_process())
+        name = owner.new_name()
+        memory, pids = str(memory_bytes), str(processes)
         try:
             if (_ROOT / "cgroup.controllers").exists():
-                self._make(
-                    _ROOT / name,
-                    {"memory.max": memory_bytes, "memory.swap.max": 0, "pids.max": processes},
-                    needed=("memory.max", "pids.max"),
-                )
+                self._make(_ROOT / name, {"memory.max": memory, "pids.max": pids}, {"memory.swap.max": "0"})
             else:
-                self._make(
-                    _ROOT / "memory" / name,
-                    {"memory.limit_in_bytes": memory_bytes, "memory.memsw.limit_in_bytes": memory_bytes},
-                    needed=("memory.limit_in_bytes",),
-                )
-                self._make(_ROOT / "pids" / name, {"pids.max": processes}, needed=("pids.max",))
+                swap = {"memory.memsw.limit_in_bytes": memory}
+                self._make(_ROOT / "memory" / name, {"memory.limit_in_bytes": memory}, swap)
+                self._make(_ROOT / "pids" / name, {"pids.max": pids}, {})
         except OSError:
             self.remove()
 
-    def _make(self, folder: Path, limits: Mapping[str, int], *, needed: tuple[str, ...]) -> None:
+    def _make(self, folder: Path, limits: Mapping[str, str], optional: Mapping[str, str]) -> None:
         folder.mkdir()
         self.folders.append(folder)
         for name, value in limits.items():
-            try:
-                (folder / name).write_text(str(value), encoding="ascii")
-            except OSError:
-                if name in needed:
-                    raise
+            (folder / name).write_text(value, encoding="ascii")
+        for name, value in optional.items():
+            with suppress(OSError):
+                (folder / name).write_text(value, encoding="ascii")
 
-    def joining(self) -> Callable[[], None] | None:
-        """What a new process does to join, before its program; None where there are no groups."""
+    def join(self) -> Callable[[], None] | None:
+        """A function that adds the calling process, for `preexec_fn`; None where there are no cgroups."""
         if not self.folders:
             return None
         files = [os.fsencode(folder / "cgroup.procs") for folder in self.folders]
@@ -62,24 +54,13 @@ class ControlGroups:
 
         return join
 
-    def counters(self) -> dict[str, int]:
-        """Processes killed for memory, and processes refused, so far."""
-        found = {"oom_kills": 0, "refused_forks": 0}
-        for folder in self.folders:
-            for key, file, word in (
-                ("oom_kills", "memory.events", "oom_kill"),
-                ("oom_kills", "memory.oom_control", "oom_kill"),
-                ("refused_forks", "pids.events", "max"),
-            ):
-                with suppress(OSError):
-                    for line in (folder / file).read_text(encoding="ascii").splitlines():
-                        if line.split()[:1] == [word]:
-                            found[key] = int(line.split()[1])
-        return found
+    def counters(self) -> Mapping[str, int]:
+        """Processes killed for memory and forks refused so far."""
+        return agent.counters(map(str, self.folders))
 
     def remove(self) -> None:
-        """Take the groups away; their processes must be gone or going."""
-        end = time.monotonic() + _EMPTY_SECONDS
+        """Removes the cgroups; their processes must be gone or exiting."""
+        end = time.monotonic() + _REMOVE_SECONDS
         for folder in self.folders:
             while folder.exists():
                 with suppress(OSError):
@@ -92,12 +73,11 @@ class ControlGroups:
 
 
 def reap_groups() -> list[str]:
-    """Remove groups whose owners are gone."""
+    """Removes orphaned cgroups."""
     removed = []
     for parent in (_ROOT, _ROOT / "memory", _ROOT / "pids"):
         for folder in sorted(parent.glob("aotforge-*")):
-            who = owner.owner_of(folder.name)
-            if who is not None and who.alive() is False:
+            if owner.is_orphaned(folder.name):
                 with suppress(OSError):
                     folder.rmdir()
                     removed.append(str(folder))

@@ -1,4 +1,4 @@
-"""This machine as it is: no root, no walls; the agent watches memory and processes itself."""
+"""Executor without isolation: steps are processes of this user; the agent enforces memory and process limits."""
 
 from __future__ import annotations
 
@@ -9,35 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from aotforge.base.machine import available_cpus, available_memory
-from aotforge.sandbox.executors.executor import Executor, Run
+from aotforge.sandbox.executors.executor import AgentRun, Executor
+from aotforge.sandbox.executors.owner import reap_folders, work_folder
 from aotforge.sandbox.executors.process_channel import ProcessChannel
 from aotforge.sandbox.executors.session import AgentConfig, agent_command
-from aotforge.sandbox.executors.step import Capacity, RootFS, Step
-from aotforge.sandbox.executors.work_folders import WorkFolder, reap_folders, work_folder
-
-
-class LocalRun(Run):
-    """A process and its folder."""
-
-    def __init__(self, channel: ProcessChannel, folder: WorkFolder, step: Step, *, keep: bool) -> None:
-        self.channel = channel
-        self.setting = AgentConfig(
-            folder=str(folder.path / "work"),
-            contained=False,
-            memory_bytes=step.limits.memory_bytes,
-            processes=step.limits.processes,
-        )
-        self._folder, self._keep = folder, keep
-
-    def keep(self) -> str:
-        """Its folder."""
-        self._folder.kept = self._keep
-        return f"cd {shlex.quote(self.setting.folder)}" if self._keep else ""
+from aotforge.sandbox.executors.step import RootFS, Step
 
 
 class LocalExecutor(Executor):
-    """Steps as processes of this user. `folder` gets their work folders."""
+    """Steps as processes of this user. `folder` is the parent of their work folders."""
 
     name = "local"
 
@@ -45,20 +25,26 @@ class LocalExecutor(Executor):
         self._folder, self._keep = folder, keep
 
     @contextmanager
-    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[Run]:
-        """Start the agent with this Python."""
+    def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[AgentRun]:
+        """Starts the agent with this Python."""
         with work_folder(self._folder) as folder:
             environment = {"PATH": os.defpath, "LC_ALL": "C"}
             channel = ProcessChannel(agent_command(sys.executable), environment=environment, what="a step")
+            work = str(folder.path / "work")
+            config = AgentConfig(
+                folder=work,
+                sandboxed=False,
+                memory_bytes=step.limits.memory_bytes,
+                processes=step.limits.processes,
+            )
+            enter = f"cd {shlex.quote(work)}" if self._keep else ""
+            run = AgentRun(channel=channel, config=config, enter=enter)
             try:
-                yield LocalRun(channel, folder, step, keep=self._keep)
+                yield run
             finally:
                 channel.close()
-
-    def capacity(self) -> Capacity:
-        """This process' CPUs and memory."""
-        return Capacity(cpus=available_cpus(), memory_bytes=available_memory())
+                folder.kept = run.kept
 
     def reap(self, *, kept: bool = False) -> list[str]:
-        """Folders of processes that are gone."""
+        """Removes orphaned work folders."""
         return reap_folders(self._folder, kept=kept)

@@ -1,27 +1,34 @@
-"""Who a container, a folder or a control group belongs to, so that a later command can tell whether anybody still needs it."""
+"""Ownership labels for containers, temporary folders and cgroups; used by `reap`."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.errors import CacheError
+
 LABEL = "aotforge.owner"
-"""Every container of ours has it."""
+"""Label of every container of this project."""
 
 DEADLINE = "aotforge.deadline"
 KEEP = "aotforge.keep"
 GRACE_SECONDS = 3600
-"""Added to deadlines of owners that cannot be looked at: machines' clocks differ."""
+"""Added to deadlines of owners on other machines, whose clocks differ."""
+
+_PREFIX = "aotforge-"
+_KEPT_MARK = ".kept"
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, once and for all: `machine` is the boot and the process namespace that `pid` counts in, `started` its start in clock ticks
-    since that boot (proc(5))."""
+    """A process, unambiguously: `machine` is the boot and the PID namespace, `started` its start time in clock ticks since that
+    boot (proc(5))."""
 
     machine: str
     pid: int
@@ -31,21 +38,21 @@ class Owner:
         return f"{self.machine}-{self.pid}-{self.started}"
 
     def alive(self) -> bool | None:
-        """Whether it lives; None when it counts on another machine, in another namespace, or before a restart."""
+        """None for a process of another machine, another PID namespace or before a restart."""
         if self.machine != machine():
             return None
         return started(self.pid) == self.started
 
 
 def machine() -> str:
-    """This boot of this machine, and the process namespace."""
+    """This boot of this machine, and the PID namespace."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip().replace("-", "")
     namespace = Path("/proc/self/ns/pid").readlink().name.strip("pid:[]")
     return f"{boot[:16]}.{namespace}"
 
 
 def started(pid: int) -> int:
-    """A process' start time, -1 when there is no such process."""
+    """Start time of a process, -1 when it does not exist."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -54,37 +61,43 @@ def started(pid: int) -> int:
 
 
 def this_process() -> Owner:
-    """The owner of what is made now."""
+    """The running process as an owner."""
     return Owner(machine(), os.getpid(), started(os.getpid()))
 
 
 def parse(text: str) -> Owner | None:
-    """Inverse of `str`; None for what is none."""
+    """Inverse of `str`; None for other texts."""
     parts = text.split("-")
     if len(parts) < 3 or not parts[1].isdigit() or not parts[2].isdigit():
         return None
     return Owner(parts[0], int(parts[1]), int(parts[2]))
 
 
-def new_name(owner: Owner) -> str:
-    """A name that tells its owner, for containers, folders and control groups."""
-    return f"aotforge-{owner}-{secrets.token_hex(4)}"
+def new_name(owner: Owner | None = None) -> str:
+    """A unique name for a container, folder or cgroup that contains its owner (default: this process)."""
+    return f"{_PREFIX}{owner or this_process()}-{secrets.token_hex(4)}"
 
 
 def owner_of(name: str) -> Owner | None:
     """The owner in a name made by `new_name`."""
-    return parse(name.removeprefix("aotforge-")) if name.startswith("aotforge-") else None
+    return parse(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+
+
+def is_orphaned(name: str) -> bool:
+    """The name contains a process of this machine that is gone. What another machine made in a shared folder is not."""
+    owner = owner_of(name)
+    return owner is not None and owner.alive() is False
 
 
 def labels(owner: Owner, *, seconds: float, keep: bool) -> dict[str, str]:
-    """What a container is marked with. `seconds` from now nobody can need it any more."""
+    """Labels of a container that is needed for at most `seconds` from now."""
     marks = {LABEL: str(owner), DEADLINE: str(int(time.time() + seconds))}
     return marks | ({KEEP: "1"} if keep else {})
 
 
 def abandoned(marks: Mapping[str, str], *, now: float) -> bool:
-    """Whether a container with these labels is nobody's: its process is gone (one that is to be kept has until its deadline), or that
-    process cannot be asked and the deadline is well past."""
+    """A container with these labels is not needed: its process is gone (a kept one stays until its deadline), or that process
+    is on another machine and the deadline has passed."""
     try:
         owner, deadline = parse(marks.get(LABEL, "")), int(marks.get(DEADLINE, ""))
     except ValueError:
@@ -98,6 +111,52 @@ def abandoned(marks: Mapping[str, str], *, now: float) -> bool:
 
 
 def releasable(marks: Mapping[str, str]) -> bool:
-    """Whether a container that was kept for people may go when they say so: its process is not at it any more."""
+    """A kept container that a user may remove: its process is gone."""
     owner = parse(marks.get(LABEL, ""))
     return KEEP in marks and owner is not None and not owner.alive()
+
+
+@dataclass
+class WorkFolder:
+    """A folder of one step; `kept` is set when it is to stay."""
+
+    path: Path
+    kept: bool = False
+
+
+@contextmanager
+def work_folder(parent: Path) -> Iterator[WorkFolder]:
+    """A new folder below `parent`, removed at the end unless it is kept. Raises CacheError."""
+    folder = WorkFolder(parent / new_name())
+    with cache_errors(parent):
+        folder.path.mkdir(parents=True)
+        folder.path.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        if folder.kept:
+            (folder.path / _KEPT_MARK).touch()
+        else:
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def reap_folders(parent: Path, *, kept: bool) -> list[str]:
+    """Removes orphaned work folders; kept ones only with `kept`."""
+    removed = []
+    for path in sorted(parent.glob(f"{_PREFIX}*")):
+        if is_orphaned(path.name) and (kept or not (path / _KEPT_MARK).exists()):
+            shutil.rmtree(path, ignore_errors=True)
+            removed.append(str(path))
+    return removed
+
+
+@contextmanager
+def cache_errors(folder: Path) -> Iterator[None]:
+    """Turns the system's errors into CacheError."""
+    try:
+        yield
+    except OSError as error:
+        raise CacheError(
+            f"{error.filename or folder} cannot be used: {error.strerror}",
+            hint="free some space there, or choose another cache folder (--cache)",
+        ) from error

@@ -1,4 +1,4 @@
-"""Values of the executors: a step, its limits, how it ended, where it runs."""
+"""Values of the executors: a step, its limits, its result, and the rootfs that it runs in."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ if TYPE_CHECKING:
     from aotforge.sandbox.executors.executor import Executor
 
 EXECUTORS = ("auto", "local", "docker", "podman", "bubblewrap")
-"""What `--executor` takes. `auto` tries docker, podman, bubblewrap and local, in this order."""
+"""Values of `--executor`. `auto` tries docker, podman, bubblewrap and local, in this order."""
 
-KERNELS = "rocm-kernels"
-RUNTIME = "rocm-runtime"
-WINDOWS = "windows-noimage"
-"""The roots: one for each kind of part that a build makes."""
+KERNELS, RUNTIME, WINDOWS = "rocm-kernels", "rocm-runtime", "windows-noimage"
+"""Names of the rootfs images, one for each kind of part of a release."""
 
 GIB = 1 << 30
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], None]
-"""Hears of what a step writes, as it is written. An exception that it raises ends the step."""
+"""Receives the output of a step as it is written. An exception that it raises ends the step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepLimits:
-    """What a step may use: bytes of memory and number of processes (all of its processes together), seconds of wall time, bytes of files
-    (where files lie in memory, they count as memory too)."""
+    """Resources of a step: memory in bytes and number of processes (over all its processes), wall time in seconds, files in bytes
+    (files in a tmpfs count as memory too)."""
 
     memory_bytes: int = 4 * GIB
     processes: int = 512
@@ -39,8 +37,8 @@ class StepLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RootFS:
-    """A root file system that steps run in. `identity` names it in keys, `python` is the interpreter in it, `image` the name and
-    ID that engines know it by; `unpacked` and `archive` make its folder or Docker archive when one is needed."""
+    """A root file system that steps run in. `identity` names it in keys, `python` is the interpreter in it, `image` and `image_id`
+    are name and ID of its engine image; `unpacked` and `archive` create its folder or Docker archive on demand."""
 
     name: str
     identity: str
@@ -54,8 +52,8 @@ class RootFS:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One command over a tree of inputs. `{work}` in words and variables is the folder with `in/` (the tar `inputs`, unpacked) and `out/`
-    (`outputs` are paths below it, sent back when the command ends with 0). `environment` is the command's whole environment."""
+    """One command over a tree of inputs. `{work}` in `command` and `environment` is the folder with `in/` (the tar `inputs`,
+    unpacked) and `out/` (`outputs` are paths below it, returned when the command exits with 0). `environment` is complete."""
 
     name: str
     command: tuple[str, ...]
@@ -67,9 +65,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class StepResult:
-    """How a step ended: exit status (128 + signal when it was killed), `outputs` as a tar (empty unless the status is 0), CPU seconds and peak
-    bytes of its processes, `oom_kills` (processes that the kernel killed at the memory limit, seen even when the step survived them).
-    `kept` is the command that enters what was left for people to look at, '' when nothing was."""
+    """Result of a step: exit status (128 + signal when it was killed), `outputs` as a tar (empty unless the status is 0), CPU seconds
+    and peak bytes of its processes, `oom_kills` (processes that the kernel killed at the memory limit, even if the step survived).
+    `kept` is the command that enters what was kept for inspection, or ''."""
 
     status: int
     signal: int
@@ -82,7 +80,7 @@ class StepResult:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionTarget:
-    """An executor and a root that it runs steps in; the local executor has none."""
+    """An executor and the rootfs that it runs steps in; None for the local executor."""
 
     executor: Executor
     rootfs: RootFS | None
@@ -90,55 +88,60 @@ class ExecutionTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionTargets:
-    """Where the parts of a build are made, by the names of their roots, and the executor's name. Only what was asked for is there."""
+    """Execution targets of a build by the names of their rootfs images, and the executor's name; only the requested ones."""
 
     executor: str
-    made: Mapping[str, ExecutionTarget]
+    by_rootfs: Mapping[str, ExecutionTarget]
 
     @property
     def kernels(self) -> ExecutionTarget:
-        """Where kernels are compiled."""
-        return self.made[KERNELS]
+        """Compiles kernels."""
+        return self.by_rootfs[KERNELS]
 
     @property
     def runtime(self) -> ExecutionTarget:
-        """Where the library for Linux is built."""
-        return self.made[RUNTIME]
+        """Builds the library for Linux."""
+        return self.by_rootfs[RUNTIME]
 
     @property
     def windows(self) -> ExecutionTarget:
-        """Where the library for Windows is built."""
-        return self.made[WINDOWS]
+        """Builds the library for Windows."""
+        return self.by_rootfs[WINDOWS]
 
-    def roots(self) -> tuple[tuple[str, str], ...]:
-        """Names and digests of the roots."""
-        places = [execution.rootfs for execution in self.made.values()]
-        return tuple((rootfs.name, rootfs.identity) for rootfs in places if rootfs is not None)
+    def rootfs_digests(self) -> tuple[tuple[str, str], ...]:
+        """Names and digests of the rootfs images."""
+        images = [target.rootfs for target in self.by_rootfs.values()]
+        return tuple((image.name, image.identity) for image in images if image is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What the machine that steps run on has: CPUs and bytes of memory that may be used."""
+    """Usable CPUs and bytes of memory of the machine that steps run on."""
 
     cpus: int
     memory_bytes: int
 
 
-_LIMITS = {
-    "memory": lambda limits: f"{limits.memory_bytes / GIB:.3g} GiB of memory",
-    "seconds": lambda limits: f"{limits.seconds:g} s of time",
-    "processes": lambda limits: f"{limits.processes} processes",
-}
-_HINTS = {
-    "memory": "fewer worker processes (--jobs) need less; or run it where there is more",
-    "seconds": "run it on a faster machine, or with more processes (--jobs)",
-    "processes": "something starts processes without end: run the step with --keep and look",
+_LIMITS: dict[str, tuple[Callable[[StepLimits], str], str]] = {
+    "memory": (
+        lambda limits: f"{limits.memory_bytes / GIB:.3g} GiB of memory",
+        "fewer worker processes (--jobs) need less; or run it on a machine with more",
+    ),
+    "seconds": (
+        lambda limits: f"{limits.seconds:g} s of time",
+        "run it on a faster machine, or with more processes (--jobs)",
+    ),
+    "processes": (
+        lambda limits: f"{limits.processes} processes",
+        "a program starts processes without end: run the step with --keep and inspect it",
+    ),
 }
 
 
 def limit_error(step: str, limit: str, limits: StepLimits, *, detail: str = "", kept: str = "") -> LimitError:
-    """The error for a step that met one of its limits ("memory", "seconds" or "processes")."""
+    """The error for a step that exceeded one of its limits ("memory", "seconds" or "processes")."""
+    amount, hint = _LIMITS[limit]
     return LimitError(
-        f"{step} needs more than its limit of {_LIMITS[limit](limits)}" + (f": {detail}" if detail else ""),
-        hint=_HINTS[limit] + (f"; what it left: {kept}" if kept else ""),
+        f"{step} needs more than its limit of {amount(limits)}" + (f": {detail}" if detail else ""),
+        hint=hint + (f"; to inspect it: {kept}" if kept else ""),
     )

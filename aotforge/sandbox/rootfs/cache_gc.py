@@ -1,156 +1,138 @@
-"""What the cache holds of the containers room: shown, and cleared of what no lock names any more."""
+"""Lists and prunes rootfs images in the cache."""
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.sandbox.rootfs.definitions import Lock, LockedFile, read_lock
-from aotforge.sandbox.rootfs.docker_image import image_id, image_tag
-from aotforge.sandbox.rootfs.package_store import Store
-from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
-from aotforge.sandbox.rootfs.rootfs_cache import (
+from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, storage_errors
+from aotforge.sandbox.rootfs.definitions import (
+    Lock,
+    LockedFile,
+    RootfsImage,
     RootfsSpec,
     find_rootfs,
-    is_verified,
+    read_lock,
     rootfs_definitions,
-    rootfs_image,
-    storage_errors,
 )
+from aotforge.sandbox.rootfs.docker_image import image_id, image_tag
+from aotforge.sandbox.rootfs.rootfs_cache import is_verified, rootfs_image
 
 _DAY = 86400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A root of the checkout: its lock, and which of its forms are in the cache."""
+class CacheEntry:
+    """A rootfs of the checkout: its lock, its forms in the cache, and the number of its stored files."""
 
-    named: RootfsSpec
+    spec: RootfsSpec
     lock: Lock
-    root: RootfsImage
-    made: bool
+    image: RootfsImage
+    built: bool
     tree: Path | None
     stored: int
 
 
-def entries(checkout: Path, cache: Path) -> list[Entry]:
-    """Every root of the checkout. Raises ManifestError, ContainerError."""
-    places = CachePaths(cache=cache.absolute())
-    store = Store(places.store)
-    found = []
-    for name in rootfs_definitions(checkout):
-        named = find_rootfs(checkout, name)
-        lock = read_lock(named.lock_file)
-        tree = places.tree(lock.digest)
-        found.append(
-            Entry(
-                named=named,
-                lock=lock,
-                root=rootfs_image(named, lock, places),
-                made=is_verified(places, lock.digest),
-                tree=tree if tree.is_dir() else None,
-                stored=sum(store.has(digest) for digest in locked_files(lock)),
-            )
-        )
-    return found
+def entries(checkout: Path, cache: Path) -> list[CacheEntry]:
+    """Every rootfs of the checkout. Raises ManifestError, ContainerError."""
+    return [
+        _entry(find_rootfs(checkout, name), CachePaths(cache=cache)) for name in rootfs_definitions(checkout)
+    ]
 
 
-def locked_files(lock: Lock) -> set[str]:
-    """SHA-256 of every file that a lock names."""
+def _entry(spec: RootfsSpec, paths: CachePaths) -> CacheEntry:
+    lock, store = read_lock(spec.lock_file), Store(paths.store)
+    tree = paths.tree(lock.digest)
+    return CacheEntry(
+        spec=spec,
+        lock=lock,
+        image=rootfs_image(spec, lock, paths),
+        built=is_verified(paths, lock.digest),
+        tree=tree if tree.is_dir() else None,
+        stored=sum(store.has(digest) for digest in _digests(lock)),
+    )
+
+
+def _digests(lock: Lock) -> set[str]:
     return {entry.sha256 for entry in lock.files}
 
 
-def fields(entry: Entry) -> dict[str, Any]:
-    """One root for programs."""
+def fields(entry: CacheEntry) -> dict[str, Any]:
+    """One rootfs as JSON."""
     lock = entry.lock
     return {
-        "name": entry.root.name,
+        "name": entry.image.name,
         "digest": lock.digest,
         "size": lock.size,
-        "made": entry.made,
-        "tar": str(entry.root.tar) if entry.made else None,
+        "made": entry.built,
+        "tar": str(entry.image.tar) if entry.built else None,
         "tree": str(entry.tree) if entry.tree else None,
-        "image": {"tag": image_tag(entry.root), "id": image_id(entry.root)},
-        "source": entry.named.source.image or entry.named.source.definition,
-        "python": entry.root.python,
+        "image": {"tag": image_tag(entry.image), "id": image_id(entry.image)},
+        "source": entry.spec.source,
+        "python": entry.image.python,
         "packages": [_package(one) for one in (*lock.packages, *lock.parts)],
         "wheels": [_package(one) for one in lock.wheels],
         "stored_files": entry.stored,
-        "locked_files": len(locked_files(lock)),
+        "locked_files": len(_digests(lock)),
         "locked_bytes": sum(one.size for one in lock.files),
     }
 
 
-def _package(entry: LockedFile) -> Mapping[str, Any]:
-    return {name: getattr(entry, name) for name in ("name", "version", "sha256", "size")}
+def _package(entry: LockedFile) -> dict[str, Any]:
+    return entry.model_dump(include={"name", "version", "sha256", "size"})
 
 
-def lines(found: list[Entry]) -> list[str]:
-    """All roots for people."""
-    rows = [("root", "digest", "size", "in the cache", "packages", "fetched")]
+def lines(found: list[CacheEntry]) -> list[str]:
+    """All rootfs images as a table."""
+    rows = [("rootfs", "digest", "size", "in the cache", "packages", "fetched")]
     for entry in found:
-        forms = [name for name, there in (("tar", entry.made), ("tree", entry.tree)) if there]
-        named = len(entry.lock.packages) + len(entry.lock.parts)
-        wheels = f" + {len(entry.lock.wheels)} wheels" if entry.lock.wheels else ""
-        rows.append(
-            (
-                entry.root.name, entry.lock.digest[:16], f"{entry.lock.size / 1e6:.0f} MB", ", ".join(forms) or "not made",
-                f"{named}{wheels}", f"{entry.stored} of {len(locked_files(entry.lock))}",
-            )
-        )  # fmt: skip
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lock, forms = entry.lock, [name for name, has in (("tar", entry.built), ("tree", entry.tree)) if has]
+        wheels = f" + {len(lock.wheels)} wheels" if lock.wheels else ""
+        packages = f"{len(lock.packages) + len(lock.parts)}{wheels}"
+        fetched, size = f"{entry.stored} of {len(_digests(lock))}", f"{lock.size / 1e6:.0f} MB"
+        cached = ", ".join(forms) or "not built"
+        rows.append((entry.image.name, lock.digest[:16], size, cached, packages, fetched))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
 
 
 def unreferenced(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
-    """What no lock of the checkout names, with its size in bytes; what may still be in the making stays. Raises ManifestError, ContainerError."""
-    places = CachePaths(cache=cache.absolute())
-    found = entries(checkout, cache)
-    digests = {entry.lock.digest for entry in found}
-    kept = {places.path(digest) for entry in found for digest in locked_files(entry.lock)}
-    kept |= {
-        rootfs
-        for digest in digests
-        for rootfs in (places.tar(digest), places.record(digest), places.tree(digest))
-    }
-    kept |= {places.archive(image_id(entry.root).removeprefix("sha256:")) for entry in found}
-    folders = {places.store, places.tar("x").parent, places.tree("x").parent, places.archive("x").parent}
-    return [
-        (path, size_of(path))
-        for folder in sorted(folders)
-        for path in _below(folder)
-        if path not in kept and not _young(path)
-    ]
+    """Files and folders that no lock of the checkout references, with their size in bytes; recently staged files are not listed.
+    Raises ManifestError, ContainerError."""
+    paths = CachePaths(cache=cache)
+    kept = set()
+    for entry in entries(checkout, cache):
+        digest = entry.lock.digest
+        kept |= {paths.tar(digest), paths.record(digest), paths.tree(digest)}
+        kept |= {paths.path(file) for file in _digests(entry.lock)}
+        kept.add(paths.archive(image_id(entry.image).removeprefix("sha256:")))
+    folders = {paths.store, *(make("x").parent for make in (paths.tar, paths.tree, paths.archive))}
+    found = [path for folder in sorted(folders) for path in sorted(folder.glob("*")) if path not in kept]
+    return [(path, _size(path)) for path in found if not _is_being_staged(path)]
 
 
-def _young(path: Path) -> bool:
-    """Hidden names are staged by a process that may be alive; a day later it is not. What is gone meanwhile was."""
+def _is_being_staged(path: Path) -> bool:
+    """A process may still write a hidden file, for a day at most. A path that disappeared was staged too."""
     try:
         return path.name.startswith(".") and time.time() - path.lstat().st_mtime < _DAY
     except FileNotFoundError:
         return True
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    if folder.is_dir():
-        yield from sorted(folder.iterdir())
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of everything below a folder."""
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
     return sum(below.lstat().st_size for below in path.rglob("*") if below.is_symlink() or below.is_file())
 
 
 def remove(path: Path) -> None:
-    """Take one idle thing away; a tree first leaves its rootfs, so that nobody finds half of one. Raises ContainerError."""
+    """Removes one unreferenced file or folder; a folder is renamed first, so that no process finds a part of it. Raises ContainerError."""
     with storage_errors(path):
         if path.is_dir() and not path.is_symlink():
             aside = path.with_name(f".{path.name}.removed")

@@ -1,52 +1,39 @@
-"""Models of the files that name a root: `manifests/containers.yaml`, a definition, and its lock.
+"""Models of `manifests/containers.yaml`, of a rootfs definition and of its lock, and the rootfs that they describe.
 
-A definition is short and written by people; a lock is made from it (`invoke containers.lock`) and names every file to the byte.
+People write a definition; `./dev containers.lock` resolves it to a lock, which names every file by SHA-256.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
-from aotforge.base.manifest_reader import Manifest
-from aotforge.errors import ContainerError
+from aotforge.base.manifest_reader import Manifest, load
+from aotforge.errors import ContainerError, UnknownNameError, suggest
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Sha1 = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Inside = Annotated[str, Field(pattern=r"^[^/].*[^/]$|^[^/]$")]
-"""A path inside a root, without the leading slash."""
+"""A path in a rootfs, without the leading slash."""
 PackageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
-ImageName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}$")]
-
-
-class Source(Manifest):
-    """Where a root comes from: a definition, or a registry image by digest (a tag alone may be moved and is refused)."""
-
-    definition: str = ""
-    image: ImageName | None = None
-    python: str = "/usr/bin/python3"
-    environment: dict[str, str] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _one(self) -> Source:
-        if bool(self.definition) == bool(self.image):
-            raise ValueError("exactly one of definition and image is needed")
-        return self
+RootfsName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
 class Containers(Manifest):
-    """`manifests/containers.yaml`."""
+    """`manifests/containers.yaml`: names of rootfs images, and paths of their definitions."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    roots: dict[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")], Source]
+    rootfs: dict[RootfsName, Annotated[str, Field(pattern=r"\.yaml$")]]
 
 
 class Part(Manifest):
-    """Some files of a package of any suite, moved elsewhere, without what the package depends on."""
+    """Some files of a package of any suite, moved to other paths, without the package's dependencies."""
 
     package: PackageName
     suite: str
@@ -54,7 +41,7 @@ class Part(Manifest):
 
 
 class Wheels(Manifest):
-    """Wheels of a locked requirements file, unpacked into a folder of the root's own Python."""
+    """Wheels of a locked requirements file, unpacked into a folder for the rootfs' own Python."""
 
     requirements: str
     names: tuple[str, ...]
@@ -63,7 +50,7 @@ class Wheels(Manifest):
 
 
 class Definition(Manifest):
-    """What a root is made of. `exclude` and `links` hold paths inside, without the leading slash; `epoch` is every member's time."""
+    """Contents of a rootfs. `exclude` and `links` hold paths without the leading slash; `epoch` is the mtime of every member."""
 
     schema_version: Literal[1] = Field(alias="schema")
     suite: str
@@ -80,13 +67,13 @@ class Definition(Manifest):
     epoch: Annotated[int, Field(ge=0)]
 
     def digest(self) -> str:
-        """SHA-256 of the meaning: comments and order of keys do not count."""
+        """SHA-256 of the values: comments and order of keys do not count."""
         text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 class LockedFile(Manifest):
-    """One file by its name where it is published, its size in bytes and its SHA-256."""
+    """One file by its published name, its size in bytes and its SHA-256."""
 
     name: str
     version: str
@@ -96,7 +83,7 @@ class LockedFile(Manifest):
 
 
 class LockedPackage(LockedFile):
-    """One .deb; `file` is its path in the archive's pool. SHA-1 is what snapshot.debian.org asks for."""
+    """One .deb; `file` is its path in the archive's pool. snapshot.debian.org finds files by SHA-1."""
 
     architecture: str
     suite: str
@@ -108,7 +95,7 @@ class LockedWheel(LockedFile):
 
 
 class Lock(Manifest):
-    """`<definition>.lock.json`: every file that a root is made of, and the digest of the root."""
+    """`<definition>.lock.json`: every file that a rootfs is made of, and the digest of the rootfs."""
 
     schema_version: Literal[1] = Field(alias="schema")
     definition: Sha256
@@ -120,14 +107,13 @@ class Lock(Manifest):
 
     @property
     def files(self) -> tuple[LockedFile, ...]:
-        """Every file that a root is made of."""
+        """Every file that a rootfs is made of."""
         return (*self.packages, *self.parts, *self.wheels)
 
     def text(self) -> str:
-        """As it is committed: a line per file, so that a change is a short diff."""
-        fields = self.model_dump(mode="json", by_alias=True)
+        """JSON with a line per file, so that a change is a short diff."""
         lines = []
-        for key, value in fields.items():
+        for key, value in self.model_dump(mode="json", by_alias=True).items():
             if isinstance(value, list) and value:
                 rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
                 lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
@@ -136,9 +122,54 @@ class Lock(Manifest):
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+@dataclass(frozen=True, kw_only=True)
+class RootfsSpec:
+    """A rootfs of the checkout: its name, definition, and paths of the definition and its lock."""
+
+    name: str
+    source: str
+    definition: Definition
+    lock_file: Path
+
+    @property
+    def members_file(self) -> Path:
+        """The committed member list next to the lock."""
+        return self.lock_file.with_name(self.lock_file.name.replace(".lock.json", ".members"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootfsImage:
+    """A finished root filesystem.
+
+    `digest` is the SHA-256 (hex) of the uncompressed, normalised tar at `tar`: the rootfs' identity. `python` is the absolute path of
+    a Python >= 3.9 inside; `environment` are the variables of a process inside (PATH and the like).
+    """
+
+    name: str
+    digest: str
+    tar: Path
+    python: str
+    environment: tuple[tuple[str, str], ...]
+
+
+def rootfs_definitions(checkout: Path) -> Mapping[str, str]:
+    """Every rootfs of the checkout: name and path of the definition. Raises ManifestError."""
+    return load(checkout / "manifests" / "containers.yaml", Containers).rootfs
+
+
+def find_rootfs(checkout: Path, name: str) -> RootfsSpec:
+    """Raises UnknownNameError, ManifestError."""
+    known = rootfs_definitions(checkout)
+    if name not in known:
+        raise UnknownNameError(f"unknown rootfs {name!r}", cause=suggest(name, known))
+    file = checkout / known[name]
+    definition, lock = load(file, Definition), file.with_suffix(".lock.json")
+    return RootfsSpec(name=name, source=known[name], definition=definition, lock_file=lock)
+
+
 def read_lock(path: Path) -> Lock:
-    """The lock at `path`. Raises ContainerError when it is missing or no lock."""
-    hint = "make it: invoke containers.lock"
+    """Raises ContainerError when the lock is missing or not valid."""
+    hint = "write it: ./dev containers.lock"
     try:
         return Lock.model_validate_json(path.read_bytes())
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The same root as an image that Docker Engine and podman load, with an ID that does not depend on when or where it is made.
+"""The rootfs as an image for Docker Engine and podman, with an ID that does not depend on when or where it is created.
 
-Format: the archive of `docker save` (manifest.json, one config, one layer), written by hand: `docker import` would put the time
-into the ID. Image specification v1.2 of Docker; the config's digest is the image's ID.
+Format: the archive of `docker save` (manifest.json, one config, one layer), written here because `docker import` puts the time into
+the ID. Image specification v1.2 of Docker; the config's digest is the image's ID.
 """
 
 from __future__ import annotations
@@ -12,57 +12,55 @@ import json
 import tarfile
 from pathlib import Path
 
-from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
-from aotforge.sandbox.rootfs.rootfs_cache import cache_lock, staged_file, storage_errors
+from aotforge.sandbox.rootfs.cache_files import CachePaths, cache_lock, staged_file, storage_errors
+from aotforge.sandbox.rootfs.definitions import RootfsImage
 
 _TIME = "1970-01-01T00:00:00Z"
 
 
-def image_tag(root: RootfsImage) -> str:
-    """The name under which engines keep the image."""
-    return f"aotforge/{root.name}:{root.digest[:16]}"
+def image_tag(image: RootfsImage) -> str:
+    """Name of the image in an engine."""
+    return f"aotforge/{image.name}:{image.digest[:16]}"
 
 
-def image_id(root: RootfsImage) -> str:
+def image_id(image: RootfsImage) -> str:
     """`sha256:...`, as engines report it."""
-    return f"sha256:{hashlib.sha256(_config(root)).hexdigest()}"
+    return f"sha256:{hashlib.sha256(_config(image)).hexdigest()}"
 
 
-def docker_archive(root: RootfsImage, *, cache: Path) -> Path:
-    """An archive for `docker load` and `podman load`, made once. Raises ContainerError."""
-    places = CachePaths(cache=cache.absolute())
-    path = places.archive(image_id(root).removeprefix("sha256:"))
+def docker_archive(image: RootfsImage, *, cache: Path) -> Path:
+    """An archive for `docker load` and `podman load`, written once. Raises ContainerError."""
+    paths = CachePaths(cache=cache)
+    path = paths.archive(image_id(image).removeprefix("sha256:"))
     with storage_errors(path):
         if not path.is_file():
-            with cache_lock(places, f"{path.stem}.archive", lambda: None):
+            with cache_lock(paths, f"{path.stem}.archive"):
                 if not path.is_file():
-                    with staged_file(path) as new:
-                        _write(root, new)
+                    with staged_file(path) as staged:
+                        _write(image, staged)
     return path
 
 
-def _write(root: RootfsImage, path: Path) -> None:
-    config = _config(root)
-    name, layer = f"{hashlib.sha256(config).hexdigest()}.json", f"{root.digest}/layer.tar"
-    manifest = [{"Config": name, "RepoTags": [image_tag(root)], "Layers": [layer]}]
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
-        for member, data in ((name, config), ("manifest.json", json.dumps(manifest).encode())):
+def _write(image: RootfsImage, path: Path) -> None:
+    config = _config(image)
+    name, layer = f"{hashlib.sha256(config).hexdigest()}.json", f"{image.digest}/layer.tar"
+    manifest = [{"Config": name, "RepoTags": [image_tag(image)], "Layers": [layer]}]
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive, image.tar.open("rb") as content:
+        files = ((name, io.BytesIO(config)), ("manifest.json", io.BytesIO(json.dumps(manifest).encode())))
+        for member, source in (*files, (layer, content)):
             info = tarfile.TarInfo(member)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-        info = tarfile.TarInfo(layer)
-        info.size = root.tar.stat().st_size
-        with root.tar.open("rb") as content:
-            archive.addfile(info, content)
+            info.size = source.seek(0, io.SEEK_END)
+            source.seek(0)
+            archive.addfile(info, source)
 
 
-def _config(root: RootfsImage) -> bytes:
+def _config(image: RootfsImage) -> bytes:
     fields = {
         "architecture": "amd64",
         "os": "linux",
         "created": _TIME,
-        "config": {"Env": [f"{name}={value}" for name, value in root.environment], "Cmd": ["/bin/sh"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{root.digest}"]},
-        "history": [{"created": _TIME, "created_by": f"aotforge {root.name}"}],
+        "config": {"Env": [f"{name}={value}" for name, value in image.environment], "Cmd": ["/bin/sh"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{image.digest}"]},
+        "history": [{"created": _TIME, "created_by": f"aotforge {image.name}"}],
     }
     return json.dumps(fields, sort_keys=True).encode()

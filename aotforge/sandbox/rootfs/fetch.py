@@ -1,4 +1,4 @@
-"""What a lock names and the store lacks is fetched, by name, and taken only with the locked bytes."""
+"""Downloads the locked packages and wheels that the store lacks and verifies their SHA-256."""
 
 from __future__ import annotations
 
@@ -7,104 +7,106 @@ import posixpath
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
+from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
-from aotforge.sandbox.rootfs.definitions import LockedPackage, LockedWheel
-from aotforge.sandbox.rootfs.mirrors import AptSettings
-from aotforge.sandbox.rootfs.package_store import Store
-from aotforge.sandbox.rootfs.pip_wheels import fetch_wheels
+from aotforge.sandbox.rootfs.cache_files import Store
+from aotforge.sandbox.rootfs.definitions import Lock, LockedFile, LockedPackage, LockedWheel, RootfsSpec
+from aotforge.sandbox.rootfs.mirrors import AptSettings, apt_settings
+from aotforge.sandbox.rootfs.pip_wheels import fetch_wheel
 
-_AT_ONCE = 6
+SOURCES = "AOTFORGE_CONTAINER_SOURCES"
+"""Environment variable: folders and URLs, separated by spaces, that are searched for packages and wheels before any mirror."""
+
+_PARALLEL = 6
 _SHOWN = 6
+_FAILURES = (ConnectionError, TimeoutError, ValueError, http.client.HTTPException, ContainerError)
 
-Report = Callable[[int, int], None]
 
-
-def fetch(
-    packages: Sequence[LockedPackage],
-    wheels: Sequence[LockedWheel],
-    *,
-    store: Store,
-    sources: Sequence[str],
-    settings: AptSettings,
-    wheel_python: str,
-    on_file: Report,
+def fetch_locked(
+    spec: RootfsSpec, lock: Lock, store: Store, *, sources: Sequence[str], observer: Observer
 ) -> None:
-    """Bring every missing file into `store`. `sources` are folders or URLs that are asked first.
+    """Downloads every missing file of `lock`. `sources` are folders or URLs that are searched first.
 
-    Raises ContainerError that names the first file that nobody has, and where it was looked for.
+    Raises ContainerError that names the first file that was not found, and where it was searched.
     """
-    named: tuple[LockedPackage | LockedWheel, ...] = (*wheels, *packages)
-    lacking = {entry.sha256: entry for entry in named if not store.has(entry.sha256)}
-    done, total = 0, len(lacking)
-    on_file(done, total)
-    pool = ThreadPoolExecutor(_AT_ONCE)
+    wheels = spec.definition.wheels
+    download = _Download(store, sources, apt_settings(), wheels.python if wheels else "3")
+    missing = {entry.sha256: entry for entry in lock.files if not store.has(entry.sha256)}
+    done, report = 0, stage_reporter(spec.name, "fetching", observer)
+    report(done, len(missing))
+    pool = ThreadPoolExecutor(_PARALLEL)
     try:
-        waiting = [
-            pool.submit(_fetch, entry, store, sources, settings, wheel_python) for entry in lacking.values()
-        ]
+        waiting = [pool.submit(download.fetch, entry) for entry in missing.values()]
         for future in as_completed(waiting):
             future.result()
-            on_file(done := done + 1, total)
+            report(done := done + 1, len(missing))
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _fetch(
-    entry: LockedPackage | LockedWheel,
-    store: Store,
-    sources: Sequence[str],
-    settings: AptSettings,
-    wheel_python: str,
-) -> None:
-    refused = []
-    for url in _places(entry, sources, settings):
-        try:
-            with opened(url, settings) as stream:
-                store.put(entry.sha256, stream)
-            return
-        except urllib.error.HTTPError as error:
-            refused.append(f"{url}: {error.code} {error.reason}")
-        except urllib.error.URLError as error:
-            refused.append(f"{url}: {error.reason}")
-        except (
-            ConnectionError,
-            TimeoutError,
-            ValueError,
-            http.client.HTTPException,
-            ContainerError,
-        ) as error:
-            refused.append(f"{url}: {error}")
-    if isinstance(entry, LockedWheel):
-        refused += fetch_wheels((entry,), store=store, python=wheel_python)
-        if store.has(entry.sha256):
-            return
-    raise ContainerError(
-        f"{posixpath.basename(entry.file)} (SHA-256 {entry.sha256}) cannot be fetched",
-        cause="; ".join(refused[:_SHOWN]) or "no place to fetch it from is known",
-        hint="name a folder or URL that has it (--source), import a store, or take what mirrors have now: invoke containers.lock",
-    )
+def stage_reporter(name: str, what: str, observer: Observer) -> Callable[[int, int], None]:
+    """A callback (done, total) that reports the begin and every fifth of the work, and nothing when there is none."""
+    reported = -1
+
+    def report(done: int, total: int) -> None:
+        nonlocal reported
+        fifth = done * 5 // total if total else 5
+        if total and fifth != reported and done < total:
+            observer.stage(f"{name}: {what}, {done} of {total} files")
+        reported = fifth
+
+    return report
 
 
-def _places(
-    entry: LockedPackage | LockedWheel, sources: Iterable[str], settings: AptSettings
-) -> Iterator[str]:
-    base = posixpath.basename(entry.file)
-    for source in sources:
-        rootfs = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()
-        for name in dict.fromkeys((entry.sha256, quote(entry.file), quote(base))):
-            yield f"{rootfs}/{name}"
-    if isinstance(entry, LockedPackage):
-        security = entry.suite.endswith("-security")
-        for archive in sorted(settings.archives, key=lambda address: ("security" in address) != security):
-            yield f"{archive}/{quote(entry.file)}"
-        yield f"{settings.snapshot}/{entry.sha1}"
+@dataclass(frozen=True)
+class _Download:
+    store: Store
+    sources: Sequence[str]
+    settings: AptSettings
+    python: str
+
+    def fetch(self, entry: LockedFile) -> None:
+        refused = []
+        for url in self.urls(entry):
+            try:
+                with opened(url, self.settings) as stream:
+                    self.store.put(entry.sha256, stream)
+                return
+            except urllib.error.HTTPError as error:
+                refused.append(f"{url}: {error.code} {error.reason}")
+            except urllib.error.URLError as error:
+                refused.append(f"{url}: {error.reason}")
+            except _FAILURES as error:
+                refused.append(f"{url}: {error}")
+        if isinstance(entry, LockedWheel):
+            refused.append(fetch_wheel(entry, store=self.store, python=self.python))
+            if self.store.has(entry.sha256):
+                return
+        raise ContainerError(
+            f"{posixpath.basename(entry.file)} (SHA-256 {entry.sha256}) cannot be fetched",
+            cause="; ".join(refused[:_SHOWN]) or "no source is known",
+            hint="name a folder or URL that has it (--source), import a store, or lock what mirrors have now: ./dev containers.lock",
+        )
+
+    def urls(self, entry: LockedFile) -> Iterator[str]:
+        base = posixpath.basename(entry.file)
+        for source in self.sources:
+            root = source.rstrip("/") if "://" in source else Path(source).absolute().as_uri()
+            for name in dict.fromkeys((entry.sha256, quote(entry.file), quote(base))):
+                yield f"{root}/{name}"
+        if isinstance(entry, LockedPackage):
+            security = entry.suite.endswith("-security")
+            for archive in sorted(self.settings.archives, key=lambda url: ("security" in url) != security):
+                yield f"{archive}/{quote(entry.file)}"
+            yield f"{self.settings.snapshot}/{entry.sha1}"
 
 
 @contextmanager
@@ -123,12 +125,12 @@ def opened(url: str, settings: AptSettings) -> Iterator[BinaryIO]:
         urllib.request.ProxyHandler(_proxies(parts.scheme, parts.hostname or "", settings)),
         urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=settings.certificates or None)),
     )
-    with opener.open(url, timeout=settings.timeout) as answer:
-        yield answer
+    with opener.open(url, timeout=settings.timeout) as response:
+        yield response
 
 
 def _proxies(scheme: str, host: str, settings: AptSettings) -> dict[str, str]:
-    """apt's rule: a proxy for the host before one for the scheme before the environment's; DIRECT is none."""
+    """apt's precedence: a proxy for the host, one for the scheme, the environment's; DIRECT is none."""
     named = settings.proxies.get(f"{scheme}::{host}") or settings.proxies.get(scheme)
     if named is None:
         return urllib.request.getproxies()

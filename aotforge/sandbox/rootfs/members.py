@@ -1,4 +1,4 @@
-"""Members of a root filesystem and the one tar that they make.
+"""Members of a root filesystem and the normalised tar of them.
 
 The tar is GNU format, sorted by path, owner 0:0, one time for all, no set-user-ID bits: a function of paths, modes and contents.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import stat
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO, Literal
 
 _CHUNK = 1 << 20
@@ -21,7 +20,7 @@ _BLOCK = 512
 class Member:
     """One file, folder or symbolic link. `mode` has permission bits only; `target` is a link's, or a hard link's path inside.
 
-    A file's bytes lie in the spool at `offset`, `size` bytes long, with SHA-256 `digest`.
+    A file's bytes are in the spool at `offset`, `size` bytes long, with SHA-256 `digest`.
     """
 
     kind: Literal["file", "folder", "link", "hard"]
@@ -43,14 +42,14 @@ class Member:
 
 
 class Spool:
-    """File contents on disk while a root is put together: half a gigabyte does not fit every machine's memory."""
+    """File contents on disk while a rootfs is assembled: half a gigabyte does not fit every machine's memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._end = 0
 
     def add(self, source: BinaryIO, mode: int) -> Member:
-        """The content of `source` as a file member."""
+        """Stores the content of `source` as a file member."""
         digest, start = hashlib.sha256(), self._end
         self._file.seek(start)
         while piece := source.read(_CHUNK):
@@ -62,7 +61,7 @@ class Spool:
         )
 
     def copy(self, member: Member, target: HashingFile) -> None:
-        """The content of a file member, padded to a whole block."""
+        """Writes the content of a file member, padded to a block."""
         self._file.seek(member.offset)
         left = member.size
         while left:
@@ -77,37 +76,31 @@ class HashingFile:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._hash = hashlib.sha256()
+        self.hash = hashlib.sha256()
         self.size = 0
 
     def write(self, data: bytes) -> None:
-        """Append."""
-        self._hash.update(data)
+        """Appends `data`."""
+        self.hash.update(data)
         self._file.write(data)
         self.size += len(data)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what was written, hex."""
-        return self._hash.hexdigest()
-
 
 def file_mode(mode: int) -> int:
-    """Readable by everyone, executable or not, writable by the owner: a root runs under any user ID and read-only."""
+    """Readable for all users, executable or not, writable for the owner: a rootfs runs under any user ID and read-only."""
     return 0o755 if mode & stat.S_IXUSR else 0o644
 
 
 def write_tar(members: Mapping[str, Member], spool: Spool, file: BinaryIO, *, epoch: int) -> tuple[str, int]:
-    """Writes the tar; its SHA-256 (hex) and size in bytes."""
+    """Writes the tar; returns its SHA-256 (hex) and size in bytes."""
     out = HashingFile(file)
-    for path in sorted(members, key=lambda name: name.encode()):
-        member = members[path]
+    for path, member in _sorted(members):
         out.write(_header(path, member, epoch))
         if member.kind == "file":
             spool.copy(member, out)
     out.write(bytes(2 * _BLOCK))
     out.write(bytes(-out.size % tarfile.RECORDSIZE))
-    return out.digest, out.size
+    return out.hash.hexdigest(), out.size
 
 
 _TYPES = {
@@ -128,35 +121,29 @@ def _header(path: str, member: Member, epoch: int) -> bytes:
     return info.tobuf(format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape")
 
 
+def _sorted(members: Mapping[str, Member]) -> list[tuple[str, Member]]:
+    return sorted(members.items(), key=lambda item: item[0].encode())
+
+
 def member_list(members: Mapping[str, Member]) -> str:
-    """One line per member, sorted as in the tar: what is committed beside a lock."""
-    paths = sorted(members, key=lambda name: name.encode())
-    return "".join(f"{members[path].line(path)}\n" for path in paths)
+    """One line per member, sorted as in the tar; it is committed next to the lock."""
+    return "".join(f"{member.line(path)}\n" for path, member in _sorted(members))
 
 
 def first_difference(locked: str, built: str) -> str:
-    """The first member that is not as locked, in words; empty when the lists are equal."""
-    before, after = _by_path(locked.splitlines()), _by_path(built.splitlines())
+    """Describes the first member that differs from the locked list; empty when the lists are equal."""
+    before, after = _by_path(locked), _by_path(built)
     for path in sorted({*before, *after}, key=lambda name: name.encode()):
-        if before.get(path) != after.get(path):
-            if path not in after:
-                return f"/{path} is locked and was not built"
-            if path not in before:
-                return f"/{path} was built and is not locked"
+        if path not in after:
+            return f"/{path} is locked and was not built"
+        if path not in before:
+            return f"/{path} was built and is not locked"
+        if before[path] != after[path]:
             return f"/{path} is {after[path]!r}, locked as {before[path]!r}"
     return ""
 
 
-def _by_path(lines: Iterable[str]) -> dict[str, str]:
+def _by_path(text: str) -> dict[str, str]:
     """Path -> kind, mode and content of each line of a member list."""
-    parts = (line.partition("\t") for line in lines)
+    parts = (line.partition("\t") for line in text.splitlines())
     return {path: content for content, _, path in parts}
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_CHUNK):
-            digest.update(piece)
-    return digest.hexdigest()

@@ -1,7 +1,7 @@
-"""Where packages are fetched from: the archives that this machine's apt uses, then Debian's own.
+"""Package archives: those that this machine's apt uses, then Debian's own.
 
-Only addresses, proxy and certificates are taken over. Release files, their dates and signatures play no part in a build: a lock's
-SHA-256 decides what a file is.
+Only addresses, proxies and certificates are used. Release files, their dates and signatures are not: the lock has the SHA-256 of
+every file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SNAPSHOT = "https://snapshot.debian.org/file"
 
 @dataclass(frozen=True, kw_only=True)
 class AptSettings:
-    """What this machine's apt is configured with: archive addresses in order, proxies by scheme or "scheme::host", certificates, seconds."""
+    """apt's configuration: archive URLs in order, proxies by scheme or "scheme::host", file of certificates, timeout in seconds."""
 
     archives: tuple[str, ...]
     proxies: Mapping[str, str]
@@ -29,14 +29,14 @@ class AptSettings:
 
 
 def apt_settings() -> AptSettings:
-    """This machine's settings; Debian's own archives alone where there is no apt."""
+    """This machine's settings; only Debian's own archives where there is no apt."""
     sites = _lines(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"])
     dump = dict(_setting(line) for line in _lines(["apt-config", "dump"]))
     return settings_from(sites, dump)
 
 
 def settings_from(sites: Sequence[str], dump: Mapping[str, str]) -> AptSettings:
-    """The settings in `apt-get indextargets`' sites and `apt-config dump`'s keys (lower case) and values."""
+    """Settings from the sites of `apt-get indextargets` and the keys (lower case) and values of `apt-config dump`."""
     usable = [site.rstrip("/") for site in sites if re.match(r"(https?|file|copy):", site)]
     archives = [re.sub(r"^copy:", "file:", site) for site in usable]
     proxies = {}

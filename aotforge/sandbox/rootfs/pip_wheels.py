@@ -1,118 +1,62 @@
-"""Wheels of a locked requirements file: which they are, and fetching them through pip with the user's own settings."""
+"""Download of wheels through pip with the user's own settings."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aotforge.errors import ContainerError
+from aotforge.sandbox.rootfs.cache_files import Store, file_digest
 from aotforge.sandbox.rootfs.definitions import LockedWheel, Wheels
-from aotforge.sandbox.rootfs.members import file_digest
-from aotforge.sandbox.rootfs.package_store import Store
+from aotforge.sandbox.rootfs.lock_check import Pin, pinned_wheels
 
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pin:
-    """One package of a requirements file: its version, and the SHA-256 of every file that may serve it."""
-
-    version: str
-    hashes: frozenset[str]
-
-
-def pins(requirements: Path) -> Mapping[str, Pin]:
-    """Every pin in a requirements file, by name; of several (with markers) the last. Raises ContainerError."""
-    try:
-        text = requirements.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ContainerError(f"{requirements}: cannot be read: {error.strerror}") from error
-    found = {}
-    for line in text.replace("\\\n", " ").splitlines():
-        if match := _PIN.match(line):
-            name = match[1].lower().replace("_", "-")
-            found[name] = Pin(
-                version=match[2], hashes=frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
-            )
-    return found
-
-
-def wanted(wheels: Wheels, checkout: Path) -> Mapping[str, Pin]:
-    """The pins that a definition takes. Raises ContainerError for a name that the requirements lack."""
-    file = checkout / wheels.requirements
-    known = pins(file)
-    for name in wheels.names:
-        if name not in known:
-            raise ContainerError(
-                f"{file} has no pin of {name}", hint="correct `wheels.names` in the definition"
-            )
-    return {name: known[name] for name in wheels.names}
 
 
 def choose_wheels(wheels: Wheels, checkout: Path, *, store: Store) -> tuple[LockedWheel, ...]:
-    """The wheels that pip takes for the root's Python, brought into the store. Raises ContainerError."""
+    """The wheels that pip chooses for the rootfs' Python, downloaded into the store. Raises ContainerError."""
     chosen = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, pin in wanted(wheels, checkout).items():
-            trouble = _download(name, pin, Path(folder), wheels.python)
-            files = [file for file in Path(folder).iterdir() if file.suffix == ".whl"]
-            if not files:
+    for name, pin in pinned_wheels(wheels, checkout).items():
+        with _downloaded(name, pin, wheels.python) as (file, trouble):
+            if file is None:
                 raise ContainerError(
                     f"{name} {pin.version} has no wheel for Python {wheels.python}", cause=trouble
                 )
-            file = files[0]
-            sha256 = file_digest(file)
-            with file.open("rb") as source:
-                store.put(sha256, source)
+            sha256, size = file_digest(file), file.stat().st_size
+            store.put_file(sha256, file)
             chosen.append(
-                LockedWheel(
-                    name=name, version=pin.version, file=file.name, size=file.stat().st_size, sha256=sha256
-                )
+                LockedWheel(name=name, version=pin.version, file=file.name, size=size, sha256=sha256)
             )
-            file.unlink()
     return tuple(chosen)
 
 
-def fetch_wheels(entries: Iterable[LockedWheel], *, store: Store, python: str) -> list[str]:
-    """Bring wheels into the store through pip; what went wrong, in words."""
-    trouble = []
+def fetch_wheel(wheel: LockedWheel, *, store: Store, python: str) -> str:
+    """Downloads a locked wheel into the store; returns pip's errors, or ''. Raises ContainerError for other bytes."""
+    pin = Pin(version=wheel.version, hashes=frozenset({wheel.sha256}))
+    with _downloaded(wheel.name, pin, python) as (file, trouble):
+        if file is None or file.name != wheel.file:
+            return trouble
+        store.put_file(wheel.sha256, file)
+    return ""
+
+
+@contextmanager
+def _downloaded(name: str, pin: Pin, python: str) -> Iterator[tuple[Path | None, str]]:
+    """The wheel that `pip download` fetched, None when it failed, and its errors."""
     with tempfile.TemporaryDirectory() as folder:
-        for entry in entries:
-            said = _download(
-                entry.name, Pin(version=entry.version, hashes=frozenset({entry.sha256})), Path(folder), python
-            )
-            file = Path(folder) / entry.file
-            if file.exists():
-                with file.open("rb") as source:
-                    store.put(entry.sha256, source)
-            else:
-                trouble.append(said)
-    return trouble
-
-
-def _download(name: str, pin: Pin, folder: Path, python: str) -> str:
-    """Runs `pip download`; the last lines that it said when it failed."""
-    listed = folder / f"{name}.txt"
-    hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(pin.hashes))
-    listed.write_text(f"{name}=={pin.version} {hashes}\n", encoding="utf-8")
-    done = subprocess.run(
-        _command(listed, folder, python), capture_output=True, text=True, errors="replace", check=False
-    )
-    said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-    return f"pip: {' '.join(said[-2:]) or done.stderr[-300:]}" if done.returncode else ""
-
-
-def _command(listed: Path, folder: Path, python: str) -> Sequence[str]:
-    return [
-        sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-        "--require-hashes", "--only-binary=:all:", "--implementation", "cp", "--python-version", python,
-        "--abi", f"cp{python.replace('.', '')}", "--abi", "abi3", "--abi", "none",
-        *(part for platform in _PLATFORMS for part in ("--platform", f"{platform}_x86_64")),
-        "-d", str(folder), "-r", str(listed),
-    ]  # fmt: skip
+        requirements = Path(folder) / "requirements.txt"
+        hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(pin.hashes))
+        requirements.write_text(f"{name}=={pin.version} {hashes}\n", encoding="utf-8")
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+        command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--implementation", "cp"]
+        command += ["--python-version", python, "--abi", f"cp{python.replace('.', '')}"]
+        command += ["--abi", "abi3", "--abi", "none", "-d", folder, "-r", str(requirements)]
+        command += [word for name in _PLATFORMS for word in ("--platform", f"{name}_x86_64")]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+        trouble = f"pip: {' '.join(errors[-2:]) or done.stderr[-300:]}" if done.returncode else ""
+        yield next(Path(folder).glob("*.whl"), None), trouble

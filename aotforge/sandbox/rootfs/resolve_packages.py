@@ -1,6 +1,6 @@
-"""Which packages a definition comes to, resolved by apt in a folder of its own: this machine's apt state is neither read nor written.
+"""Resolves a definition's packages with apt in a private folder: this machine's apt state is neither read nor written.
 
-apt checks the archives' signatures with this machine's keyrings. Dates of Release files do not count: a lock is a choice of bytes.
+apt verifies the archives' signatures with this machine's keyrings. Dates of Release files do not count: a lock selects bytes.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ class _Apt:
 
     def run(self, *command: str) -> str:
         """Standard output. Raises ContainerError."""
+        words, environment = [command[0], *self.options, *command[1:]], {**os.environ, "LC_ALL": "C.UTF-8"}
         done = subprocess.run(
-            [command[0], *self.options, *command[1:]],
-            capture_output=True, text=True, errors="replace", check=False, env={**os.environ, "LC_ALL": "C.UTF-8"},
-        )  # fmt: skip
+            words, capture_output=True, text=True, errors="replace", check=False, env=environment
+        )
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.startswith("E:")]
+            errors = [line for line in done.stderr.splitlines() if line.startswith("E:")]
             raise ContainerError(
                 f"apt cannot resolve {self.suite}: {' '.join(command)}"[:400],
-                cause=" ".join(said)[:800],
+                cause=" ".join(errors)[:800],
                 hint="correct the package names in the definition, or the machine's apt sources",
             )
         return done.stdout
 
 
 def resolve(definition: Definition, settings: AptSettings) -> tuple[list[LockedPackage], list[LockedPackage]]:
-    """Packages of the definition with what they depend on, without SHA-1, and its parts. Raises ContainerError."""
+    """Packages of the definition with their dependencies, without SHA-1, and its parts. Raises ContainerError."""
     if shutil.which("apt-get") is None:
         raise ContainerError(
             "apt-get is not on this machine",
             cause="a lock is resolved by apt",
-            hint="make the lock on Debian or Ubuntu",
+            hint="write the lock on Debian or Ubuntu",
         )
     with private_apt(definition.suite, settings) as apt:
         names = _dependencies(apt, definition)
@@ -70,9 +70,9 @@ def _dependencies(apt: _Apt, definition: Definition) -> dict[str, str]:
     for line in apt.run("apt-get", "--simulate", "install", *definition.packages).splitlines():
         if match := _INST.match(line):
             found[match[1].partition(":")[0]] = match[2]
-    if idle := [name for name in definition.without if found.pop(name, None) is None]:
+    if unused := [name for name in definition.without if found.pop(name, None) is None]:
         raise ContainerError(
-            f"`without` names {', '.join(idle)}, which nothing depends on",
+            f"`without` names {', '.join(unused)}, which no package depends on",
             hint="remove it from the definition",
         )
     return found
@@ -86,18 +86,15 @@ def _locked(apt: _Apt, wanted: Sequence[str]) -> list[LockedPackage]:
         lines = (line.partition(": ") for line in paragraph.splitlines())
         fields = {key.lower(): value for key, separator, value in lines if separator}
         suite = f"{apt.suite}-security" if fields["filename"].startswith("pool/updates/") else apt.suite
-        entries.append(
-            LockedPackage(
-                name=fields["package"], version=fields["version"], architecture=fields["architecture"], suite=suite,
-                file=fields["filename"], size=int(fields["size"]), sha256=fields["sha256"], sha1=_UNKNOWN_SHA1,
-            )
-        )  # fmt: skip
+        values = {name: fields[name] for name in ("version", "architecture", "sha256")}
+        values |= {"name": fields["package"], "file": fields["filename"], "suite": suite}
+        entries.append(LockedPackage(**values, size=int(fields["size"]), sha1=_UNKNOWN_SHA1))
     return sorted(entries, key=lambda entry: entry.name)
 
 
 @contextmanager
 def private_apt(suite: str, settings: AptSettings) -> Iterator[_Apt]:
-    """An apt of its own with the package lists of `suite`, its updates and its security updates. Raises ContainerError."""
+    """A private apt with the package lists of `suite`, its updates and its security updates. Raises ContainerError."""
     sources = _sources(suite, settings)
     with tempfile.TemporaryDirectory(prefix="aotforge-apt-") as name:
         folder = Path(name)
@@ -137,7 +134,7 @@ def _options(folder: Path) -> tuple[str, ...]:
 
 
 def _sources(suite: str, settings: AptSettings) -> Sequence[str]:
-    """A line per archive of the machine that has the suite; the first one for each."""
+    """A line per suite: the first archive of the machine that has it."""
     lines = []
     keyrings = sorted(_KEYRINGS.glob("debian-archive-keyring.gpg"))
     signed = f"[signed-by={keyrings[0]}] " if keyrings else ""
@@ -148,8 +145,8 @@ def _sources(suite: str, settings: AptSettings) -> Sequence[str]:
                 break
     if not any(f" {suite} main" in line for line in lines):
         raise ContainerError(
-            f"no archive in reach has {suite}",
-            cause=f"asked: {', '.join(settings.archives)}",
+            f"no reachable archive has {suite}",
+            cause=f"searched: {', '.join(settings.archives)}",
             hint="correct `suite`, or the machine's apt sources",
         )
     return lines
@@ -157,7 +154,7 @@ def _sources(suite: str, settings: AptSettings) -> Sequence[str]:
 
 def _has(url: str, settings: AptSettings) -> bool:
     try:
-        with opened(url, settings) as answer:
-            return bool(answer.read(1))
+        with opened(url, settings) as response:
+            return bool(response.read(1))
     except (urllib.error.URLError, OSError):
         return False

@@ -1,4 +1,4 @@
-"""From a root's name to the root: out of the cache, else assembled from its lock, and never another one than the lock names."""
+"""Rootfs images in the cache: found, or assembled from their locks, always with the locked digest."""
 
 from __future__ import annotations
 
@@ -7,55 +7,25 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.manifest_reader import load
+from aotforge.base.files import write_atomic
 from aotforge.base.progress import Observer
-from aotforge.errors import ContainerError, UnknownNameError, suggest
-from aotforge.sandbox.rootfs.definitions import Containers, Definition, Lock, Source, read_lock
-from aotforge.sandbox.rootfs.members import file_digest, first_difference
-from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
-
-SOURCES = "AOTFORGE_CONTAINER_SOURCES"
-"""Variable with folders and URLs, joined by blanks, that are asked for packages and wheels before any mirror."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RootfsSpec:
-    """A root as the checkout names it: where its definition and lock are, and what they say."""
-
-    name: str
-    source: Source
-    definition: Definition | None
-    lock_file: Path
-
-    @property
-    def members_file(self) -> Path:
-        """The committed member list beside the lock."""
-        return self.lock_file.with_name(self.lock_file.name.replace(".lock.json", ".members"))
-
-
-def rootfs_definitions(checkout: Path) -> Mapping[str, Source]:
-    """Every root of the checkout. Raises ManifestError."""
-    return load(checkout / "manifests" / "containers.yaml", Containers).roots
-
-
-def find_rootfs(checkout: Path, name: str) -> RootfsSpec:
-    """Raises UnknownNameError, ManifestError."""
-    roots = rootfs_definitions(checkout)
-    if name not in roots:
-        raise UnknownNameError(f"there is no container root {name!r}", cause=suggest(name, roots))
-    source = roots[name]
-    if source.image:
-        lock = checkout / "docker" / "images" / f"{name}.lock.json"
-        return RootfsSpec(name=name, source=source, definition=None, lock_file=lock)
-    file = checkout / source.definition
-    return RootfsSpec(
-        name=name, source=source, definition=load(file, Definition), lock_file=file.with_suffix(".lock.json")
-    )
+from aotforge.errors import ContainerError
+from aotforge.sandbox.rootfs.assemble import assemble
+from aotforge.sandbox.rootfs.cache_files import (
+    CachePaths,
+    Store,
+    cache_lock,
+    file_digest,
+    staged_file,
+    storage_errors,
+)
+from aotforge.sandbox.rootfs.definitions import Lock, RootfsImage, RootfsSpec, find_rootfs, read_lock
+from aotforge.sandbox.rootfs.fetch import SOURCES, fetch_locked, stage_reporter
+from aotforge.sandbox.rootfs.lock_check import check_lock
+from aotforge.sandbox.rootfs.members import first_difference
 
 
 def ensure_rootfs(
@@ -67,90 +37,85 @@ def ensure_rootfs(
     observer: Observer,
     sources: Sequence[str] = (),
 ) -> RootfsImage:
-    """The root `name`: from the cache, else assembled from its lock.
+    """The rootfs `name`: from the cache, else assembled from its lock.
 
-    Missing packages and wheels are asked of `sources` (folders, URLs), then of AOTFORGE_CONTAINER_SOURCES, then of mirrors.
+    Missing packages and wheels come from `sources` (folders, URLs), AOTFORGE_CONTAINER_SOURCES or mirrors, in this order.
 
-    A root in the cache is trusted by size, time and inode of its file, which only a writer of the cache could keep while changing
-    bytes; it was hashed when it was made. Raises ContainerError, UnknownNameError, ManifestError.
+    A rootfs in the cache is recognised by size, mtime and inode of its file, which only a writer of the cache could keep while changing
+    bytes; it was hashed when it was built. Raises ContainerError, UnknownNameError, ManifestError.
     """
-    from aotforge.sandbox.rootfs.lock_check import check_lock  # noqa: PLC0415 - most calls find the root in the cache
-
-    named = find_rootfs(checkout, name)
-    lock = read_lock(named.lock_file)
-    check_lock(named, lock, checkout)
-    places = CachePaths(cache=cache.absolute())
-    with storage_errors(places.base):
-        if not is_verified(places, lock.digest):
+    spec = find_rootfs(checkout, name)
+    lock = read_lock(spec.lock_file)
+    check_lock(spec, lock, checkout)
+    paths = CachePaths(cache=cache)
+    with storage_errors(paths.base):
+        if not is_verified(paths, lock.digest):
             with cache_lock(
-                places, lock.digest, lambda: observer.stage(f"{name}: another process makes it; waiting")
+                paths, lock.digest, lambda: observer.stage(f"{name}: another process builds it; waiting")
             ):
-                if not is_verified(places, lock.digest):
-                    _make(named, lock, places, (*sources, *environment.get(SOURCES, "").split()), observer)
-    return rootfs_image(named, lock, places)
+                if not is_verified(paths, lock.digest):
+                    searched = (*sources, *environment.get(SOURCES, "").split())
+                    _build(spec, lock, paths, searched, observer)
+    return rootfs_image(spec, lock, paths)
 
 
-def rootfs_image(named: RootfsSpec, lock: Lock, places: CachePaths) -> RootfsImage:
-    """The root that a lock names, whether or not it is made."""
-    settings = named.definition.environment if named.definition else named.source.environment
+def rootfs_image(spec: RootfsSpec, lock: Lock, paths: CachePaths) -> RootfsImage:
+    """The rootfs that a lock describes, built or not."""
     return RootfsImage(
-        name=named.name,
+        name=spec.name,
         digest=lock.digest,
-        tar=places.tar(lock.digest),
-        python=named.definition.python if named.definition else named.source.python,
-        environment=tuple(sorted(settings.items())),
+        tar=paths.tar(lock.digest),
+        python=spec.definition.python,
+        environment=tuple(sorted(spec.definition.environment.items())),
     )
 
 
-def _make(
-    named: RootfsSpec, lock: Lock, places: CachePaths, sources: Sequence[str], observer: Observer
+def _build(
+    spec: RootfsSpec, lock: Lock, paths: CachePaths, sources: Sequence[str], observer: Observer
 ) -> None:
-    from aotforge.sandbox.rootfs.build_rootfs import build_rootfs  # noqa: PLC0415 - most calls find the root in the cache
+    tar, store = paths.tar(lock.digest), Store(paths.store)
+    if (
+        not tar.is_file() or file_digest(tar) != lock.digest
+    ):  # a restored cache has the same bytes, other times
+        with staged_file(tar) as path:
+            fetch_locked(spec, lock, store, sources=sources, observer=observer)
+            on_file = stage_reporter(spec.name, "unpacking", observer)
+            built = assemble(spec.definition, lock, files=store.checked, tar=path, on_file=on_file)
+            if built.digest != lock.digest:
+                raise _other_digest(spec, lock, built.digest, built.members)
+        observer.stage(f"{spec.name}: ready")
+    record_verified(paths, lock.digest)
 
-    tar = places.tar(lock.digest)
-    if tar.is_file() and file_digest(tar) == lock.digest:
-        record_verified(places, lock.digest)  # a copied or restored cache: same bytes, other times
-        return
-    with staged_file(tar) as path:
-        made = build_rootfs(named, lock, places, path, sources, observer)
-        if made.digest != lock.digest:
-            raise _another(named, lock, made.digest, made.members)
-    record_verified(places, lock.digest)
-    observer.stage(f"{named.name}: ready")
 
-
-def _another(named: RootfsSpec, lock: Lock, digest: str, members: str) -> ContainerError:
+def _other_digest(spec: RootfsSpec, lock: Lock, digest: str, members: str) -> ContainerError:
     try:
-        where = first_difference(named.members_file.read_text(encoding="utf-8"), members)
+        locked = spec.members_file.read_text(encoding="utf-8")
+        difference = first_difference(locked, members) or "order or headers of the tar"
     except OSError:
-        where = f"{named.members_file.name} is missing, so the first differing member is unknown"
+        difference = f"{spec.members_file.name} is missing, so the first different member is unknown"
     return ContainerError(
-        f"{named.name} was assembled to {digest}, locked is {lock.digest}: {where or 'order or headers of the tar'}",
-        cause="aotforge/sandbox/rootfs changed what it makes of the same files, or the lock was edited",
-        hint=f"if the change is meant: invoke containers.lock --name {named.name}, and review {named.members_file.name}",
+        f"{spec.name} was assembled to {digest}, locked is {lock.digest}: {difference}",
+        cause="aotforge/sandbox/rootfs changed how it assembles the same files, or the lock was edited",
+        hint=f"if the change is intended: ./dev containers.lock --name {spec.name}, and review {spec.members_file.name}",
     )
 
 
 def export_store(checkout: Path, name: str, *, cache: Path, folder: Path) -> int:
-    """Copy every file that a root's lock names to `folder`, by SHA-256; how many. It serves as a source then. Raises ContainerError."""
-    from aotforge.sandbox.rootfs.package_store import Store  # noqa: PLC0415
-
+    """Copies every locked file of a rootfs to `folder`, by SHA-256, to be used as a source; their number. Raises ContainerError."""
     lock = read_lock(find_rootfs(checkout, name).lock_file)
     with storage_errors(folder):
-        wanted = (entry.sha256 for entry in lock.files)
-        return Store(CachePaths(cache=cache.absolute()).store).export(wanted, folder)
+        return Store(CachePaths(cache=cache).store).export((entry.sha256 for entry in lock.files), folder)
 
 
-def unpack_rootfs(root: RootfsImage, *, cache: Path) -> Path:
-    """A folder with the root's tree, made once; its name is the digest. Read it, never write into it. Raises ContainerError."""
-    places = CachePaths(cache=cache.absolute())
-    tree = places.tree(root.digest)
+def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:
+    """The rootfs as a folder, unpacked once; its name is the digest. Never write into it. Raises ContainerError."""
+    paths = CachePaths(cache=cache)
+    tree = paths.tree(image.digest)
     with storage_errors(tree):
-        if tree.is_dir():
-            return tree
-        with cache_lock(places, f"{root.digest}.tree", lambda: None):
-            if not tree.is_dir():
-                _unpack(root.tar, tree)
+        if not tree.is_dir():
+            with cache_lock(paths, f"{image.digest}.tree"):
+                if not tree.is_dir():
+                    _unpack(image.tar, tree)
     return tree
 
 
@@ -161,7 +126,7 @@ def _unpack(tar: Path, tree: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
     try:
         with tarfile.open(tar) as archive:
-            archive.extractall(folder, filter=_as_is)
+            archive.extractall(folder, filter=_own)
         folder.chmod(0o755)
         folder.rename(tree)
     except BaseException:
@@ -169,44 +134,9 @@ def _unpack(tar: Path, tree: Path) -> None:
         raise
 
 
-def _as_is(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """The tar is our own and its digest is known. Owners become this user, as nobody else can be given files."""
+def _own(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+    """Members belong to this user, who cannot give files away. The tar's digest is known, so nothing else is checked."""
     return member.replace(uid=os.getuid(), gid=os.getgid(), uname="", gname="", deep=False)
-
-
-@contextmanager
-def staged_file(path: Path) -> Iterator[Path]:
-    """A file to write that replaces `path` when the block ends well, read-only. Call it while holding the path's lock."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{path.name}.staged-*"):
-        left.unlink()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.staged-", dir=path.parent)
-    os.close(handle)
-    try:
-        yield Path(name)
-        Path(name).chmod(0o444)
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)
-
-
-@contextmanager
-def cache_lock(places: CachePaths, name: str, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds a lock that dies with this process; waits for another holder."""
-    import fcntl  # noqa: PLC0415
-
-    folder = places.base / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_wait()
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _marks(tar: Path) -> dict[str, int]:
@@ -214,31 +144,14 @@ def _marks(tar: Path) -> dict[str, int]:
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
 
 
-def is_verified(places: CachePaths, digest: str) -> bool:
-    """Whether the root's file is the one that was hashed."""
+def is_verified(paths: CachePaths, digest: str) -> bool:
+    """The rootfs' file is the one that was hashed."""
     try:
-        return bool(json.loads(places.record(digest).read_text()) == _marks(places.tar(digest)))
+        return bool(json.loads(paths.record(digest).read_text()) == _marks(paths.tar(digest)))
     except (OSError, ValueError):
         return False
 
 
-def record_verified(places: CachePaths, digest: str) -> None:
-    """Remember that the root's file was read whole and has its digest."""
-    from aotforge.base.files import write_atomic  # noqa: PLC0415
-
-    write_atomic(places.record(digest), json.dumps(_marks(places.tar(digest))).encode())
-
-
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """The system's errors as ContainerError."""
-    try:
-        yield
-    except OSError as error:
-        from aotforge.base.files import _CAUSES  # noqa: PLC0415
-
-        raise ContainerError(
-            f"cannot write {error.filename or path}: {error.strerror or error}",
-            cause=_CAUSES.get(error.errno or 0, ""),
-            hint="nothing half written stays; make room (invoke containers.prune) or name another cache (AOTFORGE_CACHE)",
-        ) from error
+def record_verified(paths: CachePaths, digest: str) -> None:
+    """Records that the rootfs' file has its digest."""
+    write_atomic(paths.record(digest), json.dumps(_marks(paths.tar(digest))).encode())

@@ -19,7 +19,7 @@ from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.integration.compile.builds import build, entries
 from tests.support.families import KERNEL, plan_of, write_family, write_many
-from tests.support.rootfs import CACHE, ROOT, WALLED, executor, project_rootfs
+from tests.support.rootfs import CACHE, ROOT, SANDBOXED, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -28,7 +28,7 @@ def execution(name: str, folder: Path, root: str) -> ExecutionTarget:
     return ExecutionTarget(executor=executor(name, folder), rootfs=project_rootfs(root))
 
 
-@pytest.mark.parametrize("name", WALLED)
+@pytest.mark.parametrize("name", SANDBOXED)
 def test_images_are_those_of_this_machine(name: str, tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 2)
     build(root, tmp_path / "here")
@@ -92,7 +92,7 @@ def test_a_library_that_does_not_compile_says_why(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_clones_and_three_engines_make_one_library(tmp_path: Path) -> None:
     digests = set()
-    for number, name in enumerate(WALLED):
+    for number, name in enumerate(SANDBOXED):
         checkout = tmp_path / f"clone {number}" / ("x" * 10 * number) / "checkout"
         for part in ("runtime", "manifests"):
             shutil.copytree(ROOT / part, checkout / part)

@@ -13,7 +13,7 @@ import pytest
 from aotforge.errors import LimitError
 from aotforge.sandbox.executors.executor import Executor
 from aotforge.sandbox.executors.step import RootFS, Step, StepLimits, StepResult
-from tests.support.rootfs import NAMES, WALLED, executor, small_rootfs
+from tests.support.rootfs import NAMES, SANDBOXED, executor, small_rootfs
 
 MIB = 1 << 20
 SMALL = StepLimits(memory_bytes=512 * MIB, processes=64, seconds=60, scratch_bytes=256 * MIB)
@@ -61,7 +61,7 @@ def bench(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Ben
     return Bench(executor(request.param, tmp_path / "cache"), rootfs)
 
 
-@pytest.fixture(params=WALLED)
+@pytest.fixture(params=SANDBOXED)
 def walled(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Bench:
     return Bench(executor(request.param, tmp_path / "cache"), rootfs)
 

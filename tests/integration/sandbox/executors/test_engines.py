@@ -1,4 +1,4 @@
-"""Engines in trouble: none there, not allowed, gone while a step runs, at a TCP address, two machines' leavings; and what --keep keeps."""
+"""Engine failures: missing, not permitted, killed during a step, at a TCP address, orphaned containers; and --keep."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from aotforge.sandbox.executors.owner import (
 )
 from aotforge.sandbox.executors.step import RootFS, Step, StepLimits
 from tests.support.engines import Daemon, private_daemon
-from tests.support.rootfs import ROOT, WALLED, executor, small_rootfs
+from tests.support.rootfs import ROOT, SANDBOXED, executor, small_rootfs
 
 LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
 
@@ -57,7 +57,7 @@ def step(script: str) -> Step:
     )  # fmt: skip
 
 
-def test_a_remote_engine_works_and_its_death_is_said(
+def test_a_remote_engine_works_and_its_exit_is_reported(
     daemon: Daemon, rootfs: RootFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", daemon.url)
@@ -68,18 +68,18 @@ def test_a_remote_engine_works_and_its_death_is_said(
     def kill(stream: str, data: bytes) -> None:
         daemon.process.send_signal(signal.SIGKILL)
 
-    with pytest.raises(ExecutorError, match="the Docker daemon went away while a step ran") as caught:
+    with pytest.raises(ExecutorError, match="the Docker daemon exited while a step ran") as caught:
         runner.run(step("echo now; sleep 601"), rootfs, on_output=kill)
     assert "build again" in caught.value.hint
     end = time.monotonic() + 30
     while _sleeping("601") and time.monotonic() < end:
         time.sleep(0.1)
-    assert not _sleeping("601")  # nobody was to be heard any more
+    assert not _sleeping("601")  # no heartbeat arrived any more
 
 
 def test_no_engine_and_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    with pytest.raises(ExecutorError, match="does not answer") as caught:
+    with pytest.raises(ExecutorError, match="does not respond") as caught:
         make_executor("docker", cache=tmp_path)
     assert "start it" in caught.value.hint
     monkeypatch.setattr("docker.from_env", lambda **_: _refuse())
@@ -102,7 +102,7 @@ def _refuse() -> object:
     raise PermissionError(13, "Permission denied")
 
 
-@pytest.mark.parametrize("name", WALLED)
+@pytest.mark.parametrize("name", SANDBOXED)
 @pytest.mark.parametrize("end", ["exit 9", "sleep 600"])
 def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, rootfs: RootFS, tmp_path: Path) -> None:
     runner = executor(name, tmp_path, keep=True)
@@ -115,7 +115,7 @@ def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, rootfs: Roo
     else:
         with pytest.raises(LimitError) as limit:
             runner.run(replace(failing, limits=replace(LIMITS, seconds=2)), rootfs)
-        kept = limit.value.hint.partition("what it left: ")[2]
+        kept = limit.value.hint.partition("to inspect it: ")[2]
     words = [word for word in shlex.split(kept) if word not in {"-it", "--new-session"}]
     words = [*words[:-1], "/bin/sh", "-c", "cat /tmp/work/out/trace"]
     entered = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -124,7 +124,7 @@ def test_what_failed_is_kept_and_can_be_entered(name: str, end: str, rootfs: Roo
     mine = f"-{os.getpid()}-"
     assert not [
         left for left in other.reap() if mine in left
-    ]  # kept from builds, and their process still lives
+    ]  # kept from builds, and their process is running
     if name == "bubblewrap":
         shutil.rmtree(next((tmp_path / "executors" / "work").glob("aotforge-*")))
     else:
@@ -140,11 +140,11 @@ def test_no_proxys_password_enters_a_container(
     (tmp_path / "config.json").write_text(json.dumps(settings))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setenv("https_proxy", "http://me:hush@proxy.test:1")
-    heard: list[bytes] = []
+    received: list[bytes] = []
     done = executor(name, tmp_path).run(
-        step("cat /proc/[0-9]*/environ"), rootfs, on_output=lambda stream, data: heard.append(data)
+        step("cat /proc/[0-9]*/environ"), rootfs, on_output=lambda stream, data: received.append(data)
     )
-    assert b"PATH=" in b"".join(heard) and b"hush" not in b"".join(heard), done
+    assert b"PATH=" in b"".join(received) and b"hush" not in b"".join(received), done
 
 
 _CROWDED = """
@@ -166,7 +166,7 @@ os._exit(0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become a user without rights")
-def test_what_else_a_user_runs_is_not_counted() -> None:
+def test_other_processes_of_the_user_are_not_counted() -> None:
     folder = tempfile.mkdtemp(prefix="crowd-")  # pytest's own folders are closed to others
     try:
         Path(folder).chmod(0o1777)
@@ -214,7 +214,7 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
         done = subprocess.run(
             [rootfs.python, "-c", code], capture_output=True, text=True, timeout=60, check=False
         )
-        if "cannot make a sandbox" in done.stderr:
+        if "cannot create a sandbox" in done.stderr:
             pytest.skip("this kernel gives users no namespaces")
         assert done.stdout == "64042\n", done.stderr
     finally:
@@ -222,7 +222,7 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
-def test_what_an_engine_makes_after_its_client_died_is_removed(
+def test_a_container_created_after_its_client_was_killed_is_removed(
     name: str, rootfs: RootFS, tmp_path: Path
 ) -> None:
     runner = executor(name, tmp_path)
@@ -238,14 +238,14 @@ def test_what_an_engine_makes_after_its_client_died_is_removed(
     maker.start()
     assert runner.reap() == [late]
     maker.join()
-    assert [path.name for path in folder.iterdir()] == [never]  # its client lives
+    assert [path.name for path in folder.iterdir()] == [never]  # its client is running
     listed = subprocess.run(
         [name, "ps", "--all", "--quiet", "--filter", f"name={late}"], capture_output=True, check=True
     )
     assert listed.stdout == b""
 
 
-def test_owners_are_judged_only_where_they_can_be_seen() -> None:
+def test_owners_on_other_machines_are_not_declared_dead() -> None:
     me = this_process()
     assert parse(str(me)) == me and me.alive() is True
     gone = Owner(machine(), me.pid, me.started + 1)  # the number is another process' now

@@ -14,7 +14,7 @@ from aotforge.errors import LimitError
 from aotforge.sandbox.executors.step import ExecutionTarget
 from tests.integration.compile.builds import entries
 from tests.support.families import KERNEL, plan_of, write_family, write_many
-from tests.support.rootfs import ROOT, WALLED, executor, project_rootfs
+from tests.support.rootfs import ROOT, SANDBOXED, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
 
@@ -29,7 +29,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("name", WALLED)
+@pytest.mark.parametrize("name", SANDBOXED)
 def test_job_and_limit_are_named(name: str, tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 1)
     write_family(root, "bad", KERNEL + _EAT)

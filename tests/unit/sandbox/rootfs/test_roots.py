@@ -20,23 +20,16 @@ import pytest
 
 from aotforge.base.progress import LineObserver
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
-from aotforge.sandbox.rootfs import build_rootfs as making_module
+from aotforge.sandbox.rootfs import fetch
+from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, file_digest, staged_file
 from aotforge.sandbox.rootfs.cache_gc import entries, fields, remove, unreferenced
 from aotforge.sandbox.rootfs.cache_gc import lines as list_lines
-from aotforge.sandbox.rootfs.definitions import LockedWheel, read_lock
+from aotforge.sandbox.rootfs.definitions import LockedWheel, RootfsImage, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
 from aotforge.sandbox.rootfs.lock_check import check_lock
-from aotforge.sandbox.rootfs.members import Spool, file_digest
+from aotforge.sandbox.rootfs.members import Spool
 from aotforge.sandbox.rootfs.mirrors import AptSettings
-from aotforge.sandbox.rootfs.package_store import Store
-from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
-from aotforge.sandbox.rootfs.rootfs_cache import (
-    ensure_rootfs,
-    export_store,
-    find_rootfs,
-    staged_file,
-    unpack_rootfs,
-)
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store, unpack_rootfs
 from tests.support.debs import PACKAGES, deb, locked, make_checkout, wheel, write_lock
 
 ROOT = Path(__file__).parents[4]
@@ -68,7 +61,7 @@ def served(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def only(monkeypatch: pytest.MonkeyPatch, *archives: str, snapshot: str = "file:///nowhere") -> None:
     settings = AptSettings(archives=archives, proxies={"http": "DIRECT"}, timeout=5, snapshot=snapshot)
-    monkeypatch.setattr(making_module, "apt_settings", lambda: settings)
+    monkeypatch.setattr(fetch, "apt_settings", lambda: settings)
 
 
 def make(
@@ -248,8 +241,8 @@ def test_unknown_root_and_a_tag_without_digest(tmp_path: Path, mirror: Path) -> 
         find_rootfs(checkout, "smal")
     assert "small" in caught.value.cause
     manifest = checkout / "manifests" / "containers.yaml"
-    manifest.write_text('{"schema": 1, "roots": {"small": {"image": "quay.io/pypa/manylinux_2_28:latest"}}}')
-    with pytest.raises(ManifestError, match=r"small\.image"):
+    manifest.write_text('{"schema": 1, "rootfs": {"small": {"image": "quay.io/pypa/manylinux_2_28"}}}')
+    with pytest.raises(ManifestError, match=r"rootfs.small"):
         find_rootfs(checkout, "small")
 
 
@@ -300,8 +293,8 @@ def test_killed_in_the_middle(tmp_path: Path, mirror: Path, moment: str) -> None
 def test_another_user_makes_the_same_bytes(tmp_path: Path, mirror: Path) -> None:
     from aotforge.base.manifest_reader import load
     from aotforge.sandbox.rootfs.assemble import assemble
+    from aotforge.sandbox.rootfs.cache_files import Store
     from aotforge.sandbox.rootfs.definitions import Definition
-    from aotforge.sandbox.rootfs.package_store import Store
 
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     definition = load(checkout / "docker" / "small.yaml", Definition)
@@ -394,4 +387,4 @@ def test_every_lock_of_this_checkout_fits() -> None:
         lock = read_lock(named.lock_file)
         check_lock(named, lock, ROOT)
         assert named.members_file.read_text().count("\n") > 1000
-        assert {part.package for part in named.definition.parts} == {entry.name for entry in lock.parts}  # type: ignore[union-attr]
+        assert {part.package for part in named.definition.parts} == {entry.name for entry in lock.parts}

@@ -16,11 +16,11 @@ import pytest
 from aotforge.base.progress import SILENT
 from aotforge.errors import ContainerError
 from aotforge.formats.deb import data_members
-from aotforge.sandbox.rootfs.definitions import read_lock
+from aotforge.sandbox.rootfs.cache_files import CachePaths
+from aotforge.sandbox.rootfs.definitions import RootfsImage, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.mirrors import apt_settings
 from aotforge.sandbox.rootfs.resolve_packages import private_apt
-from aotforge.sandbox.rootfs.rootfs import CachePaths, RootfsImage
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, find_rootfs, unpack_rootfs
+from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
 from aotforge.sandbox.rootfs.shell import bubblewrap_command
 
 ROOT = Path(__file__).parents[4]
@@ -36,7 +36,7 @@ def made(name: str) -> RootfsImage:
         return ensure_rootfs(ROOT, name, cache=CACHE, environment=os.environ, observer=SILENT)
     except ContainerError as error:
         if "cannot be fetched" in error.what:
-            pytest.skip(f"no mirror in reach: {error.cause[:200]}")
+            pytest.skip(f"no reachable mirror: {error.cause[:200]}")
         raise
 
 
@@ -141,7 +141,7 @@ def test_apt_resolves_in_a_folder_of_its_own() -> None:
             with pytest.raises(ContainerError, match="no-such-package"):
                 apt.run("apt-get", "--simulate", "install", "no-such-package")
     except ContainerError as error:
-        if "no archive in reach" in error.what:
+        if "no reachable archive" in error.what:
             pytest.skip(error.cause)
         raise
     assert (

@@ -1,0 +1,172 @@
+"""Files of the rootfs cache: their paths, locks and atomic creation, and the store of packages and wheels.
+
+The store has each file under the SHA-256 of its bytes: with a store, no mirror is needed. A file is verified when it enters, and
+again whenever a rootfs is assembled from it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from aotforge.base.files import output_errors
+from aotforge.errors import ContainerError, OutputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachePaths:
+    """The folders below `<cache>/containers`; every name in them is a SHA-256."""
+
+    cache: Path
+
+    @property
+    def base(self) -> Path:
+        """Parent of all folders."""
+        return self.cache.absolute() / "containers"
+
+    @property
+    def store(self) -> Path:
+        """Packages and wheels, by the digest of the file."""
+        return self.base / "store"
+
+    def path(self, sha256: str) -> Path:
+        """One file of the store."""
+        return self.store / sha256
+
+    def tar(self, digest: str) -> Path:
+        """A finished rootfs."""
+        return self.base / "roots" / f"{digest}.tar"
+
+    def record(self, digest: str) -> Path:
+        """Size, mtime and inode of a finished rootfs when its digest was verified."""
+        return self.base / "roots" / f"{digest}.json"
+
+    def tree(self, digest: str) -> Path:
+        """A rootfs as a folder."""
+        return self.base / "trees" / digest
+
+    def archive(self, digest: str) -> Path:
+        """A rootfs as an archive for `docker load`."""
+        return self.base / "archives" / f"{digest}.tar"
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turns the system's errors into ContainerError."""
+    try:
+        with output_errors(path):
+            yield
+    except OutputError as error:
+        raise ContainerError(
+            error.what,
+            cause=error.cause,
+            hint="no incomplete file stays; free some space (./dev containers.prune) or choose another cache (AOTFORGE_CACHE)",
+        ) from error
+
+
+@contextmanager
+def cache_lock(paths: CachePaths, name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Holds a lock that the kernel releases when this process exits; calls `on_wait` before it waits for another holder."""
+    folder = paths.base / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            on_wait()
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def staged_file(path: Path, *, locked: bool = True) -> Iterator[Path]:
+    """A new file that replaces `path` when the block succeeds, read-only. `locked`: this process holds a lock for `path`, so files
+    that killed processes left are removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{path.name}.staged-*") if locked else ():
+        left.unlink()
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.staged-", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        Path(name).chmod(0o444)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+class Store:
+    """A folder of files by digest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, sha256: str) -> Path:
+        """Path of a file, stored or not."""
+        return self.folder / sha256
+
+    def has(self, sha256: str) -> bool:
+        """The file is stored; `checked` verifies it."""
+        return self.path(sha256).is_file()
+
+    def checked(self, sha256: str) -> Path:
+        """The verified file. Raises ContainerError and removes a damaged file, so that it is downloaded again."""
+        path = self.path(sha256)
+        found = file_digest(path)
+        if found != sha256:
+            path.unlink(missing_ok=True)
+            raise ContainerError(
+                f"{path} was damaged: its SHA-256 is {found}",
+                cause="a failing disk, or a program that wrote into the cache",
+                hint="it has been removed; the same command downloads it again",
+            )
+        return path
+
+    @contextmanager
+    def entering(self, sha256: str) -> Iterator[BinaryIO]:
+        """A file to write; it is stored when the block succeeds. Raises ContainerError for other bytes."""
+        with staged_file(self.path(sha256), locked=False) as staged:
+            with staged.open("wb") as file:
+                yield file
+            found = file_digest(staged)
+            if found != sha256:
+                raise ContainerError(f"SHA-256 {found} instead of {sha256}")
+
+    def put(self, sha256: str, source: BinaryIO) -> None:
+        """Copies a stream into the store. Raises ContainerError for other bytes."""
+        with self.entering(sha256) as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+
+    def put_file(self, sha256: str, path: Path) -> None:
+        """Copies a file into the store. Raises ContainerError for other bytes."""
+        with path.open("rb") as source:
+            self.put(sha256, source)
+
+    def export(self, digests: Iterable[str], folder: Path) -> int:
+        """Copies files to another folder, verified, under the same names; returns their number. Raises ContainerError, OSError."""
+        other, wanted = Store(folder), sorted(set(digests))
+        for sha256 in wanted:
+            if not self.has(sha256):
+                raise ContainerError(
+                    f"{sha256} is not in the store", hint="build the rootfs first: ./dev containers.build"
+                )
+            if not other.has(sha256) or file_digest(other.path(sha256)) != sha256:
+                other.put_file(sha256, self.path(sha256))
+        return len(wanted)
