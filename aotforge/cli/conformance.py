@@ -31,8 +31,11 @@ def show(c: Context, json: bool = False, html: str | None = None) -> None:
     """Which AOTriton each PyTorch takes, and which of them ours serves."""
     from aotforge.base.files import write_atomic  # noqa: PLC0415
     from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415
-    from aotforge.conformance.matrix_page import matrix_page  # noqa: PLC0415
-    from aotforge.conformance.matrix_text import matrix_fields, matrix_text  # noqa: PLC0415
+    from aotforge.conformance.matrix_show import (  # noqa: PLC0415
+        matrix_fields,
+        matrix_page,
+        matrix_text,
+    )
 
     compat = load_matrix(ROOT)
     if html:
@@ -93,7 +96,7 @@ def which(
 def explain(c: Context, pytorch: str, aotriton: str = "", fork: bool = False, json: bool = False) -> None:
     """All that is known of a row of the matrix, or of a pair, with the evidence of each statement."""
     from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415
-    from aotforge.conformance.matrix_text import explain_fields, explain_row  # noqa: PLC0415
+    from aotforge.conformance.matrix_show import explain_fields, explain_row  # noqa: PLC0415
 
     compat = load_matrix(ROOT)
     row = compat.find(pytorch, fork=fork)

@@ -1,4 +1,4 @@
-"""A candidate release: its folder read and its tarballs unpacked into a temporary folder, without trusting either."""
+"""A candidate release: a release folder that is not trusted, with its tarballs unpacked."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ MEMBER_LIMIT = 2 * 1024**3
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """A tarball of the release. `root` is where it was unpacked, shared by tarballs of the same content; `tar` is the SHA-256 of the
-    uncompressed tar; `complaints` is what is wrong with its form.
+    """A tarball of the release. `root`: folder of its contents, shared by tarballs of the same bytes.
+
+    `tar`: SHA-256 of the uncompressed tar; `violations`: faults of its form.
     """
 
     name: str
@@ -39,7 +40,7 @@ class Archive:
     platform: str
     tar: str
     root: Path
-    complaints: tuple[str, ...]
+    violations: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +75,7 @@ class Candidate:
 
 
 def open_candidate(folder: Path, work: Path) -> Candidate:
-    """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError for a folder that is no release."""
+    """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
         sums = parse_sums((folder / SUMS).read_text(encoding="ascii"))
@@ -82,7 +83,7 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
         present = sorted(path.name for path in folder.iterdir())
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ReleaseError(
-            f"{folder} is no release: {error}",
+            f"{folder} is not a release: {error}",
             cause=f"{MANIFEST} or {SUMS} is missing or damaged",
             hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
         ) from error
@@ -108,9 +109,9 @@ def _archive(
     if digest not in roots:
         root = work / f"tar-{len(roots)}"
         root.mkdir(parents=True)
-        tar, complaints = unpack(path, root)
-        roots[digest] = (tar, root, complaints)
-    tar, root, complaints = roots[digest]
+        tar, violations = unpack(path, root)
+        roots[digest] = (tar, root, violations)
+    tar, root, violations = roots[digest]
     return Archive(
         name=path.name,
         release=parsed.release,
@@ -120,7 +121,7 @@ def _archive(
         platform=parsed.platform,
         tar=tar,
         root=root,
-        complaints=complaints,
+        violations=violations,
     )
 
 
@@ -129,7 +130,7 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
 
     Returns the SHA-256 of the uncompressed tar and what is wrong with the archive's form.
     """
-    complaints: list[str] = []
+    violations: list[str] = []
     digest = hashlib.sha256()
     try:
         with gzip.open(path, "rb") as file:
@@ -142,17 +143,17 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
         with path.open("rb") as raw:
             head = raw.read(10)
         if head[3] & 0x08 or head[4:8] != b"\0\0\0\0":
-            complaints.append("its gzip header holds a name or a time")
+            violations.append("its gzip header holds a name or a time")
         with tarfile.open(path, "r:gz") as tar:
             names: list[str] = []
             for info in tar:
-                complaints += _form(info, names)
+                violations += _form(info, names)
                 names.append(info.name)
-                _extract(tar, info, root, complaints)
-        complaints += _tops(names)
+                _extract(tar, info, root, violations)
+        violations += _tops(names)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        complaints.append(f"cannot be unpacked: {error}")
-    return digest.hexdigest(), tuple(dict.fromkeys(complaints))
+        violations.append(f"cannot be unpacked: {error}")
+    return digest.hexdigest(), tuple(dict.fromkeys(violations))
 
 
 def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
@@ -166,14 +167,14 @@ def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
     return found
 
 
-def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo, root: Path, complaints: list[str]) -> None:
+def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo, root: Path, violations: list[str]) -> None:
     parts = PurePosixPath(info.name).parts
     if not parts or info.name.startswith("/") or ".." in parts:
-        complaints.append(f"{info.name!r} leads out of the archive")
+        violations.append(f"{info.name!r} is outside of the archive's folder")
         return
     target = root.joinpath(*parts)
     if any(parent.is_symlink() for parent in target.parents if parent != root):
-        complaints.append(f"{info.name} lies behind a link")
+        violations.append(f"{info.name} is behind a link")
         return
     if info.isdir():
         target.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo, root: Path, complaints
         if not target.is_symlink() and not target.exists():
             target.symlink_to(info.linkname)
     else:
-        complaints.append(f"{info.name} is neither a file, a folder nor a link to its neighbour")
+        violations.append(f"{info.name} is neither a file, a folder nor a link to its neighbour")
 
 
 def _tops(names: list[str]) -> list[str]:
@@ -200,62 +201,75 @@ def _tops(names: list[str]) -> list[str]:
 
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
-    """Sums, names and completeness of the folder, and the form of each archive."""
-    present = {path.name for path in candidate.folder.iterdir()}
-    wrong = [f"{name} is missing" for name in sorted(candidate.sums.keys() - present)]
-    wrong += [
-        f"{name} is not listed"
-        for name in sorted(present - candidate.sums.keys())
-        if name not in {SUMS, *UNSIGNED} and not name.startswith(".")
-    ]
-    wrong += [
-        f"{name} is not the file that was listed"
-        for name in sorted(candidate.sums.keys() & present)
-        if sha256_file(candidate.folder / name) != candidate.sums[name]
-    ]
-    findings = [
-        finding_from("folder", f"every file as {SUMS} lists it", wrong, f"{len(candidate.sums)} files")
-    ]
-    found = {a.rocm for a in candidate.runtimes}
-    odd = [f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found]
-    odd += [f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))]
-    odd += [f"{a.name} is not of {candidate.name}" for a in candidate.archives if a.release != candidate.name]
-    images = {a.pack for a in candidate.archives if a.kind == "images"}
-    texts = {a.pack for a in candidate.archives if a.kind == "asm"}
-    odd += [f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)]
-    odd += [] if images else ["there is no image pack"]
-    findings.append(
+    """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each archive."""
+    packs = ", ".join(sorted(candidate.packs()))
+    form = [f"{archive.name} {text}" for archive in candidate.archives for text in archive.violations]
+    differing = ["the tarballs differ"] if len({archive.tar for archive in candidate.runtimes}) > 1 else []
+    return [
         finding_from(
             "folder",
-            "a runtime per promised ROCm, texts beside every image pack",
-            odd,
-            f"ROCm {' '.join(rocms)}; {', '.join(sorted(images))}",
-        )
-    )
-    tars = {a.tar for a in candidate.runtimes}
-    findings.append(
+            f"every file as {SUMS} lists it",
+            _sums_violations(candidate),
+            f"{len(candidate.sums)} files",
+        ),
         finding_from(
             "folder",
-            "the same library under every ROCm's name",
-            ["the tarballs differ"] if len(tars) > 1 else [],
-        )
-    )
-    said = candidate.manifest.get("tarballs", {})
-    wrong = [
-        f"{a.name} holds another tar than {MANIFEST} says"
-        for a in candidate.archives
-        if not isinstance(said, dict) or said.get(a.name.removesuffix(".gz")) != a.tar
-    ]
-    findings.append(finding_from("folder", f"uncompressed tars as {MANIFEST} names them", wrong))
-    findings.append(
+            "a runtime per promised ROCm, texts for every image pack",
+            [*_runtime_violations(candidate, rocms), *_pack_violations(candidate)],
+            f"ROCm {' '.join(rocms)}; {packs}",
+        ),
+        finding_from("folder", "the same library under every ROCm's name", differing),
+        finding_from("folder", f"uncompressed tars as {MANIFEST} names them", _tar_violations(candidate)),
         finding_from(
             "archives",
             "one top folder, files and neighbour links only, canonical order and owners",
-            [f"{a.name} {text}" for a in candidate.archives for text in a.complaints],
+            form,
             f"{len(candidate.archives)} archives",
-        )
-    )
-    return findings
+        ),
+    ]
+
+
+def _sums_violations(candidate: Candidate) -> list[str]:
+    present = {path.name for path in candidate.folder.iterdir() if not path.name.startswith(".")}
+    listed = candidate.sums.keys()
+    return [
+        *(f"{name} is missing" for name in sorted(listed - present)),
+        *(f"{name} is not listed" for name in sorted(present - listed - {SUMS, *UNSIGNED})),
+        *(
+            f"{name} is not the file that was listed"
+            for name in sorted(listed & present)
+            if sha256_file(candidate.folder / name) != candidate.sums[name]
+        ),
+    ]
+
+
+def _runtime_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[str]:
+    found = {archive.rocm for archive in candidate.runtimes}
+    return [
+        *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
+        *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
+        *(
+            f"{archive.name} is not of {candidate.name}"
+            for archive in candidate.archives
+            if archive.release != candidate.name
+        ),
+    ]
+
+
+def _pack_violations(candidate: Candidate) -> list[str]:
+    images = candidate.packs().keys()
+    texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
+    unpaired = [f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)]
+    return unpaired + ([] if images else ["there is no image pack"])
+
+
+def _tar_violations(candidate: Candidate) -> list[str]:
+    digests = candidate.manifest.get("tarballs", {})
+    return [
+        f"{archive.name} holds another tar than {MANIFEST} lists"
+        for archive in candidate.archives
+        if not isinstance(digests, dict) or digests.get(archive.name.removesuffix(".gz")) != archive.tar
+    ]
 
 
 def files_below(root: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""`invoke check`: every check on one release folder, from its tarballs alone, all violations collected."""
+"""`./dev check`: runs every check on one release folder and collects all violations."""
 
 from __future__ import annotations
 
@@ -6,37 +6,29 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aotforge.conformance.candidate import Candidate, check_folder, open_candidate
+from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
 from aotforge.conformance.checks.baseline import check_baseline, write_baseline
 from aotforge.conformance.checks.calls import calls_group, refused_group
-from aotforge.conformance.checks.context import CheckContext, Group, single
+from aotforge.conformance.checks.context import CheckContext, Group, group
 from aotforge.conformance.checks.images import check_pack
 from aotforge.conformance.checks.library import check_elf, check_names, check_paths, check_platform
 from aotforge.conformance.checks.running import dropin_group, refusal_group
 from aotforge.conformance.checks.windows import check_windows
-from aotforge.conformance.compilers import (
-    CompilationCache,
-    Compiler,
-    Hip,
-    find_compilers,
-    find_hip,
-    standin_hip,
-    tree_digest,
-)
+from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
 from aotforge.conformance.findings import CheckReport, Finding, failed
-from aotforge.conformance.matrix import Compatibility, load_matrix
+from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, ReleaseError, UnknownNameError, suggest
+from aotforge.release.release_manifest import load_release_manifest
 
-OnGroup = Callable[[int, int], None]
-"""Called with parts done and parts in all."""
+OnPart = Callable[[int, int], None]
+"""Called with the number of parts done and of all parts."""
 
 
 def check_release(
@@ -49,69 +41,61 @@ def check_release(
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
     only: Collection[str] = (),
-    on_part: OnGroup | None = None,
+    on_part: OnPart | None = None,
 ) -> CheckReport:
-    """Checks the release in `folder` against the compat data, plan and manifests of `checkout`; nothing in `folder` is changed.
+    """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
-    `cache` keeps compilations by everything that decides them; None keeps nothing. `development` accepts a library below its promised
-    platform, and says so. `compilers` default to those on PATH, `hip` to the installed headers or else the checkout's declarations. `only` names
-    checks to run instead of all: then the report proves no more than these.
-    A violation is a finding, never an exception; see `require_ok`. Raises ReleaseError for a folder that is no release, ManifestError,
-    UnknownNameError for a check that does not exist.
+    `cache` keeps compilations; `development` accepts a library below its promised platform and reports it; `compilers`
+    default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run.
+    A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
+    release, ManifestError, UnknownNameError for a check that does not exist. Nothing in `folder` is changed.
     """
     started = time.monotonic()
-    compat = load_matrix(checkout)
-    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as name:
-        work = Path(name)
-        candidate = open_candidate(folder, work)
-        with make_context(candidate, compat, checkout, work, cache, development, compilers, hip) as context:
-            findings = _run(_chosen(_groups(context), only), jobs or min(4, os.cpu_count() or 1), on_part)
+    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
+        context = make_context(
+            folder, checkout, Path(work), cache=cache, development=development, compilers=compilers, hip=hip
+        )
+        findings = _run(_chosen(_groups(context), only), jobs or min(4, os.cpu_count() or 1), on_part)
     return CheckReport(
-        release=candidate.name,
+        release=context.candidate.name,
         folder=str(folder),
         findings=tuple(findings),
         seconds=time.monotonic() - started,
     )
 
 
-@contextmanager
 def make_context(
-    candidate: Candidate,
-    compat: Compatibility,
+    folder: Path,
     checkout: Path,
     work: Path,
-    cache: Path | None,
+    *,
+    cache: Path | None = None,
     development: bool = False,
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
-) -> Iterator[CheckContext]:
-    """What every check gets. Raises ReleaseError when there is no runtime tarball."""
-    here, missing = find_compilers() if compilers is None else (tuple(compilers), ())
-    prefix = candidate.prefix()
-    yield CheckContext(
+) -> CheckContext:
+    """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime tarball."""
+    compat = load_matrix(checkout)
+    candidate = open_candidate(folder, work)
+    candidate.prefix()
+    found, missing = find_compilers() if compilers is None else (tuple(compilers), ())
+    return CheckContext(
         candidate=candidate,
         compat=compat,
         checkout=checkout,
         work=work,
         cache=cache,
-        prefix=prefix,
-        headers=tree_digest(prefix / "include"),
-        compilers=here,
+        compilers=found,
         missing=missing,
         hip=hip or find_hip(checkout),
-        standin=standin_hip(checkout),
-        compilations=CompilationCache(work=work, cache=cache),
         development=development,
-        lock=threading.Lock(),
     )
 
 
 def write_baselines(folder: Path, *, checkout: Path) -> tuple[Path, Path]:
     """Writes compat/abi of the release in `folder`. Raises ReleaseError, ToolchainError, OutputError."""
-    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as name:
-        candidate = open_candidate(folder, Path(name))
-        with make_context(candidate, load_matrix(checkout), checkout, Path(name), None) as context:
-            return write_baseline(context)
+    with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
+        return write_baseline(make_context(folder, checkout, Path(work)))
 
 
 def newest_release(dist: Path) -> Path:
@@ -125,41 +109,39 @@ def newest_release(dist: Path) -> Path:
 
 
 def _chosen(groups: list[Group], only: Collection[str]) -> list[Group]:
-    names = {group.name for group in groups}
+    names = {one.name for one in groups}
     for name in only:
         if name not in names:
             raise UnknownNameError(f"there is no check named {name}", cause=suggest(name, names))
-    return [group for group in groups if not only or group.name in only]
+    return [one for one in groups if not only or one.name in only]
 
 
 def _groups(context: CheckContext) -> list[Group]:
-    from aotforge.release.release_manifest import load_release_manifest  # noqa: PLC0415
-
     rocms = load_release_manifest(context.checkout / "manifests" / "release.yaml").rocm
-    candidate = context.candidate
+    packs = context.candidate.packs().items()
     return [
-        single("folder", partial(check_folder, candidate, rocms)),
+        group("folder", partial(check_folder, context.candidate, rocms)),
         calls_group(context),
         refused_group(context),
         dropin_group(context),
-        single("symbols", partial(check_symbols, context)),
-        single("layout", partial(check_layout, context)),
-        single("abidiff", partial(check_baseline, context)),
-        single("names", partial(check_names, context)),
-        single("platform", partial(check_platform, context)),
-        single("elf", partial(check_elf, context)),
-        single("paths", partial(check_paths, context)),
-        *(single("images", partial(check_pack, context, pack, at)) for pack, at in candidate.packs().items()),
+        group("symbols", partial(check_symbols, context)),
+        group("layout", partial(check_layout, context)),
+        group("abidiff", partial(check_baseline, context)),
+        group("names", partial(check_names, context)),
+        group("platform", partial(check_platform, context)),
+        group("elf", partial(check_elf, context)),
+        group("paths", partial(check_paths, context)),
+        *(group("images", partial(check_pack, context, pack, folder)) for pack, folder in packs),
         refusal_group(context),
-        single("windows", partial(check_windows, context)),
+        group("windows", partial(check_windows, context)),
     ]
 
 
-def _run(groups: list[Group], jobs: int, on_part: OnGroup | None) -> list[Finding]:
-    """All parts in one pool; findings in the groups' order."""
-    total, done, lock = sum(len(group.parts) for group in groups), 0, threading.Lock()
+def _run(groups: list[Group], jobs: int, on_part: OnPart | None) -> list[Finding]:
+    """Runs all parts in one pool; findings are in the groups' order."""
+    total, done, lock = sum(len(one.parts) for one in groups), 0, threading.Lock()
 
-    def watched(part: Callable[[], Any]) -> Any:
+    def run_part(part: Callable[[], Any]) -> Any:
         nonlocal done
         try:
             return part()
@@ -172,16 +154,15 @@ def _run(groups: list[Group], jobs: int, on_part: OnGroup | None) -> list[Findin
                     on_part(done, total)
 
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [[pool.submit(watched, part) for part in group.parts] for group in groups]
+        futures = [[pool.submit(run_part, part) for part in one.parts] for one in groups]
         try:
-            results = [[future.result() for future in group] for group in futures]
+            results = [[future.result() for future in parts] for parts in futures]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     findings: list[Finding] = []
-    for group, found in zip(groups, results, strict=True):
+    for one, found in zip(groups, results, strict=True):
         errors = [result for result in found if isinstance(result, AotforgeError)]
-        findings += [failed(group.name, "the check could be run", str(error)) for error in errors]
-        if not errors:
-            findings += group.finish(found)
+        findings += [failed(one.name, "the check could be run", str(error)) for error in errors]
+        findings += [] if errors else one.finish(found)
     return findings

@@ -1,4 +1,4 @@
-"""Compilers that PyTorch is built with: which of them are here, and one compilation, kept by everything that decides its result."""
+"""Compilers that PyTorch is built with, HIP's headers for them, and cached compilations."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ _CACHE = "check-2"
 
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
-    """A C++ compiler. `identity` tells its output from another's."""
+    """A C++ compiler. `identity` distinguishes its output from another's."""
 
     family: str
     version: int
@@ -38,14 +39,14 @@ class Compiler:
         return f"{self.family} {self.version}"
 
     def standard(self, year: str) -> str:
-        """The flag of a C++ standard; GCC 9 knows C++20 by its working name only."""
+        """The flag of a C++ standard; GCC 9 accepts C++20 by its working name only."""
         early = self.family == "gcc" and self.version < _NAMED_20 and year == "20"
         return f"-std=c++{'2a' if early else year}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compilation:
-    """What a compiler said. `program` is the linked program, None when there is none."""
+    """Result of a compiler run. `program` is the linked program, None when there is none."""
 
     ok: bool
     output: str
@@ -53,19 +54,19 @@ class Compilation:
 
 
 def find_compilers(path: str | None = None) -> tuple[tuple[Compiler, ...], tuple[str, ...]]:
-    """Those of the wanted versions on PATH, and the names of those that are missing."""
+    """Compilers of the wanted versions on PATH, and the names of those that are missing."""
     found: dict[tuple[str, int], Compiler] = {}
     for family, program in _PROGRAMS.items():
         names = [f"{program}-{version}" for kind, version in WANTED if kind == family]
         for name in (*names, program):
-            compiler = _look(family, shutil.which(name, path=path))
+            compiler = _identify(family, shutil.which(name, path=path))
             if compiler and (family, compiler.version) in WANTED:
                 found.setdefault((family, compiler.version), compiler)
     missing = tuple(f"{family} {version}" for family, version in WANTED if (family, version) not in found)
     return tuple(found[key] for key in WANTED if key in found), missing
 
 
-def _look(family: str, path: str | None) -> Compiler | None:
+def _identify(family: str, path: str | None) -> Compiler | None:
     if path is None:
         return None
     try:
@@ -85,7 +86,7 @@ def _look(family: str, path: str | None) -> Compiler | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Hip:
-    """HIP's headers: an include folder, its digest, macros, and what to call it."""
+    """HIP's headers: an include folder, its digest, and macros."""
 
     name: str
     include: Path | None
@@ -94,19 +95,16 @@ class Hip:
 
 
 def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
-    """The distribution's headers where they are installed, else the stand-in declarations of the checkout."""
+    """The distribution's headers where they are installed, else the checkout's declarations."""
     version = installed / "hip" / "hip_version.h"
     try:
         text = version.read_text()
     except OSError:
         return standin_hip(checkout)
-    numbers = [
-        re.search(rf"#define HIP_VERSION_{part}\s+(\d+)", text) for part in ("MAJOR", "MINOR", "PATCH")
-    ]
-    name = ".".join(match.group(1) for match in numbers if match)
+    numbers = re.findall(r"#define HIP_VERSION_(?:MAJOR|MINOR|PATCH)\s+(\d+)", text)
     # /usr/include is searched anyhow, and naming it would change the order of the standard folders
     return Hip(
-        name=f"HIP {name} headers",
+        name=f"HIP {'.'.join(numbers)} headers",
         include=None if installed == Path("/usr/include") else installed,
         digest=tree_digest(installed / "hip"),
         flags=("-D__HIP_PLATFORM_AMD__",),
@@ -114,7 +112,7 @@ def find_hip(checkout: Path, installed: Path = Path("/usr/include")) -> Hip:
 
 
 def standin_hip(checkout: Path) -> Hip:
-    """Declarations for machines without ROCm."""
+    """The checkout's declarations, for machines without ROCm."""
     folder = checkout / "runtime" / "src" / "standin"
     return Hip(name="stand-in HIP declarations", include=folder, digest=tree_digest(folder))
 
@@ -129,7 +127,7 @@ def tree_digest(folder: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilationCache:
-    """Where compilations happen (`work`, temporary) and are kept (`cache`; None: nowhere)."""
+    """Compilations in the temporary folder `work`; successful results are kept in `cache` unless it is None."""
 
     work: Path
     cache: Path | None
@@ -145,15 +143,16 @@ class CompilationCache:
         objects: Sequence[Path] = (),
         files: Sequence[tuple[str, str]] = (),
     ) -> Compilation:
-        """`source` as program.cpp, with `files` (name, text) beside it, to `program`. `inputs` are digests of what the includes and
-        `objects` hold: with source, flags and compiler they decide the result, which is kept when it succeeds.
+        """Compiles `source` as program.cpp, next to `files` (name, text), to `program`.
+
+        `inputs` are digests of the includes' contents: with source, flags, objects and compiler they are the cache key.
         """
         facts = [compiler.identity, source, list(inputs), list(flags), list(files)]
         facts.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
         key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        kept = self._kept(key)
-        if kept is not None:
-            return kept
+        cached = self._load(key)
+        if cached is not None:
+            return cached
         folder = Path(tempfile.mkdtemp(prefix="compile-", dir=self.work))
         for name, text in (("program.cpp", source), *files):
             (folder / name).write_text(text)
@@ -169,45 +168,41 @@ class CompilationCache:
                 timeout=_SECONDS,
                 env=tool_environment(os.environ),
             )
-            output, ok = done.stdout + done.stderr, done.returncode == 0
         except subprocess.TimeoutExpired:
-            return Compilation(
-                ok=False, output=f"{compiler.name} ran for more than {_SECONDS} s", program=None
-            )
+            output = f"{compiler.name} ran for more than {_SECONDS} s"
+            return Compilation(ok=False, output=output, program=None)
+        output, ok = done.stdout + done.stderr, done.returncode == 0
         program = folder / "program" if ok and (folder / "program").exists() else None
-        if ok:  # what failed may have failed for a reason outside the key: a full disk, a broken linker
-            self._keep(key, output, program)
+        if ok:  # a failure may have a cause outside the key: a full disk, a broken linker
+            self._save(key, output, program)
         return Compilation(ok=ok, output=output, program=program)
 
-    def _kept(self, key: str) -> Compilation | None:
+    def _load(self, key: str) -> Compilation | None:
         if self.cache is None:
             return None
         folder = self.cache / _CACHE / key
         try:
-            said = json.loads((folder / "result.json").read_text())
-            program = folder / "program" if said["program"] else None
-            if program and hashlib.sha256(program.read_bytes()).hexdigest() != said["program"]:
+            result = json.loads((folder / "result.json").read_text())
+            program = folder / "program" if result["program"] else None
+            if program and hashlib.sha256(program.read_bytes()).hexdigest() != result["program"]:
                 return None
-            return Compilation(ok=True, output=str(said["output"]), program=program)
+            return Compilation(ok=True, output=str(result["output"]), program=program)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _keep(self, key: str, output: str, program: Path | None) -> None:
-        """Losing a result costs a compilation, so a cache that cannot be written is no error."""
+    def _save(self, key: str, output: str, program: Path | None) -> None:
+        """A cache that cannot be written is not an error: it costs a compilation."""
         if self.cache is None:
             return
-        place = self.cache / _CACHE / key
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            staged = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=place.parent))
+        target = self.cache / _CACHE / key
+        with suppress(OSError):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=target.parent))
             digest = ""
             if program:
                 shutil.copy2(program, staged / "program")
                 digest = hashlib.sha256(program.read_bytes()).hexdigest()
-            said = {"output": output, "program": digest}
-            (staged / "result.json").write_text(json.dumps(said))
-            if place.exists():
-                shutil.rmtree(place, ignore_errors=True)
-            staged.rename(place)
-        except OSError:
-            return
+            (staged / "result.json").write_text(json.dumps({"output": output, "program": digest}))
+            if target.exists():
+                shutil.rmtree(target, ignore_errors=True)
+            staged.rename(target)

@@ -1,4 +1,4 @@
-"""What a check found: typed findings, collected before anything fails."""
+"""Findings of the release checks, and the report that collects them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Literal
 from aotforge.errors import CompatError
 
 Status = Literal["passed", "failed", "not run"]
-_MARKS = {"passed": "ok     ", "failed": "FAILED ", "not run": "not run"}
-_COLOURS = {"passed": "32", "failed": "31", "not run": "33"}
+_MARKS = {"passed": ("ok     ", "32"), "failed": ("FAILED ", "31"), "not run": ("not run", "33")}
 _LISTED = 12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One result. `row` is the matrix row that it concerns, empty when it concerns the release as a whole; `what` is the statement that
-    was tried, `evidence` what was seen.
+    """One result: `what` is the statement that was tried, `evidence` what was seen.
+
+    `row` is the matrix row that it concerns, empty for the release itself.
     """
 
     check: str
@@ -28,7 +28,7 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """The row, else the check."""
+        """The check, with the row if there is one."""
         return f"{self.check}: {self.row}" if self.row else self.check
 
 
@@ -43,15 +43,15 @@ def failed(check: str, what: str, evidence: str = "", *, row: str = "") -> Findi
 
 
 def not_run(check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    """It was not tried; `evidence` says why."""
+    """It was not tried; `evidence` is the reason."""
     return Finding(check=check, status="not run", what=what, evidence=evidence, row=row)
 
 
 def finding_from(
-    check: str, what: str, complaints: Iterable[str], evidence: str = "", *, row: str = ""
+    check: str, what: str, violations: Iterable[str], evidence: str = "", *, row: str = ""
 ) -> Finding:
-    """Failed with the complaints, or passed with `evidence` when there are none."""
-    found = list(complaints)
+    """Failed with the violations, or passed with `evidence` when there are none."""
+    found = list(violations)
     if not found:
         return passed(check, what, evidence, row=row)
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
@@ -60,7 +60,7 @@ def finding_from(
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """Everything that was found about a release folder, in the checks' order. `seconds` is the time that it took."""
+    """All findings about a release folder, in the checks' order, and the time that they took in seconds."""
 
     release: str
     folder: str
@@ -73,11 +73,11 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Nothing failed. What was not run has not failed: see `of("not run")`."""
+        """True when nothing failed. A check that was not run has not failed: see `of("not run")`."""
         return not self.of("failed")
 
 
-def violation(report: CheckReport) -> CompatError | None:
+def compat_error(report: CheckReport) -> CompatError | None:
     """One error that names every violation; None when there is none."""
     violations = report.of("failed")
     if not violations:
@@ -85,24 +85,22 @@ def violation(report: CheckReport) -> CompatError | None:
     lines = "\n".join(f"{f.subject}: {f.what}: {f.evidence}" for f in violations)
     return CompatError(
         f"{report.release}: {len(violations)} of {len(report.findings)} checks found a violation\n{lines}",
-        cause="the release does not hold what the compatibility matrix or its own manifest says",
-        hint="`./dev check --release FOLDER --json` has everything that was tried; docs/compatibility.md explains each check",
+        cause="the release contradicts the compatibility matrix or its own manifest",
+        hint="`./dev check --release FOLDER --json` lists everything that was tried; docs/compatibility.md explains each check",
     )
 
 
 def require_ok(report: CheckReport) -> None:
     """Raises CompatError naming every violation."""
-    if error := violation(report):
+    if error := compat_error(report):
         raise error
 
 
 def report_fields(report: CheckReport) -> dict[str, object]:
     """The report for `--json`, with `error` as other tasks have it when something failed."""
-    error = violation(report)
-    fields = (
-        {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint} if error else None
-    )
-    return ({"error": fields} if fields else {}) | {
+    error = compat_error(report)
+    keys = ("kind", "what", "cause", "hint") if error else ()
+    return ({"error": {key: getattr(error, key) for key in keys}} if error else {}) | {
         "release": report.release,
         "folder": report.folder,
         "ok": report.ok,
@@ -112,14 +110,13 @@ def report_fields(report: CheckReport) -> dict[str, object]:
 
 
 def report_lines(report: CheckReport, *, colour: bool = False) -> list[str]:
-    """The report for people: a line per finding, then the count."""
+    """The report for a terminal: a line per finding, then the counts."""
     lines = []
     for finding in report.findings:
-        mark = _MARKS[finding.status]
+        mark, code = _MARKS[finding.status]
         if colour:
-            mark = f"\x1b[{_COLOURS[finding.status]}m{mark}\x1b[0m"
+            mark = f"\x1b[{code}m{mark}\x1b[0m"
         evidence = f" ({finding.evidence})" if finding.evidence else ""
         lines.append(f"{mark}  {finding.subject}: {finding.what}{evidence}")
     counts = ", ".join(f"{len(report.of(status))} {status}" for status in ("passed", "failed", "not run"))
-    lines.append(f"{report.release}: {counts}, in {report.seconds:.1f} s")
-    return lines
+    return [*lines, f"{report.release}: {counts}, in {report.seconds:.1f} s"]

@@ -1,17 +1,16 @@
-"""The public C++ interface as data (`compat/api_levels.yaml`), and headers and programs generated from it: no line of them comes from ours.
+"""The public C++ interface as data (`compat/api_levels.yaml`), and headers and programs generated from it.
 
-What compiles and links against them must agree with a library; what a release's headers say must agree with them.
+They do not depend on our own headers, so that a release can be compared with them.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from aotforge.base.manifest_reader import Manifest, load
+from aotforge.base.manifest_reader import Manifest
 
 HIP = """#pragma once
 enum hipError_t : unsigned { hipSuccess = 0 };
@@ -65,7 +64,7 @@ class Level(Manifest):
 
 
 class Interface(Manifest):
-    """The whole of api_levels.yaml."""
+    """The contents of api_levels.yaml."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     dtypes: dict[str, int]
@@ -74,18 +73,13 @@ class Interface(Manifest):
     errors: dict[str, int]
 
 
-def load_interface(path: Path) -> Interface:
-    """Reads compat/api_levels.yaml. Raises ManifestError."""
-    return load(path, Interface)
-
-
 def spell(type_: str) -> str:
     """C++ for the file's short names: T4 is TensorView<4>, LT2 LazyTensor<2>."""
     return re.sub(r"\bLT(\d)\b", r"LazyTensor<\1>", re.sub(r"\bT(\d)\b", r"TensorView<\1>", type_))
 
 
 def header(data: Interface, level: str) -> str:
-    """The whole interface of a level as one header, namespace aotriton."""
+    """The complete interface of a level as one header, namespace aotriton."""
     rules = data.levels[level]
     lines = [
         "#pragma once",
@@ -151,7 +145,7 @@ def references(data: Interface, level: str) -> str:
 
 
 def layout(data: Interface, level: str, include: str) -> str:
-    """A program that prints size and field offsets of every struct, and the constants, as it sees them through `include`."""
+    """A program that prints size and field offsets of every struct, and the constants, as declared by `include`."""
     rules = data.levels[level]
     lines = [
         f"#include {include}",

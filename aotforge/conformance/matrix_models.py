@@ -1,4 +1,4 @@
-"""Models of `compat/pytorch.yaml`: which AOTriton each PyTorch takes, every statement with its evidence."""
+"""Models of `compat/pytorch.yaml` (the matrix) and `compat/pytorch_calls.yaml` (PyTorch's uses of AOTriton)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aotforge.base.architectures import ArchName, PackName
 from aotforge.base.manifest_reader import Manifest
 
 ReleaseName = Annotated[str, Field(pattern=r"^0\.[0-9]+(\.[0-9]+)?b$")]
-"""A release of AOTriton. Without a point release (0.9b) a README means the whole feature release."""
+"""A release of AOTriton. Without a point release (0.9b) a README means all of the feature release."""
 
 RocmVersion = Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")]
 PytorchVersion = Annotated[str, Field(pattern=r"^(2\.[0-9]+|main)$")]
@@ -29,9 +29,9 @@ class Note(Manifest):
 
 
 class Statement(Manifest):
-    """What is known of one PyTorch and some AOTriton releases. `note` explains it; `as_of` dates one that was withdrawn since."""
+    """A relation of one PyTorch to some AOTriton releases. `as_of` dates one that was withdrawn since."""
 
-    relation: Annotated[Relation, Field(alias="says")]
+    relation: Relation
     releases: Annotated[tuple[ReleaseName, ...], Field(min_length=1)]
     evidence: Evidence
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{8,40}$")] | None = None
@@ -47,9 +47,9 @@ class Statement(Manifest):
 
 
 class Delivery(Manifest):
-    """How that PyTorch gets AOTriton, read from its pin. `images` None: one file holds library and images (before 0.11b), or not known.
+    """How that PyTorch gets AOTriton, read from its pin. `rocm_choice`: how a file name's ROCm is chosen from `rocm`.
 
-    `rocm_choice`: how the ROCm in a file name is chosen from `rocm`.
+    `images` is None when one file holds library and images (before 0.11b), or when it is not known.
     """
 
     link: Literal["static", "shared"]
@@ -60,10 +60,18 @@ class Delivery(Manifest):
     images: tuple[PackName, ...] | None = None
     evidence: Evidence = "pin"
 
+    @property
+    def facts(self) -> list[str]:
+        """The facts as short texts, e.g. `shared, download` and `ROCm 6.4 7.0`."""
+        rocm = f"ROCm {' '.join(self.rocm)}" if self.rocm else ""
+        images = f"images {' '.join(self.images)}" if self.images else ""
+        return [text for text in (f"{self.link}, {self.from_}", self.manylinux, rocm, images) if text]
+
 
 class Row(Manifest):
-    """One PyTorch. `period` tells states of main apart; `calls` is its set in pytorch_calls.yaml, `calls_of` whose sources those are when
-    they are not this row's own.
+    """One PyTorch. `period` distinguishes states of main; `calls` names its set in pytorch_calls.yaml.
+
+    `calls_of` names the project whose sources those are when they are not this row's own.
     """
 
     project: Project
@@ -79,31 +87,45 @@ class Row(Manifest):
     remarks: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _says_something(self) -> Row:
+    def _status_fits_the_statements(self) -> Row:
         if (self.status == "supported") != bool(self.releases("pins")):
             raise ValueError("a supported row pins releases, others pin none")
         if self.status != "supported" and not self.remarks:
-            raise ValueError("a row without statements says why in `remarks`")
+            raise ValueError("a row without statements gives the reason in `remarks`")
         return self
+
+    @property
+    def version(self) -> str:
+        """E.g. `2.9` or `2.2 and older`."""
+        return self.pytorch + (" and older" if self.and_older else "")
 
     @property
     def name(self) -> str:
         """E.g. `upstream 2.9`, `upstream main (mid-2026)`, `rocm-fork 2.2 and older`."""
-        return (
-            f"{self.project} {self.pytorch}"
-            + (" and older" if self.and_older else "")
-            + (f" ({self.period})" if self.period else "")
-        )
+        return f"{self.project} {self.version}" + (f" ({self.period})" if self.period else "")
 
     def releases(self, relation: Relation) -> tuple[str, ...]:
-        """AOTriton releases of the present statements of one kind, in their order."""
-        return tuple(
-            name for s in self.statements if s.relation == relation and not s.as_of for name in s.releases
-        )
+        """AOTriton releases of the statements of one relation that were not withdrawn, in their order."""
+        return tuple(name for s in self.with_relation(relation) if not s.as_of for name in s.releases)
+
+    def with_relation(self, relation: Relation) -> list[Statement]:
+        """The statements of one relation."""
+        return [s for s in self.statements if s.relation == relation]
+
+    def prohibitions(self) -> list[str]:
+        """E.g. `0.9b, 0.9.1b: link trouble`, one text per prohibition."""
+        return [f"{', '.join(s.releases)}: {s.reason}" for s in self.with_relation("must-not")]
+
+    def documented(self) -> list[str]:
+        """The README's releases, one text per statement, with the date of a withdrawn one."""
+        return [
+            ", ".join(s.releases) + (f" ({s.as_of})" if s.as_of else "")
+            for s in self.with_relation("documented")
+        ]
 
 
 class Matrix(Manifest):
-    """The whole of pytorch.yaml."""
+    """The contents of pytorch.yaml."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     evidence: dict[Evidence, str]
@@ -117,15 +139,75 @@ class Matrix(Manifest):
         if len(set(names)) != len(names):
             raise ValueError("a row is there twice")
         for row in self.rows:
-            said = {s.note for s in row.statements if s.note}
-            if unknown := (said | set(row.notes)) - self.notes.keys():
+            used = {s.note for s in row.statements if s.note}
+            if unknown := (used | set(row.notes)) - self.notes.keys():
                 raise ValueError(f"{row.name} refers to the note {min(unknown)}, which does not exist")
-            if lost := said - set(row.notes):
+            if missing := used - set(row.notes):
                 raise ValueError(
-                    f"{row.name} has a statement with the note {min(lost)}, which its notes lack"
+                    f"{row.name} has a statement with the note {min(missing)}, which its notes lack"
                 )
         if unused := self.notes.keys() - {name for row in self.rows for name in row.notes}:
             raise ValueError(f"the note {min(unused)} belongs to no row")
+        return self
+
+
+class Call(Manifest):
+    """A function of interface version 2 and the types of the arguments that PyTorch passes."""
+
+    function: str
+    arguments: tuple[str, ...]
+
+
+class Version3(Manifest):
+    """Use of the params structs of interface version 3. `delta`: what params.D is set to."""
+
+    delta: Literal["tensor", "lazy", "lazy-self"]
+    dq_acc: bool = False
+    deterministic: bool = False
+    strided_varlen: bool = False
+
+
+class CallSet(Manifest):
+    """The uses of one or several PyTorch releases. `gate`: preprocessor condition of the sources.
+
+    `macros`: they form AOTRITON_VERSION_INT from config.h; `gpu_question`: they call isArchExperimentallySupported;
+    `refusal`: why they do not compile against our level.
+    """
+
+    levels: Annotated[tuple[str, ...], Field(min_length=1)]
+    v2: tuple[str, ...] = ()
+    v3: Version3 | None = None
+    gate: str = ""
+    macros: bool = False
+    defines: tuple[str, ...] = ()
+    gpu_question: bool = False
+    refusal: str = ""
+
+
+class Fields(Manifest):
+    """Fields of the params structs by type: of both, of the forward and of the backward pass."""
+
+    both: dict[str, str]
+    fwd: dict[str, str]
+    bwd: dict[str, str]
+
+
+class Calls(Manifest):
+    """The contents of pytorch_calls.yaml."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    dtypes: tuple[str, ...]
+    headers: tuple[str, ...]
+    v2: dict[str, Call]
+    v3_fields: Fields
+    constants: dict[str, tuple[str, ...]]
+    sets: dict[str, CallSet]
+
+    @model_validator(mode="after")
+    def _calls_exist(self) -> Calls:
+        for name, used in self.sets.items():
+            if unknown := set(used.v2) - self.v2.keys():
+                raise ValueError(f"set {name} uses {min(unknown)}, which `v2` lacks")
         return self
 
 

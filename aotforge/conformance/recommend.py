@@ -1,9 +1,8 @@
-"""What to install for a PyTorch, a chip, a ROCm and a platform, and how."""
+"""Recommends what to install for a PyTorch, an arch, a ROCm and a platform (`./dev compat.which`)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 
 @dataclass(frozen=True, kw_only=True)
 class InstallOption:
-    """One option to get there: `commands` in order; `text` says what it gives."""
+    """One way to install: the result as a text, and `commands` in order."""
 
     text: str
     commands: tuple[str, ...]
@@ -27,8 +26,10 @@ class InstallOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """`official`: the AOTriton release whose own packs serve the chip with that PyTorch, or why none does. `ours` is None when our release
-    does not serve the row, with `reason`; `options` are ordered, the simplest first. `pack` is our image pack.
+    """`official`: the AOTriton release whose own packs serve the arch with that PyTorch, None with a reason.
+
+    `ours` is None when our release does not serve the row, with `reason`; `pack` is our image pack. `options`: the
+    simplest first.
     """
 
     row: str
@@ -54,72 +55,77 @@ def recommend(
     platform: str = "linux",
     fork: bool = False,
 ) -> Recommendation:
-    """Raises UnknownNameError for a PyTorch or chip that nobody knows, UnsupportedError for a platform that is none."""
+    """Raises UnknownNameError for an unknown PyTorch or arch, UnsupportedError for an invalid ROCm or platform."""
     row = compat.find(pytorch, fork=fork)
-    ours = {
-        name: entry.pack for name, entry in load_architectures(checkout / "manifests").architectures.items()
-    }
-    chip = arch.split(":", maxsplit=1)[0]
-    if chip not in ours and chip not in compat.matrix.official_archs:
-        raise UnknownNameError(
-            f"chip {arch} is not known", cause=suggest(chip, {*ours, *compat.matrix.official_archs})
-        )
+    architectures = load_architectures(checkout / "manifests").architectures
+    arch = arch.split(":", maxsplit=1)[0]
+    known = {*architectures, *compat.matrix.official_archs}
+    if arch not in known:
+        raise UnknownNameError(f"unknown arch {arch}", cause=suggest(arch, known))
     if rocm and not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", rocm):
-        raise UnsupportedError(f"--rocm {rocm} is no version", hint="as in --rocm 7.0")
+        raise UnsupportedError(f"--rocm {rocm} is not a valid version", hint="as in --rocm 7.0")
     rocm = ".".join(rocm.split(".")[:2])
     manifest = load_release_manifest(checkout / "manifests" / "release.yaml")
     warnings = _platform_warnings(manifest, platform)
-    official, official_reason = _official(compat.matrix.official_archs, row, chip, rocm, platform)
+    obstacle = _official_obstacle(compat, row, arch, platform)
     service = compat.service(row)
     reason = service.reason
     options: tuple[InstallOption, ...] = ()
-    if chip not in ours:
-        reason = f"this project has no settings for {chip}"
+    if arch not in architectures:
+        reason = f"this project has no settings for {arch}"
     elif service.build or service.links:
-        options = _options(manifest, row, chip, windows=platform == "windows", links=service.links)
+        options = _options(manifest, row, arch, windows=platform == "windows", links=service.links)
         warnings += _rocm_warnings(manifest, row, rocm)
     return Recommendation(
-        row=row.name, arch=chip, rocm=rocm, platform=platform, official=official, official_reason=official_reason,
-        ours=manifest.name if options else None, pack=ours.get(chip, ""), reason=reason, options=options, warnings=warnings,
-    )  # fmt: skip
+        row=row.name,
+        arch=arch,
+        rocm=rocm,
+        platform=platform,
+        official=None if obstacle else _newest_pin(row),
+        official_reason=obstacle or _official_limit(row, rocm),
+        ours=manifest.name if options else None,
+        pack=architectures[arch].pack if arch in architectures else "",
+        reason=reason,
+        options=options,
+        warnings=warnings,
+    )
 
 
 def pack_serves(pack: str, arch: str) -> bool:
-    """The rule of PyTorch's CMake: `amd-gfx` taken off, x stands for any character, and the rest is looked for in the chip's name."""
+    """The rule of PyTorch's CMake: the pack's name without `amd-gfx`, x for any character, occurs in the arch's name."""
     return re.search(pack.removeprefix("amd-gfx").replace("x", "."), arch.removeprefix("gfx")) is not None
 
 
-def _official(
-    first: Mapping[str, str], row: Row, arch: str, rocm: str, platform: str
-) -> tuple[str | None, str]:
-    """The pinned release where its packs serve the chip, and what is to be said of it."""
-    pins = sorted(row.releases("pins"), key=version_key)
-    obstacle = _obstacle(first, row, arch, platform, pins)
-    if obstacle:
-        return None, obstacle
-    delivery = row.delivery
-    if delivery and rocm and delivery.rocm_choice == "exact" and rocm not in delivery.rocm:
-        listed = " ".join(delivery.rocm)
-        return pins[-1], (
-            f"its pin lists ROCm {listed}, not {rocm}: PyTorch's build would clone and build the library itself"
-        )
-    return pins[-1], ""
+def _newest_pin(row: Row) -> str:
+    return max(row.releases("pins"), key=version_key)
 
 
-def _obstacle(first: Mapping[str, str], row: Row, arch: str, platform: str, pins: list[str]) -> str:
-    if not pins:
+def _official_obstacle(compat: Compatibility, row: Row, arch: str, platform: str) -> str:
+    """Why no official release serves the arch with that PyTorch; empty when one does."""
+    if not row.releases("pins"):
         return row.remarks[0]
     if platform == "windows":
         return "official releases have no library for Windows; PyTorch builds one from source, without images"
-    begin = first.get(arch, "never")
-    if begin == "never":
+    first = compat.matrix.official_archs.get(arch, "never")
+    if first == "never":
         return f"no official release has an image pack for {arch}"
-    if version_key(begin) > version_key(pins[-1]):
-        return f"{arch} comes with {begin}, this PyTorch pins {pins[-1]}"
+    if version_key(first) > version_key(_newest_pin(row)):
+        return f"{arch} comes with {first}, this PyTorch pins {_newest_pin(row)}"
     packs = row.delivery.images if row.delivery else None
     if packs is not None and not any(pack_serves(pack, arch) for pack in packs):
         return f"no image pack that this PyTorch downloads serves {arch}"
     return ""
+
+
+def _official_limit(row: Row, rocm: str) -> str:
+    """What differs for a ROCm that the pin does not list."""
+    delivery = row.delivery
+    if not delivery or not rocm or delivery.rocm_choice != "exact" or rocm in delivery.rocm:
+        return ""
+    listed = " ".join(delivery.rocm)
+    return (
+        f"its pin lists ROCm {listed}, not {rocm}: PyTorch's build would clone and build the library itself"
+    )
 
 
 def _platform_warnings(manifest: ReleaseManifest, platform: str) -> tuple[str, ...]:
@@ -128,7 +134,7 @@ def _platform_warnings(manifest: ReleaseManifest, platform: str) -> tuple[str, .
     match = _PLATFORM.fullmatch(platform)
     if match is None:
         raise UnsupportedError(
-            f"--platform {platform} is not known", hint="linux, windows, or a tag such as manylinux_2_28"
+            f"unknown --platform {platform}", hint="linux, windows, or a tag such as manylinux_2_28"
         )
     if int(match["minor"]) < int(manifest.manylinux.rpartition("_")[2]):
         return (f"the library promises {manifest.manylinux}; a system of {platform} is too old for it",)
@@ -136,73 +142,67 @@ def _platform_warnings(manifest: ReleaseManifest, platform: str) -> tuple[str, .
 
 
 def _rocm_warnings(manifest: ReleaseManifest, row: Row, rocm: str) -> tuple[str, ...]:
-    if not rocm:
-        return ()
-    found = []
-    if rocm not in manifest.rocm:
-        found.append(
-            f"no tarball is named for ROCm {rocm} (there are {' '.join(manifest.rocm)}); all hold the same library, which finds HIP of ROCm 5 to 7 "
-            "at run time"
+    warnings = []
+    if rocm and rocm not in manifest.rocm:
+        warnings.append(
+            f"no tarball is named for ROCm {rocm} (there are {' '.join(manifest.rocm)}); all hold the same library, "
+            "which loads HIP of ROCm 5 to 7 at run time"
         )
-    delivery = row.delivery
-    if delivery and delivery.rocm and rocm not in delivery.rocm:
-        found.append(f"this PyTorch's own pin lists ROCm {' '.join(delivery.rocm)}, not {rocm}")
-    return tuple(found)
+    if rocm and row.delivery and row.delivery.rocm and rocm not in row.delivery.rocm:
+        warnings.append(f"this PyTorch's own pin lists ROCm {' '.join(row.delivery.rocm)}, not {rocm}")
+    return tuple(warnings)
 
 
 def _options(
     manifest: ReleaseManifest, row: Row, arch: str, *, windows: bool, links: tuple[str, ...]
 ) -> tuple[InstallOption, ...]:
-    prefix = InstallOption(
+    if windows:
+        archive = ArtifactName(release=manifest.name, kind="windows")
+        return (
+            InstallOption(
+                text=f"build PyTorch {row.pytorch} with the archive {archive}, unpacked to PREFIX",
+                commands=("set AOTRITON_INSTALLED_PREFIX=PREFIX", "python setup.py develop"),
+            ),
+        )
+    installed = InstallOption(
+        text=f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip needs {' or '.join(links)}",
+        commands=(
+            f"./dev install --pytorch-lib SITE-PACKAGES/torch/lib --arch {arch}",
+            "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # from a built release; --undo restores",
+        ),
+    )
+    built = InstallOption(
         text=f"build PyTorch {row.pytorch} with it, without an edit of PyTorch's sources",
         commands=(
             f"./dev install --prefix PREFIX --arch {arch}",
             "AOTRITON_INSTALLED_PREFIX=PREFIX python setup.py develop     # in PyTorch's checkout",
         ),
     )
-    if windows:
-        return (
-            InstallOption(
-                text=f"build PyTorch {row.pytorch} with the archive {ArtifactName(release=manifest.name, kind='windows')}, unpacked to PREFIX",
-                commands=("set AOTRITON_INSTALLED_PREFIX=PREFIX", "python setup.py develop"),
-            ),
-        )
-    into = InstallOption(
-        text=f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip needs {' or '.join(links)}",
-        commands=(
-            f"./dev install --pytorch-lib SITE-PACKAGES/torch/lib --arch {arch}",
-            "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # the same from a built release; --undo takes it back",
-        ),
-    )
-    pins = InstallOption(
+    downloaded = InstallOption(
         text="or have PyTorch's build download it: the lines for cmake/External/aotriton.cmake",
         commands=(f"./dev release.pins --pytorch {row.pytorch}",),
     )
     download = row.delivery is not None and row.delivery.from_ == "download"
-    return (*((into,) if links else ()), prefix, *((pins,) if download else ()))
+    return (*((installed,) if links else ()), built, *((downloaded,) if download else ()))
 
 
-def recommendation_text(recommendation: Recommendation) -> str:
-    """For people."""
-    asked = f"{recommendation.row}, {recommendation.arch}" + (
-        f", ROCm {recommendation.rocm}" if recommendation.rocm else ""
-    )
-    official = f"AOTriton {recommendation.official}" if recommendation.official else "none"
+def recommendation_text(found: Recommendation) -> str:
+    """The recommendation for a terminal."""
+    official = f"AOTriton {found.official}" if found.official else "none"
     lines = [
-        f"{asked}, {recommendation.platform}",
-        f"official: {official}"
-        + (f" ({recommendation.official_reason})" if recommendation.official_reason else ""),
+        f"{found.row}, {found.arch}" + (f", ROCm {found.rocm}" if found.rocm else "") + f", {found.platform}",
+        f"official: {official}" + (f" ({found.official_reason})" if found.official_reason else ""),
     ]
-    if recommendation.ours:
-        lines.append(f"ours: {recommendation.ours}, image pack {recommendation.pack}")
-        lines += [f"  limit: {recommendation.reason}"] if recommendation.reason else []
-        for option in recommendation.options:
+    if found.ours:
+        lines.append(f"ours: {found.ours}, image pack {found.pack}")
+        lines += [f"  limit: {found.reason}"] if found.reason else []
+        for option in found.options:
             lines += [f"  {option.text}:", *(f"    {command}" for command in option.commands)]
     else:
-        lines.append(f"ours: none ({recommendation.reason})")
-    if not recommendation.ours and not recommendation.official:
+        lines.append(f"ours: none ({found.reason})")
+    if not found.ours and not found.official:
         lines.append(
-            "nothing serves this: keep PyTorch on its math path (torch.nn.attention.sdpa_kernel), or take another PyTorch"
+            "no release serves this: keep PyTorch on its math path (torch.nn.attention.sdpa_kernel), "
+            "or use another PyTorch"
         )
-    lines += [f"note: {warning}" for warning in recommendation.warnings]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"note: {warning}" for warning in found.warnings)])

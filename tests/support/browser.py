@@ -41,22 +41,22 @@ class Browser:
         except urllib.error.HTTPError as error:
             raise AssertionError(error.read().decode()) from error
 
-    def _ask(self, path: str, body: Any) -> Any:
+    def _command(self, path: str, body: Any) -> Any:
         return self._send("POST", f"/session/{self._session}{path}", body)
 
     def open(self, url: str) -> None:
-        self._ask("/url", {"url": url})
+        self._command("/url", {"url": url})
 
     def run(self, script: str) -> Any:
-        return self._ask("/execute/sync", {"script": script, "args": []})
+        return self._command("/execute/sync", {"script": script, "args": []})
 
     def tool(self, command: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""
-        return self._ask("/goog/cdp/execute", {"cmd": command, "params": parameters})
+        return self._command("/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def click(self, selector: str) -> None:
-        found = self._ask("/element", {"using": "css selector", "value": selector})
-        self._ask(f"/element/{next(iter(found.values()))}/click", {})
+        found = self._command("/element", {"using": "css selector", "value": selector})
+        self._command(f"/element/{next(iter(found.values()))}/click", {})
 
     def screenshot(self, file: Path) -> None:
         made = self.tool("Page.captureScreenshot", captureBeyondViewport=True, format="png")

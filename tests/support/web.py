@@ -1,4 +1,4 @@
-"""A web server for tests: Range or not, cut off where a test says, answers that fail."""
+"""A web server for tests: with or without Range, with broken connections and failing responses on demand."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from pathlib import Path
 
 @dataclass
 class Web:
-    """What the server does, and did. `cuts`: for each of the next GETs of archives, after how many bytes the connection breaks; `answers`: what the
-    next requests are answered, 0 for as usual. `asked`: path and Range of every request.
+    """Behaviour and log of the server. `requests`: path and Range of every request.
+
+    `cuts`: bytes after which the connection breaks, for each of the next GETs of archives; `statuses`: status of each of the
+    next responses, 0 for the usual one.
     """
 
     url: str = ""
     ranges: bool = True
     cuts: list[int] = field(default_factory=list)
-    answers: list[int] = field(default_factory=list)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     sent: int = 0
 
 
@@ -32,8 +34,8 @@ def running_web(folder: Path) -> Iterator[Web]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             where = self.headers.get("Range", "")
-            web.asked.append((self.path, where))
-            status = web.answers.pop(0) if web.answers else 0
+            web.requests.append((self.path, where))
+            status = web.statuses.pop(0) if web.statuses else 0
             path = folder / self.path.partition("?")[0].lstrip("/").replace("%2B", "+")
             if status or not path.is_file():
                 self.send_error(status or 404)

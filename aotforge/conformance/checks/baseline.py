@@ -1,7 +1,7 @@
-"""Against the previous point release: libabigail compares the library's symbols, and the types of the headers, with committed baselines.
+"""Comparison with the previous point release by libabigail, against baselines committed in `compat/abi`.
 
-`compat/abi/<release>.symbols.xml` is the exported interface of the library's file, `<release>.types.xml` the types as a program that
-includes the headers sees them (the library itself carries no debug information). Both are made by `write_baseline`.
+`<release>.symbols.xml` is the exported interface of the library's file, `<release>.types.xml` the types in a program that
+includes the headers (the library itself carries no debug information). Both are made by `write_baseline`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,9 @@ FOLDER = Path("compat", "abi")
 _SECONDS = 120
 # abidiff's exit status is a set of bits: 1 and 2 are errors, 4 a change, 8 an incompatible one
 _ERRORS, _INCOMPATIBLE = 3, 8
-
-
-def probe(context: CheckContext) -> str:
-    """A library whose only content is the public types, one function each, with debug information."""
-    data, rules = context.compat.interface, context.compat.interface.levels[context.compat.level]
-    lines = [f"#include {OURS}", "#include <aotriton/util.h>", "using namespace aotriton;", 'extern "C" {']
-    types = [*(f"TensorView<{rank}>" for rank in data.tensor_view.sizes), "DType", "Gpu", "Stream"]
-    types += [f"v3::flash::LazyTensor<{rank}>" for rank in (2, 4)]
-    types += list(rules.structs) + [f"v2::flash::{name}" for name in rules.extra_arguments]
-    for number, type_ in enumerate(types):
-        name = re.sub(r"\W+", "_", type_).strip("_")
-        lines.append(f"void probe_{number:02}_{name}(const {type_}* value) {{ (void)value; }}")
-    return "\n".join([*lines, "}", ""])
+_PROBE_FLAGS = (
+    "-std=c++17 -g -gdwarf-4 -O0 -fPIC -shared -fno-eliminate-unused-debug-types -fdebug-prefix-map=/=x/"
+)
 
 
 def check_baseline(context: CheckContext) -> list[Finding]:
@@ -47,31 +37,22 @@ def check_baseline(context: CheckContext) -> list[Finding]:
         return [not_run("abidiff", what, f"{FOLDER} has no baseline of API level {context.compat.level}")]
     if shutil.which("abidiff") is None:
         return [not_run("abidiff", what, "abidiff is not installed (apt-get install abigail-tools)")]
-    symbols = context.checkout / FOLDER / f"{found}.symbols.xml"
-    findings = [_compare(f"symbols of the library against {symbols.name}", symbols, context.library)]
-    types = symbols.with_name(f"{found}.types.xml")
+    symbols, types = (context.checkout / FOLDER / f"{found}.{kind}.xml" for kind in ("symbols", "types"))
+    what = f"types of the headers against {types.name}"
     library = _probe_library(context)
-    if library is None:
-        findings.append(
-            not_run(
-                "abidiff",
-                f"types of the headers against {types.name}",
-                "no GCC, or the headers do not compile",
-            )
-        )
-    else:
-        findings.append(_compare(f"types of the headers against {types.name}", types, library))
-    return findings
+    return [
+        _compare(f"symbols of the library against {symbols.name}", symbols, context.library),
+        _compare(what, types, library)
+        if library
+        else not_run("abidiff", what, "no GCC, or the headers do not compile"),
+    ]
 
 
 def previous(folder: Path, api: str) -> str | None:
     """The newest baseline of the same feature release that is not newer than `api`."""
     names = {path.name.removesuffix(".symbols.xml") for path in folder.glob("*.symbols.xml")}
-    fitting = [
-        name
-        for name in names
-        if feature_level(name) == feature_level(api) and version_key(name) <= version_key(api)
-    ]
+    earlier = {name for name in names if version_key(name) <= version_key(api)}
+    fitting = [name for name in earlier if feature_level(name) == feature_level(api)]
     return max(fitting, key=version_key, default=None)
 
 
@@ -81,47 +62,43 @@ def write_baseline(context: CheckContext) -> tuple[Path, Path]:
         raise ToolchainError("abidw is not installed", hint="apt-get install abigail-tools")
     library = _probe_library(context)
     if library is None:
-        raise ToolchainError("the headers' types could not be compiled", hint="`./dev check` says why")
-    written = []
-    for kind, file in (("symbols", context.library), ("types", library)):
-        path = context.checkout / FOLDER / f"{context.compat.api}.{kind}.xml"
-        # a link under a fixed name: abidw writes the path that it was given
-        folder = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work))
-        (folder / context.compat.names[0]).symlink_to(file)
-        done = _abi(
-            ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", context.compat.names[0]],
-            folder,
+        raise ToolchainError(
+            "the headers' types could not be compiled", hint="`./dev check` shows the reason"
         )
-        if done.returncode:
-            raise ToolchainError(f"abidw fails: {done.stderr[-300:]}")
-        write_atomic(path, done.stdout.encode())
-        written.append(path)
-    return written[0], written[1]
+    return _write(context, "symbols", context.library), _write(context, "types", library)
+
+
+def _write(context: CheckContext, kind: str, file: Path) -> Path:
+    # a link under a fixed name: abidw writes the path that it was given
+    folder, name = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work)), context.compat.names[0]
+    (folder / name).symlink_to(file)
+    done = _abi(["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", name], folder)
+    if done.returncode:
+        raise ToolchainError(f"abidw fails: {done.stderr[-300:]}")
+    path = context.checkout / FOLDER / f"{context.compat.api}.{kind}.xml"
+    write_atomic(path, done.stdout.encode())
+    return path
 
 
 def _probe_library(context: CheckContext) -> Path | None:
-    """Of GCC: clang describes the same types differently, and the baseline is GCC's."""
-    compilers = [one for one in context.compilers if one.family == "gcc"]
+    """A library whose only content is the public types, compiled by GCC: clang describes the same types differently."""
+    compilers = [compiler for compiler in context.compilers if compiler.family == "gcc"]
     if not compilers:
         return None
-    standin = [context.standin.include] if context.standin.include else []
-    done = context.compilations.compile(
-        compilers[-1],
-        probe(context),
-        includes=[context.prefix / "include", *standin],
-        inputs=[context.headers, context.standin.digest],
-        flags=[
-            "-std=c++17",
-            "-g",
-            "-gdwarf-4",
-            "-O0",
-            "-fPIC",
-            "-shared",
-            "-fno-eliminate-unused-debug-types",
-            "-fdebug-prefix-map=/=x/",
-        ],
-    )
-    return done.program
+    return context.compile(compilers[-1], _probe(context), flags=_PROBE_FLAGS.split(), link=False).program
+
+
+def _probe(context: CheckContext) -> str:
+    """One function for each public type."""
+    data, rules = context.compat.interface, context.compat.interface.levels[context.compat.level]
+    lines = [f"#include {OURS}", "#include <aotriton/util.h>", "using namespace aotriton;", 'extern "C" {']
+    types = [*(f"TensorView<{rank}>" for rank in data.tensor_view.sizes), "DType", "Gpu", "Stream"]
+    types += [f"v3::flash::LazyTensor<{rank}>" for rank in (2, 4)]
+    types += list(rules.structs) + [f"v2::flash::{name}" for name in rules.extra_arguments]
+    for number, type_ in enumerate(types):
+        name = re.sub(r"\W+", "_", type_).strip("_")
+        lines.append(f"void probe_{number:02}_{name}(const {type_}* value) {{ (void)value; }}")
+    return "\n".join([*lines, "}", ""])
 
 
 def _compare(what: str, baseline: Path, file: Path) -> Finding:
@@ -134,17 +111,12 @@ def _compare(what: str, baseline: Path, file: Path) -> Finding:
 
 
 def _losses(report: str, status: int) -> list[str]:
-    """Removed and changed things; what is only new is no loss."""
-    wrong = [line.strip() for line in report.splitlines() if re.match(r"\s*\[[DC]\]", line)]
-    changed = [
-        line.strip()
-        for line in report.splitlines()
-        if re.search(r"(type size|offset) changed|deletion|member function.* was removed", line)
-    ]
-    wrong += [line for line in changed if line not in wrong]
-    if not wrong and status & _INCOMPATIBLE:
-        wrong = [line.strip() for line in report.splitlines() if line.strip()][:5]
-    return wrong
+    """Removed and changed things; an addition is not a loss."""
+    lines = [line.strip() for line in report.splitlines() if line.strip()]
+    removed = [line for line in lines if re.match(r"\[[DC]\]", line)]
+    changed = r"(type size|offset) changed|deletion|member function.* was removed"
+    found = list(dict.fromkeys([*removed, *(line for line in lines if re.search(changed, line))]))
+    return found or (lines[:5] if status & _INCOMPATIBLE else [])
 
 
 def _abi(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

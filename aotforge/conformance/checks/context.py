@@ -1,23 +1,32 @@
-"""What every check gets, and how checks are put together."""
+"""The input of every check of a release, and groups of checks that run at the same time."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from aotforge.conformance.candidate import Candidate
-from aotforge.conformance.compilers import CompilationCache, Compiler, Hip
+from aotforge.conformance.compilers import (
+    Compilation,
+    CompilationCache,
+    Compiler,
+    Hip,
+    standin_hip,
+    tree_digest,
+)
 from aotforge.conformance.findings import Finding
 from aotforge.conformance.matrix import Compatibility
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """One run of the checks. `prefix` is the unpacked runtime, `headers` the digest of its include folder, `hip` HIP's headers for
-    PyTorch's calls, `standin` declarations of the checkout; `development`: a library below its promised platform is reported, not refused.
+    """One run of the checks. `missing`: names of compilers that are not installed; `hip`: headers for PyTorch's calls.
+
+    `development`: a library below its promised platform is reported, not refused. `cache` None keeps no compilation.
     """
 
     candidate: Candidate
@@ -25,31 +34,69 @@ class CheckContext:
     checkout: Path
     work: Path
     cache: Path | None
-    prefix: Path
-    headers: str
     compilers: tuple[Compiler, ...]
     missing: tuple[str, ...]
     hip: Hip
-    standin: Hip
-    compilations: CompilationCache
     development: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def prefix(self) -> Path:
+        """The unpacked runtime."""
+        return self.candidate.prefix()
 
     @property
     def library(self) -> Path:
         """The library's file."""
         return self.prefix / "lib" / self.compat.names[0]
 
+    @property
+    def compilations(self) -> CompilationCache:
+        """Compiler runs of these checks, with results of earlier ones."""
+        return CompilationCache(work=self.work, cache=self.cache)
+
+    @cached_property
+    def headers_digest(self) -> str:
+        """Digest of the release's headers."""
+        return tree_digest(self.prefix / "include")
+
+    @cached_property
+    def standin(self) -> Hip:
+        """The checkout's declarations of HIP."""
+        return standin_hip(self.checkout)
+
+    def compile(
+        self,
+        compiler: Compiler,
+        source: str,
+        *,
+        flags: Sequence[str],
+        hip: Hip | None = None,
+        link: bool = True,
+    ) -> Compilation:
+        """`source` against the release's headers, those of `hip` (default: the stand-in), and the release's library."""
+        hip = hip or self.standin
+        return self.compilations.compile(
+            compiler,
+            source,
+            includes=[self.prefix / "include", *([hip.include] if hip.include else [])],
+            inputs=[self.headers_digest, hip.digest],
+            flags=[*flags, *hip.flags],
+            objects=[self.library] if link else [],
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A check in parts that may run at the same time, and what makes findings of the parts' results (in their order)."""
+    """A check in parts that may run at the same time; `finish` makes findings of the parts' results, in their order."""
 
     name: str
     parts: Sequence[Callable[[], Any]]
     finish: Callable[[list[Any]], list[Finding]]
 
 
-def single(name: str, check: Callable[[], list[Finding]]) -> Group:
-    """A check in one part."""
-    return Group(name=name, parts=[check], finish=lambda results: list(results[0]))
+def group(name: str, *parts: Callable[[], list[Finding]]) -> Group:
+    """A check whose parts make findings of their own."""
+    return Group(
+        name=name, parts=parts, finish=lambda results: [finding for found in results for finding in found]
+    )

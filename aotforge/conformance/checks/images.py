@@ -1,9 +1,10 @@
-"""Images: every planned one present, none unexpected, each with a passed verdict about these very bytes, and texts beside them."""
+"""Checks of image packs: every planned image present with a passed verdict and a text, none unexpected."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,129 +18,136 @@ from aotforge.release.attestations import MANIFEST
 from aotforge.release.layout import TOP
 
 
-def check_pack(context: CheckContext, pack: str, folder: Path) -> list[Finding]:
-    """One image pack."""
+@dataclass(frozen=True, kw_only=True)
+class _Pack:
+    """An image pack: images by SHA-256, and its rows in MANIFEST.json."""
+
+    context: CheckContext
+    opened: OpenPack
+    images: Mapping[str, bytes]
+    rows: list[Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return self.opened.name
+
+
+def check_pack(context: CheckContext, name: str, folder: Path) -> list[Finding]:
+    """Checks one image pack."""
     try:
         opened = open_pack(folder)
         images = {
-            digest.hex(): data for name in opened.indexes for digest, data in opened.images(name).items()
+            digest.hex(): data for index in opened.indexes for digest, data in opened.images(index).items()
         }
     except PackError as error:
-        return [failed("images", f"{pack} is whole", error.what)]
-    rows = _rows(context, pack)
-    return [
-        _profile(context, opened),
-        _digests(pack, images, rows),
-        _verdicts(pack, images, rows),
-        _texts(context, pack, images),
-        _paths(context, pack, images),
-        _planned(context, opened, rows),
-    ]
-
-
-def _profile(context: CheckContext, opened: OpenPack) -> Finding:
-    signature, what = opened.signature, f"{opened.name} is of a profile that may be released"
-    reason = f"profile {signature.profile} is not complete"
-    if context.development and not signature.complete:
-        return passed("images", f"{opened.name}, development build", f"{reason}, as was asked for")
-    return finding_from("images", what, [] if signature.complete else [reason], signature.profile)
-
-
-def _rows(context: CheckContext, pack: str) -> list[Mapping[str, Any]]:
+        return [failed("images", f"{name} is complete", error.what)]
     packs = context.candidate.manifest.get("packs", [])
-    return [row for one in packs if one.get("name") == pack for row in one.get("images", [])]
+    rows = [row for pack in packs if pack.get("name") == name for row in pack.get("images", [])]
+    pack = _Pack(context=context, opened=opened, images=images, rows=rows)
+    return [check(pack) for check in (_profile, _digests, _verdicts, _texts, _paths, _planned)]
 
 
-def _digests(pack: str, images: Mapping[str, bytes], rows: list[Mapping[str, Any]]) -> Finding:
-    said = {str(row.get("digest")) for row in rows}
-    wrong = [f"{digest} is in the pack and not in {MANIFEST}" for digest in sorted(images.keys() - said)]
-    wrong += [f"{digest} is in {MANIFEST} and not in the pack" for digest in sorted(said - images.keys())]
-    return finding_from(
-        "images", f"{pack} holds the images that {MANIFEST} lists, by digest", wrong, f"{len(images)} images"
-    )
+def _profile(pack: _Pack) -> Finding:
+    signature = pack.opened.signature
+    reason = f"profile {signature.profile} is not complete"
+    if pack.context.development and not signature.complete:
+        return passed("images", f"{pack.name}, development build", f"{reason}, as requested")
+    violations = [] if signature.complete else [reason]
+    what = f"{pack.name} is of a profile that may be released"
+    return finding_from("images", what, violations, signature.profile)
 
 
-def _verdicts(pack: str, images: Mapping[str, bytes], rows: list[Mapping[str, Any]]) -> Finding:
-    """A verdict stands in the row of a digest; every image of the pack needs one that passed, with runs on the virtual GPU behind it."""
-    good = set()
-    wrong = []
-    for row in rows:
+def _digests(pack: _Pack) -> Finding:
+    listed = {str(row.get("digest")) for row in pack.rows}
+    violations = [
+        *(f"{digest} is in the pack and not in {MANIFEST}" for digest in sorted(pack.images.keys() - listed)),
+        *(f"{digest} is in {MANIFEST} and not in the pack" for digest in sorted(listed - pack.images.keys())),
+    ]
+    what = f"{pack.name} holds the images that {MANIFEST} lists, by digest"
+    return finding_from("images", what, violations, f"{len(pack.images)} images")
+
+
+def _verdicts(pack: _Pack) -> Finding:
+    """Every image of the pack needs a row with a passed verdict, with runs on the virtual GPU behind it."""
+    passed_digests, violations = set(), []
+    for row in pack.rows:
         verdict = row.get("verdict") or {}
         label = (row.get("labels") or ["?"])[0]
         if verdict.get("outcome") != "passed":
-            wrong.append(f"{label}: {verdict.get('outcome', 'never executed')}")
+            violations.append(f"{label}: {verdict.get('outcome', 'never executed')}")
         elif not (verdict.get("cases") and int(verdict.get("runs", 0)) > 0 and verdict.get("tools")):
-            wrong.append(f"{label}: its verdict names no case, run or judge")
+            violations.append(f"{label}: its verdict names no case, run or verifier")
         else:
-            good.add(str(row.get("digest")))
-    wrong += [f"{digest}: no verdict" for digest in sorted(images.keys() - good) if not wrong]
-    return finding_from(
-        "images", f"every image of {pack} verified on the virtual GPU", wrong, f"{len(good)} passed verdicts"
-    )
+            passed_digests.add(str(row.get("digest")))
+    missing = sorted(pack.images.keys() - passed_digests)
+    violations = violations or [f"{digest}: no verdict" for digest in missing]
+    what = f"every image of {pack.name} verified on the virtual GPU"
+    return finding_from("images", what, violations, f"{len(passed_digests)} passed verdicts")
 
 
-def _texts(context: CheckContext, pack: str, images: Mapping[str, bytes]) -> Finding:
-    """The archive of assembly texts has a text and figures for each image and for nothing else."""
-    what = f"assembly text and resources of every image of {pack}"
-    archive = next((a for a in context.candidate.archives if a.kind == "asm" and a.pack == pack), None)
+def _texts(pack: _Pack) -> Finding:
+    """The archive of assembly texts has a text and resources for each image and for nothing else."""
+    what = f"assembly text and resources of every image of {pack.name}"
+    archives = pack.context.candidate.archives
+    archive = next((a for a in archives if a.kind == "asm" and a.pack == pack.name), None)
     if archive is None:
         return failed("images", what, "there is no archive of texts")
-    folder = archive.root / TOP / "share" / "aotriton" / "asm" / pack
+    folder = archive.root / TOP / "share" / "aotriton" / "asm" / pack.name
     texts = {path.stem for path in folder.glob("*.s")}
-    wrong = [
-        f"{digest}: text without image, or image without text" for digest in sorted(texts ^ images.keys())
-    ]
+    unpaired = sorted(texts ^ pack.images.keys())
+    violations = [f"{digest}: text without image, or image without text" for digest in unpaired]
     try:
-        listed = {
-            str(row["digest"]) for row in json.loads((folder / "resources.json").read_bytes())["images"]
-        }
-        wrong += [f"{digest}: not the same in resources.json" for digest in sorted(listed ^ images.keys())]
+        rows = json.loads((folder / "resources.json").read_bytes())["images"]
+        listed = {str(row["digest"]) for row in rows}
+        differing = sorted(listed ^ pack.images.keys())
+        violations += [f"{digest}: not the same in resources.json" for digest in differing]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        wrong.append(f"resources.json: {error}")
-    return finding_from("images", what, wrong, f"{len(texts)} texts")
+        violations.append(f"resources.json: {error}")
+    return finding_from("images", what, violations, f"{len(texts)} texts")
 
 
-def _paths(context: CheckContext, pack: str, images: Mapping[str, bytes]) -> Finding:
-    wrong = [
+def _paths(pack: _Pack) -> Finding:
+    violations = [
         f"image {digest[:16]}: {text}"
-        for digest, data in images.items()
-        for text in build_machine_traces(data, context.checkout)
+        for digest, data in pack.images.items()
+        for text in build_machine_traces(data, pack.context.checkout)
     ]
-    return finding_from(
-        "paths",
-        f"no path or name of the build machine in an image of {pack}",
-        wrong,
-        f"{len(images)} code objects, decoded",
-    )
+    what = f"no path or name of the build machine in an image of {pack.name}"
+    return finding_from("paths", what, violations, f"{len(pack.images)} code objects, decoded")
 
 
-def _planned(context: CheckContext, opened: OpenPack, rows: list[Mapping[str, Any]]) -> Finding:
-    """Against this checkout's plan, in both directions: every call, choice and image."""
-    from aotforge.plan.planner import plan_project  # noqa: PLC0415 - planning imports the kernels' rules
+def _planned(pack: _Pack) -> Finding:
+    """Compares with this checkout's plan, in both directions: every call, choice and image."""
+    from aotforge.plan.planner import plan_project  # noqa: PLC0415 - imports the kernels' rules
 
-    what = f"every planned image of {opened.name} present, none unexpected"
-    signature = opened.signature
+    what = f"every planned image of {pack.name} present, none unexpected"
+    signature = pack.opened.signature
     try:
-        plan = plan_project(context.checkout, archs=signature.archs, profile=signature.profile)
+        plan = plan_project(pack.context.checkout, archs=signature.archs, profile=signature.profile)
     except ToolchainError as error:
         return not_run("images", what, error.what)
     except AotforgeError as error:
         return failed("images", what, f"this checkout cannot plan it: {error.what}")
     planned = {job.key: job.label for job in plan.jobs}
-    made = {
+    compiled = {
         str(key): label
-        for row in rows
+        for row in pack.rows
         for key, label in zip(row.get("jobs", []), row.get("labels", []), strict=False)
     }
-    wrong = [f"{label} is planned and missing" for key, label in planned.items() if key not in made]
-    wrong += [f"{label} is not planned" for key, label in made.items() if key not in planned]
-    if not wrong:
+    violations = [
+        *(f"{label} is planned and missing" for key, label in planned.items() if key not in compiled),
+        *(f"{label} is not planned" for key, label in compiled.items() if key not in planned),
+    ]
+    if not violations:
         try:
-            verify_pack(opened, plan)
+            verify_pack(pack.opened, plan)
         except PackError as error:
-            wrong.append(error.what)
-    elif {*planned.values()} == {*made.values()}:
-        wrong = [
-            f"the same {len(planned)} calls, but {len(wrong) // 2} images were compiled from other sources or settings than this checkout's"
+            violations.append(error.what)
+    elif {*planned.values()} == {*compiled.values()}:
+        violations = [
+            f"the same {len(planned)} calls, but {len(violations) // 2} images were compiled from sources or settings "
+            "that differ from this checkout's"
         ]
-    return finding_from("images", what, wrong, f"{len(planned)} compile jobs of profile {signature.profile}")
+    return finding_from(
+        "images", what, violations, f"{len(planned)} compile jobs of profile {signature.profile}"
+    )

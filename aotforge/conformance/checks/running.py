@@ -1,4 +1,4 @@
-"""The release's library really run, on a stand-in for HIP: served under every older name, and refusing images that it cannot read."""
+"""Checks that run the release's library on a stand-in for HIP: drop-in under older names, refusal of other packs."""
 
 from __future__ import annotations
 
@@ -12,72 +12,68 @@ from functools import partial
 from pathlib import Path
 
 from aotforge.conformance.checks.calls import compile_calls, served_rows
-from aotforge.conformance.checks.context import CheckContext, Group, single
+from aotforge.conformance.checks.context import CheckContext, Group, group
 from aotforge.conformance.compilers import Compiler, tree_digest
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Row
 from aotforge.conformance.programs import make_program
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.pack.dispatch import encode_dispatch
-from aotforge.pack.model import FORMAT, DispatchTable
+from aotforge.pack.model import FORMAT
 from aotforge.pack.reader import OpenPack, open_pack
-from aotforge.rules import Operator, Value
+from aotforge.rules import Value
 
 _SECONDS = 60
 _FORMAT_AT = 8
 _OTHER_FORMAT, _OTHER_INTERFACE = 218, 300
 """hipErrorInvalidKernelFile and hipErrorInvalidSource: docs/runtime.md."""
 
+_HIP_FLAGS = (
+    "-std=c++17 -O1 -fPIC -shared -fvisibility=hidden -DHIP_DOUBLE_MAJOR=7 -static-libstdc++ -static-libgcc "
+    "-pthread -Wl,-soname,libamdhip64.so.7"
+)
+_NOTHING_TO_RUN = "no C++ compiler, or no image pack"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """Exit status and both outputs."""
+    """Exit status and both outputs of a program."""
 
     status: int
     text: str
 
+    @property
+    def logged(self) -> str:
+        """The library's first log line, without the path in it."""
+        lines = [line for line in self.text.splitlines() if line.startswith("aotriton:")]
+        return lines[0].rpartition("/")[2] if lines else "nothing is logged"
+
 
 def hip_double(context: CheckContext, compiler: Compiler) -> Path:
-    """A folder with a libamdhip64.so.7 that plays devices, compiled from the checkout. Raises ToolchainError."""
-    sources = context.checkout / "runtime" / "hip_double"
-    texts = [(path.name, path.read_text()) for path in sorted(sources.glob("*.h"))]
-    unity = "".join(f'#include "{path.name}"\n' for path in sorted(sources.glob("*.cpp")))
-    texts += [(path.name, path.read_text()) for path in sorted(sources.glob("*.cpp"))]
+    """A folder with a libamdhip64.so.7 of simulated devices, compiled from the checkout. Raises ToolchainError."""
+    folder = context.checkout / "runtime" / "hip_double"
+    sources = sorted(folder.glob("*.cpp"))
     done = context.compilations.compile(
         compiler,
-        unity,
-        inputs=[tree_digest(sources)],
-        files=texts,
-        flags=[
-            "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-DHIP_DOUBLE_MAJOR=7",
-            "-static-libstdc++", "-static-libgcc", "-pthread", "-Wl,-soname,libamdhip64.so.7",
-        ],
-    )  # fmt: skip
+        "".join(f'#include "{path.name}"\n' for path in sources),
+        inputs=[tree_digest(folder)],
+        files=[(path.name, path.read_text()) for path in (*sorted(folder.glob("*.h")), *sources)],
+        flags=_HIP_FLAGS.split(),
+    )
     if done.program is None:
         raise ToolchainError("the stand-in for HIP does not compile", cause=done.output[-400:])
-    folder = Path(tempfile.mkdtemp(prefix="hip-", dir=context.work))
-    shutil.copy2(done.program, folder / "libamdhip64.so.7")
-    return folder
+    copy = Path(tempfile.mkdtemp(prefix="hip-", dir=context.work))
+    shutil.copy2(done.program, copy / "libamdhip64.so.7")
+    return copy
 
 
 def run(
-    context: CheckContext,
-    program: Path,
-    library: Path,
-    images: Path | None,
-    *,
-    arch: str,
-    words: tuple[str, ...] = (),
+    context: CheckContext, program: Path, library: Path, *words: str, arch: str, images: Path | None = None
 ) -> RunResult:
-    """`program` with the folder `library` on the loader's path and devices of one chip."""
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("AOTRITON", "HIP_DOUBLE", "LD_"))
-    }
-    double = _double(context)
-    environment |= {
-        "LD_LIBRARY_PATH": f"{library}:{double}",
+    """Runs `program` with the folder `library` on the loader's path and simulated devices of one arch."""
+    own = ("AOTRITON", "HIP_DOUBLE", "LD_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(own)} | {
+        "LD_LIBRARY_PATH": f"{library}:{_shared_hip_double(context)}",
         "HIP_DOUBLE_DEVICES": f"{arch}@120",
         "AOTRITON_LOG": "error",
     }
@@ -92,8 +88,8 @@ def run(
     return RunResult(status=done.returncode, text=(done.stdout + done.stderr).strip())
 
 
-def _double(context: CheckContext) -> Path:
-    """Once per run of the checks."""
+def _shared_hip_double(context: CheckContext) -> Path:
+    """Compiled once per run of the checks."""
     marker = context.work / "hip-double"
     with context.lock:
         if not marker.exists():
@@ -102,56 +98,49 @@ def _double(context: CheckContext) -> Path:
 
 
 def dropin_group(context: CheckContext) -> Group:
-    """Programs that need the library by each older name start with the release dropped in, and find images beside the link."""
+    """Programs that need the library by each older name start with the release, and find images next to the link."""
     if not context.compilers or not context.candidate.packs():
         what = "programs built with an older point release run with this one"
-        return single("drop-in", lambda: [not_run("drop-in", what, "no C++ compiler, or no image pack")])
-    parts: list[Callable[[], list[Finding]]] = [
-        partial(_dropin, context, row, name)
-        for row in served_rows(context)
-        for name in context.compat.service(row).links
-    ]
-    return Group(
-        name="drop-in",
-        parts=parts,
-        finish=lambda results: [finding for found in results for finding in found],
+        return group("drop-in", lambda: [not_run("drop-in", what, _NOTHING_TO_RUN)])
+    names = {row.name: context.compat.service(row).links for row in served_rows(context)}
+    return group(
+        "drop-in",
+        *(partial(_dropin, context, row, name) for row in served_rows(context) for name in names[row.name]),
     )
 
 
 def _dropin(context: CheckContext, row: Row, name: str) -> list[Finding]:
-    what = f"a program that needs {name} runs with the release in its place"
-    compiler = context.compilers[-1]
+    what = f"a program that needs {name} runs with the release instead"
     if not row.calls:
         return []
     program = make_program(context.compat.calls, row.calls)
-    built = compile_calls(context, program, compiler, "17")
+    built = compile_calls(context, program, context.compilers[-1], "17")
     if built.program is None:
         return [failed("drop-in", what, "its calls do not compile", row=row.name)]
-    folder = Path(tempfile.mkdtemp(prefix="dropin-", dir=context.work))
-    linked = folder / "program"
-    data = built.program.read_bytes()
-    soname = context.compat.names[0].encode()
-    # what the linker wrote is the SONAME of the library that it met; an older PyTorch has the older name there
+    data, soname = built.program.read_bytes(), context.compat.names[0].encode()
+    # the linker wrote this release's SONAME; an older PyTorch contains the older name there
     if soname not in data or len(name) != len(soname):
         return [failed("drop-in", what, f"the program does not need {context.compat.names[0]}", row=row.name)]
+    folder = Path(tempfile.mkdtemp(prefix="dropin-", dir=context.work))
+    linked, lib = folder / "program", folder / "lib"
     linked.write_bytes(data.replace(soname, name.encode()))
     linked.chmod(0o755)
-    lib = folder / "lib"
-    lib.mkdir()
-    # as in torch/lib: a link of that name only, images beside it
-    (lib / name).symlink_to(context.library)
+    # as in torch/lib: a link of that name only, images next to it
     pack, images = next(iter(context.candidate.packs().items()))
-    (lib / "aotriton.images").mkdir()
+    (lib / "aotriton.images").mkdir(parents=True)
+    (lib / name).symlink_to(context.library)
     (lib / "aotriton.images" / pack).symlink_to(images)
     arch = open_pack(images).signature.archs[0]
-    ran = run(context, linked, lib, None, arch=arch)
-    wrong = [] if ran.status == 0 else [f"it ends with {ran.status}: {ran.text[-200:]}"]
+    result = run(context, linked, lib, arch=arch)
+    violations = [] if result.status == 0 else [f"it exits with {result.status}: {result.text[-200:]}"]
     return [
-        finding_from("drop-in", what, wrong, f"check_gpu on {arch}, {pack} beside the link", row=row.name)
+        finding_from(
+            "drop-in", what, violations, f"check_gpu on {arch}, {pack} next to the link", row=row.name
+        )
     ]
 
 
-ASK = """#include <aotriton/flash.h>
+PROBE = """#include <aotriton/flash.h>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -171,28 +160,21 @@ int main(int, char** words) {
   std::printf("version %d\\n", static_cast<int>(v3::flash::attn_fwd(p, p.kVersion + 1, stream)));
 }
 """
-"""Asks for a GPU, for attention without a mask (words: DType, head_dim), and with params of another version."""
+"""Calls check_gpu, attention without a mask (words: DType, head_dim), and attention with params of another version."""
 
 
 def refusal_group(context: CheckContext) -> Group:
-    """Per image pack: as it is it serves; of another format or operator interface it is refused, and both are named."""
+    """Per image pack: it is served; with another format or operator interface it is refused, and the log names both."""
     packs = context.candidate.packs()
     if not context.compilers or not packs:
         what = "images of another format or operator interface are refused"
-        return single("refusal", lambda: [not_run("refusal", what, "no C++ compiler, or no image pack")])
-    parts: list[Callable[[], list[Finding]]] = [
-        partial(_refusals, context, pack, folder) for pack, folder in packs.items()
-    ]
-    return Group(
-        name="refusal",
-        parts=parts,
-        finish=lambda results: [finding for found in results for finding in found],
-    )
+        return group("refusal", lambda: [not_run("refusal", what, _NOTHING_TO_RUN)])
+    return group("refusal", *(partial(_refusals, context, pack, folder) for pack, folder in packs.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackProbe:
-    """A pack, and the program that asks the library for attention with it."""
+    """An image pack, and the program that calls the library's attention with it."""
 
     context: CheckContext
     program: Path
@@ -200,113 +182,83 @@ class PackProbe:
     folder: Path
     opened: OpenPack
 
-    def ask(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> RunResult:
-        """With the pack as it is, or with other dispatch data."""
+    def run(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> RunResult:
+        """Runs with a copy of the pack, with its dispatch data altered where `alter` is given."""
         images = Path(tempfile.mkdtemp(prefix="images-", dir=self.context.work))
         shutil.copytree(self.folder, images / self.pack)
         if alter:
             path = images / self.pack / "dispatch.aotd"
             path.write_bytes(alter(path.read_bytes()))
-        call = _plain_call(self.opened.dispatch, arch)
         library = self.context.prefix / "lib"
-        return run(self.context, self.program, library, images, arch=arch, words=call)
+        return run(self.context, self.program, library, *self.plain_call(arch), arch=arch, images=images)
 
+    def plain_call(self, arch: str) -> tuple[str, str]:
+        """DType and head_dim of a forward pass without mask that the pack serves. Raises ReleaseError."""
+        options = ("causal", "bias_type", "dropout", "varlen_type")
+        for kernel in self.opened.dispatch.kernels:
+            if (kernel.operator, kernel.step) == ("attn_fwd", 0):
+                for functional in kernel.functionals:
+                    call = dict(zip(kernel.keys, functional.key, strict=True))
+                    if functional.arch == arch and not any(call.get(key) for key in options):
+                        return str(call.get("dtype", 2)), str(call.get("head_dim", 64))
+        raise ReleaseError(f"the pack serves no forward pass without a mask on {arch}")
 
-def _plain_call(table: DispatchTable, arch: str) -> tuple[str, str]:
-    """DType and head_dim of a forward pass without mask that the pack serves."""
-    for kernel in table.kernels:
-        if (kernel.operator, kernel.step) == ("attn_fwd", 0):
-            calls = [
-                dict(zip(kernel.keys, found.key, strict=True))
-                for found in kernel.functionals
-                if found.arch == arch
-            ]
-            plain = [call for call in calls if not any(call.get(key) for key in _EXTRAS)]
-            if plain:
-                return str(plain[0].get("dtype", 2)), str(plain[0].get("head_dim", 64))
-    raise ReleaseError(f"the pack serves no forward pass without a mask on {arch}")
-
-
-_EXTRAS = ("causal", "bias_type", "dropout", "varlen_type")
+    def refusal(
+        self, what: str, code: int, names: tuple[str, ...], alter: Callable[[bytes], bytes]
+    ) -> Finding:
+        """The altered pack makes attn_fwd return `code`, and the log has the `names`."""
+        result = self.run(self.opened.signature.archs[0], alter)
+        returned = f"attn_fwd {code}" in result.text.splitlines()
+        violations = [] if returned else [f"attn_fwd does not return {code}: {result.text[:200]}"]
+        violations += [f"{name} is not named: {result.logged}" for name in names if name not in result.text]
+        return finding_from("refusal", f"{self.pack} {what}", violations, result.logged)
 
 
 def _refusals(context: CheckContext, pack: str, folder: Path) -> list[Finding]:
-    standin = [context.standin.include] if context.standin.include else []
-    built = context.compilations.compile(
-        context.compilers[-1],
-        ASK,
-        includes=[context.prefix / "include", *standin],
-        inputs=[context.headers, context.standin.digest],
-        flags=["-std=c++17"],
-        objects=[context.library],
-    )
+    built = context.compile(context.compilers[-1], PROBE, flags=["-std=c++17"])
     if built.program is None:
-        what = f"{pack} is asked for attention"
+        what = f"{pack} is used for attention"
         return [failed("refusal", what, f"the program does not compile: {built.output[-200:]}")]
     opened = open_pack(folder)
-    asked = PackProbe(context=context, program=built.program, pack=pack, folder=folder, opened=opened)
-    arch = opened.signature.archs[0]
+    probe = PackProbe(context=context, program=built.program, pack=pack, folder=folder, opened=opened)
     return [
-        *(_serves(asked, one) for one in opened.signature.archs),
-        _other_format(asked, arch),
-        _another_interface(asked, arch),
+        *(_serves(probe, arch) for arch in opened.signature.archs),
+        _other_format(probe),
+        _other_interface(probe),
     ]
 
 
-def _serves(asked: PackProbe, arch: str) -> Finding:
-    bad_version = asked.context.compat.interface.errors["bad_version"]
-    ran = asked.ask(arch)
-    lines = ran.text.splitlines()
+def _serves(probe: PackProbe, arch: str) -> Finding:
+    bad_version = probe.context.compat.interface.errors["bad_version"]
+    result = probe.run(arch)
     wanted = ("check_gpu 0", "attn_fwd 0", f"version {bad_version}")
-    wrong = [f"{text!r} is not said: {ran.text[:300]}" for text in wanted if text not in lines]
-    what = f"{asked.pack} serves {arch}; params of another version are refused"
-    dtype, head_dim = _plain_call(asked.opened.dispatch, arch)
-    return finding_from("refusal", what, wrong, f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}")
+    lines = result.text.splitlines()
+    violations = [f"{text!r} is not printed: {result.text[:300]}" for text in wanted if text not in lines]
+    what = f"{probe.pack} serves {arch}; params of another version are refused"
+    dtype, head_dim = probe.plain_call(arch)
+    evidence = f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}"
+    return finding_from("refusal", what, violations, evidence)
 
 
-def _other_format(asked: PackProbe, arch: str) -> Finding:
+def _other_format(probe: PackProbe) -> Finding:
     def alter(data: bytes) -> bytes:
         return data[:_FORMAT_AT] + (FORMAT + 1).to_bytes(4, "little") + data[_FORMAT_AT + 4 :]
 
-    ran = asked.ask(arch, alter)
-    wrong = _unsaid(ran, _OTHER_FORMAT, (f"format {FORMAT + 1}", f"format {FORMAT}"))
-    what = f"{asked.pack} in format {FORMAT + 1} is refused, both formats named"
-    return finding_from("refusal", what, wrong, _logged(ran))
-
-
-def _another_interface(asked: PackProbe, arch: str) -> Finding:
-    ours = asked.opened.dispatch
-    table = _other_interface(ours)
-    ran = asked.ask(arch, lambda _: encode_dispatch(table, file="dispatch.aotd"))
-    names = (_served(table).interface_hash(), _served(ours).interface_hash())
-    what = f"{asked.pack} of another operator interface is refused, both named"
-    return finding_from("refusal", what, _unsaid(ran, _OTHER_INTERFACE, names), _logged(ran))
-
-
-def _served(table: DispatchTable) -> Operator:
-    return next(operator for operator in table.operators if operator.name == "attn_fwd")
-
-
-def _other_interface(table: DispatchTable) -> DispatchTable:
-    """attn_fwd with one more value."""
-    operators = tuple(
-        replace(operator, values=(*operator.values, Value(name="aotforge_check", type="i32")))
-        if operator.name == "attn_fwd"
-        else operator
-        for operator in table.operators
+    names = (f"format {FORMAT + 1}", f"format {FORMAT}")
+    return probe.refusal(
+        f"in format {FORMAT + 1} is refused, both formats named", _OTHER_FORMAT, names, alter
     )
-    return replace(table, operators=operators)
 
 
-def _unsaid(ran: RunResult, code: int, names: tuple[str, ...]) -> list[str]:
-    wrong = (
-        []
-        if f"attn_fwd {code}" in ran.text.splitlines()
-        else [f"attn_fwd does not return {code}: {ran.text[:200]}"]
+def _other_interface(probe: PackProbe) -> Finding:
+    ours = probe.opened.dispatch
+    operators = {operator.name: operator for operator in ours.operators}
+    before = operators["attn_fwd"]
+    after = replace(before, values=(*before.values, Value(name="aotforge_check", type="i32")))
+    table = replace(ours, operators=tuple((operators | {"attn_fwd": after}).values()))
+    return probe.refusal(
+        "of another operator interface is refused, both named",
+        _OTHER_INTERFACE,
+        (after.interface_hash(), before.interface_hash()),
+        lambda _: encode_dispatch(table, file="dispatch.aotd"),
     )
-    return wrong + [f"{name} is not named: {_logged(ran)}" for name in names if name not in ran.text]
-
-
-def _logged(ran: RunResult) -> str:
-    lines = [line for line in ran.text.splitlines() if line.startswith("aotriton:")]
-    return lines[0].rpartition("/")[2] if lines else "nothing is logged"

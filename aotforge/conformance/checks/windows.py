@@ -1,9 +1,10 @@
-"""The Windows archive, where the release has one: layout, imports, exports, reproducible form. Read here, never run."""
+"""Checks of the Windows archive: layout, imports, exports, reproducible form. The DLL is read, never run."""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -16,7 +17,7 @@ from aotforge.formats import pe
 from aotforge.release.layout import TOP
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
-"""Imports that every Windows has; `api-ms-win-*` besides. HIP is looked up at run time, never imported."""
+"""Imports that every Windows has, besides `api-ms-win-*`. HIP is loaded at run time, never imported."""
 
 _MUST_EXIST = (
     "lib/aotriton_v2.dll",
@@ -27,11 +28,16 @@ _MUST_EXIST = (
 )
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
 _IMAGES = f"{TOP}/lib/aotriton.images/"
+_CHARACTERISTICS = {
+    0x20: "64-bit address randomisation",
+    0x40: "address randomisation",
+    0x100: "no execution of data",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PortableExecutable:
-    """What the loader sees of a DLL: imported libraries, exported names, the time of linking, security bits."""
+    """A DLL as the loader sees it: imported libraries, exported names, link time, security bits."""
 
     imports: tuple[str, ...]
     exports: tuple[str, ...]
@@ -56,118 +62,98 @@ def check_windows(context: CheckContext) -> list[Finding]:
     return [finding for path in context.candidate.windows for finding in _check_archive(context, path)]
 
 
-def _check_archive(context: CheckContext, path: Path) -> list[Finding]:
+def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            broken = archive.testzip()
-            wrong = [f"{broken} is damaged"] if broken else []
-            contents = {name: archive.read(name) for name in dict.fromkeys(names)}
-            times = {info.date_time for info in archive.infolist()}
+            damaged = archive.testzip()
+            members = archive.infolist()
+            contents = {info.filename: archive.read(info.filename) for info in members}
     except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
-        return [failed("windows", f"{path.name} can be read", str(error))]
+        yield failed("windows", f"{path.name} can be read", str(error))
+        return
+    violations = [f"{damaged} is damaged"] if damaged else []
+    what = "layout that PyTorch expects, one top folder"
+    yield finding_from("windows", what, [*violations, *_layout_violations(members)], path.name)
     traces = [
         f"{name}: {text}"
         for name, data in contents.items()
         for text in build_machine_traces(data, context.checkout)
     ]
-    findings = [
-        _layout(path, names, wrong, times),
-        finding_from("windows", f"no path or name of the build machine in {path.name}", traces),
-        *_images(context, contents),
-    ]
+    yield finding_from("windows", f"no path or name of the build machine in {path.name}", traces)
+    yield from _images(context, contents)
     for name in (name for name in contents if name.endswith(".dll")):
         try:
             module = read_pe(contents[name])
         except RuntimeBuildError as error:
-            findings.append(failed("windows", f"{name} is a 64-bit DLL", error.what))
+            yield failed("windows", f"{name} is a 64-bit DLL", error.what)
             continue
-        findings += _hardening(name, module)
-        findings += [_interface(context, module)] if name == _DLL else []
-    return findings
+        yield from _hardening(name, module)
+        if name == _DLL:
+            yield _exports(context, module)
 
 
-def _images(context: CheckContext, contents: dict[str, bytes]) -> list[Finding]:
+def _layout_violations(members: list[zipfile.ZipInfo]) -> Iterator[str]:
+    names = [info.filename for info in members]
+    tops = sorted({name.split("/", 1)[0] for name in names})
+    if tops != [TOP]:
+        yield f"top entries {', '.join(tops)}; on Windows it must be {TOP}"
+    yield from (f"{name} is missing" for name in _MUST_EXIST if f"{TOP}/{name}" not in names)
+    for name in sorted(set(names)):
+        if ".." in PurePosixPath(name).parts or name.startswith("/") or "\\" in name or ":" in name:
+            yield f"{name!r} is outside of the archive's folder"
+        if names.count(name) > 1:
+            yield f"{name} is there twice"
+    if len({info.date_time for info in members}) > 1:
+        yield "its members have several times"
+
+
+def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Finding]:
     """Packs in the archive are the Linux archives' packs, file for file."""
-    inside: dict[str, dict[str, bytes]] = {}
+    found: dict[str, dict[str, bytes]] = {}
     for name, data in contents.items():
         if name.startswith(_IMAGES) and name.count("/") == _IMAGES.count("/") + 1 and not name.endswith("/"):
             pack, _, file = name.removeprefix(_IMAGES).partition("/")
-            inside.setdefault(pack, {})[file] = data
-    packs, findings = context.candidate.packs(), []
-    for pack, files in inside.items():
-        here = {path.name: path.read_bytes() for path in packs[pack].iterdir()} if pack in packs else {}
-        odd = sorted(name for name in here.keys() | files.keys() if here.get(name) != files.get(name))
+            found.setdefault(pack, {})[file] = data
+    packs = context.candidate.packs()
+    for pack, files in found.items():
+        linux = {path.name: path.read_bytes() for path in packs[pack].iterdir()} if pack in packs else {}
+        names = sorted(linux.keys() | files.keys())
+        differing = [f"{name} differs" for name in names if linux.get(name) != files.get(name)]
         what = f"{pack} in the Windows archive is the pack of the Linux archive"
-        findings.append(
-            finding_from("windows", what, [f"{name} differs" for name in odd], f"{len(files)} files")
-        )
-    return findings
-
-
-def _layout(
-    path: Path, names: list[str], wrong: list[str], times: set[tuple[int, int, int, int, int, int]]
-) -> Finding:
-    tops = sorted({name.split("/", 1)[0] for name in names})
-    found = list(wrong)
-    found += [] if tops == [TOP] else [f"top entries {', '.join(tops)}; on Windows it must be {TOP}"]
-    found += [f"{name} is missing" for name in _MUST_EXIST if f"{TOP}/{name}" not in names]
-    found += [
-        f"{name!r} leads out of the archive"
-        for name in names
-        if ".." in PurePosixPath(name).parts or name.startswith("/") or "\\" in name or ":" in name
-    ]
-    found += [f"{name} is there twice" for name in sorted({n for n in names if names.count(n) > 1})]
-    found += ["its members have several times"] if len(times) > 1 else []
-    return finding_from("windows", "layout that PyTorch expects, one top folder", found, path.name)
+        yield finding_from("windows", what, differing, f"{len(files)} files")
 
 
 def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
-    strange = [
-        found
-        for found in module.imports
-        if found.lower() not in ALLOWED and not found.lower().startswith("api-ms-win-")
+    libraries = [library.lower() for library in module.imports]
+    others = [found for found in libraries if found not in ALLOWED and not found.startswith("api-ms-win-")]
+    missing = [
+        f"without {text}" for bit, text in _CHARACTERISTICS.items() if not module.characteristics & bit
     ]
-    bits = {
-        0x20: "64-bit address randomisation",
-        0x40: "address randomisation",
-        0x100: "no execution of data",
-    }
-    missing = [text for bit, text in bits.items() if not module.characteristics & bit]
+    time = [f"timestamp {module.timestamp:#x}"] if module.timestamp else []
+    what = f"{name} imports nothing but Windows' own libraries"
     return [
-        finding_from(
-            "windows",
-            f"{name} imports nothing but Windows' own libraries",
-            strange,
-            ", ".join(module.imports),
-        ),
-        finding_from("windows", f"{name} is hardened", [f"without {text}" for text in missing]),
-        finding_from(
-            "windows",
-            f"{name} holds no time of linking",
-            [f"timestamp {module.timestamp:#x}"] if module.timestamp else [],
-        ),
+        finding_from("windows", what, others, ", ".join(module.imports)),
+        finding_from("windows", f"{name} is hardened", missing),
+        finding_from("windows", f"{name} holds no time of linking", time),
     ]
 
 
-def _interface(context: CheckContext, module: PortableExecutable) -> Finding:
-    """Every function and constructor of the API level by the name that MSVC links to."""
-    wanted: dict[str, str] = {}
+def _exports(context: CheckContext, module: PortableExecutable) -> Finding:
+    """Every function and constructor of the API level under the name that MSVC links to."""
     level = context.compat.interface.levels[context.compat.level]
+    wanted: dict[str, str] = {}
     for space, functions in level.functions.items():
         scope = "".join(f"{part}@" for part in reversed(space.split("::")) if part)
-        for declaration in functions:
-            name = function_name(declaration)
+        for name in map(function_name, functions):
             # the arguments' part of the name follows
-            wanted[f"?{name}@{scope}aotriton@@"] = f"{space + '::' if space else ''}{name}"
-    for struct_name, entry in level.structs.items():
+            wanted[f"?{name}@{scope}aotriton@@"] = f"{space}::{name}" if space else name
+    for name, entry in level.structs.items():
         if entry.version is not None:
-            parts = struct_name.split("::")
-            wanted[f"??0{'@'.join(reversed(parts))}@aotriton@@"] = f"{struct_name}'s constructor"
-    lacking = [
+            wanted[f"??0{'@'.join(reversed(name.split('::')))}@aotriton@@"] = f"{name}'s constructor"
+    missing = [
         f"{text} is not exported under a name that MSVC links to"
         for begin, text in wanted.items()
         if not any(export.startswith(begin) for export in module.exports)
     ]
     what = f"exports the functions and constructors of API level {context.compat.level} for MSVC"
-    return finding_from("windows", what, lacking, f"{len(wanted)} of {len(module.exports)} exports")
+    return finding_from("windows", what, missing, f"{len(wanted)} of {len(module.exports)} exports")

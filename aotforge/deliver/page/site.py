@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.conformance.matrix import load_matrix
-from aotforge.conformance.matrix_page import matrix_html
+from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.page.read import read_page
 from aotforge.deliver.page.render import make_page, write_page
 from aotforge.errors import ReleaseError

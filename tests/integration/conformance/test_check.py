@@ -59,7 +59,7 @@ def rows(name: str) -> set[tuple[str, str]]:
     return {(name, row) for row in SERVED}
 
 
-def test_a_whole_release_passes(release: Path) -> None:
+def test_a_complete_release_passes(release: Path) -> None:
     report = check(release)
     assert red(report) == set(), report.of("failed")
     assert {f.row for f in of(report, "calls") if f.status == "passed"} == SERVED
@@ -81,7 +81,7 @@ def test_a_whole_release_passes(release: Path) -> None:
         "windows",
     }
     assert kinds <= {f.check for f in report.findings}
-    # what could not be tried says so, and is not counted as passed
+    # what could not be tried is reported as such, and not counted as passed
     assert [f.status for f in of(report, "windows")] == ["not run"]
 
 
@@ -93,12 +93,12 @@ def test_every_compiler(release: Path) -> None:
         if finding.row in SERVED:
             assert all(f"{one.name} C++{s}" in finding.evidence for one in found for s in ("17", "20"))
             assert not any(f"{name} C++" in finding.evidence for name in missing)
-    said = {f.what for f in of(report, "calls") if f.status == "not run" and not f.row}
-    assert said == {f"with {name}" for name in missing}
+    reported = {f.what for f in of(report, "calls") if f.status == "not run" and not f.row}
+    assert reported == {f"with {name}" for name in missing}
 
 
 def test_a_development_build_is_no_release(release: Path) -> None:
-    """The smoke profile is not complete, and the bare machine's library may be below its platform."""
+    """The smoke profile is not complete, and a library built on the host may be below its platform."""
     report = check_release(
         release,
         checkout=ROOT,
@@ -109,8 +109,8 @@ def test_a_development_build_is_no_release(release: Path) -> None:
         only=["platform", "images"],
     )
     assert any("smoke is not complete" in f.evidence for f in report.of("failed"))
-    said = json.loads((release / "MANIFEST.json").read_bytes())["development"]
-    if any("manylinux" in text for text in said):
+    reported = json.loads((release / "MANIFEST.json").read_bytes())["development"]
+    if any("manylinux" in text for text in reported):
         failed = {f.row for f in report.of("failed") if f.check == "platform"}
         assert failed == {"", *(row for row in SERVED if row.startswith("upstream"))}
 
@@ -223,16 +223,16 @@ def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Pat
         ("archives", ""), ("names", ""), ("names", "upstream 2.9"), ("names", "upstream 2.10"), ("names", "rocm-fork 2.9"), ("paths", ""),
         ("refusal", ""),
     }  # fmt: skip
-    said = "\n".join(f"{f.row} {f.what}: {f.evidence}" for f in report.of("failed"))
+    reported = "\n".join(f"{f.row} {f.what}: {f.evidence}" for f in report.of("failed"))
     for text in (
         "2 top entries", "upstream 2.9 link libaotriton_v2.so.0.11.0: is missing", "upstream 2.10 link libaotriton_v2.so.0.11.1: is a copy",
-        "link libaotriton_v2.so: leads to libaotriton_v2.so.0.11.1", "libstdc++.so.6", "aotritonConfig.cmake is missing", "/home/builder/aotforge",
+        "link libaotriton_v2.so: points to libaotriton_v2.so.0.11.1", "libstdc++.so.6", "aotritonConfig.cmake is missing", "/home/builder/aotforge",
         "format 2 is not named",
     ):  # fmt: skip
-        assert text in said, (text, said)
+        assert text in reported, (text, reported)
 
 
-def test_packs_and_texts_that_are_not_whole(release: Path, tmp_path: Path) -> None:
+def test_incomplete_packs_and_texts(release: Path, tmp_path: Path) -> None:
     folder = altered(
         release,
         tmp_path / "a",
@@ -248,26 +248,26 @@ def test_packs_and_texts_that_are_not_whole(release: Path, tmp_path: Path) -> No
     assert all("__signature__" in f.evidence + f.what for f in report.of("failed"))
 
 
-def rows_of(said: dict[str, Any]) -> list[dict[str, Any]]:
-    images: list[dict[str, Any]] = said["packs"][0]["images"]
+def rows_of(reported: dict[str, Any]) -> list[dict[str, Any]]:
+    images: list[dict[str, Any]] = reported["packs"][0]["images"]
     return images
 
 
-def test_images_are_held_against_manifest_and_plan(release: Path, tmp_path: Path) -> None:
-    def verdicts(said: dict[str, Any]) -> None:
-        images = rows_of(said)
+def test_images_are_compared_with_manifest_and_plan(release: Path, tmp_path: Path) -> None:
+    def verdicts(reported: dict[str, Any]) -> None:
+        images = rows_of(reported)
         images[0]["verdict"].update(outcome="failed")
         images[1].update(verdict=None)
         images[2]["verdict"].update(runs=0)
         images[3].update(digest="0" * 64)
 
-    def plan(said: dict[str, Any]) -> None:
-        images = rows_of(said)
+    def plan(reported: dict[str, Any]) -> None:
+        images = rows_of(reported)
         images[0].update(jobs=["f" * 64], labels=["flash.stray"])
 
     for number, (change, wanted) in enumerate(
         (
-            (verdicts, (": failed", ": never executed", "names no case, run or judge", "in the pack and not in MANIFEST.json")),
+            (verdicts, (": failed", ": never executed", "names no case, run or verifier", "in the pack and not in MANIFEST.json")),
             (plan, ("is planned and missing", "flash.stray is not planned")),
         )
     ):  # fmt: skip
@@ -276,12 +276,12 @@ def test_images_are_held_against_manifest_and_plan(release: Path, tmp_path: Path
         edit_manifest(folder, change)
         report = check(folder, "folder", "images")
         assert {kind for kind, _ in red(report)} == {"images"}
-        said = "\n".join(f.evidence for f in report.of("failed"))
-        assert all(text in said for text in wanted), said
+        reported = "\n".join(f.evidence for f in report.of("failed"))
+        assert all(text in reported for text in wanted), reported
 
 
 def test_everything_is_collected_and_the_exit_code_is_32(release: Path, tmp_path: Path) -> None:
-    """Several things at once, through the front door: one JSON text, all of them in it."""
+    """Several things at once, through the command line: one JSON text, all of them in it."""
     shutil.copytree(release, tmp_path / "r")
     (tmp_path / "r" / "stray.txt").write_text("x")
     for path in (tmp_path / "r").glob("*rocm7.2*"):
@@ -294,9 +294,9 @@ def test_everything_is_collected_and_the_exit_code_is_32(release: Path, tmp_path
         cwd=ROOT, env=os.environ | {"PATH": "/nonexistent"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 32, done.stderr
-    said = json.loads(done.stdout)
-    assert said["ok"] is False and said["error"]["kind"] == "compat"
-    what = said["error"]["what"]
+    reported = json.loads(done.stdout)
+    assert reported["ok"] is False and reported["error"]["kind"] == "compat"
+    what = reported["error"]["what"]
     for named in (
         "stray.txt is not listed",
         "no runtime tarball for ROCm 7.2",
@@ -308,14 +308,14 @@ def test_everything_is_collected_and_the_exit_code_is_32(release: Path, tmp_path
     # without a compiler nothing about calls is passed
     status = {
         f["status"]
-        for f in said["findings"]
+        for f in reported["findings"]
         if f["check"] in {"calls", "refused", "symbols", "layout", "refusal", "drop-in"}
     }
     assert status == {"not run"}
 
 
-def test_what_is_no_release(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_release(tmp_path: Path) -> None:
     from aotforge.errors import ReleaseError
 
-    with pytest.raises(ReleaseError, match="is no release"):
+    with pytest.raises(ReleaseError, match="is not a release"):
         check(tmp_path)

@@ -102,9 +102,9 @@ def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "a/build/b",
     ):
         assert not build_machine_traces(text.encode(), tmp_path), text
-    for host, told in (("build-07", True), ("localhost", False), ("x1", False)):
+    for host, found in (("build-07", True), ("localhost", False), ("x1", False)):
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
-        assert bool(build_machine_traces(f"built on {host}.".encode(), tmp_path)) == told
+        assert bool(build_machine_traces(f"built on {host}.".encode(), tmp_path)) == found
 
 
 def test_the_baseline_of_the_same_feature_release(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_the_baseline_of_the_same_feature_release(tmp_path: Path) -> None:
 
 
 def test_only_wanted_compilers(tmp_path: Path) -> None:
-    for name, said in (
+    for name, reported in (
         ("g++", "g++ (Debian 13.2.0-1) 13.2.0"),
         ("g++-11", "g++-11 (Debian 11.3.0-12) 11.3.0"),
         ("clang++", "Debian clang version 14.0.6"),
     ):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{reported}'\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "g++-9").write_text("#!/nonexistent\n")
     (tmp_path / "g++-9").chmod(0o755)
@@ -170,13 +170,13 @@ def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
         candidate=SimpleNamespace(windows=(path,), packs=dict), compat=compat, checkout=ROOT
     )
     findings = check_windows(cast(CheckContext, context))
-    said = "\n".join(f.evidence for f in findings if f.status == "failed")
+    reported = "\n".join(f.evidence for f in findings if f.status == "failed")
     for text in (
         "top entries aotriton, readme.txt",
         "aotriton_v2.lib is missing",
         "/home/me/src",
         "v3::flash::attn_fwd is not exported",
     ):
-        assert text in said, said
+        assert text in reported, reported
     path.write_bytes(b"no zip")
     assert [f.status for f in check_windows(cast(CheckContext, context))] == ["failed"]

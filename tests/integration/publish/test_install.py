@@ -162,7 +162,7 @@ def test_over_http(web: Web, keys: KeySet, tmp_path: Path) -> None:
     """Only what is needed is asked for."""
     try_install(reader(web), keys.roots[0], tmp_path)
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
-    archives = [path for path, _ in web.asked if path.endswith(".gz")]
+    archives = [path for path, _ in web.requests if path.endswith(".gz")]
     assert len(archives) == 2 and not any("rocm7.0" in path or "gfx90a" in path for path in archives)
 
 
@@ -182,10 +182,10 @@ def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path
 @pytest.mark.parametrize("ranges", [True, False])
 def test_broken_connections(web: Web, keys: KeySet, tmp_path: Path, ranges: bool) -> None:
     """A download goes on where it broke, in the same run; where there is no Range, from the beginning."""
-    web.ranges, web.cuts, web.answers = ranges, [100_000, 50_000, 0], [503, 0, 500]
+    web.ranges, web.cuts, web.statuses = ranges, [100_000, 50_000, 0], [503, 0, 500]
     try_install(reader(web), keys.roots[0], tmp_path)
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
-    asked = [where for path, where in web.asked if "rocm7.1" in path]
+    asked = [where for path, where in web.requests if "rocm7.1" in path]
     assert asked[:4] == ["", "bytes=100000-", "bytes=150000-", "bytes=150000-"] if ranges else len(asked) >= 3
 
 
@@ -196,14 +196,14 @@ def test_the_next_run_goes_on(web: Web, keys: KeySet, tmp_path: Path) -> None:
     ):
         try_install(reader(web), keys.roots[0], tmp_path)
     assert not (tmp_path / "prefix").exists()
-    web.asked.clear()
+    web.requests.clear()
     try_install(reader(web), keys.roots[0], tmp_path)
-    assert [where for path, where in web.asked if "rocm7.1" in path] == ["bytes=200000-"]
+    assert [where for path, where in web.requests if "rocm7.1" in path] == ["bytes=200000-"]
     assert tree(tmp_path / "prefix") == expected(tmp_path / "r1", "rocm7.1", "gfx908")
-    web.asked.clear()  # and what was got once is not asked for again
+    web.requests.clear()  # and what was got once is not asked for again
     uninstall(tmp_path / "prefix")
     try_install(reader(web), keys.roots[0], tmp_path)
-    assert not [path for path, _ in web.asked if path.endswith(".gz")]
+    assert not [path for path, _ in web.requests if path.endswith(".gz")]
 
 
 def test_begun_downloads_that_are_wrong(web: Web, keys: KeySet, tmp_path: Path) -> None:
@@ -234,10 +234,10 @@ def test_begun_downloads_that_are_wrong(web: Web, keys: KeySet, tmp_path: Path) 
 def test_servers_that_refuse(web: Web, keys: KeySet, tmp_path: Path, answer: int, says: str) -> None:
     try_install(reader(web), keys.roots[0], tmp_path)
     before = tree(tmp_path / "prefix")
-    requests = len(web.asked)
+    requests = len(web.requests)
     for position in range(0, requests, 2):
         shutil.rmtree(tmp_path / "downloads", ignore_errors=True)
-        web.answers = [0] * position + [answer] * 99
+        web.statuses = [0] * position + [answer] * 99
         wanted = InstallRequest(packs=GFX90A)
         # the index is read by trusted_index, whose faults the front door makes InstallErrors of
         with pytest.raises((InstallError, StoreError)) as caught:
@@ -245,7 +245,7 @@ def test_servers_that_refuse(web: Web, keys: KeySet, tmp_path: Path, answer: int
         error: Any = caught.value
         shown = "\n".join((error.what, error.cause, error.hint))
         assert re.search(says, shown), (position, shown)
-        web.answers = []
+        web.statuses = []
         assert tree(tmp_path / "prefix") == before
 
 

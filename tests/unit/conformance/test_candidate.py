@@ -1,4 +1,4 @@
-"""Archives that nobody should unpack: nothing leaves the folder, and every oddity is complained about."""
+"""Archives that must not be trusted: nothing is written outside of the folder, and every violation is reported."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ LINK = {"type": tarfile.SYMTYPE}
 HOSTILE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
     "second top": ([member("aotriton/a"), member("other/b")], "2 top entries"),
     "other top": ([member("torch/a")], "1 top entries (torch)"),
-    "absolute": ([member("/tmp/escaped")], "leads out"),
-    "parent": ([member("aotriton/../../escaped")], "leads out"),
+    "absolute": ([member("/tmp/escaped")], "outside of the archive"),
+    "parent": ([member("aotriton/../../escaped")], "outside of the archive"),
     "link out": ([member("aotriton/l", linkname="../../escaped", **LINK)], "neither a file"),
     "absolute link": ([member("aotriton/l", linkname="/etc/passwd", **LINK)], "neither a file"),
     "behind a link": (
@@ -68,15 +68,15 @@ HOSTILE: dict[str, tuple[list[tarfile.TarInfo], str]] = {
 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_archives(tmp_path: Path, what: str) -> None:
-    members, complaint = HOSTILE[what]
+    members, violation = HOSTILE[what]
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for info in members:
             tar.addfile(info, io.BytesIO(b""))
     path = tmp_path / "bad.tar.gz"
     path.write_bytes(gzip.compress(data.getvalue(), mtime=0))
-    _, complaints = unpack(path, tmp_path / "deep" / "out")
-    assert any(complaint in text for text in complaints), complaints
+    _, violations = unpack(path, tmp_path / "deep" / "out")
+    assert any(violation in text for text in violations), violations
     outside = [
         p
         for p in tmp_path.rglob("*")
@@ -86,7 +86,7 @@ def test_hostile_archives(tmp_path: Path, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "complaint"),
+    ("damage", "violation"),
     [
         (lambda data: data[:-20], "cannot be unpacked"),
         (lambda data: b"no gzip", "cannot be unpacked"),
@@ -94,12 +94,12 @@ def test_hostile_archives(tmp_path: Path, what: str) -> None:
         (lambda data: data[:40] + bytes([data[40] ^ 255]) + data[41:], "cannot be unpacked"),
     ],
 )
-def test_damaged_archives(tmp_path: Path, damage: Callable[[bytes], bytes], complaint: str) -> None:
+def test_damaged_archives(tmp_path: Path, damage: Callable[[bytes], bytes], violation: str) -> None:
     path = tmp_path / "a.tar.gz"
     write_tar_gz(path, GOOD, epoch=1)
     path.write_bytes(damage(path.read_bytes()))
-    _, complaints = unpack(path, tmp_path / "out")
-    assert any(complaint in text for text in complaints), complaints
+    _, violations = unpack(path, tmp_path / "out")
+    assert any(violation in text for text in violations), violations
 
 
 def test_a_report_collects_everything_before_it_fails() -> None:

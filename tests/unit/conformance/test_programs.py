@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.conformance.call_facts import load_calls
+from aotforge.base.manifest_reader import load
+from aotforge.conformance.matrix_models import Calls
 from aotforge.conformance.programs import explain_failure, make_program
 
-CALLS = load_calls(Path(__file__).parents[3] / "compat" / "pytorch_calls.yaml")
+CALLS = load(Path(__file__).parents[3] / "compat" / "pytorch_calls.yaml", Calls)
 
 
 @pytest.mark.parametrize("name", CALLS.sets)

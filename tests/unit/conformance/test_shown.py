@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 
 from aotforge.conformance.matrix import load_matrix
-from aotforge.conformance.matrix_page import matrix_html, matrix_page
-from aotforge.conformance.matrix_text import explain_row, matrix_fields, matrix_text, verdict
+from aotforge.conformance.matrix_show import (
+    explain_row,
+    matrix_fields,
+    matrix_html,
+    matrix_page,
+    matrix_text,
+    verdict,
+)
 from aotforge.conformance.recommend import pack_serves, recommend, recommendation_text
 from aotforge.errors import UnknownNameError, UnsupportedError
 
@@ -77,7 +83,7 @@ class Page(HTMLParser):
         self.text += data + " "
 
 
-def test_the_page_is_whole_and_stands_alone() -> None:
+def test_the_page_is_complete_and_needs_no_other_file() -> None:
     page = Page(matrix_page(COMPAT))
     assert page.open == [] and not page.tags & {"script", "link", "img", "iframe"}
     assert "prefers-color-scheme: dark" in matrix_page(COMPAT)
@@ -121,8 +127,8 @@ def test_json_has_every_row_with_our_place() -> None:
 def test_pairs(pytorch: str, release: str, words: str) -> None:
     row = COMPAT.find(pytorch)
     assert words in verdict(COMPAT, row, release)
-    told = explain_row(COMPAT, row, release)
-    assert words in told and all(f"evidence: {s.evidence}" in told for s in COMPAT.about(row, release))
+    text = explain_row(COMPAT, row, release)
+    assert words in text and all(f"evidence: {s.evidence}" in text for s in COMPAT.about(row, release))
 
 
 @pytest.mark.parametrize(
@@ -148,7 +154,7 @@ def test_no_official_release_serves_an_mi100_and_ours_does_where_it_can(row: obj
         assert "ours: none" in text
 
 
-def test_which_says_what_official_releases_have() -> None:
+def test_official_releases_are_recommended_where_they_serve() -> None:
     def official(pytorch: str, arch: str, **more: str) -> str | None:
         return recommend(COMPAT, ROOT, pytorch=pytorch, arch=arch, **more).official  # type: ignore[arg-type]
 

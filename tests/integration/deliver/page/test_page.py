@@ -14,7 +14,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aotforge.conformance.matrix import load_matrix
-from aotforge.conformance.matrix_page import matrix_html
+from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.page.read import read_page
 from aotforge.deliver.page.render import human_size, make_page, write_page
 from aotforge.formats.archive import sha256_file
