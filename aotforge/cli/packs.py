@@ -19,8 +19,11 @@ def _pack(path: str) -> Path:
 @door
 def images_ls(c: Context, pack: str, json: bool = False) -> None:
     """List the images of a pack and the calls that they serve."""
-    from aotforge.pack.inspect import list_images  # noqa: PLC0415
-    from aotforge.pack.show import listing_json, listing_text  # noqa: PLC0415
+    from aotforge.pack.listing import (  # noqa: PLC0415
+        list_images,
+        listing_json,
+        listing_text,
+    )
 
     images = list_images(_pack(pack))
     say((listing_json(images) if json else listing_text(images)).rstrip("\n"))
@@ -39,7 +42,7 @@ def images_cat(c: Context, pack: str, image: str, output: str | None = None) -> 
     """Write one image (an HSACO code object), decoded and verified without touching the others."""
     from aotforge.base.files import write_atomic  # noqa: PLC0415
     from aotforge.errors import OutputError  # noqa: PLC0415
-    from aotforge.pack.inspect import cat_image  # noqa: PLC0415
+    from aotforge.pack.listing import cat_image  # noqa: PLC0415
 
     data = cat_image(_pack(pack), image)
     if output:

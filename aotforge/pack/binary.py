@@ -1,15 +1,21 @@
-"""Little-endian integers and short strings of the image pack: a bounded cursor to read, an appending
-writer.
-"""
+"""Little-endian integers and short strings of the image pack: a bounded cursor to read, an appending writer."""
 
 from __future__ import annotations
 
+import re
 import struct
+from typing import Final, Literal
 
 from aotforge.errors import PackError
+from aotforge.pack.model import FORMAT
 
-STRING_LIMIT = 255
-_FIRST_CHARACTER, _LAST_CHARACTER = 0x21, 0x7E
+Kind = Literal["u8", "u16", "u32", "i64"]
+"""Integer types of the format."""
+
+_CODES: Final = {"u8": "<B", "u16": "<H", "u32": "<I", "i64": "<q"}
+_LIMITS: Final = {"u8": (0, 0xFF), "u16": (0, 0xFFFF), "u32": (0, 0xFFFFFFFF), "i64": (-(2**63), 2**63 - 1)}
+_STRING_LIMIT = 255
+_PRINTABLE = re.compile(r"[\x21-\x7e]+")
 
 
 def damaged(file: str, reason: str) -> PackError:
@@ -17,14 +23,22 @@ def damaged(file: str, reason: str) -> PackError:
     return PackError(
         f"{file}: {reason}",
         cause="the file is truncated, damaged, or not an image pack of format 1",
-        hint="fetch or build the image pack again and compare it with SHA256SUMS",
+        hint="download or build the image pack again and compare it with SHA256SUMS",
     )
 
 
+def check_version(file: str, version: int) -> None:
+    """Raises PackError unless `version` is the format that this program reads."""
+    if version != FORMAT:
+        raise PackError(
+            f"{file}: image pack format {version}, this program reads format {FORMAT}",
+            cause="the image pack was made by another release",
+            hint="use image pack and library of one release, or of releases with the same format version",
+        )
+
+
 class Cursor:
-    """Reads `data` from front to back; every read past the end raises PackError with the file's name and
-    the offset.
-    """
+    """Reads `data` from front to back. Every read past the end raises PackError with the file's name and the offset."""
 
     def __init__(self, data: bytes, *, file: str, start: int = 0) -> None:
         self._data = data
@@ -40,32 +54,21 @@ class Cursor:
         self._at = end
         return part
 
-    def u8(self, what: str) -> int:
-        """An unsigned byte."""
-        return self.take(1, what)[0]
-
-    def u16(self, what: str, low: int = 0, high: int = 0xFFFF) -> int:
-        """An unsigned 16-bit integer within [low, high]."""
-        return self._bounded("<H", what, low, high)
-
-    def u32(self, what: str, low: int = 0, high: int = 0xFFFFFFFF) -> int:
-        """An unsigned 32-bit integer within [low, high]."""
-        return self._bounded("<I", what, low, high)
-
-    def i64(self, what: str) -> int:
-        """A signed 64-bit integer."""
-        return int(struct.unpack("<q", self.take(8, what))[0])
-
-    def small(self, what: str, low: int, high: int) -> int:
-        """A byte within [low, high]."""
-        return self._bounded("<B", what, low, high)
+    def integer(self, kind: Kind, what: str, low: int | None = None, high: int | None = None) -> int:
+        """An integer within [low, high], by default all values of its type."""
+        code, (least, most) = _CODES[kind], _LIMITS[kind]
+        low, high = least if low is None else low, most if high is None else high
+        value = int(struct.unpack(code, self.take(struct.calcsize(code), what))[0])
+        if not low <= value <= high:
+            raise self.error(f"{what} is {value}, allowed are {low} to {high}")
+        return value
 
     def string(self, what: str) -> str:
-        """A length byte (1 to 255) and so many characters 0x21 to 0x7E."""
-        raw = self.take(self.small(f"the length of {what}", 1, STRING_LIMIT), what)
-        if not all(_FIRST_CHARACTER <= c <= _LAST_CHARACTER for c in raw):
+        """A length byte (1 to 255) and that number of characters 0x21 to 0x7E."""
+        text = self.take(self.integer("u8", f"the length of {what}", 1), what).decode("latin-1")
+        if not _PRINTABLE.fullmatch(text):
             raise self.error(f"{what} has a character outside printable ASCII")
-        return raw.decode("ascii")
+        return text
 
     def end(self) -> None:
         """Raises PackError unless every byte has been read."""
@@ -77,17 +80,9 @@ class Cursor:
         """PackError at the present offset."""
         return damaged(self.file, f"{reason} (offset {self._at})")
 
-    def _bounded(self, code: str, what: str, low: int, high: int) -> int:
-        value = int(struct.unpack(code, self.take(struct.calcsize(code), what))[0])
-        if not low <= value <= high:
-            raise self.error(f"{what} is {value}, allowed are {low} to {high}")
-        return value
-
 
 class Writer:
-    """Appends integers and strings; a value that does not fit its field is a PackError, never wrapped
-    around.
-    """
+    """Appends integers and strings. A value that does not fit its field raises PackError and is never wrapped around."""
 
     def __init__(self, *, file: str) -> None:
         self._parts = bytearray()
@@ -97,29 +92,21 @@ class Writer:
         """Bytes as they are."""
         self._parts += data
 
-    def u8(self, value: int, what: str, high: int = 0xFF) -> None:
-        """An unsigned byte of at most `high`."""
-        self._integer("<B", value, what, 0, high)
-
-    def u16(self, value: int, what: str, low: int = 0, high: int = 0xFFFF) -> None:
-        """An unsigned 16-bit integer within [low, high]."""
-        self._integer("<H", value, what, low, high)
-
-    def u32(self, value: int, what: str, low: int = 0, high: int = 0xFFFFFFFF) -> None:
-        """An unsigned 32-bit integer within [low, high]."""
-        self._integer("<I", value, what, low, high)
-
-    def i64(self, value: int, what: str) -> None:
-        """A signed 64-bit integer."""
-        self._integer("<q", value, what, -(2**63), 2**63 - 1)
+    def integer(
+        self, kind: Kind, value: int, what: str, low: int | None = None, high: int | None = None
+    ) -> None:
+        """An integer within [low, high], by default all values of its type."""
+        least, most = _LIMITS[kind]
+        low, high = least if low is None else low, most if high is None else high
+        if not low <= value <= high:
+            raise self.unfit(f"{what} is {value}, allowed are {low} to {high}")
+        self._parts += struct.pack(_CODES[kind], value)
 
     def string(self, value: str, what: str) -> None:
         """A length byte and the characters, 1 to 255 of 0x21 to 0x7E."""
-        if not 1 <= len(value) <= STRING_LIMIT or not all(
-            _FIRST_CHARACTER <= ord(c) <= _LAST_CHARACTER for c in value
-        ):
-            raise self.unfit(f"{what} {value!r} is not 1 to {STRING_LIMIT} printable ASCII characters")
-        self.u8(len(value), what)
+        if len(value) > _STRING_LIMIT or not _PRINTABLE.fullmatch(value):
+            raise self.unfit(f"{what} {value!r} is not 1 to {_STRING_LIMIT} printable ASCII characters")
+        self.integer("u8", len(value), what)
         self._parts += value.encode("ascii")
 
     def bytes(self) -> bytes:
@@ -130,11 +117,6 @@ class Writer:
         """PackError for a plan that the format cannot hold."""
         return PackError(
             f"{self.file}: {reason}",
-            cause="the rules ask for something that image pack format 1 cannot hold",
+            cause="the rules need something that image pack format 1 cannot hold",
             hint="see docs/image-pack-format.md for the bounds",
         )
-
-    def _integer(self, code: str, value: int, what: str, low: int, high: int) -> None:
-        if not low <= value <= high:
-            raise self.unfit(f"{what} is {value}, allowed are {low} to {high}")
-        self._parts += struct.pack(code, value)

@@ -1,73 +1,53 @@
-"""Where a pack's bytes come from: memory, or a file of which only the parts asked for are read."""
+"""Random access to the bytes of a pack's file, in memory or on disk, where only the requested parts are read."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from aotforge.errors import PackError
 from aotforge.pack.binary import damaged
 
 
-class Source(Protocol):
-    """A file of a pack with random access. `read` raises PackError when the range is not in the file."""
+@dataclass(frozen=True)
+class Source:
+    """A file of a pack: its name in errors, its size in bytes, and the function that reads `size` bytes from `offset`."""
 
-    @property
-    def name(self) -> str:
-        """As errors name it."""
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
+    name: str
+    size: int
+    _read: Callable[[int, int], bytes]
 
     def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`."""
-
-
-class BytesSource:
-    """A file held in memory."""
-
-    def __init__(self, name: str, data: bytes) -> None:
-        self.name = name
-        self.size = len(data)
-        self._data = data
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`."""
-        if offset + size > self.size:
-            raise damaged(self.name, f"ends before byte {offset + size}")
-        return self._data[offset : offset + size]
-
-
-class FileSource:
-    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is
-    no regular file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.name = str(path)
-        self._path = path
-        try:
-            self.size = path.stat().st_size
-            regular = path.is_file()
-        except OSError as error:
-            raise unreadable(path, error) from error
-        if not regular:
-            raise damaged(self.name, "is not a regular file")
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Exactly `size` bytes from `offset`; the file's size is compared before anything is allocated."""
-        if offset + size > self.size:
-            raise damaged(self.name, f"ends before byte {offset + size}")
-        try:
-            with self._path.open("rb", buffering=0) as file:
-                data = os.pread(file.fileno(), size, offset)
-        except OSError as error:
-            raise unreadable(self._path, error) from error
+        """Exactly `size` bytes from `offset`. Raises PackError, before anything is allocated, if the file is shorter."""
+        data = self._read(offset, size) if offset + size <= self.size else b""
         if len(data) != size:
             raise damaged(self.name, f"ends before byte {offset + size}")
         return data
+
+
+def bytes_source(name: str, data: bytes) -> Source:
+    """A file in memory."""
+    return Source(name, len(data), lambda offset, size: data[offset : offset + size])
+
+
+def file_source(path: Path) -> Source:
+    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is not a regular file."""
+
+    def read(offset: int, size: int) -> bytes:
+        try:
+            with path.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), size, offset)
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    try:
+        if not path.is_file() and path.exists():
+            raise damaged(str(path), "is not a regular file")
+        return Source(str(path), path.stat().st_size, read)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def unreadable(path: Path, error: OSError) -> PackError:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable
 
 from aotforge.errors import PackError
-from aotforge.pack.binary import damaged
+from aotforge.pack.binary import check_version, damaged
 from aotforge.pack.byte_source import Source
 from aotforge.pack.dictionary import choose_dictionary
 from aotforge.pack.frames import Decoder, Encoder, encode_frames
@@ -25,18 +25,15 @@ _ENTRY = struct.Struct("<32sQII16s")
 
 
 def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: str) -> bytes:
-    """The container of these images; their order and repetitions do not matter.
-
-    Raises PackError when there is none, or a bound of the format is exceeded.
-    """
+    """The container of these images, whose order and repetitions do not matter. Raises PackError when a bound is exceeded."""
     by_digest = {hashlib.sha256(image).digest(): image for image in images}
     digests = sorted(by_digest)
     if not 1 <= len(digests) <= IMAGE_COUNT_LIMIT:
         raise PackError(f"{file}: {len(digests)} images, the format holds 1 to {IMAGE_COUNT_LIMIT}")
-    for digest in digests:
-        if not 1 <= len(by_digest[digest]) <= IMAGE_LIMIT:
+    for digest, image in by_digest.items():
+        if not 1 <= len(image) <= IMAGE_LIMIT:
             raise PackError(
-                f"{file}: image {digest.hex()} has {len(by_digest[digest])} bytes, 1 to {IMAGE_LIMIT} fit"
+                f"{file}: image {digest.hex()} has {len(image)} bytes, the format holds 1 to {IMAGE_LIMIT}"
             )
     ordered = [by_digest[digest] for digest in digests]
     dictionary = choose_dictionary(ordered, min(compressor.dictionary_bytes, DICTIONARY_LIMIT))
@@ -58,7 +55,7 @@ def encode_container(images: Iterable[bytes], compressor: Compressor, *, file: s
 
 
 def read_index(source: Source) -> ContainerIndex:
-    """Header and index, every bound checked against the format and the file's size; raises PackError."""
+    """Header and index, every bound checked against the format and the file's size. Raises PackError."""
     file, size = source.name, source.size
     if size < HEADER_SIZE:
         raise damaged(file, f"{size} bytes are fewer than a container's header")
@@ -67,25 +64,26 @@ def read_index(source: Source) -> ContainerIndex:
      decoded, data_offset, dictionary_digest, index_digest) = _HEADER.unpack(head)  # fmt: skip
     if magic != MAGIC:
         raise damaged(file, "does not start with a container's magic")
-    if version != FORMAT:
-        raise _other_version(file, version)
-    if file_size != size:
-        raise damaged(file, f"has {size} bytes, its header says {file_size}")
-    if (header_size, reserved, index_offset) != (HEADER_SIZE, 0, HEADER_SIZE):
-        raise damaged(file, "has a header that format 1 does not allow")
-    if not 1 <= count <= IMAGE_COUNT_LIMIT or HEADER_SIZE + ENTRY_SIZE * count > size:
-        raise damaged(
-            file, f"says that it has {count} images, which its {size} bytes or the format do not hold"
-        )
-    if max(stored, decoded) > DICTIONARY_LIMIT or (stored == 0) != (decoded == 0):
-        raise damaged(
-            file, f"has a dictionary of {stored} bytes for {decoded}, which format 1 does not allow"
-        )
-    if dictionary_offset != HEADER_SIZE + ENTRY_SIZE * count or data_offset != dictionary_offset + stored:
-        raise damaged(file, "has offsets that format 1 does not allow")
-    if decoded == 0 and dictionary_digest != bytes(32):
-        raise damaged(file, "names a digest for a dictionary that it does not have")
-    index = source.read(HEADER_SIZE, ENTRY_SIZE * count)
+    check_version(file, version)
+    end = HEADER_SIZE + ENTRY_SIZE * count
+    dictionary_fits = max(stored, decoded) <= DICTIONARY_LIMIT and (stored == 0) == (decoded == 0)
+    for holds, reason in (
+        (file_size == size, f"has {size} bytes, its header states {file_size}"),
+        (
+            (header_size, reserved, index_offset) == (HEADER_SIZE, 0, HEADER_SIZE),
+            "has a header that format 1 does not allow",
+        ),
+        (
+            1 <= count <= IMAGE_COUNT_LIMIT and end <= size,
+            f"has a header for {count} images, which its {size} bytes or the format do not hold",
+        ),
+        (dictionary_fits, f"has a dictionary of {stored} bytes for {decoded}, which format 1 does not allow"),
+        ((dictionary_offset, data_offset) == (end, end + stored), "has offsets that format 1 does not allow"),
+        (decoded or dictionary_digest == bytes(32), "names a digest for a dictionary that it does not have"),
+    ):
+        if not holds:
+            raise damaged(file, reason)
+    index = source.read(HEADER_SIZE, end - HEADER_SIZE)
     if hashlib.sha256(index).digest() != index_digest:
         raise damaged(file, "has an index that does not match its SHA-256")
     return ContainerIndex(
@@ -146,11 +144,3 @@ def _entries(index: bytes, data_offset: int, size: int, file: str) -> tuple[Imag
     if at != size:
         raise damaged(file, f"{size - at} bytes after the last frame")
     return tuple(entries)
-
-
-def _other_version(file: str, version: int) -> PackError:
-    return PackError(
-        f"{file}: image pack format {version}, this program reads format {FORMAT}",
-        cause="the image pack was made by another release",
-        hint="use image pack and library of one release, or of releases with the same format version",
-    )

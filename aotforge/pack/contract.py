@@ -1,17 +1,15 @@
-"""What must hold between a plan, its images and a pack before one is worth shipping."""
+"""The contract of a plan and its images: no pack is written from a plan with missing steps, calls or arguments."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from aotforge.compile.model import KernelImage
+from aotforge.compile.model import KernelArgument, KernelImage
 from aotforge.errors import PackError
 from aotforge.plan.model import Plan, PlannedKernel
 from aotforge.rules import ValueType
 
 _SIZES: dict[ValueType, int] = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}
-_POINTER_KIND = "global_buffer"
-_VALUE_KIND = "by_value"
 
 
 def check_plan(plan: Plan) -> None:
@@ -21,55 +19,65 @@ def check_plan(plan: Plan) -> None:
     combinations of them, else a call would find its first kernel and miss the next.
     """
     steps: dict[str, list[PlannedKernel]] = defaultdict(list)
-    for kernel in plan.kernels:
+    for kernel in sorted(plan.kernels, key=lambda kernel: kernel.step):
         steps[kernel.operator].append(kernel)
     known = {operator.name for operator in plan.operators}
     for operator in sorted(known | set(steps)):
-        kernels = sorted(steps[operator], key=lambda kernel: kernel.step)
-        if (
-            operator not in known
-            or [kernel.step for kernel in kernels] != list(range(len(kernels)))
-            or not kernels
-        ):
-            found = (
-                ", ".join(f"{kernel.family}.{kernel.name} as step {kernel.step}" for kernel in kernels)
-                or "none"
-            )
-            raise _incomplete(f"operator {operator} does not have kernels for steps 0, 1, 2, ...: {found}")
+        kernels = steps[operator]
+        _check_steps(operator, kernels if operator in known else [])
         for kernel in kernels:
-            if not kernel.functionals:
-                raise _incomplete(
-                    f"{kernel.family}.{kernel.name}, step {kernel.step} of {operator}, has no functional"
-                )
-            _same_calls(kernels[0], kernel)
+            _check_calls(kernels[0], kernel)
+    _check_jobs(plan)
+
+
+def _check_steps(operator: str, kernels: list[PlannedKernel]) -> None:
+    if not kernels or [kernel.step for kernel in kernels] != list(range(len(kernels))):
+        found = ", ".join(f"{kernel.family}.{kernel.name} as step {kernel.step}" for kernel in kernels)
+        raise _incomplete(
+            f"operator {operator} does not have kernels for steps 0, 1, 2, ...: {found or 'none'}"
+        )
+
+
+def _check_calls(first: PlannedKernel, other: PlannedKernel) -> None:
+    """Both kernels have functionals, and the same ones as far as they share key values."""
+    if not other.functionals:
+        raise _incomplete(f"{_step_of(other)}, has no functional")
+    shared = sorted(set(first.keys) & set(other.keys))
+    calls = [
+        {(f.arch, *(f.key[kernel.keys.index(name)] for name in shared)) for f in kernel.functionals}
+        for kernel in (first, other)
+    ]
+    unmatched = sorted(calls[0] ^ calls[1])
+    if unmatched:
+        arch, *numbers = unmatched[0]
+        call = ", ".join(f"{name} = {number}" for name, number in zip(shared, numbers, strict=True))
+        missing = first if unmatched[0] in calls[1] else other
+        raise _incomplete(f"{_step_of(missing)}, has no image for {arch}, {call}")
+
+
+def _check_jobs(plan: Plan) -> None:
+    """Every job is chosen by a call, and every call chooses a job."""
     jobs = [job.key for job in plan.jobs]
-    chosen = {
-        choice.job
-        for kernel in plan.kernels
-        for functional in kernel.functionals
-        for choice in functional.choices
-    }
+    chosen = {c.job for kernel in plan.kernels for f in kernel.functionals for c in f.choices}
     if len(set(jobs)) != len(jobs) or set(jobs) != chosen:
         raise _incomplete(f"{len(jobs)} compile jobs for {len(chosen)} images that calls can choose")
 
 
 def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
-    """How many scratch pointers follow the planned parameters in the image's kernel arguments.
+    """The number of scratch pointers that follow the planned parameters in the image's kernel arguments.
 
-    The runtime lays parameters out in order with natural alignment; PackError when the code object wants it
-    otherwise.
+    The runtime lays parameters out in order with natural alignment. Raises PackError when the code object expects another layout.
     """
-    planned = len(kernel.parameters)
+    planned, found = len(kernel.parameters), len(image.arguments)
+    if found < planned:
+        raise PackError(f"{image.symbol} ({image.key}) takes {found} arguments, the plan passes {planned}")
+    types = [parameter.type for parameter in kernel.parameters] + ["ptr" for _ in range(found - planned)]
     offset = 0
-    for number, argument in enumerate(image.arguments):
-        pointer = number >= planned or kernel.parameters[number].type == "ptr"
-        size = 8 if number >= planned else _SIZES[kernel.parameters[number].type]
+    for number, (argument, kind) in enumerate(zip(image.arguments, types, strict=True)):
+        size = _SIZES[kind]
         offset = -(-offset // size) * size
-        if (argument.offset, argument.size, argument.kind) != (
-            offset,
-            size,
-            _POINTER_KIND if pointer else _VALUE_KIND,
-        ):
+        expected = "global_buffer" if kind == "ptr" else "by_value"
+        if argument != KernelArgument(offset=offset, size=size, kind=expected):
             raise PackError(
                 f"{image.symbol} ({image.key}): argument {number} is {argument.kind}, {argument.size} bytes"
                 f" at {argument.offset}; the plan passes {size} bytes at {offset}",
@@ -77,33 +85,16 @@ def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
                 hint=f"compare {kernel.family}.{kernel.name} in rules.py with the function's parameters",
             )
         offset += size
-    if len(image.arguments) < planned:
-        raise PackError(
-            f"{image.symbol} ({image.key}) takes {len(image.arguments)} arguments, the plan passes {planned}"
-        )
-    return len(image.arguments) - planned
+    return found - planned
 
 
-def _same_calls(first: PlannedKernel, other: PlannedKernel) -> None:
-    shared = sorted(set(first.keys) & set(other.keys))
-    calls = [
-        {(f.arch, *(f.key[kernel.keys.index(name)] for name in shared)) for f in kernel.functionals}
-        for kernel in (first, other)
-    ]
-    lone = sorted(calls[0] ^ calls[1])
-    if lone:
-        arch, *numbers = lone[0]
-        call = ", ".join(f"{name} = {number}" for name, number in zip(shared, numbers, strict=True))
-        missing = first if lone[0] in calls[1] else other
-        raise _incomplete(
-            f"{missing.family}.{missing.name}, step {missing.step} of {missing.operator},"
-            f" has no image for {arch}, {call}"
-        )
+def _step_of(kernel: PlannedKernel) -> str:
+    return f"{kernel.family}.{kernel.name}, step {kernel.step} of {kernel.operator}"
 
 
 def _incomplete(what: str) -> PackError:
     return PackError(
         what,
         cause="the plan lacks a kernel of the operator, or its choices and constraints differ between steps",
-        hint="look at the kernels of that operator in rules.py and at the profile's keep list",
+        hint="compare the kernels of that operator in rules.py and the profile's keep list",
     )

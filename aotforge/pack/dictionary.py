@@ -1,8 +1,8 @@
-"""The choice of a container's dictionary: parts of its images that tell the compressor most about the others.
+"""Choice of a container's dictionary: the parts of its images that help most to compress the others.
 
 Maximum coverage, greedily: an image is a sequence of shingles (windows of 8 bytes at 4-byte steps, as AMD
 instructions are 4 or 8 bytes), cut into chunks. Each step takes the chunk whose shingles, as far as no chosen
-chunk has them, occur in most other images. What is chosen costs little: it is stored once, in the dictionary,
+chunk has them, occur in most other images. A chosen chunk costs little: it is stored once, in the dictionary,
 and its own image becomes a reference to it.
 """
 
@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 _WORD = 8
 _STEP = 4
 _CHUNK = 2048
-# a shingle set of so many bytes takes about a second and 200 MB; more images of one kernel add nothing new
+# a shingle set of this size takes about a second and 200 MB; more images of one kernel add nothing new
 _SAMPLE_BYTES = 8 * 1024 * 1024
 
 
 def choose_dictionary(images: Sequence[bytes], limit: int) -> bytes:
-    """Raw content dictionary of at most `limit` bytes; empty when it would help nobody.
+    """Raw content dictionary of at most `limit` bytes; empty when no image would become smaller.
 
     A function of the sequence: ties go to the earlier chunk. Chunks keep their order, so that neighbours in
     an image stay neighbours.

@@ -1,17 +1,13 @@
-"""The strict reader of `dispatch.aotd`: it builds the table again or refuses the file. Bounds in
-docs/image-pack-format.md.
-"""
+"""The strict reader of `dispatch.aotd`; bounds in docs/image-pack-format.md."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 
-from aotforge.errors import PackError
 from aotforge.pack import dispatch as fmt
-from aotforge.pack.binary import Cursor, damaged
+from aotforge.pack.binary import Cursor, check_version, damaged
 from aotforge.pack.model import (
-    FORMAT,
     DispatchChoice,
     DispatchContainer,
     DispatchFunctional,
@@ -25,24 +21,26 @@ from aotforge.rules import Operator, Value, ValueType
 def decode_dispatch(data: bytes, *, file: str) -> DispatchTable:
     """The table that the file holds. Raises PackError naming `file`, the reason and the offset.
 
-    Lists grow with what has been read, so no count can ask for more memory than the file has bytes.
+    Lists grow with what has been read, so no count can request more memory than the file has bytes.
     """
     _header(data, file)
     cursor = Cursor(data, file=file, start=fmt.HEADER_SIZE)
-    archs = tuple(cursor.string("an arch") for _ in range(cursor.u16("the arch count", 1, fmt.ARCH_LIMIT)))
+    archs = tuple(
+        cursor.string("an arch") for _ in range(cursor.integer("u16", "the arch count", 1, fmt.ARCH_LIMIT))
+    )
     _ascending(cursor, archs, "archs")
     containers = tuple(
         DispatchContainer(file=cursor.string("a container"), identity=cursor.take(32, "a container ID"))
-        for _ in range(cursor.u16("the container count", 1, fmt.CONTAINER_LIMIT))
+        for _ in range(cursor.integer("u16", "the container count", 1, fmt.CONTAINER_LIMIT))
     )
     _ascending(cursor, [container.file for container in containers], "containers")
     operators = tuple(
-        _operator(cursor) for _ in range(cursor.u16("the operator count", 1, fmt.OPERATOR_LIMIT))
+        _operator(cursor) for _ in range(cursor.integer("u16", "the operator count", 1, fmt.OPERATOR_LIMIT))
     )
     _ascending(cursor, [operator.name for operator in operators], "operators")
     kernels = tuple(
         _kernel(cursor, archs, containers, operators)
-        for _ in range(cursor.u16("the kernel count", 1, fmt.KERNEL_LIMIT))
+        for _ in range(cursor.integer("u16", "the kernel count", 1, fmt.KERNEL_LIMIT))
     )
     cursor.end()
     _steps(cursor, kernels)
@@ -55,14 +53,9 @@ def _header(data: bytes, file: str) -> None:
     magic, version, header_size, file_size, reserved, digest = fmt.HEADER.unpack_from(data)
     if magic != fmt.MAGIC:
         raise damaged(file, "does not start with the magic of dispatch data")
-    if version != FORMAT:
-        raise PackError(
-            f"{file}: image pack format {version}, this program reads format {FORMAT}",
-            cause="the image pack was made by another release",
-            hint="use image pack and library of one release, or of releases with the same format version",
-        )
+    check_version(file, version)
     if file_size != len(data) or file_size > fmt.SIZE_LIMIT:
-        raise damaged(file, f"has {len(data)} bytes, its header says {file_size}")
+        raise damaged(file, f"has {len(data)} bytes, its header states {file_size}")
     if (header_size, reserved) != (fmt.HEADER_SIZE, 0):
         raise damaged(file, "has a header that format 1 does not allow")
     if hashlib.sha256(data[fmt.HEADER_SIZE :]).digest() != digest:
@@ -73,7 +66,7 @@ def _operator(cursor: Cursor) -> Operator:
     name = cursor.string("an operator")
     values = tuple(
         Value(name=cursor.string("an operator value"), type=_type(cursor))
-        for _ in range(cursor.u16(f"the value count of {name}", 1, fmt.VALUE_LIMIT))
+        for _ in range(cursor.integer("u16", f"the value count of {name}", 1, fmt.VALUE_LIMIT))
     )
     if len({value.name for value in values}) != len(values):
         raise cursor.error(f"operator {name} has two values of one name")
@@ -81,11 +74,11 @@ def _operator(cursor: Cursor) -> Operator:
 
 
 def _type(cursor: Cursor) -> ValueType:
-    return fmt.TYPES[cursor.small("a type", 0, len(fmt.TYPES) - 1)]
+    return fmt.TYPES[cursor.integer("u8", "a type", 0, len(fmt.TYPES) - 1)]
 
 
 def _value(cursor: Cursor, operator: Operator, allowed: Sequence[ValueType] = fmt.TYPES) -> Value:
-    value = operator.values[cursor.u16("a value index", 0, len(operator.values) - 1)]
+    value = operator.values[cursor.integer("u16", "a value index", 0, len(operator.values) - 1)]
     if value.type not in allowed:
         raise cursor.error(
             f"value {value.name} of {operator.name} has type {value.type}, which does not fit here"
@@ -100,19 +93,21 @@ def _kernel(
     operators: tuple[Operator, ...],
 ) -> DispatchKernel:
     name = cursor.string("a kernel")
-    operator = operators[cursor.u16("an operator index", 0, len(operators) - 1)]
-    step = cursor.u8("a step")
-    container = containers[cursor.u16("a container index", 0, len(containers) - 1)]
+    operator = operators[cursor.integer("u16", "an operator index", 0, len(operators) - 1)]
+    step = cursor.integer("u8", "a step")
+    container = containers[cursor.integer("u16", "a container index", 0, len(containers) - 1)]
     keys = tuple(
         _value(cursor, operator, fmt.INTEGERS).name
-        for _ in range(cursor.small("the key count", 0, fmt.KEY_LIMIT))
+        for _ in range(cursor.integer("u8", "the key count", 0, fmt.KEY_LIMIT))
     )
     parameters = tuple(
-        _parameter(cursor, operator) for _ in range(cursor.u16("the parameter count", 0, fmt.PARAMETER_LIMIT))
+        _parameter(cursor, operator)
+        for _ in range(cursor.integer("u16", "the parameter count", 0, fmt.PARAMETER_LIMIT))
     )
-    null_pointers = cursor.small("the null pointer count", 0, fmt.NULL_POINTER_LIMIT)
+    null_pointers = cursor.integer("u8", "the null pointer count", 0, fmt.NULL_POINTER_LIMIT)
     functionals = tuple(
-        _functional(cursor, archs, operator, len(keys)) for _ in range(cursor.u32("the functional count"))
+        _functional(cursor, archs, operator, len(keys))
+        for _ in range(cursor.integer("u32", "the functional count"))
     )
     order = [(archs.index(functional.arch), functional.key) for functional in functionals]
     if any(order[i] >= order[i + 1] for i in range(len(order) - 1)):
@@ -129,21 +124,24 @@ def _parameter(cursor: Cursor, operator: Operator) -> tuple[ValueType, str]:
 
 
 def _functional(cursor: Cursor, archs: tuple[str, ...], operator: Operator, keys: int) -> DispatchFunctional:
-    arch = archs[cursor.u16("an arch index", 0, len(archs) - 1)]
-    key = tuple(cursor.i64("a key value") for _ in range(keys))
+    arch = archs[cursor.integer("u16", "an arch index", 0, len(archs) - 1)]
+    key = tuple(cursor.integer("i64", "a key value") for _ in range(keys))
     choices = tuple(
-        _choice(cursor, operator) for _ in range(cursor.u16("the choice count", 1, fmt.CHOICE_LIMIT))
+        _choice(cursor, operator)
+        for _ in range(cursor.integer("u16", "the choice count", 1, fmt.CHOICE_LIMIT))
     )
     return DispatchFunctional(arch=arch, key=key, choices=choices)
 
 
 def _choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
-    image = cursor.u32("an image index")
+    image = cursor.integer("u32", "an image index")
     symbol = cursor.string("a symbol")
-    dynamic_lds_bytes = cursor.u32("dynamic LDS", 0, fmt.LDS_LIMIT)
-    threads = cursor.u16("threads per workgroup", 1, fmt.THREAD_LIMIT)
-    predicates = tuple(_predicate(cursor, operator) for _ in range(cursor.u8("the predicate count")))
-    counts = [cursor.small("a term count", 0, fmt.TERM_LIMIT) for _ in range(3)]
+    dynamic_lds_bytes = cursor.integer("u32", "dynamic LDS", 0, fmt.LDS_LIMIT)
+    threads = cursor.integer("u16", "threads per workgroup", 1, fmt.THREAD_LIMIT)
+    predicates = tuple(
+        _predicate(cursor, operator) for _ in range(cursor.integer("u8", "the predicate count"))
+    )
+    counts = [cursor.integer("u8", "a term count", 0, fmt.TERM_LIMIT) for _ in range(3)]
     grid = tuple(tuple(_term(cursor, operator) for _ in range(count)) for count in counts)
     return DispatchChoice(
         image=image,
@@ -157,13 +155,13 @@ def _choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
 
 def _term(cursor: Cursor, operator: Operator) -> GridTerm:
     value = _value(cursor, operator, fmt.INTEGERS)
-    return GridTerm(value=value.name, divisor=cursor.u32("a divisor", 1))
+    return GridTerm(value=value.name, divisor=cursor.integer("u32", "a divisor", 1))
 
 
 def _predicate(cursor: Cursor, operator: Operator) -> Predicate:
-    multiple = cursor.small("a predicate kind", 0, 1) == 0
+    multiple = cursor.integer("u8", "a predicate kind", 0, 1) == 0
     value = _value(cursor, operator, (*fmt.INTEGERS, "ptr") if multiple else fmt.INTEGERS)
-    low, high = cursor.i64("a predicate bound"), cursor.i64("a predicate bound")
+    low, high = cursor.integer("i64", "a predicate bound"), cursor.integer("i64", "a predicate bound")
     if multiple and (low < 1 or high != 0):
         raise cursor.error(f"value {value.name} a multiple of {low}, {high}")
     return Predicate(value=value.name, kind="multiple" if multiple else "range", low=low, high=high)

@@ -1,6 +1,4 @@
-"""zstd frames of a container: one image each, decoded alone, with a raw content dictionary that the
-container shares.
-"""
+"""zstd frames of a container: one image each, decoded alone, with the container's raw content dictionary."""
 
 from __future__ import annotations
 
@@ -46,8 +44,10 @@ class Encoder:
 
 
 def encode_frames(dictionary: bytes, compressor: Compressor, images: Sequence[bytes]) -> list[bytes]:
-    """A frame for every image, in their order. Large sets are shared among the CPUs: zstd runs outside Python's lock, each thread has an
-    encoder of its own, and a frame depends on nothing but its image and the dictionary."""
+    """A frame for every image, in their order, compressed on all CPUs if there are many images.
+
+    zstd runs outside Python's lock, each thread has an encoder of its own, and a frame depends on its image and the dictionary only.
+    """
     largest = max(map(len, images))
     threads = max(1, min(len(os.sched_getaffinity(0)), len(images) // _IMAGES_PER_THREAD))
 
@@ -73,8 +73,8 @@ class Decoder:
     def image(self, frame: bytes, size: int, what: str) -> bytes:
         """The `size` bytes that the frame holds.
 
-        Raises PackError unless it is exactly one frame of that content size, as docs/image-pack-format.md
-        has it. The caller has checked `size` against the format's bound.
+        Raises PackError unless it is exactly one frame of that content size (docs/image-pack-format.md).
+        The caller has checked `size` against the format's bound.
         """
         if frame[:4] != _MAGIC:
             raise damaged(self._file, f"{what} is not a zstd frame")
@@ -87,7 +87,7 @@ class Decoder:
                 or head.window_size > WINDOW_LIMIT
             ):
                 raise damaged(
-                    self._file, f"the frame of {what} does not have the header that the index promises"
+                    self._file, f"the frame of {what} does not have the header that the index states"
                 )
             data = self._zstd.decompress(frame, max_output_size=size, allow_extra_data=False)
         except (zstandard.ZstdError, MemoryError) as error:

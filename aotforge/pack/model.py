@@ -1,4 +1,4 @@
-"""Values of the pack room: an image pack as bytes, and what its files say."""
+"""Values of the pack stage: an image pack as bytes, and the contents of its files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Compressor:
-    """How containers are compressed; figures from manifests/release.yaml.
+    """Compression of containers, set in manifests/release.yaml.
 
-    `level` is zstd's (1 to 22), `dictionary_bytes` the most that a container's dictionary may hold when
-    decoded: the runtime decodes and verifies it before a container's first image, so it is bounded by the
-    first launch's time.
+    `level` is zstd's (1 to 22), `dictionary_bytes` the largest decoded size of a container's dictionary: the runtime
+    decodes and verifies it before a container's first image, so it adds to the first launch's time.
     """
 
     level: int = 19
@@ -37,9 +36,7 @@ class ImagePack:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEntry:
-    """A container's index entry. `digest` is the SHA-256 of the image; the frame lies at `offset`, `stored`
-    bytes long, and decodes to `size` bytes.
-    """
+    """A container's index entry: SHA-256 of the image; its frame at `offset`, `stored` bytes long, decodes to `size` bytes."""
 
     digest: bytes
     offset: int
@@ -69,9 +66,7 @@ class DispatchContainer:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchChoice:
-    """An image for a functional; `image` counts in the container's index, `threads` per workgroup, grid
-    axes x first.
-    """
+    """An image for a functional: its number in the container's index, `threads` per workgroup, grid axes x first."""
 
     image: int
     symbol: str
@@ -83,7 +78,7 @@ class DispatchChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchFunctional:
-    """Choices for one chip and one set of key values, in the order in which they are tried."""
+    """Choices for one arch and one set of key values, in the order in which they are tried."""
 
     arch: str
     key: tuple[int, ...]
@@ -92,9 +87,7 @@ class DispatchFunctional:
 
 @dataclass(frozen=True, kw_only=True)
 class DispatchKernel:
-    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg
-    order.
-    """
+    """How one kernel serves one step of an operator. `parameters` are (type, operator value) in kernarg order."""
 
     name: str
     operator: str
@@ -118,8 +111,9 @@ class DispatchTable:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedImage:
-    """One row of `images.ls`: an image and one call that it serves. `tried` counts from 0 among the
-    functional's choices; sizes in bytes; `key` are (operator value, number) pairs.
+    """One row of `images.ls`: an image and one call that it serves; sizes in bytes.
+
+    `tried` counts from 0 among the functional's choices, `key` are (operator value, number) pairs.
     """
 
     digest: str

@@ -1,4 +1,4 @@
-"""Reading packs that are not trusted: from a directory, or from bytes."""
+"""Strict reader of untrusted packs, from a directory or from bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.pack.binary import damaged
-from aotforge.pack.byte_source import BytesSource, FileSource, Source, unreadable
+from aotforge.pack.byte_source import Source, bytes_source, file_source, unreadable
 from aotforge.pack.container import read_dictionary, read_image, read_images, read_index
 from aotforge.pack.dispatch import SIZE_LIMIT as DISPATCH_LIMIT
 from aotforge.pack.dispatch_read import decode_dispatch
@@ -19,9 +19,7 @@ from aotforge.pack.signature import Signature, decode_signature
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPack:
-    """A pack whose signature, dispatch data and container indexes have been read and agree; no image has
-    been touched yet.
-    """
+    """A pack whose signature, dispatch data and container indexes have been read and agree; no image has been read yet."""
 
     name: str
     signature: Signature
@@ -30,9 +28,7 @@ class OpenPack:
     sources: Mapping[str, Source]
 
     def image(self, container: str, number: int) -> bytes:
-        """One image, verified; reads the container's dictionary and that image's frame only. Raises
-        PackError.
-        """
+        """One image, verified; reads the container's dictionary and that image's frame only. Raises PackError."""
         source, index = self.sources[container], self.indexes[container]
         return read_image(source, index.images[number], read_dictionary(source, index))
 
@@ -42,14 +38,12 @@ class OpenPack:
 
 
 def open_pack(path: Path) -> OpenPack:
-    """Opens the pack in a directory. Raises PackError naming file and reason; images are read later, one by
-    one.
-    """
+    """Opens the pack in a directory; images are read later, one by one. Raises PackError naming file and reason."""
     try:
         present = [entry.name for entry in path.iterdir()]
     except OSError as error:
         raise unreadable(path, error) from error
-    return _open(path.name, present, lambda name: FileSource(path / name), str(path))
+    return _open(path.name, present, lambda name: file_source(path / name), str(path))
 
 
 def open_files(pack: ImagePack) -> OpenPack:
@@ -58,62 +52,57 @@ def open_files(pack: ImagePack) -> OpenPack:
     def source(name: str) -> Source:
         if name not in pack.files:
             raise damaged(f"{pack.name}/{name}", "is missing, __signature__ names it")
-        return BytesSource(f"{pack.name}/{name}", pack.files[name])
+        return bytes_source(f"{pack.name}/{name}", pack.files[name])
 
     return _open(pack.name, pack.files, source, pack.name)
 
 
 def read_pack(path: Path) -> ImagePack:
     """The pack in a directory, every image of it decoded and compared with its digest. Raises PackError."""
-    return _whole(open_pack(path))
+    opened = open_pack(path)
+    _decode_all(opened)
+    files = {name: source.read(0, source.size) for name, source in sorted(opened.sources.items())}
+    return ImagePack(name=opened.name, files=files)
 
 
 def check_pack(pack: ImagePack) -> None:
     """Decodes every image of a pack in memory. Raises PackError."""
-    _whole(open_files(pack))
+    _decode_all(open_files(pack))
 
 
-def _whole(opened: OpenPack) -> ImagePack:
+def _decode_all(opened: OpenPack) -> None:
     for container in opened.indexes:
         opened.images(container)
-    return ImagePack(
-        name=opened.name,
-        files={name: source.read(0, source.size) for name, source in sorted(opened.sources.items())},
-    )
 
 
 def _open(name: str, present: Iterable[str], source: Callable[[str], Source], where: str) -> OpenPack:
-    signature = _read_signature(source(SIGNATURE_FILE))
+    file = source(SIGNATURE_FILE)
+    signature = decode_signature(_read(file, SIGNATURE_LIMIT), file=file.name)
     expected = {SIGNATURE_FILE, DISPATCH_FILE, *signature.containers}
     unexpected = sorted(set(present) - expected)
     if unexpected:
         raise damaged(f"{where}/{unexpected[0]}", "is not part of the pack by its __signature__")
     sources = {file: source(file) for file in sorted(expected)}
-    dispatch = _read_dispatch(sources[DISPATCH_FILE], signature)
+    file = sources[DISPATCH_FILE]
+    data = _read(file, DISPATCH_LIMIT)
+    dispatch = decode_dispatch(data, file=file.name)
+    if hashlib.sha256(data).hexdigest() != signature.dispatch:
+        raise damaged(file.name, "is not the dispatch data that __signature__ names")
     indexes = {file: read_index(sources[file]) for file in sorted(signature.containers)}
     opened = OpenPack(name=name, signature=signature, dispatch=dispatch, indexes=indexes, sources=sources)
-    _agree(opened, where)
+    _check_agreement(opened, where)
+    _check_images_exist(opened, where)
     return opened
 
 
-def _read_signature(source: Source) -> Signature:
-    if source.size > SIGNATURE_LIMIT:
-        raise damaged(source.name, f"has {source.size} bytes, {SIGNATURE_LIMIT} are allowed")
-    return decode_signature(source.read(0, source.size), file=source.name)
+def _read(source: Source, limit: int) -> bytes:
+    if source.size > limit:
+        raise damaged(source.name, f"has {source.size} bytes, {limit} are allowed")
+    return source.read(0, source.size)
 
 
-def _read_dispatch(source: Source, signature: Signature) -> DispatchTable:
-    if source.size > DISPATCH_LIMIT:
-        raise damaged(source.name, f"has {source.size} bytes, {DISPATCH_LIMIT} are allowed")
-    data = source.read(0, source.size)
-    table = decode_dispatch(data, file=source.name)
-    if hashlib.sha256(data).hexdigest() != signature.dispatch:
-        raise damaged(source.name, "is not the dispatch data that __signature__ names")
-    return table
-
-
-def _agree(opened: OpenPack, where: str) -> None:
-    """Signature, dispatch data and containers must tell the same story."""
+def _check_agreement(opened: OpenPack, where: str) -> None:
+    """Signature, dispatch data and containers agree with each other."""
     signature, dispatch = opened.signature, opened.dispatch
     operators = {operator.name: operator.interface_hash() for operator in dispatch.operators}
     if (signature.archs, signature.operators) != (dispatch.archs, operators):
@@ -132,10 +121,9 @@ def _agree(opened: OpenPack, where: str) -> None:
             raise damaged(f"{where}/{SIGNATURE_FILE}", f"counts the images of {container.file} differently")
     if sum(len(index.images) for index in opened.indexes.values()) != signature.images:
         raise damaged(f"{where}/{SIGNATURE_FILE}", "does not add up its images")
-    _images_exist(opened, where)
 
 
-def _images_exist(opened: OpenPack, where: str) -> None:
+def _check_images_exist(opened: OpenPack, where: str) -> None:
     """Every choice has its image, every image a choice."""
     used: dict[str, set[int]] = {file: set() for file in opened.indexes}
     for kernel in opened.dispatch.kernels:

@@ -1,4 +1,4 @@
-"""`__signature__`: what a pack was built from, as canonical JSON. Fields in docs/image-pack-format.md."""
+"""`__signature__`, the inputs of a pack as canonical JSON. Fields in docs/image-pack-format.md."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ContainerRecord(_Strict):
 
 
 class Signature(_Strict):
-    """The whole of `__signature__`. `release` is the one that the pack was first built for."""
+    """The contents of `__signature__`. `release` is the one that the pack was first built for."""
 
     format: Literal[1]
     pack: _Name
@@ -75,5 +75,5 @@ def decode_signature(data: bytes, *, file: str) -> Signature:
         raise damaged(file, "is not in canonical form")
     for name in signature.containers:
         if not FILE_NAME.fullmatch(name):
-            raise damaged(file, f"{name!r} is no file name of a pack")
+            raise damaged(file, f"{name!r} is not a valid file name of a pack")
     return signature

@@ -1,4 +1,4 @@
-"""The plan against a pack: nothing missing, nothing unexpected, every image as its digest says."""
+"""Comparison of a pack with its plan: nothing missing, nothing unexpected, every image with its planned bytes."""
 
 from __future__ import annotations
 
@@ -6,67 +6,72 @@ from collections.abc import Iterable
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.inspect import listing
-from aotforge.pack.model import DispatchKernel, PackedImage
+from aotforge.pack.listing import listing
+from aotforge.pack.model import DispatchFunctional, DispatchKernel
 from aotforge.pack.reader import OpenPack
-from aotforge.plan.model import Plan, PlannedKernel
+from aotforge.plan.model import Plan, PlannedFunctional, PlannedKernel
 
 
 def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | None = None) -> None:
-    """Decodes every image and compares the pack with its plan in both directions; raises PackError at the
-    first difference.
+    """Decodes every image and compares the pack with its plan in both directions. Raises PackError at the first difference.
 
     With `images`, every choice must also hold exactly the bytes that its compile job made.
     """
     signature = opened.signature
-    _equal(opened, "pack", signature.pack, plan.pack)
-    _equal(opened, "archs", signature.archs, tuple(sorted(plan.archs)))
-    _equal(opened, "profile", signature.profile, plan.profile)
-    _equal(opened, "complete", signature.complete, plan.complete)
-    _equal(opened, "source", signature.source, plan.source_digest)
-    _equal(opened, "settings", signature.settings, plan.settings_digest)
-    _equal(opened, "triton", signature.triton.digest, plan.toolchain.triton_digest)
-    interfaces = {operator.name: operator.interface_hash() for operator in plan.operators}
-    _equal(opened, "operators", signature.operators, interfaces)
-    packed = {(kernel.operator, kernel.step): kernel for kernel in opened.dispatch.kernels}
-    planned = {(kernel.operator, kernel.step): kernel for kernel in plan.kernels}
-    for operator, step in sorted(packed.keys() ^ planned.keys()):
-        state = "missing from the pack" if (operator, step) in planned else "in the pack and not planned"
+    for what, packed, planned in (
+        ("pack", signature.pack, plan.pack),
+        ("archs", signature.archs, tuple(sorted(plan.archs))),
+        ("profile", signature.profile, plan.profile),
+        ("complete", signature.complete, plan.complete),
+        ("source", signature.source, plan.source_digest),
+        ("settings", signature.settings, plan.settings_digest),
+        ("triton", signature.triton.digest, plan.toolchain.triton_digest),
+        ("operators", signature.operators, {o.name: o.interface_hash() for o in plan.operators}),
+    ):
+        _check_equal(opened, what, packed, planned)
+    kernels = {(kernel.operator, kernel.step): kernel for kernel in opened.dispatch.kernels}
+    wanted = {(kernel.operator, kernel.step): kernel for kernel in plan.kernels}
+    for operator, step in sorted(kernels.keys() ^ wanted.keys()):
+        state = "missing from the pack" if (operator, step) in wanted else "in the pack and not planned"
         raise _differs(opened, f"step {step} of {operator} is {state}")
-    for place, kernel in planned.items():
-        _compare(opened, packed[place], kernel)
+    for key, kernel in wanted.items():
+        _compare(opened, kernels[key], kernel)
     for container in opened.indexes:
         opened.images(container)
     if images is not None:
-        _same_images(opened, plan, images)
+        _compare_images(opened, plan, images)
 
 
 def _compare(opened: OpenPack, packed: DispatchKernel, planned: PlannedKernel) -> None:
     name = f"{planned.family}.{planned.name}"
     parameters = tuple((parameter.type, parameter.value) for parameter in planned.parameters)
-    _equal(opened, f"kernel of step {planned.step} of {planned.operator}", packed.name, name)
-    _equal(opened, f"keys of {name}", packed.keys, planned.keys)
-    _equal(opened, f"parameters of {name}", packed.parameters, parameters)
-    here = {(f.arch, f.key): [(c.predicates, _axes(c.grid)) for c in f.choices] for f in packed.functionals}
-    there = {(f.arch, f.key): [(c.predicates, _axes(c.grid)) for c in f.choices] for f in planned.functionals}
+    _check_equal(opened, f"kernel of step {planned.step} of {planned.operator}", packed.name, name)
+    _check_equal(opened, f"keys of {name}", packed.keys, planned.keys)
+    _check_equal(opened, f"parameters of {name}", packed.parameters, parameters)
+    here, there = _choices(packed.functionals), _choices(planned.functionals)
     for arch, key in sorted(here.keys() | there.keys()):
-        call = (
-            f"{name} for {arch}, {', '.join(f'{k} = {v}' for k, v in zip(planned.keys, key, strict=False))}"
-        )
+        values = ", ".join(f"{k} = {v}" for k, v in zip(planned.keys, key, strict=False))
+        call = f"{name} for {arch}, {values}"
         if (arch, key) not in here:
             raise _differs(opened, f"{call} is missing")
         if (arch, key) not in there:
             raise _differs(opened, f"{call} is not planned")
-        _equal(opened, f"choices of {call}", here[arch, key], there[arch, key])
+        _check_equal(opened, f"choices of {call}", here[arch, key], there[arch, key])
 
 
-def _axes(grid: tuple[tuple[object, ...], ...]) -> tuple[tuple[object, ...], ...]:
-    return (*grid, (), (), ())[:3]
+def _choices(
+    functionals: tuple[DispatchFunctional, ...] | tuple[PlannedFunctional, ...],
+) -> dict[tuple[str, tuple[int, ...]], list[object]]:
+    """Predicates and grids, filled up to three axes, by arch and key."""
+    return {
+        (f.arch, f.key): [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in f.choices]
+        for f in functionals
+    }
 
 
-def _same_images(opened: OpenPack, plan: Plan, images: Iterable[KernelImage]) -> None:
+def _compare_images(opened: OpenPack, plan: Plan, images: Iterable[KernelImage]) -> None:
     digests = {image.key: image.digest for image in images}
-    rows: dict[tuple[str, int, str, tuple[int, ...], int], PackedImage] = {
+    rows = {
         (row.operator, row.step, row.arch, tuple(number for _, number in row.key), row.tried): row
         for row in listing(opened)
     }
@@ -81,7 +86,7 @@ def _same_images(opened: OpenPack, plan: Plan, images: Iterable[KernelImage]) ->
                     )
 
 
-def _equal(opened: OpenPack, what: str, packed: object, planned: object) -> None:
+def _check_equal(opened: OpenPack, what: str, packed: object, planned: object) -> None:
     if packed != planned:
         raise _differs(opened, f"{what}: the pack has {packed!r}, the plan {planned!r}")
 

@@ -1,4 +1,4 @@
-"""Packing: plan and images in, the files of one image pack out. Nothing is read from anywhere else."""
+"""Writer of image packs: a function of the plan and its images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zstandard
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.byte_source import BytesSource
+from aotforge.pack.byte_source import bytes_source
 from aotforge.pack.container import encode_container, read_index
 from aotforge.pack.contract import check_arguments, check_plan
 from aotforge.pack.dispatch import encode_dispatch
@@ -29,7 +29,7 @@ from aotforge.pack.model import (
 )
 from aotforge.pack.reader import check_pack
 from aotforge.pack.signature import FILE_NAME, ContainerRecord, Signature, TritonBuild, encode_signature
-from aotforge.plan.model import JobKey, Plan, PlannedKernel
+from aotforge.plan.model import JobKey, Plan, PlannedChoice, PlannedKernel
 
 
 def write_pack(
@@ -39,8 +39,7 @@ def write_pack(
 
     The plan is the contract: PackError when an image is missing or not planned, when an operator lacks a
     step, when a code object takes other arguments than the plan passes, or when a bound of the format is
-    exceeded. `release` is recorded in `__signature__`. Equal input gives equal bytes, whatever the order of
-    `images`.
+    exceeded. `release` is recorded in `__signature__`. Equal input gives equal bytes in any order of `images`.
     """
     compressor = compressor or Compressor()
     by_key = _by_key(plan, images)
@@ -50,9 +49,9 @@ def write_pack(
     indexes: dict[str, ContainerIndex] = {}
     for kernel in kernels:
         file = container_file(kernel)
-        of_kernel = [by_key[choice.job] for functional in kernel.functionals for choice in functional.choices]
-        files[file] = encode_container((image.hsaco for image in of_kernel), compressor, file=file)
-        indexes[file] = read_index(BytesSource(file, files[file]))
+        images_of = (by_key[choice.job].hsaco for f in kernel.functionals for choice in f.choices)
+        files[file] = encode_container(images_of, compressor, file=file)
+        indexes[file] = read_index(bytes_source(file, files[file]))
     table = _table(plan, kernels, indexes, by_key)
     files[DISPATCH_FILE] = encode_dispatch(table, file=DISPATCH_FILE)
     files[SIGNATURE_FILE] = encode_signature(
@@ -121,33 +120,19 @@ def _kernel(
     kernel: PlannedKernel, index: ContainerIndex, by_key: Mapping[JobKey, KernelImage]
 ) -> DispatchKernel:
     numbers = {entry.digest.hex(): number for number, entry in enumerate(index.images)}
-    null_pointers = {
-        check_arguments(kernel, by_key[choice.job])
-        for functional in kernel.functionals
-        for choice in functional.choices
-    }
+    null_pointers = {check_arguments(kernel, by_key[c.job]) for f in kernel.functionals for c in f.choices}
     if len(null_pointers) != 1:
         raise PackError(
             f"images of {kernel.family}.{kernel.name} differ in scratch pointers: {sorted(null_pointers)}"
         )
-    functionals = []
-    for functional in sorted(kernel.functionals, key=lambda f: (f.arch, f.key)):
-        choices = []
-        for choice in functional.choices:
-            image = by_key[choice.job]
-            choices.append(
-                DispatchChoice(
-                    image=numbers[image.digest],
-                    symbol=image.symbol,
-                    dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
-                    threads=image.resources.threads,
-                    predicates=choice.predicates,
-                    grid=choice.grid,
-                )
-            )
-        functionals.append(
-            DispatchFunctional(arch=functional.arch, key=functional.key, choices=tuple(choices))
+    functionals = tuple(
+        DispatchFunctional(
+            arch=functional.arch,
+            key=functional.key,
+            choices=tuple(_choice(choice, by_key[choice.job], numbers) for choice in functional.choices),
         )
+        for functional in sorted(kernel.functionals, key=lambda f: (f.arch, f.key))
+    )
     return DispatchKernel(
         name=f"{kernel.family}.{kernel.name}",
         operator=kernel.operator,
@@ -156,7 +141,18 @@ def _kernel(
         keys=kernel.keys,
         parameters=tuple((parameter.type, parameter.value) for parameter in kernel.parameters),
         null_pointers=null_pointers.pop(),
-        functionals=tuple(functionals),
+        functionals=functionals,
+    )
+
+
+def _choice(choice: PlannedChoice, image: KernelImage, numbers: Mapping[str, int]) -> DispatchChoice:
+    return DispatchChoice(
+        image=numbers[image.digest],
+        symbol=image.symbol,
+        dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
+        threads=image.resources.threads,
+        predicates=choice.predicates,
+        grid=choice.grid,
     )
 
 

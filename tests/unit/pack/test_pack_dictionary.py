@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.pack import dictionary
-from aotforge.pack.byte_source import BytesSource
+from aotforge.pack.byte_source import bytes_source
 from aotforge.pack.container import encode_container, read_images, read_index
 from aotforge.pack.dictionary import choose_dictionary
 from aotforge.pack.model import Compressor
@@ -39,7 +39,7 @@ def test_limit_and_repeatability(plan: list[list[int]], limit: int) -> None:
     )
 )
 def test_any_images_come_back(images: list[bytes]) -> None:
-    source = BytesSource("c", encode_container(images, Compressor(), file="c"))
+    source = bytes_source("c", encode_container(images, Compressor(), file="c"))
     assert sorted(read_images(source, read_index(source)).values()) == sorted(set(images))
 
 

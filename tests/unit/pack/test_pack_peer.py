@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aotforge.pack.byte_source import BytesSource
+from aotforge.pack.byte_source import bytes_source
 from aotforge.pack.container import read_images, read_index
 from aotforge.pack.dispatch import encode_dispatch
 from aotforge.pack.dispatch_read import decode_dispatch
@@ -63,7 +63,7 @@ def test_both_writers_say_the_same() -> None:
         # container IDs differ, as the dictionaries do
         assert replace(table, containers=()) == replace(ours.dispatch, containers=())
         for container in table.containers:
-            source = BytesSource(container.file, theirs[container.file])
+            source = bytes_source(container.file, theirs[container.file])
             index = read_index(source)
             assert index.identity == container.identity
             assert read_images(source, index) == ours.images(container.file)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from aotforge.errors import PackError, UnknownNameError
 from aotforge.pack.dispatch import HEADER_SIZE, encode_dispatch
 from aotforge.pack.dispatch_read import decode_dispatch
-from aotforge.pack.inspect import cat_image, list_images
+from aotforge.pack.listing import cat_image, list_images
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import check_pack, open_files, open_pack, read_pack
 from aotforge.pack.writer import write_pack
@@ -109,9 +109,9 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
         (0, "<8s", b"AOTFIMG\r", "magic"),
         (8, "<I", 2, "image pack format 2, this program reads format 1"),
         (12, "<I", 64, "header"),
-        (16, "<Q", 2**63, "its header says"),
-        (24, "<I", 0, "says that it has 0 images"),
-        (24, "<I", 65_536, "says that it has 65536 images"),
+        (16, "<Q", 2**63, "its header states"),
+        (24, "<I", 0, "a header for 0 images"),
+        (24, "<I", 65_536, "a header for 65536 images"),
         (24, "<I", 2**32 - 1, "images"),
         (28, "<I", 1, "header"),
         (40, "<Q", 2**64 - 1, "offsets"),
@@ -146,10 +146,10 @@ def test_hostile_index_entry_behind_a_valid_index_digest(
     struct.pack_into(code, data, 128 + offset, value)
     count = struct.unpack_from("<I", data, 24)[0]
     data[96:128] = hashlib.sha256(data[128 : 128 + 64 * count]).digest()
-    from aotforge.pack.byte_source import BytesSource
+    from aotforge.pack.byte_source import bytes_source
     from aotforge.pack.container import read_images, read_index
 
-    source = BytesSource(CONTAINER, bytes(data))
+    source = bytes_source(CONTAINER, bytes(data))
     tracemalloc.start()
     with pytest.raises(PackError, match=reason):
         read_images(source, read_index(source))

@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from aotforge.pack.inspect import listing
+from aotforge.pack.listing import grid_text, listing, listing_json, listing_text, when_text
 from aotforge.pack.reader import open_files
-from aotforge.pack.show import grid_text, listing_json, listing_text, when_text
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import GridTerm, Predicate
 from tests.unit.pack.samples import sample

@@ -164,5 +164,5 @@ def test_names_that_make_no_file_name_are_refused() -> None:
 
 
 def test_value_that_the_operator_does_not_have_is_refused() -> None:
-    with pytest.raises(PackError, match="is no value of operator blend"):
+    with pytest.raises(PackError, match="is not a value of operator blend"):
         write(with_kernel(PLAN, 0, keys=("dtype", "nonesuch")))

@@ -1,18 +1,74 @@
-"""Listings as text for people and as JSON for programs."""
+"""Listing of a pack, one row for each call that an image serves, as values, text and JSON; extraction of one image."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 
+from aotforge.errors import UnknownNameError
 from aotforge.pack.model import PackedImage
+from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.plan.model import GridTerm, Predicate
 
 _SHORT = 12
 _LOW, _HIGH = -(2**63), 2**63 - 1
 _HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "LDS", "BYTES", "STORED", "CALL", "GRID", "WHEN")
 _RIGHT = frozenset({"TRY", "THREADS", "LDS", "BYTES", "STORED"})
+
+
+def list_images(path: Path) -> tuple[PackedImage, ...]:
+    """The rows of the pack in a directory, in dispatch order. Decodes no image. Raises PackError."""
+    return listing(open_pack(path))
+
+
+def listing(opened: OpenPack) -> tuple[PackedImage, ...]:
+    """The rows of an open pack."""
+    rows = []
+    for kernel in opened.dispatch.kernels:
+        images = opened.indexes[kernel.container].images
+        for functional in kernel.functionals:
+            for tried, choice in enumerate(functional.choices):
+                entry = images[choice.image]
+                row = PackedImage(
+                    digest=entry.digest.hex(),
+                    container=kernel.container,
+                    kernel=kernel.name,
+                    operator=kernel.operator,
+                    step=kernel.step,
+                    arch=functional.arch,
+                    key=tuple(zip(kernel.keys, functional.key, strict=True)),
+                    tried=tried,
+                    size=entry.size,
+                    stored=entry.stored,
+                    **{name: value for name, value in vars(choice).items() if name != "image"},
+                )
+                rows.append(row)
+    return tuple(rows)
+
+
+def cat_image(path: Path, digest: str) -> bytes:
+    """The image whose SHA-256 starts with `digest` (hexadecimal), verified; other images are not read.
+
+    Raises PackError for a damaged pack, UnknownNameError when no image or more than one image matches.
+    """
+    opened = open_pack(path)
+    wanted = digest.lower()
+    found = {
+        entry.digest.hex(): (container, number)
+        for container, index in opened.indexes.items()
+        for number, entry in enumerate(index.images)
+        if wanted and entry.digest.hex().startswith(wanted)
+    }
+    if len(found) != 1:
+        several = ", ".join(sorted(found)[:3])
+        raise UnknownNameError(
+            f"{path} has {len(found)} images whose SHA-256 starts with {digest!r}"
+            + (f": {several}" if found else ""),
+            hint="`./dev images.ls` lists the SHA-256 of every image; an unambiguous beginning will do",
+        )
+    return opened.image(*next(iter(found.values())))
 
 
 def listing_json(rows: Sequence[PackedImage]) -> str:
@@ -58,12 +114,12 @@ def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
 
 def _cells(row: PackedImage) -> tuple[str, ...]:
     call = ", ".join(f"{name} = {number}" for name, number in row.key)
-    figures = (row.tried, row.threads, row.dynamic_lds_bytes, row.size, row.stored)
+    numbers = (row.tried, row.threads, row.dynamic_lds_bytes, row.size, row.stored)
     return (
         row.digest[:_SHORT],
         row.kernel,
         row.arch,
-        *(str(figure) for figure in figures),
+        *map(str, numbers),
         call,
         grid_text(row.grid),
         when_text(row.predicates),
