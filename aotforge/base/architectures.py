@@ -14,6 +14,7 @@ from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import UnknownNameError, suggest
 from aotforge.rules import Target
 
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 Positive = Annotated[int, Field(ge=1)]
 ArchName = Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,5}$")]
 PackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
@@ -28,6 +29,15 @@ class EmulatorProperties(Manifest):
     packed_ids: bool
     ids_in_ttmp: bool
     scratch_offset: bool
+
+
+class DeviceProperties(Manifest):
+    """One product of an arch, for virtual devices and cost estimates; the manifest's head describes the fields."""
+
+    product: str
+    compute_units: Positive
+    memory_gib: Positive
+    features: str = ""
 
 
 class Architecture(Manifest):
@@ -55,6 +65,7 @@ class Architecture(Manifest):
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
     emulator: EmulatorProperties | None = None
+    device: DeviceProperties
 
     def target(self, arch: str) -> Target:
         """The properties that rules may use."""
@@ -123,7 +134,7 @@ class Profiles(Manifest):
         return self
 
 
-def load_architectures(folder: Path) -> Architectures:
+def load_architectures(folder: Path = MANIFESTS) -> Architectures:
     """`folder`/architectures.yaml, parsed once per process and version of the file. Raises ManifestError."""
     path = folder / "architectures.yaml"
     try:

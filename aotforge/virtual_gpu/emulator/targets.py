@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 from aotforge.errors import UnknownNameError, suggest
-
-_MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +44,7 @@ def emulated_targets() -> Mapping[str, EmulatedTarget]:
             accumulators=row.accumulators,
             **row.emulator.model_dump(),
         )
-        for arch, row in load_architectures(_MANIFESTS).architectures.items()
+        for arch, row in load_architectures().architectures.items()
         if row.emulator is not None
     }
 

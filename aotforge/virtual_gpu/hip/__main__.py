@@ -1,7 +1,7 @@
-"""`python -m aotforge.virtual_gpu.hip prepare ARCH plain|checks` and `explain LINES FAULT`: run by the C++ part, not by people.
+"""`python -m aotforge.virtual_gpu.hip prepare ARCH plain|checks` and `explain LINES FAULT`, for the C++ part.
 
-`prepare` reads an image from standard input and prints `ok`, then the paths of program, interpreter and lines, a line each; or `error`, a hipError_t,
-and words. `explain` reads allocations and prints words.
+`prepare` reads an image from standard input. It prints `ok` and the paths of program, interpreter and lines, a line each; or
+`error`, a hipError_t and a message. `explain` reads allocations and prints a message.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, CacheError, DecodeError, OutputError, ToolchainError
-from aotforge.virtual_gpu.hip.asm_lookup import MissingAssemblyError
-from aotforge.virtual_gpu.hip.prepare import WrongArchError, describe_fault, prepare
+from aotforge.virtual_gpu.hip.prepare import MissingAssemblyError, WrongArchError, describe_fault, prepare
 
 _HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (
     (WrongArchError, 209),  # hipErrorNoBinaryForGpu
@@ -26,7 +25,7 @@ _HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (
 
 
 def main(arguments: list[str]) -> int:
-    """Answer one question on standard output; 0 when it was answered, whatever the answer."""
+    """Answer one request on standard output; the exit code is 0 for every answer, 2 for wrong arguments."""
     try:
         if arguments[:1] == ["prepare"] and len(arguments) == 3:
             found = _prepare(arguments[1], checks=arguments[2] == "checks")
@@ -52,7 +51,7 @@ def _prepare(arch: str, *, checks: bool) -> str:
 def _cache() -> Path:
     if named := os.environ.get("AOTFORGE_CACHE"):
         return Path(named).absolute()  # the program may change its folder later
-    from aotforge.virtual_gpu.emulator.interpreter_library import default_cache  # noqa: PLC0415 - loads the whole emulator
+    from aotforge.virtual_gpu.emulator.interpreter_library import default_cache  # noqa: PLC0415 - emulator: 0.4 s
 
     return default_cache().absolute()
 

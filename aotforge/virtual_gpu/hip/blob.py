@@ -1,8 +1,8 @@
-"""A bound program as a file without pointers, which the compiled interpreter can open in a process that has no Python.
+"""Program file: a bound program without pointers, which the compiled interpreter opens in a process without Python.
 
-Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of constants, the kernarg
-parameters. Handlers are looked up by opcode and rows by number when the file is opened; sizes of all structures are in it, so that a file
-never meets another interpreter.
+Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of constants, the
+kernarg parameters. Opening the file finds handlers by opcode and rows by number. It contains the sizes of all structures, so that
+no other interpreter opens it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_char, c_uint32, c_uint64
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ _LAUNCH_POINTERS = {"program", "counts", "ranges", "next", "stop", "trace", "obs
 _KERNARG = 0x1234_5678_0000
 _MARK = 0x7E570000
 _PRELOADABLE = 64
+_OFFSETS = ("launch_at", "program_at", "effects_at", "rows_at", "parameters_at")
 
 
 class ServeFile(ctypes.Structure):
@@ -35,10 +37,7 @@ class ServeFile(ctypes.Structure):
     _fields_ = [
         ("magic", c_char * 8),
         ("sizes", c_uint64 * 4),
-        *(
-            (name, c_uint64)
-            for name in ("bytes", "launch_at", "program_at", "effects_at", "rows_at", "parameters_at")
-        ),
+        *((name, c_uint64) for name in ("bytes", *_OFFSETS)),
         *((name, c_uint32) for name in ("row_count", "parameter_count", "threads", "kernarg_bytes")),
         *((name, c_uint32) for name in ("fixed_lds", "effect_bytes")),
         *((name, c_uint32) for name in ("kernarg_sgpr", "preload_sgpr", "preload_count", "preload_first")),
@@ -49,7 +48,7 @@ class ServeFile(ctypes.Structure):
 
 
 def program_file(program: Program, digest: str) -> bytes:
-    """The file of a loaded program. Raises UnsupportedError for hidden arguments and for structures that have grown a pointer."""
+    """The file of a loaded program. Raises UnsupportedError for hidden arguments and for structures with an unknown pointer."""
     if hidden := sorted({p.kind for p in program.parameters} - {"by_value", "global_buffer"}):
         raise UnsupportedError(f"hidden kernel arguments are not supported: {', '.join(hidden)}")
     instructions, rows = _relocatable(program)
@@ -59,16 +58,15 @@ def program_file(program: Program, digest: str) -> bytes:
     effects = program._effects()
     _check_pointers(native.Effects, set())
     parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
-    offsets, at = [], _aligned(ctypes.sizeof(ServeFile))
-    for part in parts:
-        offsets.append(at)
-        at += _aligned(len(part))
+    offsets = list(
+        accumulate((_aligned(len(part)) for part in parts), initial=_aligned(ctypes.sizeof(ServeFile)))
+    )
     lanes = program.target.lanes
     sizes = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch), lanes)
     head = ServeFile(
         magic=_MAGIC,
         sizes=(c_uint64 * 4)(*sizes),
-        bytes=at,
+        bytes=offsets[-1],
         row_count=len(rows) // (8 * lanes),
         parameter_count=len(program.parameters),
         threads=program.threads,
@@ -78,9 +76,7 @@ def program_file(program: Program, digest: str) -> bytes:
         kernel=program.listing.kernel.encode(),
         arch=program.target.arch.encode(),
         digest=digest.encode(),
-        **dict(
-            zip(("launch_at", "program_at", "effects_at", "rows_at", "parameters_at"), offsets, strict=True)
-        ),
+        **dict(zip(_OFFSETS, offsets, strict=False)),
         **registers,
     )
     return b"".join(_padded(part) for part in (bytes(head), *parts))
@@ -105,7 +101,7 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
 
 
 def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
-    """The program's launch of one workgroup, without pointers and arguments: processes that make it at once make the same bytes."""
+    """The program's launch of one workgroup, without pointers and arguments: the same bytes in every process."""
     _check_pointers(native.Launch, _LAUNCH_POINTERS)
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
     shared: Any = SimpleNamespace(ranges=(native.Range * 1)(), next=ctypes.c_uint64(), stop=ctypes.c_uint32())
@@ -132,19 +128,15 @@ def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
 
 
 def _user_registers(descriptor: Descriptor) -> dict[str, int]:
-    """Where the descriptor's own function puts the segment's address and preloaded dwords: it is asked with values that tell."""
+    """Registers of the segment's address and preloaded dwords, found by calling the descriptor with distinctive values."""
     marks = np.arange(_MARK, _MARK + _PRELOADABLE, dtype="<u4").tobytes()
     values = descriptor.user_sgprs(_KERNARG, marks)
     address = [_KERNARG & 0xFFFFFFFF, _KERNARG >> 32]
     kernarg = next((i for i in range(len(values) - 1) if values[i : i + 2] == address), _NONE)
     count, first = descriptor.preload
     preload = values.index(_MARK + first) if count else _NONE
-    return {
-        "kernarg_sgpr": kernarg,
-        "preload_sgpr": preload,
-        "preload_count": count,
-        "preload_first": first,
-    }
+    names = ("kernarg_sgpr", "preload_sgpr", "preload_count", "preload_first")
+    return dict(zip(names, (kernarg, preload, count, first), strict=True))
 
 
 def _aligned(size: int) -> int:

@@ -1,4 +1,4 @@
-"""The C++ part, compiled once per sources, compiler and Python into a folder that programs can put on their library path."""
+"""Build of the virtual HIP library, once per sources, compiler and Python, into a folder for the library path."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.architectures import load_architectures
 from aotforge.errors import CacheError, ToolchainError, UnknownNameError, UnsupportedError, suggest
 
 _HERE = Path(__file__).parent
@@ -24,12 +25,12 @@ _FLAGS = (
     "-std=c++17", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", "-static-libstdc++", "-Wl,--exclude-libs,ALL",
 )  # fmt: skip
 _PREPARE = """#!/bin/sh
-# Run by libamdhip64.so in this folder: text, proof and binding of an image. Made together with it.
+# Run by libamdhip64.so in this folder: text, proof and binding of an image.
 python={python}
 root={root}
 if [ ! -x "$python" ] || [ ! -d "$root/aotforge" ]; then
-    printf '%s\\n' "the Python environment or checkout that this virtual HIP was made from is gone: $python, $root" >&2
-    echo "Next step: invoke virtual-hip, in a checkout that is there" >&2
+    printf '%s\\n' "the Python environment or checkout of this virtual HIP does not exist any more: $python, $root" >&2
+    echo "Next step: ./dev virtual-hip, in an existing checkout" >&2
     exit 14
 fi
 unset PYTHONHOME
@@ -55,43 +56,55 @@ def build_virtual_hip(
 ) -> VirtualHip:
     """Compile the library of HIP release `major` (5, 6 or 7) into `cache`, or find it there. CXX names the compiler.
 
-    Folders appear whole or not at all, so processes may race. Raises ToolchainError, CacheError.
+    Folders appear atomically, so processes may race. Raises ToolchainError, CacheError.
     """
     if major not in _MAJORS:
-        raise ToolchainError(f"there is no virtual HIP {major}; known releases: 5, 6, 7")
-    env = os.environ if environment is None else environment
-    compiler = find_compiler(env)
+        raise ToolchainError(f"there is no virtual HIP {major}", hint="known releases: 5, 6, 7")
+    compiler = find_compiler(os.environ if environment is None else environment)
     soname = f"libamdhip64.so.{major}"
     command = [*compiler, *_FLAGS, f"-DVIRTUAL_HIP_MAJOR={major}", f"-Wl,-soname,{soname}", f"-I{_EMULATOR}"]
     prepare = script(sys.executable, _HERE.parents[2].absolute())
+    targets = target_table()
     below = cache.absolute() / "virtual-hip-1"
-    compiled = below / _key(command)
-    _once(compiled, lambda made: _compile(command, made / soname))
+    compiled = below / _key(command, targets)
+    _once(compiled, lambda made: _compile(command, made / soname, targets))
     # every checkout has its own way to Python, and shares the compiled library
     folder = below / hashlib.sha256(f"{compiled.name}\0{prepare}".encode()).hexdigest()[:32]
-    _once(folder, lambda made: _furnish(made, compiled / soname, prepare))
+    _once(folder, lambda made: _link(made, compiled / soname, prepare))
     return VirtualHip(folder=folder, major=major)
 
 
+def target_table() -> str:
+    """`targets.def`, the rows of `Target` (native/world.h), from the manifest of archs. Raises ManifestError."""
+    rows = []
+    for arch, row in load_architectures().architectures.items():
+        device, numbers = (
+            row.device,
+            (row.device.compute_units, row.device.memory_gib, row.wavefront, row.lds_bytes),
+        )
+        text = ", ".join(f'"{one}"' for one in (arch, device.features, device.product))
+        # gfx90a: version 9.0, step a
+        rows.append(f"TARGET({text}, {', '.join(map(str, numbers))}, {arch[3:-2]}, {arch[-2]})\n")
+    return "".join(rows)
+
+
 def script(python: str, root: Path) -> str:
-    """The shell script that runs this package of the checkout `root` with an interpreter, whatever their names have in them."""
+    """The shell script that runs this package of the checkout `root`; names may contain any characters."""
     return _PREPARE.format(python=shlex.quote(python), root=shlex.quote(str(root)))
 
 
 def environment(
     virtual: VirtualHip, *, devices: Sequence[str], texts: Sequence[Path], cache: Path
 ) -> dict[str, str]:
-    """Variables under which a program finds the library, its devices and the assembly texts of their images.
+    """Variables by which a program finds the library, its devices and the assembly texts of their images.
 
-    Raises UnknownNameError for a device that cannot be played, UnsupportedError for texts that are not there.
+    Raises UnknownNameError for an unknown arch, UnsupportedError for texts that do not exist.
     """
-    known = re.findall(r'^CHIP\("(\w+)"', (_NATIVE / "chips.def").read_text(), re.MULTILINE)
+    known = load_architectures().architectures
     for device in devices:
-        name = re.split("[@:]", device)[0]
-        if name not in (*known, "none"):
-            raise UnknownNameError(
-                f"there is no virtual {name or 'device without a name'}", hint=suggest(name, known)
-            )
+        arch = re.split("[@:]", device)[0]
+        if arch not in (*known, "none"):
+            raise UnknownNameError(f"{device!r} is not a valid virtual device", hint=suggest(arch, known))
     if missing := [place for place in texts if not place.exists()]:
         raise UnsupportedError(
             f"no assembly texts in {missing[0]}: it does not exist",
@@ -106,7 +119,7 @@ def environment(
 
 
 def exports(variables: Mapping[str, str]) -> str:
-    """The variables as lines for a shell. The library path goes before what is there."""
+    """The variables as lines for a shell. The library path goes before an existing one."""
     lines = []
     for name, value in variables.items():
         rest = '"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"' if name == "LD_LIBRARY_PATH" else ""
@@ -118,19 +131,18 @@ def find_compiler(env: Mapping[str, str]) -> list[str]:
     """The C++ compiler as a command: CXX, else g++ or clang++. Raises ToolchainError."""
     named = shlex.split(env.get("CXX", ""))
     for candidate in [named] if named else [["g++"], ["clang++"], ["c++"]]:
-        found = shutil.which(candidate[0], path=env.get("PATH"))
-        if found is not None:
+        if found := shutil.which(candidate[0], path=env.get("PATH")):
             return [found, *candidate[1:]]
     raise ToolchainError(
-        f"no C++ compiler: {named[0] if named else 'g++'} is not there",
+        f"no C++ compiler: {named[0] if named else 'g++'} was not found",
         cause="the virtual HIP is compiled once",
         hint="install g++ or clang, or set CXX",
     )
 
 
-def _key(command: Sequence[str]) -> str:
+def _key(command: Sequence[str], targets: str) -> str:
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
-    total = hashlib.sha256("\0".join((*command, version)).encode())
+    total = hashlib.sha256("\0".join((*command, version, targets)).encode())
     for path in (*sorted(_NATIVE.iterdir()), _EMULATOR / "serve_abi.h"):
         if path.is_file():
             total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -138,7 +150,7 @@ def _key(command: Sequence[str]) -> str:
 
 
 def _once(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Make a folder unless it is there: filled beside its place, then moved there in one step. Raises CacheError."""
+    """Make a folder unless it exists: filled under a temporary name, then renamed. Raises CacheError."""
     if folder.exists():
         return
     try:
@@ -154,14 +166,18 @@ def _once(folder: Path, fill: Callable[[Path], None]) -> None:
                     raise
     except OSError as error:
         raise CacheError(
-            f"cannot keep the virtual HIP in {folder.parent}: {error.strerror or error}"
+            f"cannot store the virtual HIP in {folder.parent}: {error.strerror or error}"
         ) from error
 
 
-def _compile(command: Sequence[str], library: Path) -> None:
+def _compile(command: Sequence[str], library: Path, targets: str) -> None:
+    (library.parent / "targets.def").write_text(targets)
     sources = [str(path) for path in sorted(_NATIVE.glob("*.cpp"))]
     done = subprocess.run(
-        [*command, "-o", str(library), *sources, "-ldl"], capture_output=True, text=True, check=False
+        [*command, f"-I{library.parent}", "-o", str(library), *sources, "-ldl"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise ToolchainError(
@@ -171,7 +187,7 @@ def _compile(command: Sequence[str], library: Path) -> None:
         )
 
 
-def _furnish(folder: Path, library: Path, prepare: str) -> None:
+def _link(folder: Path, library: Path, prepare: str) -> None:
     (folder / library.name).symlink_to(Path("..") / library.parent.name / library.name)
     (folder / "libamdhip64.so").symlink_to(library.name)
     (folder / "prepare").write_text(prepare)

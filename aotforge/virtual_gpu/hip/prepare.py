@@ -1,10 +1,13 @@
-"""What the C++ part asks Python for: a program file for an image, and words for a fault."""
+"""The Python side of the virtual HIP: a program file for an image, and a description of a fault."""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
+import tarfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +15,21 @@ from typing import Literal
 
 from aotforge.base.files import write_atomic
 from aotforge.base.source_groups import group_digest
-from aotforge.errors import CacheError, DecodeError, ExecutionError, UnsupportedError
-from aotforge.virtual_gpu.hip.asm_lookup import MissingAssemblyError, find_assembly
+from aotforge.errors import CacheError, DecodeError, ExecutionError, OutputError, UnsupportedError
+from aotforge.formats.code_object import CodeObjectError, metadata
 
 Variant = Literal["plain", "checks"]
 
 _FOLDER = "virtual-hip-programs-1"
+_ASM_HINT = "AOTFORGE_ASM names asm archives of releases (aotriton-...-asm-<pack>.tar.gz) or folders, joined by colons"
+
+
+class WrongArchError(UnsupportedError):
+    """The image is for another arch than the device."""
+
+
+class MissingAssemblyError(DecodeError):
+    """The text of an image was not found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,71 +41,109 @@ class Prepared:
     lines: Path
 
 
-class WrongArchError(UnsupportedError):
-    """The image is for another chip than the device."""
-
-
 def prepare(
     hsaco: bytes, arch: str, *, places: Sequence[Path], cache: Path, checks: bool = False
 ) -> Prepared:
-    """Find the image's text, prove and bind it, and keep the result in `cache`, by image, text and this code. With `checks` the
-    interpreter is the one that looks for missing waits and barriers, races and uninitialised data, at about half the speed.
+    """Find the image's text, verify and bind it, and keep the result in `cache`, by image, text and emulator sources.
 
-    Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the image, UnsupportedError, UnknownNameError, ToolchainError,
-    CacheError, OutputError.
+    With `checks` the interpreter also finds missing waits and barriers, races and uninitialised data, at about half the
+    speed. Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the image, UnsupportedError,
+    UnknownNameError, ToolchainError, CacheError, OutputError.
     """
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
         text = find_assembly(digest, places)
     except MissingAssemblyError:
-        _check_chip(hsaco, arch)
+        _check_arch(hsaco, arch)
         raise
     variant: Variant = "checks" if checks else "plain"
     parts = (digest, arch, variant, text, group_digest("virtual HIP"), _processor())
     stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
-    found = _kept(program, lines)
+    found = _stored(stem)
     if found is None:
-        _check_chip(hsaco, arch)
-        _make(hsaco, text, digest, arch, variant, program, lines, cache)
-        found = _kept(program, lines)
+        _check_arch(hsaco, arch)
+        _make(hsaco, text, digest, arch, variant, stem, cache)
+        found = _stored(stem)
     if found is None:
-        raise CacheError(f"{program} vanished while it was written", hint="load the image again")
+        raise CacheError(f"{stem}.bin was removed while it was written", hint="load the image again")
     return found
 
 
-def _kept(program: Path, lines: Path) -> Prepared | None:
-    """What an earlier run left, if it is whole. Needs neither numpy nor the emulator, which are most of a process' time."""
+def find_assembly(digest: str, places: Sequence[Path]) -> str:
+    """The text `<digest>.s` in one of `places`, each a folder (searched with its sub-folders) or a .tar.gz.
+
+    Raises MissingAssemblyError, OutputError for a place that cannot be read.
+    """
+    name = f"{digest}.s"
+    for place in places:
+        found = _in_folder(place, name) if place.is_dir() else _in_archive(place, name)
+        if found is not None:
+            try:
+                return found.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise DecodeError(f"{place}: {name} is not valid text: {error}") from error
+    where = ", ".join(map(str, places)) or "nowhere: AOTFORGE_ASM is not set"
+    raise MissingAssemblyError(
+        f"no assembly text for the image {digest} (searched: {where})",
+        cause="the image belongs to another release than the archive, or was altered",
+        hint=_ASM_HINT,
+    )
+
+
+def _in_folder(folder: Path, name: str) -> bytes | None:
+    direct = [folder / name] if (folder / name).is_file() else sorted(folder.rglob(name))
+    return next((path.read_bytes() for path in direct if path.is_file()), None)
+
+
+def _in_archive(path: Path, name: str) -> bytes | None:
+    try:
+        with tarfile.open(path, "r|*") as tar:  # a stream: members are read once, up to the wanted one
+            for member in tar:
+                if member.isfile() and member.name.rsplit("/", 1)[-1] == name:
+                    opened = tar.extractfile(member)
+                    return opened.read() if opened else None
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        raise OutputError(
+            f"{path} cannot be read: {error}",
+            cause="no such file, or not a complete archive",
+            hint=_ASM_HINT,
+        ) from error
+    return None
+
+
+def _stored(stem: Path) -> Prepared | None:
+    """The files of an earlier run, if complete. Without numpy and the emulator, which are most of a process' time."""
+    program, lines = stem.with_suffix(".bin"), stem.with_suffix(".json")
     try:
         known = json.loads(lines.read_text())
         interpreter = Path(known["interpreter"])
-        whole = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest() and interpreter.exists()
+        complete = (
+            known["program"] == hashlib.sha256(program.read_bytes()).hexdigest() and interpreter.exists()
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return Prepared(program=program, interpreter=interpreter, lines=lines) if whole else None
+    return Prepared(program=program, interpreter=interpreter, lines=lines) if complete else None
 
 
-def _make(
-    hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, program: Path, lines: Path, cache: Path
-) -> None:
-    from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.program import Emulator  # noqa: PLC0415
-    from aotforge.virtual_gpu.hip.blob import program_file  # noqa: PLC0415
+def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, stem: Path, cache: Path) -> None:
+    from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - emulator: 0.4 s
+    from aotforge.virtual_gpu.emulator.program import Emulator  # noqa: PLC0415 - emulator: 0.4 s
+    from aotforge.virtual_gpu.hip.blob import program_file  # noqa: PLC0415 - emulator: 0.4 s
 
-    made = Emulator(arch, cache=cache).load(hsaco, text)
-    file = program_file(made, digest)
+    program = Emulator(arch, cache=cache).load(hsaco, text)
+    file = program_file(program, digest)
     known = {
         "program": hashlib.sha256(file).hexdigest(),
-        "interpreter": str(build_library(made.target.lanes, cache, variant)),
-        "kernel": made.listing.kernel,
-        "lines": [(line.number, line.text, line.address) for line in made.lines],
+        "interpreter": str(build_library(program.target.lanes, cache, variant)),
+        "kernel": program.listing.kernel,
+        "lines": [(line.number, line.text, line.address) for line in program.lines],
     }
-    write_atomic(program, file)
-    write_atomic(lines, json.dumps(known).encode())
+    write_atomic(stem.with_suffix(".bin"), file)
+    write_atomic(stem.with_suffix(".json"), json.dumps(known).encode())
 
 
 def _processor() -> str:
-    """What the interpreter is compiled for: caches may be shared between machines."""
+    """The processor that the interpreter is compiled for: caches may be shared between machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -101,35 +151,34 @@ def _processor() -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
 
 
-def _check_chip(hsaco: bytes, arch: str) -> None:
-    from aotforge.formats.code_object import CodeObjectError, metadata  # noqa: PLC0415
-
+def _check_arch(hsaco: bytes, arch: str) -> None:
     try:
         target = str(metadata(hsaco).get("amdhsa.target", ""))
     except CodeObjectError as error:
         raise DecodeError(f"the image cannot be read: {error}") from error
-    chip = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
-    if chip != arch:
-        raise WrongArchError(f"the image is for {chip}, the device is {arch}")
+    found = target.rsplit("-", 1)[-1].split(":", maxsplit=1)[0]
+    if found != arch:
+        raise WrongArchError(f"the image is for {found}, the device is {arch}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Spans:
-    """The allocations of a device, as `faults.explain` wants buffers."""
+    """The allocations of a device, as `faults.explain` takes buffers."""
 
-    found: tuple[tuple[str, int, int, bool], ...]
+    found: list[tuple[str, int, int, bool]]
 
     def spans(self) -> list[tuple[str, int, int, bool]]:
-        return list(self.found)
+        return self.found
 
 
 def describe_fault(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
-    """The emulator's error for a FaultReport's bytes. `allocations`: a line `name low high writable` each. Raises UnsupportedError."""
-    import ctypes  # noqa: PLC0415
+    """The emulator's error for a FaultReport's bytes. `allocations`: lines of `name low high writable`.
 
-    from aotforge.virtual_gpu.emulator import native  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.decoded import Line  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.faults import explain  # noqa: PLC0415
+    Raises UnsupportedError.
+    """
+    from aotforge.virtual_gpu.emulator import native  # noqa: PLC0415 - emulator: 0.4 s
+    from aotforge.virtual_gpu.emulator.decoded import Line  # noqa: PLC0415 - emulator: 0.4 s
+    from aotforge.virtual_gpu.emulator.faults import explain  # noqa: PLC0415 - emulator: 0.4 s
 
     if len(fault) != ctypes.sizeof(native.FaultReport):
         raise UnsupportedError("a fault report of another interpreter")
@@ -139,9 +188,7 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> ExecutionErro
         Line(number=number, text=text, name="", encoding="", operands=(), address=address)
         for number, text, address in known["lines"]
     ]
-    spans = []
-    for entry in allocations.splitlines():
-        name, low, high, writable = entry.rsplit(" ", 3)
-        spans.append((name, int(low), int(high), writable == "1"))
-    memory = _Spans(found=tuple(sorted(spans, key=lambda span: span[1])))
+    fields = (entry.rsplit(" ", 3) for entry in allocations.splitlines())
+    spans = [(name, int(low), int(high), writable == "1") for name, low, high, writable in fields]
+    memory = _Spans(sorted(spans, key=lambda span: span[1]))
     return explain(report, program, known["kernel"], memory, None)  # type: ignore[arg-type]

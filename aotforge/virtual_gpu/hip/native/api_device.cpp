@@ -22,20 +22,20 @@ int properties(void* out, int number) {
   if (!world().has(number)) return kInvalidDevice;
   const Device& device = device_at(number);
   Properties found{};
-  copy_name(found.name, device.chip->name);
+  copy_name(found.name, device.target->name);
   copy_name(found.gcnArchName, device.arch_name);
-  found.totalGlobalMem = device.chip->memory_gib << 30;
-  found.sharedMemPerBlock = found.maxSharedMemoryPerMultiProcessor = device.chip->lds_bytes;
+  found.totalGlobalMem = device.target->memory_gib << 30;
+  found.sharedMemPerBlock = found.maxSharedMemoryPerMultiProcessor = device.target->lds_bytes;
   found.regsPerBlock = 65536;
-  found.warpSize = device.chip->lanes;
+  found.warpSize = device.target->lanes;
   found.maxThreadsPerBlock = kMaxThreads;
   std::fill(found.maxThreadsDim, found.maxThreadsDim + 3, kMaxThreads);
   found.maxGridSize[0] = 0x7fffffff;
   found.maxGridSize[1] = found.maxGridSize[2] = kMaxGrid;
   found.clockRate = kClockKhz;
   found.totalConstMem = 0x7fffffff;
-  found.major = device.chip->major;
-  found.minor = device.chip->minor;
+  found.major = device.target->major;
+  found.minor = device.target->minor;
   found.multiProcessorCount = device.compute_units;
   found.maxThreadsPerMultiProcessor = 2048;
   found.concurrentKernels = 1;
@@ -49,17 +49,17 @@ int attribute(int which, const Device& device, int number, int* out) {
   switch (which) {  // numbers of hipDeviceAttribute_t
     case 3: case 8: case 85: *out = 1; return kSuccess;      // CanMapHostMemory, ConcurrentKernels, UnifiedAddressing
     case 5: *out = kClockKhz; return kSuccess;
-    case 23: *out = device.chip->major; return kSuccess;
-    case 61: *out = device.chip->minor; return kSuccess;
+    case 23: *out = device.target->major; return kSuccess;
+    case 61: *out = device.target->minor; return kSuccess;
     case 26: case 27: case 28: case 56: *out = kMaxThreads; return kSuccess;
     case 29: *out = 0x7fffffff; return kSuccess;
     case 30: case 31: *out = kMaxGrid; return kSuccess;
     case 57: *out = 2048; return kSuccess;
     case 63: *out = device.compute_units; return kSuccess;
     case 67: *out = number + 1; return kSuccess;
-    case 74: case 75: case 76: case 10002: *out = static_cast<int>(device.chip->lds_bytes); return kSuccess;
-    case 87: *out = device.chip->lanes; return kSuccess;
-    case 10015: *out = device.chip->lanes == 32 ? 2 * device.compute_units : device.compute_units; return kSuccess;
+    case 74: case 75: case 76: case 10002: *out = static_cast<int>(device.target->lds_bytes); return kSuccess;
+    case 87: *out = device.target->lanes; return kSuccess;
+    case 10015: *out = device.target->lanes == 32 ? 2 * device.compute_units : device.compute_units; return kSuccess;
     default:
       report("hipDeviceGetAttribute: attribute " + std::to_string(which) + " is not modelled");
       return kInvalidValue;
@@ -127,12 +127,12 @@ HIP_API int hipDeviceGetAttribute(int* out, int which, int device) {
   });
 }
 
-HIP_API int hipDeviceGetName(char* out, int room, int device) {
+HIP_API int hipDeviceGetName(char* out, int size, int device) {
   return entry("hipDeviceGetName", [&] {
-    if (out == nullptr || room <= 0) return kInvalidValue;
+    if (out == nullptr || size <= 0) return kInvalidValue;
     if (!world().has(device)) return kInvalidDevice;
-    std::strncpy(out, device_at(device).chip->name, static_cast<size_t>(room));
-    out[room - 1] = 0;
+    std::strncpy(out, device_at(device).target->name, static_cast<size_t>(size));
+    out[size - 1] = 0;
     return kSuccess;
   });
 }

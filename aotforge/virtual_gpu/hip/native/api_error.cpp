@@ -77,9 +77,9 @@ HIP_API int hipDeviceReset() {
 }
 
 // The last error's words; the caller's buffer. Returns the size needed.
-HIP_API size_t aotforge_virtual_report(char* out, size_t room) {
+HIP_API size_t aotforge_virtual_report(char* out, size_t size) {
   const std::string text = last_report();
-  if (out != nullptr && room > text.size()) std::memcpy(out, text.c_str(), text.size() + 1);
+  if (out != nullptr && size > text.size()) std::memcpy(out, text.c_str(), text.size() + 1);
   return text.size() + 1;
 }
 

@@ -1,4 +1,4 @@
-// Memory. A device's memory is the process's own: one address space, as with HIP's unified addressing. Allocations are as large as asked for and not a byte
+// Memory. A device's memory is the process's own: one address space, as with HIP's unified addressing. Allocations have the requested size and not a byte
 // more to kernels, and start as bytes 0xff, which are NaN in every floating-point type.
 #include <sys/mman.h>
 
@@ -23,7 +23,7 @@ int allocate(void** out, uint64_t size, Kind kind, unsigned flags) {
   World& w = world();
   const int number = current_device();
   Device& device = *w.devices[static_cast<size_t>(number)];
-  const uint64_t limit = device.chip->memory_gib << 30;
+  const uint64_t limit = device.target->memory_gib << 30;
   if (size > limit) return kOutOfMemory;
   void* memory = std::aligned_alloc(kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) return kOutOfMemory;
@@ -252,7 +252,7 @@ HIP_API int hipMemGetInfo(size_t* available, size_t* total) {
     World& w = world();
     const std::lock_guard<std::mutex> guard(w.lock);
     const Device& device = *w.devices[static_cast<size_t>(current_device())];
-    *total = device.chip->memory_gib << 30;
+    *total = device.target->memory_gib << 30;
     *available = *total - device.used;
     return kSuccess;
   });

@@ -62,7 +62,7 @@ std::string numbers(const unsigned* values) {
   return std::to_string(values[0]) + "," + std::to_string(values[1]) + "," + std::to_string(values[2]);
 }
 
-// What settings and shape say of a launch.
+// A launch by settings and shape.
 ServeLaunch plan_of(const LaunchShape& shape) {
   const Settings& settings = world().settings;
   ServeLaunch plan{};
@@ -93,7 +93,7 @@ std::shared_ptr<Program> Program::load(const void* image, size_t available, cons
     return nullptr;
   }
   std::string answer;
-  const bool ran = ask_python({"prepare", device.chip->arch, world().settings.checks ? "checks" : "plain"}, image, size, &answer);
+  const bool ran = run_python({"prepare", device.target->arch, world().settings.checks ? "checks" : "plain"}, image, size, &answer);
   std::istringstream lines(answer);
   std::string status, program, interpreter, text;
   std::getline(lines, status);
@@ -107,7 +107,7 @@ std::shared_ptr<Program> Program::load(const void* image, size_t available, cons
       words = answer;
     }
     words.erase(words.find_last_not_of('\n') + 1);
-    report(std::string("an image is not loaded on ") + device.chip->arch + ": " + words);
+    report(std::string("an image is not loaded on ") + device.target->arch + ": " + words);
     return nullptr;
   }
   std::getline(lines, program);
@@ -120,8 +120,8 @@ std::shared_ptr<Program> Program::load(const void* image, size_t available, cons
   }
   *error = kSuccess;
   const std::string took = seconds_since(start);
-  say(2, std::string(device.chip->arch) + ": loaded " + made->kernel() + ", image " + made->file_->digest + ", " + took + " s");
-  note(std::string("{\"event\":\"load\",\"arch\":\"") + device.chip->arch + "\",\"kernel\":\"" + made->kernel() + "\",\"image\":\"" +
+  print_log(2, std::string(device.target->arch) + ": loaded " + made->kernel() + ", image " + made->file_->digest + ", " + took + " s");
+  note(std::string("{\"event\":\"load\",\"arch\":\"") + device.target->arch + "\",\"kernel\":\"" + made->kernel() + "\",\"image\":\"" +
        made->file_->digest + "\",\"seconds\":" + took + "}");
   return made;
 }
@@ -141,9 +141,9 @@ bool Program::open(const std::string& interpreter, const std::string& program) {
   }
   library_ = ::dlopen(interpreter.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* (*serve)(const void*, uint64_t) = nullptr;
-  const bool whole = library_ != nullptr && symbol(library_, "serve_open", serve) && symbol(library_, "serve_run", run_) &&
+  const bool complete = library_ != nullptr && symbol(library_, "serve_open", serve) && symbol(library_, "serve_run", run_) &&
                      symbol(library_, "serve_close", close_);
-  opened_ = whole ? serve(file_, bytes_) : nullptr;
+  opened_ = complete ? serve(file_, bytes_) : nullptr;
   if (opened_ != nullptr) return true;
   const char* reason = library_ == nullptr ? ::dlerror() : nullptr;
   report(reason != nullptr ? std::string(reason) : program + " does not fit " + interpreter + "; remove both and load the image again");
@@ -161,7 +161,7 @@ int Program::check(const Device& device, const LaunchShape& shape) const {
     if (shape.grid[i] == 0 || shape.block[i] == 0 || uint64_t{shape.grid[i]} * shape.block[i] > UINT32_MAX) return kInvalidConfiguration;
   if (shape.grid[1] > kGridMax || shape.grid[2] > kGridMax) return kInvalidConfiguration;
   const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
-  if (threads > file_->threads || uint64_t{file_->fixed_lds} + shape.lds > device.chip->lds_bytes) return kInvalidConfiguration;
+  if (threads > file_->threads || uint64_t{file_->fixed_lds} + shape.lds > device.target->lds_bytes) return kInvalidConfiguration;
   if (threads != file_->threads || shape.block[0] != threads) {
     report(std::string(kernel()) + " is compiled for workgroups of " + std::to_string(file_->threads) + " by 1 by 1; " +
            std::to_string(shape.block[0]) + " by " + std::to_string(shape.block[1]) + " by " + std::to_string(shape.block[2]) +
@@ -214,7 +214,7 @@ void Program::run(Device& device, int number, const LaunchShape& shape, const st
   uint64_t executed = 0;
   for (const ServeLaunch& share : shares) executed += share.executed;
   const auto failed = std::find_if(results.begin(), results.end(), [](int result) { return result != 0; });
-  tell(device, number, shape, executed, seconds_since(start), failed == results.end());
+  report_launch(device, number, shape, executed, seconds_since(start), failed == results.end());
   if (failed == results.end()) return;
   if (*failed > 0) return faulted(device, shares[static_cast<size_t>(failed - results.begin())], allocations);
   report(std::string(kernel()) + ": no memory for the waves of a workgroup");
@@ -237,10 +237,10 @@ std::vector<int> Program::spread(std::vector<ServeLaunch>& shares) const {
   return results;
 }
 
-void Program::tell(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const {
-  say(2, std::string(device.chip->arch) + ": " + kernel() + " grid " + numbers(shape.grid) + ": " + std::to_string(executed) +
+void Program::report_launch(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const {
+  print_log(2, std::string(device.target->arch) + ": " + kernel() + " grid " + numbers(shape.grid) + ": " + std::to_string(executed) +
              " wave-instructions, " + took + " s");
-  note("{\"event\":\"launch\",\"device\":" + std::to_string(number) + ",\"arch\":\"" + device.chip->arch + "\",\"kernel\":\"" + kernel() +
+  note("{\"event\":\"launch\",\"device\":" + std::to_string(number) + ",\"arch\":\"" + device.target->arch + "\",\"kernel\":\"" + kernel() +
        "\",\"image\":\"" + file_->digest + "\",\"grid\":[" + numbers(shape.grid) + "],\"instructions\":" + std::to_string(executed) +
        ",\"seconds\":" + took + ",\"ok\":" + (ok ? "true" : "false") + "}");
 }
@@ -251,9 +251,9 @@ void Program::faulted(Device& device, const ServeLaunch& share, const std::vecto
   std::string spans, words;
   for (const Allocation& one : allocations)
     spans += "allocation #" + std::to_string(one.number) + " " + std::to_string(one.base) + " " + std::to_string(one.base + one.size) + " 1\n";
-  const bool explained = ask_python({"explain", lines_, hexadecimal(share.fault, share.fault_bytes)}, spans.data(), spans.size(), &words);
+  const bool explained = run_python({"explain", lines_, hexadecimal(share.fault, share.fault_bytes)}, spans.data(), spans.size(), &words);
   words.erase(words.find_last_not_of('\n') + 1);
-  report(std::string(device.chip->arch) + ": " + (explained ? words : std::string(kernel()) + " failed with code " + std::to_string(code)));
+  report(std::string(device.target->arch) + ": " + (explained ? words : std::string(kernel()) + " failed with code " + std::to_string(code)));
 }
 
 }  // namespace virtual_hip

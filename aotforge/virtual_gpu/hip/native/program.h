@@ -16,7 +16,7 @@ struct LaunchShape {
 
 class Program {
  public:
-  // Prepares and opens an image of at most `available` bytes for a device. `error` says what a refusal means to HIP; the words are
+  // Prepares and opens an image of at most `available` bytes for a device. `error` is HIP's result for a refusal; the reason is
   // reported.
   static std::shared_ptr<Program> load(const void* image, size_t available, const Device& device, int* error);
   ~Program();
@@ -24,7 +24,7 @@ class Program {
   Program& operator=(const Program&) = delete;
 
   const char* kernel() const { return file_->kernel; }
-  // Whether the device and the emulator can run this shape: kSuccess, or what HIP says, with the reason reported.
+  // Whether the device and the emulator can run this shape: kSuccess, or HIP's error, with the reason reported.
   int check(const Device& device, const LaunchShape& shape) const;
   // The kernarg segment from HIP's array of pointers, or from its packed buffer. False: too few bytes, or null pointers.
   bool arguments(void** parameters, void** extra, std::vector<uint64_t>& segment) const;
@@ -35,7 +35,7 @@ class Program {
   Program() = default;
   bool open(const std::string& interpreter, const std::string& program);
   std::vector<int> spread(std::vector<ServeLaunch>& shares) const;
-  void tell(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const;
+  void report_launch(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const;
   void faulted(Device& device, const ServeLaunch& share, const std::vector<Allocation>& allocations) const;
 
   const ServeFile* file_ = nullptr;
@@ -48,6 +48,6 @@ class Program {
 };
 
 // One run of the Python side: `prepare` beside this library, or AOTFORGE_PREPARE. False: it did not run; `output` has the reason.
-bool ask_python(const std::vector<std::string>& arguments, const void* input, size_t bytes, std::string* output);
+bool run_python(const std::vector<std::string>& arguments, const void* input, size_t bytes, std::string* output);
 
 }  // namespace virtual_hip

@@ -1,5 +1,5 @@
 // hipDeviceProp_t as programs were compiled against it. Names and order are those of HIP's public headers; sizes and offsets are asserted against
-// the figures in the project's facts (R0600: 1472 bytes, gcnArchName at 1160; HIP 5: 792 bytes, gcnArchName at 396).
+// HIP's public headers (R0600: 1472 bytes, gcnArchName at 1160; HIP 5: 792 bytes, gcnArchName at 396).
 #pragma once
 
 #include <cstddef>

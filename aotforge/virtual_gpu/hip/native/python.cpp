@@ -66,7 +66,7 @@ class Buffer {  // an anonymous file: no pipe that could fill up, no signal when
 
 }  // namespace
 
-bool ask_python(const std::vector<std::string>& arguments, const void* input, size_t bytes, std::string* output) {
+bool run_python(const std::vector<std::string>& arguments, const void* input, size_t bytes, std::string* output) {
   const std::string program = command();
   const Buffer in("image"), out("answer"), noise("stderr");
   if (in.fd < 0 || out.fd < 0 || noise.fd < 0 || !in.fill(input, bytes)) {
@@ -86,7 +86,7 @@ bool ask_python(const std::vector<std::string>& arguments, const void* input, si
   posix_spawn_file_actions_destroy(&actions);
   if (failed != 0) {
     *output = program + " does not run: " + std::strerror(failed) +
-              "\nNext step: use the library that `invoke virtual-hip` installs, or set AOTFORGE_PREPARE to its `prepare`";
+              "\nNext step: use the library that `./dev virtual-hip` installs, or set AOTFORGE_PREPARE to its `prepare`";
     return false;
   }
   int status = 0;

@@ -14,10 +14,10 @@
 namespace virtual_hip {
 namespace {
 
-const Chip kChips[] = {
-#define CHIP(arch, features, name, cus, gib, lanes, lds, major, minor) {arch, features, name, cus, gib, lanes, lds, major, minor},
-#include "chips.def"
-#undef CHIP
+const Target kTargets[] = {
+#define TARGET(arch, features, name, cus, gib, lanes, lds, major, minor) {arch, features, name, cus, gib, lanes, lds, major, minor},
+#include "targets.def"
+#undef TARGET
 };
 
 std::string variable(const char* name, const char* otherwise) {
@@ -38,9 +38,9 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-const Chip* chip_of(const std::string& arch) {
-  for (const Chip& chip : kChips)
-    if (arch == chip.arch) return &chip;
+const Target* target_of(const std::string& arch) {
+  for (const Target& target : kTargets)
+    if (arch == target.arch) return &target;
   return nullptr;
 }
 
@@ -70,24 +70,24 @@ World::World() {
   fail_from(variable("AOTFORGE_VIRTUAL_FAIL", ""));
 }
 
-// "gfx908,gfx942@40,gfx90a:xnack+": chip, features other than the usual ones, compute units other than the product's; "none" for no device.
+// "gfx908,gfx942@40,gfx90a:xnack+": arch, features and compute units if not the product's; "none" for no device.
 void World::add_devices(const std::string& list) {
   if (list == "none") return;
   for (const std::string& text : split(list, ',')) {
     const std::string full = text.substr(0, text.find('@')), arch = full.substr(0, full.find(':'));
-    const Chip* chip = chip_of(arch);
-    if (chip == nullptr) {
+    const Target* target = target_of(arch);
+    if (target == nullptr) {
       std::string known;
-      for (const Chip& one : kChips) known += std::string(" ") + one.arch;
+      for (const Target& one : kTargets) known += std::string(" ") + one.arch;
       if (settings.log > 0)
-        std::fprintf(stderr, "virtual HIP: AOTFORGE_VIRTUAL_DEVICES: no chip %s; known:%s\n", arch.c_str(), known.c_str());
+        std::fprintf(stderr, "virtual HIP: AOTFORGE_VIRTUAL_DEVICES: unknown arch %s; known:%s\n", arch.c_str(), known.c_str());
       continue;
     }
     auto device = std::make_unique<Device>();
-    device->chip = chip;
-    device->arch_name = full == arch ? arch + chip->features : full;
+    device->target = target;
+    device->arch_name = full == arch ? arch + target->features : full;
     const size_t at = text.find('@');
-    device->compute_units = at != std::string::npos ? std::atoi(text.c_str() + at + 1) : chip->compute_units;
+    device->compute_units = at != std::string::npos ? std::atoi(text.c_str() + at + 1) : target->compute_units;
     auto stream = std::make_unique<Stream>();
     stream->device = static_cast<int>(devices.size());
     null_streams.push_back(std::move(stream));
@@ -133,7 +133,7 @@ const Allocation* World::find(uint64_t address) const {
 }
 
 World& world() {
-  // never destroyed: calls may come while the process ends. A fork waits until no thread changes the tables, so that the child's are whole; a
+  // never destroyed: calls may come while the process ends. A fork waits until no thread changes the tables, so that the child's are consistent; a
   // stream at work in another thread stays locked in the child.
   static World* const instance = [] {
     auto* made = new World;
@@ -177,7 +177,7 @@ std::string& kept_report() {
 }
 }  // namespace
 
-void say(int level, const std::string& text) {
+void print_log(int level, const std::string& text) {
   if (world().settings.log < level) return;
   const std::string line = "virtual HIP: " + text + "\n";
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
@@ -188,7 +188,7 @@ void report(const std::string& text) {
     const std::lock_guard<std::mutex> guard(report_lock);
     kept_report() = text;
   }
-  say(1, text);
+  print_log(1, text);
 }
 
 std::string last_report() {
@@ -201,7 +201,7 @@ void note(const std::string& json) {
   if (path.empty()) return;
   const int file = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   const std::string line = json + "\n";
-  if (file < 0 || ::write(file, line.data(), line.size()) < 0) say(1, "cannot write AOTFORGE_VIRTUAL_RECORD " + path + ": " + std::strerror(errno));
+  if (file < 0 || ::write(file, line.data(), line.size()) < 0) print_log(1, "cannot write AOTFORGE_VIRTUAL_RECORD " + path + ": " + std::strerror(errno));
   if (file >= 0) ::close(file);
 }
 

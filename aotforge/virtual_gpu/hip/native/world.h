@@ -1,4 +1,4 @@
-// The virtual devices of a process: settings from the environment, memory, streams, modules, asked-for failures.
+// The virtual devices of a process: settings from the environment, memory, streams, modules, injected failures.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ enum Error : int {
   kLaunchTimeOut = 702, kAlreadyRegistered = 712, kNotRegistered = 713, kLaunchFailure = 719, kNotSupported = 801, kUnknown = 999
 };
 
-struct Chip {
+// A row of targets.def, which the build generates from manifests/architectures.yaml.
+struct Target {
   const char *arch, *features, *name;
   int compute_units;
   uint64_t memory_gib;
@@ -36,7 +37,7 @@ struct Chip {
 };
 
 struct Device {
-  const Chip* chip;
+  const Target* target;
   std::string arch_name;  // as gcnArchName
   int compute_units;
   uint64_t used = 0;           // bytes allocated; the world's lock
@@ -110,7 +111,7 @@ class World {
   std::vector<Failure> failures;
   Settings settings;
 
-  // Whether a failure of `call` was asked for: its error, or 0.
+  // The error to inject into `call`, or 0.
   int injected(const char* call);
   void fail_from(const std::string& specification);
   bool has(int device) const { return device >= 0 && static_cast<size_t>(device) < devices.size(); }
@@ -127,12 +128,12 @@ int& current_device();       // of this thread
 int& last_error();           // of this thread
 Stream* resolve(Stream* stream);  // null, hipStreamLegacy and hipStreamPerThread become streams of their own; nullptr: unknown
 
-void say(int level, const std::string& text);        // one line or more on stderr, at this level of AOTFORGE_VIRTUAL_LOG
-void report(const std::string& text);                // an error: kept for aotforge_virtual_report, and said
+void print_log(int level, const std::string& text);        // one line or more on stderr, at this level of AOTFORGE_VIRTUAL_LOG
+void report(const std::string& text);                // an error: kept for aotforge_virtual_report, and logged
 std::string last_report();
 void note(const std::string& json);                  // a line of the record
 
-// The frame of an entry point: asked-for failures, the last error, exceptions.
+// The frame of an entry point: injected failures, the last error, exceptions.
 template <typename Body>
 int entry(const char* name, Body body) noexcept {
   int result = kUnknown;
@@ -147,7 +148,7 @@ int entry(const char* name, Body body) noexcept {
   return result;
 }
 
-// The same for calls that need the current device whole: none fails with kNoDevice, one after a kernel's fault with that error.
+// The same for calls that need the current device: without one kNoDevice, after a kernel's fault that error.
 template <typename Body>
 int device_entry(const char* name, Body body) noexcept {
   return entry(name, [&]() -> int {

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
 from ctypes import byref, c_int, c_size_t, c_void_p
-from pathlib import Path
 
 import pytest
 
-import aotforge.virtual_gpu.hip
 from aotforge.base.architectures import load_architectures
 from aotforge.virtual_gpu.emulator.targets import emulated_targets
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip
-from tests.integration.release.real import CACHE, ROOT
+from tests.integration.release.real import CACHE
 from tests.integration.virtual_gpu.hip.conftest import Play
 from tests.support.virtual_hip import Hip, HipError
 
@@ -25,9 +22,9 @@ LEGACY = (0, 256, 276, 336, 396, 792)
 
 
 def properties(hip: Hip, call: str, layout: tuple[int, ...], device: int) -> tuple[str, int, int, int, str]:
-    room = ctypes.create_string_buffer(b"\xee" * (layout[5] + 64), layout[5] + 64)
-    getattr(hip, call)(room, device)
-    data = room.raw
+    buffer = ctypes.create_string_buffer(b"\xee" * (layout[5] + 64), layout[5] + 64)
+    getattr(hip, call)(buffer, device)
+    data = buffer.raw
     assert data[layout[5] :] == b"\xee" * 64, "written behind the structure"
     text = [data[at : at + 256].split(b"\0")[0].decode() for at in (layout[0], layout[4])]
     (memory,) = struct.unpack_from("<Q", data, layout[1])
@@ -84,13 +81,13 @@ def test_the_last_error_stays_until_it_is_read(play: Play) -> None:
     assert hip.library.hipGetErrorName(INVALID_DEVICE) == b"hipErrorInvalidDevice"
 
 
-def test_no_devices_and_unknown_chips(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_devices_and_unknown_archs(play: Play, capfd: pytest.CaptureFixture[str]) -> None:
     hip = play("none")
     assert hip.library.hipGetDeviceCount(byref(c_int())) == NO_DEVICE
     assert hip.library.hipMalloc(byref(c_void_p()), c_size_t(16)) == NO_DEVICE
     hip = play("gfx9999,gfx90a", log="error")
     assert hip.count() == 1
-    assert "no chip gfx9999" in capfd.readouterr().err
+    assert "unknown arch gfx9999" in capfd.readouterr().err
 
 
 def test_memory_is_as_large_as_the_products(play: Play) -> None:
@@ -103,16 +100,18 @@ def test_memory_is_as_large_as_the_products(play: Play) -> None:
     assert hip.library.hipMalloc(byref(c_void_p()), c_size_t(9 << 30)) == OUT_OF_MEMORY
 
 
-def test_the_table_agrees_with_manifests_and_emulator() -> None:
-    table = (Path(aotforge.virtual_gpu.hip.__file__).parent / "native" / "chips.def").read_text()
-    rows = re.findall(
-        r'^CHIP\("(\w+)", "[^"]*", "[^"]+", \d+, \d+, (\d+), (\d+), (\d+), (\d+)\)', table, re.MULTILINE
+def test_every_arch_of_the_manifest_is_a_virtual_device(play: Play) -> None:
+    known = load_architectures().architectures
+    assert (
+        {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"}
+        <= set(emulated_targets())
+        <= set(known)
     )
-    found = {arch: (int(lanes), int(lds)) for arch, lanes, lds, _, _ in rows}
-    known = load_architectures(ROOT / "manifests").architectures
-    for arch, (lanes, lds) in found.items():
-        if arch in known:
-            assert (lanes, lds) == (known[arch].wavefront, known[arch].lds_bytes), arch
-        if arch in emulated_targets():
-            assert lanes == emulated_targets()[arch].lanes, arch
-    assert {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"} <= set(found)
+    hip = play(",".join(known))
+    assert hip.count() == len(known)
+    for number, (arch, row) in enumerate(known.items()):
+        device = row.device
+        assert properties(hip, "hipGetDevicePropertiesR0600", R0600, number) == (
+            device.product, device.memory_gib << 30, row.wavefront, device.compute_units, arch + device.features
+        )  # fmt: skip
+        assert attribute(hip, 74, number) == row.lds_bytes

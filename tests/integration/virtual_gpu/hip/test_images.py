@@ -14,9 +14,8 @@ from aotforge.compile.model import KernelImage
 from aotforge.deliver.extract import unpack
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.program import Emulator
-from aotforge.virtual_gpu.hip.asm_lookup import MissingAssemblyError, find_assembly
 from aotforge.virtual_gpu.hip.blob import program_file
-from aotforge.virtual_gpu.hip.prepare import prepare
+from aotforge.virtual_gpu.hip.prepare import MissingAssemblyError, find_assembly, prepare
 from tests.integration.release.real import CACHE
 from tests.integration.virtual_gpu.hip.conftest import Play
 from tests.support.virtual_hip import Hip
@@ -121,8 +120,8 @@ def test_every_process_makes_the_same_program_file(add: KernelImage) -> None:
     assert files[0] == files[1]
 
 
-def test_an_image_for_another_chip(play: Play, add: KernelImage, texts: Path) -> None:
-    hip = play("gfx90a,gfx1030", texts=str(texts))
+def test_an_image_for_another_arch(play: Play, add: KernelImage, texts: Path) -> None:
+    hip = play("gfx90a,gfx1201", texts=str(texts))
     assert load(hip, add.hsaco) == NO_BINARY
     assert "for gfx908" in hip.report()
     hip.hipSetDevice(1)
@@ -135,7 +134,7 @@ def test_without_its_python_side(
     hip = play(texts=str(texts))
     monkeypatch.setenv("AOTFORGE_PREPARE", "/nothing/here")
     assert load(hip, add.hsaco) == INIT_FAILED
-    assert "/nothing/here" in hip.report() and "invoke virtual-hip" in hip.report()
+    assert "/nothing/here" in hip.report() and "./dev virtual-hip" in hip.report()
     monkeypatch.setenv("AOTFORGE_PREPARE", "/bin/false")
     assert load(hip, add.hsaco) == INIT_FAILED
     monkeypatch.delenv("AOTFORGE_PREPARE")

@@ -19,8 +19,8 @@ def test_devices_are_named_with_compute_units_and_features(tmp_path: Path) -> No
     assert environment(FAKE, devices=[], texts=[], cache=tmp_path)["AOTFORGE_VIRTUAL_DEVICES"] == "none"
 
 
-def test_a_device_that_cannot_be_played_and_texts_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="no virtual gfx980") as caught:
+def test_unknown_devices_and_missing_texts_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="'gfx980' is not a valid virtual device") as caught:
         environment(FAKE, devices=["gfx980"], texts=[], cache=tmp_path)
     assert "gfx908" in caught.value.hint
     with pytest.raises(UnsupportedError, match="does not exist"):
