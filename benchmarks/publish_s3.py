@@ -21,9 +21,9 @@ import boto3
 from boto3.s3.transfer import TransferConfig
 
 from aotforge.formats.archive import sha256_file
-from aotforge.publish.index_model import IndexedFile
+from aotforge.publish.index_model import IndexedFile, UploadStats
 from aotforge.publish.stores.s3 import PART, S3Store, open_s3
-from aotforge.publish.upload import UploadStats, upload_object
+from aotforge.publish.upload import upload_object
 from tests.support.s3 import Server, running_server
 
 TARGET = 0.8
@@ -59,7 +59,7 @@ def measure(server: Server, path: Path, mib: int) -> dict[str, float]:
     store.probe()
     tally = UploadStats()
     file = IndexedFile(name="file", size=path.stat().st_size, sha256=sha256_file(path))
-    upload_object(store, "file", path, file, tally, sending=lambda count: None, reading=lambda count: None)
+    upload_object(store, "file", path, file, tally, on_bytes=lambda count: None)
     client.delete_object(Bucket=bucket, Key="file")
     return {"boto3": mib / peer, "ours": mib / tally.seconds_sending, "reading": mib / tally.seconds_reading}
 

@@ -1,4 +1,4 @@
-"""Getting a file of a release, going on with what an earlier run got of it, and believing nothing but its digest."""
+"""Downloads of a release's files that resume and are verified by size and SHA-256."""
 
 from __future__ import annotations
 
@@ -12,66 +12,60 @@ from aotforge.base.files import output_errors
 from aotforge.errors import TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.index_model import IndexedFile
-from aotforge.publish.stores.store import CHUNK, Reader
+from aotforge.publish.stores.store import CHUNK, OnBytes, Reader
 
 
 def fetch_file(
-    reader: Reader,
-    name: str,
-    file: IndexedFile,
-    folder: Path,
-    *,
-    on_bytes: Callable[[int], None] | None = None,
+    reader: Reader, name: str, file: IndexedFile, folder: Path, *, on_bytes: OnBytes = lambda count: None
 ) -> Path:
-    """The path of `name`'s bytes, in `folder` under their SHA-256. Raises TrustError when the store has other bytes, StoreError when it
-    cannot be read, OutputError when the folder cannot be written.
+    """The path of `name`'s bytes, in `folder` under their SHA-256.
+
+    Raises TrustError when the store has other bytes, StoreError, OutputError when the folder cannot be written.
     """
     path = folder / file.sha256
     partial = folder / f"{file.sha256}.part"
     with output_errors(partial):
         folder.mkdir(parents=True, exist_ok=True)
-        with partial.open("a+b") as got:
-            fcntl.flock(got, fcntl.LOCK_EX)  # another run that wants the same file waits for this one
+        with partial.open("a+b") as part:
+            fcntl.flock(part, fcntl.LOCK_EX)  # one process at a time downloads a file
             if path.is_file() and sha256_file(path) == file.sha256:
                 partial.unlink(missing_ok=True)
-                if on_bytes:
-                    on_bytes(file.size)
+                on_bytes(file.size)
                 return path
-            before = got.seek(0, 2)
-            if not _get(reader, name, file, got, on_bytes):
-                if before:  # perhaps it was what the earlier run left that is wrong
-                    got.truncate(0)
-                if not before or not _get(reader, name, file, got, None):
-                    partial.unlink(missing_ok=True)
-                    raise TrustError(
-                        f"{reader.url}/{name} is not what the index says ({file.size} bytes, SHA-256 {file.sha256[:16]}...)",
-                        cause="it was changed or cut off there or on the way",
-                        hint="nothing was installed; use another mirror, and tell the publisher",
-                    )
-            got.flush()
+            resumed = part.seek(0, 2)
+            complete = _complete(reader, name, file, part, on_bytes)
+            if not complete and resumed:  # the earlier run's bytes may be the wrong ones
+                part.truncate(0)
+                complete = _complete(reader, name, file, part, lambda count: None)
+            if not complete:
+                partial.unlink(missing_ok=True)
+                raise TrustError(
+                    f"{reader.url}/{name} is not what the index lists ({file.size} bytes, SHA-256 {file.sha256[:16]}...)",
+                    cause="it was changed or truncated at the source or on the way",
+                    hint="nothing was installed; use another mirror, and inform the publisher",
+                )
+            part.flush()
             partial.rename(path)
     return path
 
 
-def _get(
-    reader: Reader, name: str, file: IndexedFile, got: BinaryIO, on_bytes: Callable[[int], None] | None
+def _complete(
+    reader: Reader, name: str, file: IndexedFile, part: BinaryIO, on_bytes: Callable[[int], None]
 ) -> bool:
-    """Whether the bytes that `got` has in the end are the file's."""
+    """Downloads what `part` lacks; True when its bytes are the file's."""
     digest = hashlib.sha256()
-    got.seek(0)
+    part.seek(0)
     size = 0
-    while chunk := got.read(CHUNK):
+    while chunk := part.read(CHUNK):
         digest.update(chunk)
         size += len(chunk)
-    if on_bytes:
-        on_bytes(size)
+    on_bytes(size)
     if size < file.size:
         for chunk in reader.read(name, start=size):
             size += len(chunk)
             if size > file.size:
                 return False
-            got.write(chunk)
+            part.write(chunk)
             digest.update(chunk)
-            if on_bytes:
-                on_bytes(len(chunk))
+            on_bytes(len(chunk))
     return (size, digest.hexdigest()) == (file.size, file.sha256)

@@ -1,11 +1,12 @@
-"""The index: a TUF targets role (theupdateframework.github.io/specification, version 1.0, section 4.5) read and written as values.
+"""The index as a TUF targets role (theupdateframework.github.io/specification, version 1.0, section 4.5).
 
-A target is a file of a release, `<release>/<file>`. What goes beyond length and hash stands in its `custom`: `tar` of an archive, and
-`release` of a SHA256SUMS, whose presence makes a release.
+A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of an archive, and `release` of a
+SHA256SUMS, whose presence makes a release.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -21,21 +22,17 @@ RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_Count = Annotated[int, Field(ge=0)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)  # a later index may say more
+    model_config = ConfigDict(extra="ignore", frozen=True)  # later versions may add fields
 
 
 class _Tar(_Model):
     sha256: _Sha256
-    size: Annotated[int, Field(ge=0)]
-    members: Annotated[int, Field(ge=0)]
-
-
-class _Yank(_Model):
-    reason: str
-    time: str
+    size: _Count
+    members: _Count
 
 
 class _Release(_Model):
@@ -43,7 +40,7 @@ class _Release(_Model):
     published: str
     verified: bool
     development: tuple[str, ...] = ()
-    yanked: _Yank | None = None
+    yanked: Yank | None = None
 
 
 class _Custom(_Model):
@@ -53,56 +50,46 @@ class _Custom(_Model):
 
 class _Target(_Model):
     path: Annotated[str, Field(pattern=f"{RELEASE_NAME[:-1]}/{FILE_NAME[1:]}")]
-    length: Annotated[int, Field(ge=0)]
+    length: _Count
     sha256: _Sha256
     custom: _Custom
 
 
 def read_index(targets: Targets) -> Index:
-    """What a targets role says. Raises TrustError for a signed index that makes no sense: its signer is to blame, or is not who he seems."""
+    """The index of a targets role. Raises TrustError for content that is signed but not valid."""
     files: dict[str, list[IndexedFile]] = {}
     releases: dict[str, _Release] = {}
-    for target in targets.targets.values():
-        found = _target(target)
-        release, _, name = found.path.partition("/")
-        tar = TarFacts(**found.custom.tar.model_dump()) if found.custom.tar else None
-        files.setdefault(release, []).append(
-            IndexedFile(name=name, size=found.length, sha256=found.sha256, tar=tar)
+    for target in map(_target, targets.targets.values()):
+        release, _, name = target.path.partition("/")
+        tar = TarFacts(**target.custom.tar.model_dump()) if target.custom.tar else None
+        file = IndexedFile(name=name, size=target.length, sha256=target.sha256, tar=tar)
+        files.setdefault(release, []).append(file)
+        if name == SUMS and target.custom.release:
+            releases[release] = target.custom.release
+    indexed = [
+        IndexedRelease(
+            name=name,
+            files=tuple(sorted(files[name], key=lambda file: file.name)),
+            published=custom.published,
+            verified=custom.verified,
+            development=custom.development,
+            yanked=custom.yanked,
         )
-        if name == SUMS and found.custom.release:
-            releases[release] = found.custom.release
-    return Index(
-        version=targets.version,
-        releases=tuple(
-            IndexedRelease(
-                name=name,
-                files=tuple(sorted(files[name], key=lambda file: file.name)),
-                published=said.published,
-                verified=said.verified,
-                development=said.development,
-                yanked=Yank(**said.yanked.model_dump()) if said.yanked else None,
-            )
-            for name, said in sorted(releases.items())
-        ),
-    )
+        for name, custom in sorted(releases.items())
+    ]
+    return Index(version=targets.version, releases=tuple(indexed))
 
 
 def _target(target: TargetFile) -> _Target:
+    fields = {"path": target.path, "length": target.length, "sha256": target.hashes.get("sha256", "")}
     try:
-        return _Target.model_validate(
-            {
-                "path": target.path,
-                "length": target.length,
-                "sha256": target.hashes.get("sha256", ""),
-                "custom": target.custom or {},
-            }
-        )
+        return _Target.model_validate({**fields, "custom": target.custom or {}})
     except ValidationError as error:
         first = error.errors()[0]
         raise TrustError(
-            f"the index says something of {target.path!r} that makes no sense: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            f"the index entry of {target.path!r} is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}",
             cause="it was signed by another program, or by a later version of this one",
-            hint="update aotforge, or tell the publisher",
+            hint="update aotforge, or inform the publisher",
         ) from None
 
 
@@ -113,13 +100,7 @@ def make_targets(index: Index, *, expires: datetime) -> Targets:
         for file in release.files:
             path = f"{release.name}/{file.name}"
             fields: dict[str, Any] = {"length": file.size, "hashes": {"sha256": file.sha256}}
-            custom: dict[str, Any] = {}
-            if file.tar:
-                custom["tar"] = {
-                    "sha256": file.tar.sha256,
-                    "size": file.tar.size,
-                    "members": file.tar.members,
-                }
+            custom: dict[str, Any] = {"tar": asdict(file.tar)} if file.tar else {}
             if file.name == SUMS:
                 custom["release"] = _release_fields(release)
             if custom:
@@ -129,12 +110,11 @@ def make_targets(index: Index, *, expires: datetime) -> Targets:
 
 
 def _release_fields(release: IndexedRelease) -> dict[str, Any]:
-    fields: dict[str, Any] = {
+    yanked = {"yanked": asdict(release.yanked)} if release.yanked else {}
+    return {
         "format": 1,
         "published": release.published,
         "verified": release.verified,
         "development": list(release.development),
+        **yanked,
     }
-    if release.yanked:
-        fields["yanked"] = {"reason": release.yanked.reason, "time": release.yanked.time}
-    return fields

@@ -1,8 +1,8 @@
-"""Values of publication: what a release consists of, and what an index says of it. Names and digests only; bytes stay in files."""
+"""Values of publication: names and digests of releases, the index, reports."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotforge.formats.untrusted_tar import TarFacts
@@ -10,7 +10,7 @@ from aotforge.formats.untrusted_tar import TarFacts
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedFile:
-    """A file of a release: bytes, SHA-256 (hexadecimal), and of a .tar.gz what is in it."""
+    """A file of a release: bytes, SHA-256 (hexadecimal), and `tar` of a .tar.gz."""
 
     name: str
     size: int
@@ -20,7 +20,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Yank:
-    """A release that must not be installed any more, though its files stay. `time` is ISO 8601, UTC."""
+    """Mark of a release that must not be installed, though its files stay. `time` is ISO 8601, UTC."""
 
     reason: str
     time: str
@@ -28,7 +28,7 @@ class Yank:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedRelease:
-    """A published release. `published` is ISO 8601, UTC; `development` says what stands against it, as in MANIFEST.json."""
+    """A published release. `published` is ISO 8601, UTC; `development`: reasons against its use, as in MANIFEST.json."""
 
     name: str
     files: tuple[IndexedFile, ...]
@@ -44,7 +44,7 @@ class IndexedRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """What a store's signed index says, sorted by name. `version` is that of the targets metadata, 0 when there is none yet."""
+    """A store's signed index, sorted by name. `version` is that of the targets metadata, 0 for an empty store."""
 
     version: int
     releases: tuple[IndexedRelease, ...]
@@ -56,9 +56,8 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRelease:
-    """A release folder whose files were read and found to be what its sums say. `files` are in the order of publication:
-    the manifest first, because it names all the others, SHA256SUMS last.
-    """
+    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which names all
+    the others, first, SHA256SUMS last."""
 
     name: str
     folder: Path
@@ -69,9 +68,8 @@ class LocalRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """What a publisher did. `sent` and `found`: names of objects that it made, and that were there already with the same bytes.
-    Seconds are wall time; `bytes_sent` and `bytes_read` what went each way. `notes`: what the user should know.
-    """
+    """Report of a publication. `sent` and `found`: objects that were created, and that existed with the same bytes.
+    Seconds are wall time; `bytes_sent` and `bytes_read` the bytes in each direction; `notes`: warnings for the user."""
 
     release: str
     url: str
@@ -84,3 +82,24 @@ class Publication:
     seconds_reading: float
     dry_run: bool
     notes: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class UploadStats:
+    """Running totals of uploads, with the fields of Publication."""
+
+    sent: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    bytes_sent: int = 0
+    bytes_read: int = 0
+    seconds_sending: float = 0.0
+    seconds_reading: float = 0.0
+
+    def report(
+        self, release: str, url: str, index: int, notes: tuple[str, ...], *, dry_run: bool = False
+    ) -> Publication:
+        """The totals of publishing `release` at `url` under index version `index`."""
+        totals = vars(self) | {"sent": tuple(self.sent), "found": tuple(self.found)}
+        return Publication(
+            release=release, url=url, index_version=index, notes=notes, dry_run=dry_run, **totals
+        )

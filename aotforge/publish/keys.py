@@ -1,5 +1,7 @@
-"""Signing keys, Ed25519, one folder: `ROLE-N.pem` (PKCS #8, readable by their owner alone) and `roots/N.root.json`, the signed history of which
-keys count. They never enter a repository or a store; what everyone gets is the newest root.
+"""Ed25519 signing keys of an index, and the roots that name them.
+
+A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`, the signed history of valid keys.
+Private keys never enter a repository or a store; readers get the newest root.
 """
 
 from __future__ import annotations
@@ -23,36 +25,39 @@ from aotforge.errors import PublishError, TrustError
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
 ONLINE = ROLES[1:]
-"""Roles that every publication signs with; root's keys are needed for rotation alone and belong offline."""
+"""Roles that sign every publication; root's keys are needed for rotation only and belong offline."""
 
 ROOT_DAYS = 365
 FOLDER_VARIABLE = "AOTFORGE_KEYS"
 ROOT_VARIABLE = "AOTFORGE_ROOT"
-_KEY_VARIABLE = "AOTFORGE_KEY_{}"
 _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeySet:
-    """Private keys by role, newest last, and the roots that are known, oldest first, as signed bytes."""
+    """Private keys by role, newest last, and the known roots, oldest first, as signed bytes."""
 
     roots: tuple[bytes, ...]
     signers: Mapping[str, tuple[CryptoSigner, ...]] = field(repr=False)
 
     def allowed(self, role: str, root: Root) -> list[CryptoSigner]:
-        """Our keys that count for a role by this root."""
+        """Our keys that `root` names for a role."""
         return [s for s in self.signers.get(role, ()) if s.public_key.keyid in root.roles[role].keyids]
 
     def require(self, root: Root, roles: Sequence[str] = ONLINE) -> None:
         """Raises PublishError when our keys do not reach a role's threshold."""
         for role in roles:
-            wanted = root.roles[role].threshold
-            if (have := len(self.allowed(role, root))) < wanted:
+            threshold = root.roles[role].threshold
+            if (count := len(self.allowed(role, root))) < threshold:
                 raise PublishError(
-                    f"{have} of our keys count for {role!r} by root {root.version}, {wanted} are needed",
-                    cause="the key is missing, or another one has taken its place since",
-                    hint=f"name the folder with the keys (--keys, {FOLDER_VARIABLE}) or set {_KEY_VARIABLE.format(role.upper())}",
+                    f"{count} of our keys count for {role!r} by root {root.version}, {threshold} are needed",
+                    cause="the key is missing, or was replaced by a rotation",
+                    hint=f"name the folder with the keys (--keys, {FOLDER_VARIABLE}) or set {_variable(role)}",
                 )
+
+
+def _variable(role: str) -> str:
+    return f"AOTFORGE_KEY_{role.upper()}"
 
 
 def read_root(data: bytes, where: str) -> Metadata[Root]:
@@ -64,15 +69,15 @@ def read_root(data: bytes, where: str) -> Metadata[Root]:
         metadata.signed.verify_delegate("root", metadata.signed_bytes, metadata.signatures)
     except (DeserializationError, RepositoryError, ValueError) as error:
         raise TrustError(
-            f"{where} is no root of trust: {error}",
+            f"{where} is not a valid root of trust: {error}",
             cause="it is damaged or was changed",
-            hint="get the root again, by a way that you trust",
+            hint="get the root again from a source that you trust",
         ) from None
     return metadata
 
 
 def next_root(old: Metadata[Root], data: bytes, where: str) -> Metadata[Root]:
-    """The root that follows `old` by one version, signed by both's keys. Raises TrustError."""
+    """The root that follows `old` by one version, signed by the keys of both. Raises TrustError."""
     new = read_root(data, where)
     try:
         if new.signed.version != old.signed.version + 1:
@@ -84,92 +89,82 @@ def next_root(old: Metadata[Root], data: bytes, where: str) -> Metadata[Root]:
 
 
 def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
-    """Keys from a folder (the argument, else AOTFORGE_KEYS), or else from AOTFORGE_KEY_<ROLE> (PEM text) with the root that
-    AOTFORGE_ROOT names. Raises PublishError, TrustError.
-    """
+    """Keys from a folder (the argument, else AOTFORGE_KEYS), else from AOTFORGE_KEY_<ROLE> (PEM text) with the root in
+    the file AOTFORGE_ROOT. Raises PublishError, TrustError."""
     if folder is None and FOLDER_VARIABLE in environment:
         if "\n" in environment[FOLDER_VARIABLE]:  # a key, which must not be shown
-            raise PublishError(
-                f"{FOLDER_VARIABLE} names no folder", hint=f"PEM text belongs in {_KEY_VARIABLE.format('TARGETS')} and its like"
-            )  # fmt: skip
+            hint = f"PEM text belongs in {_variable('targets')} etc."
+            raise PublishError(f"{FOLDER_VARIABLE} names no folder", hint=hint)
         folder = Path(environment[FOLDER_VARIABLE])
     if folder is not None:
         return _from_folder(folder)
-    texts = {role: environment.get(_KEY_VARIABLE.format(role.upper()), "") for role in ROLES}
-    if not any(texts.values()) or ROOT_VARIABLE not in environment:
+    texts = {role: text for role in ROLES if (text := environment.get(_variable(role), ""))}
+    if not texts or ROOT_VARIABLE not in environment:
         raise PublishError(
             "there are no keys to sign the index with",
             hint=f"--keys FOLDER or {FOLDER_VARIABLE}; or AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP with {ROOT_VARIABLE}; "
-            "`invoke release.keys --create FOLDER` makes new ones",
+            "`./dev release.keys --create FOLDER` makes new ones",
         )
-    signers = {
-        role: (_signer(text.encode(), _KEY_VARIABLE.format(role.upper())),)
-        for role, text in texts.items()
-        if text
-    }
+    signers = {role: (_signer(text.encode(), _variable(role)),) for role, text in texts.items()}
     return KeySet(roots=(_read(Path(environment[ROOT_VARIABLE])),), signers=signers)
 
 
 def create_keys(
     folder: Path, *, now: datetime, repository: Path, root_keys: int = 3, threshold: int = 2
 ) -> Path:
-    """Makes the keys of a new index and returns the path of its first root. Raises PublishError when there are keys already, and inside
-    of `repository`: one `git add` too many would give them away.
+    """Makes the keys of a new index; returns the path of its first root.
+
+    Raises PublishError for a folder with content, and inside of `repository`, where keys could be committed.
     """
     if not 1 <= threshold <= root_keys <= 20:
         raise PublishError(f"a threshold of {threshold} of {root_keys} root keys is not possible")
     if folder.resolve().is_relative_to(repository.resolve()):
-        raise PublishError(
-            f"{folder} is inside the repository, where private keys must never be",
-            hint="choose a folder elsewhere",
-        )
+        what = f"{folder} is inside the repository, where private keys must never be"
+        raise PublishError(what, hint="choose a folder elsewhere")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise PublishError(
-            f"{folder} exists and is not empty", hint="choose another folder; keys are never replaced"
-        )
-    signers = {
-        role: [CryptoSigner.generate_ed25519() for _ in range(root_keys if role == "root" else 1)]
-        for role in ROLES
-    }
-    root = Root(version=1, expires=now + timedelta(days=ROOT_DAYS), consistent_snapshot=True)
-    for role, made in signers.items():
-        for signer in made:
+        hint = "choose another folder; keys are never replaced"
+        raise PublishError(f"{folder} exists and is not empty", hint=hint)
+    root = Root(version=1, expires=_expiry(now), consistent_snapshot=True)
+    signers: dict[str, list[CryptoSigner]] = {}
+    for role in ROLES:
+        signers[role] = [CryptoSigner.generate_ed25519() for _ in range(root_keys if role == "root" else 1)]
+        for number, signer in enumerate(signers[role], 1):
             root.add_key(signer.public_key, role)
-    root.roles["root"].threshold = threshold
-    for role, made in signers.items():
-        for number, signer in enumerate(made, 1):
             _write_key(folder / f"{role}-{number}.pem", signer)
+    root.roles["root"].threshold = threshold
     return _write_root(folder, root, signers["root"])
 
 
 def rotate_keys(folder: Path, role: str, *, now: datetime) -> Path:
-    """A new key in the place of a role's newest one and a root that says so, signed by the old root keys and the new; returns its path.
+    """Replaces a role's newest key; returns the path of the new root, signed by the old root keys and the new one.
 
     The old key stays in the folder: until every reader has the new root, the index is signed with both. Raises PublishError.
     """
     if role not in ROLES:
-        raise PublishError(f"{role!r} is no role", hint=f"one of {', '.join(ROLES)}")
+        raise PublishError(f"{role!r} is not a role", hint=f"one of {', '.join(ROLES)}")
     keys = _from_folder(folder)
     old = read_root(keys.roots[-1], str(folder))
     keys.require(old.signed, ("root",))
     root = Root.from_dict(old.signed.to_dict())
     root.version += 1
-    root.expires = (now + timedelta(days=ROOT_DAYS)).replace(microsecond=0)
-    current = keys.allowed(role, old.signed)
-    if current:
-        root.revoke_key(current[0 if role == "root" else -1].public_key.keyid, role)
-    else:  # lost: all that counted before goes
-        for keyid in list(root.roles[role].keyids):
-            root.revoke_key(keyid, role)
+    root.expires = _expiry(now)
+    current = [signer.public_key.keyid for signer in keys.allowed(role, old.signed)]
+    # without a current key (lost) all valid ones are revoked
+    revoked = [current[0 if role == "root" else -1]] if current else list(root.roles[role].keyids)
+    for keyid in revoked:
+        root.revoke_key(keyid, role)
     signer = CryptoSigner.generate_ed25519()
     root.add_key(signer.public_key, role)
-    numbers = [int(m[2]) for p in folder.iterdir() if (m := _KEY_FILE.fullmatch(p.name)) and m[1] == role]
-    _write_key(folder / f"{role}-{max(numbers, default=0) + 1}.pem", signer)
+    number = max((number for found, number, _ in _key_files(folder) if found == role), default=0) + 1
+    _write_key(folder / f"{role}-{number}.pem", signer)
     return _write_root(folder, root, [*keys.signers["root"], *([signer] if role == "root" else [])])
 
 
+def _expiry(now: datetime) -> datetime:
+    return (now + timedelta(days=ROOT_DAYS)).replace(microsecond=0)
+
+
 def _write_root(folder: Path, root: Root, signers: Sequence[CryptoSigner]) -> Path:
-    root.expires = root.expires.replace(microsecond=0)
     metadata = Metadata(root)
     for signer in signers:
         metadata.sign(signer, append=True)
@@ -188,27 +183,27 @@ def _write_key(path: Path, signer: CryptoSigner) -> None:
             os.fsync(file.fileno())
 
 
+def _key_files(folder: Path) -> list[tuple[str, int, Path]]:
+    """Role, number and path of every key file, sorted."""
+    return sorted((m[1], int(m[2]), p) for p in folder.iterdir() if (m := _KEY_FILE.fullmatch(p.name)))
+
+
 def _from_folder(folder: Path) -> KeySet:
     numbered = [p for p in (folder / "roots").glob("*.root.json") if p.name.split(".")[0].isdecimal()]
     roots = sorted(numbered, key=lambda path: int(path.name.split(".")[0]))
     if not roots:
         raise PublishError(
             f"{folder} has no roots/1.root.json",
-            cause="it is no folder of keys",
-            hint="`invoke release.keys --create FOLDER` makes one",
+            cause="it is not a folder of keys",
+            hint="`./dev release.keys --create FOLDER` makes one",
         )
-    signers: dict[str, list[CryptoSigner]] = {}
-    files = [(m[1], int(m[2]), path) for path in folder.iterdir() if (m := _KEY_FILE.fullmatch(path.name))]
-    for role, _, path in sorted(files):
+    signers: dict[str, tuple[CryptoSigner, ...]] = {}
+    for role, _, path in _key_files(folder):
         if path.stat().st_mode & 0o077:
-            raise PublishError(
-                f"{path} can be read by others than its owner",
-                hint=f"chmod 600 {path}, and think of a new key",
-            )
-        signers.setdefault(role, []).append(_signer(_read(path), str(path)))
-    return KeySet(
-        roots=tuple(map(_read, roots)), signers={role: tuple(made) for role, made in signers.items()}
-    )
+            hint = f"chmod 600 {path}, and consider a new key"
+            raise PublishError(f"{path} can be read by others than its owner", hint=hint)
+        signers[role] = (*signers.get(role, ()), _signer(_read(path), str(path)))
+    return KeySet(roots=tuple(map(_read, roots)), signers=signers)
 
 
 def _signer(pem: bytes, where: str) -> CryptoSigner:
@@ -217,10 +212,8 @@ def _signer(pem: bytes, where: str) -> CryptoSigner:
     except (ValueError, TypeError):  # their texts might quote the key
         key = None
     if not isinstance(key, Ed25519PrivateKey):
-        raise PublishError(
-            f"{where} is no Ed25519 private key in PEM without a password",
-            hint="PKCS #8, as release.keys makes them",
-        )
+        what = f"{where} is not an Ed25519 private key in PEM without a password"
+        raise PublishError(what, hint="PKCS #8, as release.keys makes them")
     return CryptoSigner(key)
 
 

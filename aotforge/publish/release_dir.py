@@ -1,11 +1,10 @@
-"""A release folder as build and release leave it: SHA256SUMS, what it lists, and what is signed with a key beside them; nothing else."""
+"""Reader of release folders for publication: SHA256SUMS, the files that it lists, and signatures; nothing else."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +13,40 @@ from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME
 from aotforge.publish.index_model import IndexedFile, LocalRelease
-from aotforge.publish.stores.store import read_chunks
+from aotforge.publish.stores.store import OnBytes, read_chunks
 from aotforge.release.attestations import MANIFEST, UNSIGNED
 
-_REBUILD = "build the release again; the folder must be as the build left it"
+_REBUILD = "build the release again; the folder must be as the build made it"
 
 
 def read_release_folder(
-    folder: Path, *, allow_development: bool = False, on_bytes: Callable[[int], None] | None = None
+    folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
 ) -> LocalRelease:
-    """Reads everything in the folder once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
+    """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
     manifest = _manifest(folder)
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))
     verified = manifest.get("verified") is True
     if not allow_development and (development or not verified):
-        reasons = "; ".join(
-            (*development, *(() if verified else ("its images were not all executed and compared",)))
-        )
+        reasons = (*development, *(() if verified else ("not all of its images were executed and compared",)))
         raise PublishError(
-            f"{name} is a development build: {reasons}",
-            hint="build it in its container and with verification, or say --allow-development; the index then says so too",
+            f"{name} is a development build: {'; '.join(reasons)}",
+            hint="build it in its container and with verification, or pass --allow-development; the index then marks it",
         )
     sums, tars = _sums(folder / SUMS), _sums(folder / TAR_SUMS)
     paths = _paths(folder)
-    # what is published is public and stays so: a key or a note that somebody left there must not be
-    if strange := [path for path in paths if path.name not in {*sums, *UNSIGNED, SUMS}]:
+    # published objects are public for ever: a private key or a note left in the folder must not be one
+    if unlisted := [path for path in paths if path.name not in {*sums, *UNSIGNED, SUMS}]:
         raise PublishError(
-            f"{strange[0]} is not listed in {SUMS}",
+            f"{unlisted[0]} is not listed in {SUMS}",
             cause="it does not belong to the release",
             hint="move it away, then publish again",
         )
     files = [_file(path, sums, tars, on_bytes) for path in paths]
     if missing := sorted({*sums} - {file.name for file in files}):
-        raise PublishError(f"{folder}: {SUMS} lists {missing[0]}, which is not there", hint=_REBUILD)
-    first_last = {MANIFEST: -1, SUMS: 1}
-    files.sort(key=lambda file: (first_last.get(file.name, 0), file.name))
+        raise PublishError(f"{folder}: {SUMS} lists {missing[0]}, which is missing", hint=_REBUILD)
+    order = {MANIFEST: -1, SUMS: 1}
+    files.sort(key=lambda file: (order.get(file.name, 0), file.name))
     return LocalRelease(
         name=name, folder=folder, files=tuple(files), verified=verified, development=development
     )
@@ -80,28 +77,23 @@ def _text(path: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise PublishError(
             f"{path}: {reason}",
-            cause="this is no release folder",
-            hint="name a folder that `invoke build` made, e.g. releases/dist/0.11.2b-r1",
+            cause="this is not a release folder",
+            hint="name a folder that `./dev build` made, e.g. releases/dist/0.11.2b-r1",
         ) from None
 
 
 def _paths(folder: Path) -> list[Path]:
-    found = []
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
-            continue  # locks and the like
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]  # without locks
+    for path in paths:
         if path.is_symlink() or not path.is_file() or not re.fullmatch(FILE_NAME, path.name):
             raise PublishError(
-                f"{path} is no plain file, which is all that a release holds",
+                f"{path} is not a plain file, and a release holds nothing else",
                 hint=f"move it away, or {_REBUILD}",
             )
-        found.append(path)
-    return found
+    return paths
 
 
-def _file(
-    path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: Callable[[int], None] | None
-) -> IndexedFile:
+def _file(path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: OnBytes) -> IndexedFile:
     tar = None
     try:
         if path.name.endswith(".tar.gz"):
@@ -112,24 +104,22 @@ def _file(
             for chunk in read_chunks(path):
                 hasher.update(chunk)
                 size += len(chunk)
-                if on_bytes:
-                    on_bytes(len(chunk))
+                on_bytes(len(chunk))
             digest = hasher.hexdigest()
     except UnsafeArchiveError as error:
-        raise PublishError(
-            f"{path}: {error}", cause="it is damaged, or was not made by the build", hint=_REBUILD
-        ) from None
+        cause = "it is damaged, or was not made by the build"
+        raise PublishError(f"{path}: {error}", cause=cause, hint=_REBUILD) from None
     except OSError as error:
         raise PublishError(f"{path}: {error.strerror}", hint=_REBUILD) from None
-    if sums.get(path.name, digest) != digest:
-        raise PublishError(
-            f"{path} is not what {SUMS} says", cause="it was changed after the build", hint=_REBUILD
-        )
-    # an archive that is not listed here would be refused by everyone who installs it
-    if tar and tars.get(path.name.removesuffix(".gz")) != tar.sha256:
-        raise PublishError(
-            f"{path} is not what {TAR_SUMS} says",
-            cause="it does not belong to this release",
-            hint=_REBUILD,
-        )
+    # installations refuse an archive that is not listed among the uncompressed ones
+    for expected, found, listing in (
+        (sums.get(path.name, digest), digest, SUMS),
+        (tar and tars.get(path.name.removesuffix(".gz")), tar and tar.sha256, TAR_SUMS),
+    ):
+        if expected != found:
+            raise PublishError(
+                f"{path} differs from {listing}",
+                cause="it was changed after the build, or does not belong to this release",
+                hint=_REBUILD,
+            )
     return IndexedFile(name=path.name, size=size, sha256=digest, tar=tar)

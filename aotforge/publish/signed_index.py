@@ -1,7 +1,7 @@
-"""The signed index in a store, as its publisher sees it: read, checked, changed in one step.
+"""The signed index in a store as publishers read and change it: verified, changed in one step.
 
-Every file below `tuf/` has its version in its name and is never replaced, but `timestamp.json`: putting a new one in the place of the very one that
-was read is what makes a change visible, all of it at once, and what two publishers cannot both do.
+Files below `tuf/` have their version in their name and are never replaced, except `timestamp.json`. Its conditional
+replacement makes a change visible atomically, and only one of two concurrent publishers succeeds with it.
 """
 
 from __future__ import annotations
@@ -24,82 +24,80 @@ from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError, 
 FOLDER = "tuf"
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 SIGNED_AT = "aotforge-signed-at"
-"""A field of the timestamp role beyond the specification: when it was signed (ISO 8601, UTC), for clients whose clock is behind."""
+"""An additional field of the timestamp role: time of signing (ISO 8601, UTC), for clients whose clock is behind."""
 
 DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
-"""How long the index counts after it was signed; publishing or `release.renew` signs it again."""
+"""Validity of the signed index; publishing or `release.renew` signs it again."""
 
 LIMIT = 16 * 1024 * 1024
 _TRIES = 20
+_EMPTY = Index(version=0, releases=())
 _S = TypeVar("_S", Snapshot, Targets, Timestamp)
 
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What a store holds: all of its roots that follow from ours, and the index; `token` stands for the timestamp that was read, None
-    when nothing is published. `missing`: roots of ours that the store has not got yet.
-    """
+    """Content of a store: all of its roots that follow from the trusted ones, and the index. `token` identifies the
+    timestamp that was read, None for an empty store; `missing`: trusted roots that the store lacks."""
 
     roots: tuple[Metadata[Root], ...]
     missing: tuple[bytes, ...]
-    index: Index
-    snapshot_version: int
-    timestamp_version: int
-    token: str | None
+    index: Index = _EMPTY
+    snapshot_version: int = 0
+    timestamp_version: int = 0
+    token: str | None = None
 
     @property
     def root(self) -> Root:
-        """The newest root, the store's or ours."""
+        """The newest root, of the store or of ours."""
         return self.roots[-1].signed
 
 
 def load_state(store: Store, known: tuple[bytes, ...]) -> State:
-    """Reads and checks signatures, hashes and versions, not expiry: an expired index can be renewed. `known`: roots that are trusted, oldest
-    first. Raises TrustError, StoreError.
-    """
+    """Checks signatures, hashes and versions, not expiry: an expired index can be renewed. `known`: trusted roots,
+    oldest first. Raises TrustError, StoreError."""
     roots, missing = _roots(store, known)
     found = store.load(TIMESTAMP, limit=LIMIT)
     if found is None:
-        empty = Index(version=0, releases=())
-        return State(
-            roots=roots, missing=missing, index=empty, snapshot_version=0, timestamp_version=0, token=None
-        )
+        return State(roots=roots, missing=missing)
     data, token = found
-    # readers go by the newest root that is there, so what is there must be signed by its keys
+    # readers use the newest root in the store, so the store's index must be signed by its keys
     root = roots[max(0, len(roots) - len(missing) - 1)].signed
     timestamp = _checked(Timestamp, data, root, store, TIMESTAMP)
     snapshot = _numbered(Snapshot, timestamp.snapshot_meta, root, store)
     targets = _numbered(Targets, snapshot.meta["targets.json"], root, store)
     return State(
-        roots=roots, missing=missing, index=read_index(targets), snapshot_version=snapshot.version,
-        timestamp_version=timestamp.version, token=token,
-    )  # fmt: skip
+        roots=roots,
+        missing=missing,
+        index=read_index(targets),
+        snapshot_version=snapshot.version,
+        timestamp_version=timestamp.version,
+        token=token,
+    )
 
 
 def change_index(
     store: Store, keys: KeySet, change: Callable[[Index], Index], *, now: datetime, renew: bool = False
 ) -> Index:
-    """Puts `change(index)` in the place of the index, however many others do the same; nothing is written when it changes nothing, unless
-    `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreError.
-    """
+    """Replaces the index by `change(index)`, retrying after concurrent changes. Without a difference nothing is written,
+    unless `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreError."""
     for _ in range(_TRIES):
         state = load_state(store, keys.roots)
         keys.require(state.root)
         index = change(state.index)
         if index == state.index and not state.missing and not renew and state.token:
             return index
-        # what no client would understand must not be signed
+        # an index that clients cannot read must not be signed
         read_index(make_targets(replace(index, version=state.index.version + 1), expires=now))
         try:
             _write(store, keys, state, index, now)
-        except StoreError as fault:
-            if fault.kind is not ErrorKind.EXISTS:
+        except StoreError as error:
+            if error.kind is not ErrorKind.EXISTS:
                 raise
             continue
         written = load_state(store, keys.roots).index
-        if (
-            change(written) == written
-        ):  # else a store without conditional writes let another publisher put his over ours
+        # a store without conditional writes may have let another publisher overwrite ours
+        if change(written) == written:
             return written
     raise PublishError(
         f"{store.url}: other publishers changed the index {_TRIES} times meanwhile",
@@ -108,65 +106,82 @@ def change_index(
 
 
 def _write(store: Store, keys: KeySet, state: State, index: Index, now: datetime) -> None:
-    # until readers have a new root they go by the old one: whoever's key counted in any root that is not everywhere yet signs as well
+    # readers use the old root until they have the new one: keys of every root that is not yet in the store sign as well
     recent = state.roots[-1 - len(state.missing) :] if state.token else state.roots[-1:]
+
+    def put(before: int, make: Callable[[int], Signed]) -> MetaFile:
+        return _put_numbered(store, before, make, lambda made: _signed(made, keys, recent))
+
+    def until(role: str) -> datetime:
+        return (now + timedelta(days=DAYS[role])).replace(microsecond=0)
+
     if not state.token:
         _put_roots(store, state)
-    version, targets = _put_numbered(
-        store, keys, recent, state.index.version, lambda v: make_targets(replace(index, version=v), expires=_until("targets", now))
-    )  # fmt: skip
-    meta = {"targets.json": _meta(version, targets)}
-    snapshot_version, snapshot = _put_numbered(
-        store, keys, recent, state.snapshot_version, lambda v: Snapshot(version=v, expires=_until("snapshot", now), meta=meta)
-    )  # fmt: skip
+    targets = put(
+        state.index.version, lambda v: make_targets(replace(index, version=v), expires=until("targets"))
+    )
+    meta = {"targets.json": targets}
+    snapshot = put(
+        state.snapshot_version, lambda v: Snapshot(version=v, expires=until("snapshot"), meta=meta)
+    )
     timestamp = Timestamp(
-        version=state.timestamp_version + 1, expires=_until("timestamp", now), snapshot_meta=_meta(snapshot_version, snapshot),
+        version=state.timestamp_version + 1,
+        expires=until("timestamp"),
+        snapshot_meta=snapshot,
         unrecognized_fields={SIGNED_AT: now.replace(microsecond=0).isoformat()},
-    )  # fmt: skip
+    )
     store.compare_and_swap(TIMESTAMP, _signed(timestamp, keys, recent), token=state.token)
     if state.token:
         _put_roots(store, state)
 
 
+def root_name(version: int) -> str:
+    """Object name of a root."""
+    return f"{FOLDER}/{version}.root.json"
+
+
+def put_or_compare(store: Store, name: str, data: bytes) -> bool:
+    """Creates an object unless it exists; False when it then has other bytes. Raises StoreError."""
+    try:
+        store.put_if_absent(name, data)
+    except StoreError as error:
+        if error.kind is not ErrorKind.EXISTS:
+            raise
+    return read_small(store, name, limit=LIMIT) == data
+
+
 def _put_roots(store: Store, state: State) -> None:
     for data in state.missing:
-        version = Metadata[Root].from_bytes(data).signed.version
-        name = f"{FOLDER}/{version}.root.json"
-        try:
-            store.put_if_absent(name, data)
-        except StoreError as fault:
-            if fault.kind is not ErrorKind.EXISTS or read_small(store, name, limit=LIMIT) != data:
-                raise
+        name = root_name(Metadata[Root].from_bytes(data).signed.version)
+        if not put_or_compare(store, name, data):
+            raise StoreError(ErrorKind.EXISTS, f"{store.url}/{name} exists with other bytes")
 
 
 def _put_numbered(
-    store: Store, keys: KeySet, roots: tuple[Metadata[Root], ...], before: int, make: Callable[[int], Signed]
-) -> tuple[int, bytes]:
-    """Puts the next version that is free: publishers that were killed or beaten leave numbers behind that nothing refers to."""
+    store: Store, before: int, make: Callable[[int], Signed], sign: Callable[[Signed], bytes]
+) -> MetaFile:
+    """Puts the next free version: interrupted or beaten publishers leave unreferenced versions behind."""
     for version in range(before + 1, before + 1001):
         made = make(version)
-        data = _signed(made, keys, roots)
+        data = sign(made)
+        name = f"{FOLDER}/{version}.{made.type}.json"
         try:
-            store.put_if_absent(f"{FOLDER}/{version}.{made.type}.json", data)
-        except StoreError as fault:
-            if fault.kind is not ErrorKind.EXISTS:
+            store.put_if_absent(name, data)
+        except StoreError as error:
+            if error.kind is not ErrorKind.EXISTS:
                 raise
-        else:
-            _check_written(store, f"{FOLDER}/{version}.{made.type}.json", data)
-            return version, data
+            continue
+        if read_small(store, name, limit=LIMIT) != data:
+            raise PublishError(
+                f"{store.url}/{name} was read back with other bytes than were sent",
+                cause="the server or the way to it is faulty",
+                hint="the index is unchanged; run the same command again",
+            )
+        return MetaFile.from_data(version, data, ["sha256"])
     raise PublishError(
-        f"{store.url}/{FOLDER} holds a thousand versions that nothing refers to",
+        f"{store.url}/{FOLDER} holds a thousand unreferenced versions",
         hint="remove those above the newest snapshot's",
     )
-
-
-def _check_written(store: Store, name: str, data: bytes) -> None:
-    if read_small(store, name, limit=LIMIT) != data:
-        raise PublishError(
-            f"{store.url}/{name} was read back with other bytes than were sent",
-            cause="the server or the way to it is faulty",
-            hint="the index is as it was; run the same command again",
-        )
 
 
 def _signed(signed: Signed, keys: KeySet, roots: tuple[Metadata[Root], ...]) -> bytes:
@@ -177,41 +192,29 @@ def _signed(signed: Signed, keys: KeySet, roots: tuple[Metadata[Root], ...]) -> 
     return metadata.to_bytes()
 
 
-def _meta(version: int, data: bytes) -> MetaFile:
-    return MetaFile.from_data(version, data, ["sha256"])
-
-
-def _until(role: str, now: datetime) -> datetime:
-    return (now + timedelta(days=DAYS[role])).replace(microsecond=0)
-
-
 def _roots(reader: Reader, known: tuple[bytes, ...]) -> tuple[tuple[Metadata[Root], ...], tuple[bytes, ...]]:
+    """The trusted roots and those of the store that follow; the trusted ones that the store lacks."""
     roots = [read_root(known[0], "the trusted root")]
     for data in known[1:]:
         roots.append(next_root(roots[-1], data, "a root among the keys"))
-    first = roots[0].signed.version
-    missing: list[bytes] = []
-    version = first
+    first = version = roots[0].signed.version
     while True:
-        name = f"{FOLDER}/{version}.root.json"
+        name = root_name(version)
         try:
             data = read_small(reader, name, limit=LIMIT)
-        except StoreError as fault:
-            if fault.kind is not ErrorKind.MISSING:
+        except StoreError as error:
+            if error.kind is not ErrorKind.MISSING:
                 raise
-            missing = list(known[version - first :])
-            break
-        if version - first < len(known):
-            if data != known[version - first]:
-                raise TrustError(
-                    f"{reader.url}/{name} is another root than ours",
-                    cause="this place belongs to another index, or was tampered with",
-                    hint="check the address and the keys",
-                )
-        else:
+            return tuple(roots), known[version - first :]
+        if version - first >= len(known):
             roots.append(next_root(roots[-1], data, f"{reader.url}/{name}"))
+        elif data != known[version - first]:
+            raise TrustError(
+                f"{reader.url}/{name} is another root than ours",
+                cause="this place belongs to another index, or was tampered with",
+                hint="check the address and the keys",
+            )
         version += 1
-    return tuple(roots), tuple(missing)
 
 
 def _numbered(kind: type[_S], meta: MetaFile, root: Root, reader: Reader) -> _S:
@@ -220,10 +223,10 @@ def _numbered(kind: type[_S], meta: MetaFile, root: Root, reader: Reader) -> _S:
     try:
         meta.verify_length_and_hashes(data)
     except RepositoryError as error:
-        raise _bad(reader, name, error) from None
+        raise _untrusted(reader, name, error) from None
     signed = _checked(kind, data, root, reader, name)
     if signed.version != meta.version:
-        raise _bad(reader, name, RepositoryError(f"its version is {signed.version}"))
+        raise _untrusted(reader, name, RepositoryError(f"its version is {signed.version}"))
     return signed
 
 
@@ -233,14 +236,14 @@ def _checked(kind: type[_S], data: bytes, root: Root, reader: Reader, name: str)
         if not isinstance(metadata.signed, kind):
             raise RepositoryError(f"it is {metadata.signed.type!r} metadata")
         root.verify_delegate(kind.type, metadata.signed_bytes, metadata.signatures)
-    except (DeserializationError, RepositoryError, ValueError) as failure:
-        raise _bad(reader, name, failure) from None
+    except (DeserializationError, RepositoryError, ValueError) as error:
+        raise _untrusted(reader, name, error) from None
     return metadata.signed
 
 
-def _bad(reader: Reader, name: str, error: Exception) -> TrustError:
+def _untrusted(reader: Reader, name: str, error: Exception) -> TrustError:
     return TrustError(
         f"{reader.url}/{name} cannot be trusted: {error}",
         cause="it was changed, or signed by other keys than the root names",
-        hint="do not publish there before you know why; a copy of the place is in its mirrors",
+        hint="do not publish there before you know why; mirrors may hold a copy",
     )

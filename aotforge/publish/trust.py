@@ -1,6 +1,6 @@
-"""The signed index as everyone else sees it: the client workflow of TUF (specification 1.0, section 5), by python-tuf.
+"""The signed index as clients read it: the client workflow of TUF (specification 1.0, section 5), by python-tuf.
 
-What was seen is remembered in a folder, by trusted root: that is what makes an older index than one that was seen before a rollback.
+Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a rollback.
 """
 
 from __future__ import annotations
@@ -30,16 +30,41 @@ from aotforge.publish.signed_index import FOLDER, LIMIT, SIGNED_AT, TIMESTAMP
 from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")
-"""Where this project's own root of trust lies in a checkout, once it has published something."""
+"""The project's own root of trust in a checkout, once it has published something."""
 
 _SKEW = timedelta(days=1)
+_TIME = "%Y-%m-%d %H:%M UTC"
+_MIRROR = "nothing was installed; use another mirror, and inform the publisher"
+_DISTRUSTED: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+    ((tuf.DownloadLengthMismatchError,), "a file of the index is longer than its signer stated", _MIRROR),
+    (
+        (tuf.ExpiredMetadataError,),
+        "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead",
+        "check the clock; the publisher signs again with `./dev release.renew`",
+    ),
+    (
+        (tuf.BadVersionNumberError,),
+        "an older index is served than one that was seen before, or parts of two are mixed",
+        "use the original place, or have the mirror brought up to date",
+    ),
+    (
+        (tuf.UnsignedMetadataError,),
+        "it was changed, or signed with keys that the trusted root does not name",
+        _MIRROR,
+    ),
+    (
+        (tuf.RepositoryError, DeserializationError, ValueError),
+        "a part of the index was changed, or parts of two are mixed",
+        _MIRROR,
+    ),
+)
+"""Errors of python-tuf, first match, with likely cause and next step."""
 
 
 def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str]) -> bytes:
-    """The root to begin with: `root` (a file), else AOTFORGE_ROOT, else the committed one. Raises TrustError."""
-    committed = checkout / COMMITTED_ROOT
+    """The trusted root: `root` (a file), else AOTFORGE_ROOT, else the committed one. Raises TrustError."""
     named = root or environment.get(ROOT_VARIABLE)
-    path = Path(named) if named else committed
+    path = Path(named) if named else checkout / COMMITTED_ROOT
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -47,7 +72,7 @@ def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str
             raise TrustError(f"{path}, the root of trust, cannot be read: {error.strerror}") from None
         raise TrustError(
             "there is no root of trust to check the index with",
-            cause=f"{COMMITTED_ROOT} is not there: this checkout has published nothing",
+            cause=f"{COMMITTED_ROOT} is missing: this checkout has published nothing",
             hint=f"get root.json from the publisher by a way that you trust, then --root FILE or {ROOT_VARIABLE}=FILE",
         ) from None
     read_root(data, str(path))
@@ -56,36 +81,35 @@ def trusted_root(root: str | None, checkout: Path, environment: Mapping[str, str
 
 @dataclass(frozen=True, kw_only=True)
 class TrustedIndex:
-    """A checked index, and the files that it was read from, by their names in a store: what a mirror copies."""
+    """A verified index, and its signed files by object name, for mirrors."""
 
     index: Index
     metadata: Mapping[str, bytes]
 
 
 def trusted_index(reader: Reader, root: bytes, memory: Path) -> TrustedIndex:
-    """The index at `reader`, checked from `root` on. `memory`: a folder for what was seen, of this user alone.
+    """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified metadata.
+
     Raises TrustError; StoreError when the place cannot be read.
     """
     folder = memory / hashlib.sha256(root).hexdigest()[:32]
     fetcher = _Fetcher(reader)
+    config = UpdaterConfig(
+        targets_max_length=LIMIT, snapshot_max_length=LIMIT, prefix_targets_with_hash=False
+    )
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            config = UpdaterConfig(
-                targets_max_length=LIMIT, snapshot_max_length=LIMIT, prefix_targets_with_hash=False
-            )
             with _trust_errors(reader, fetcher):
-                updater = Updater(
-                    str(folder), f"{reader.url}/{FOLDER}/", fetcher=fetcher, config=config, bootstrap=root
-                )
-                updater.refresh()
+                url = f"{reader.url}/{FOLDER}/"
+                Updater(str(folder), url, fetcher=fetcher, config=config, bootstrap=root).refresh()
             _check_clock(folder / "timestamp.json", reader)
-            return _trusted(folder)
+            return _read_verified(folder)
 
 
-def _trusted(folder: Path) -> TrustedIndex:
-    """What python-tuf has checked and written down."""
+def _read_verified(folder: Path) -> TrustedIndex:
+    """The metadata that python-tuf has verified and stored."""
     found = {role: (folder / f"{role}.json").read_bytes() for role in ("timestamp", "snapshot", "targets")}
     versions = {role: json.loads(data)["signed"]["version"] for role, data in found.items()}
     newest = json.loads((folder / "root.json").read_bytes())["signed"]["version"]
@@ -96,81 +120,59 @@ def _trusted(folder: Path) -> TrustedIndex:
     }
     metadata |= {f"{FOLDER}/{versions[role]}.{role}.json": found[role] for role in ("targets", "snapshot")}
     metadata[TIMESTAMP] = found["timestamp"]
-    return TrustedIndex(
-        index=read_index(cast("Targets", Metadata.from_bytes(found["targets"]).signed)), metadata=metadata
-    )
+    targets = cast("Targets", Metadata.from_bytes(found["targets"]).signed)
+    return TrustedIndex(index=read_index(targets), metadata=metadata)
 
 
 class _Fetcher(FetcherInterface):
-    """Gives python-tuf the store's objects; what went wrong with the store is kept, because python-tuf wraps it."""
+    """Reads the store's objects for python-tuf; keeps the store's error, which python-tuf wraps."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.fault: StoreError | None = None
+        self.error: StoreError | None = None
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         name = url[len(self._reader.url) + 1 :]
-        try:
-            # the first piece now: what is missing must be said before the caller begins to read
-            pieces = self._reader.read(name)
-            first = next(pieces, b"")
-        except StoreError as fault:
-            # asking for one root too many is how the newest is found; buckets that may not be listed answer that with 403
-            if name.endswith(".root.json") and fault.kind in {ErrorKind.MISSING, ErrorKind.DENIED}:
-                raise tuf.DownloadHTTPError(fault.what, 404) from None
-            self.fault = fault
-            raise tuf.DownloadError(fault.what) from None
-        return self._rest(first, pieces)
+        pieces = self._pieces(name)
+        first = next(pieces)  # errors must be raised here, before the caller begins to read
+        return (piece for part in ([first], pieces) for piece in part)
 
-    def _rest(self, first: bytes, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        yield first
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        started = False
         try:
-            yield from pieces
-        except StoreError as fault:
-            self.fault = fault
-            raise tuf.DownloadError(fault.what) from None
+            for piece in self._reader.read(name):
+                started = True
+                yield piece
+            if not started:
+                yield b""
+        except StoreError as error:
+            # the newest root is found by requesting one too many; buckets without list permission answer that with 403
+            probed = not started and name.endswith(".root.json")
+            if probed and error.kind in {ErrorKind.MISSING, ErrorKind.DENIED}:
+                raise tuf.DownloadHTTPError(error.what, 404) from None
+            self.error = error
+            raise tuf.DownloadError(error.what) from None
 
 
 @contextmanager
 def _trust_errors(reader: Reader, fetcher: _Fetcher) -> Iterator[None]:
-    """python-tuf's errors in words for whoever installs."""
+    """python-tuf's errors as TrustError, the store's as StoreError."""
     try:
         yield
-    except tuf.DownloadLengthMismatchError as error:
-        raise _distrust(reader, str(error), "a file of the index is longer than its signer said") from None
-    except tuf.DownloadError as error:
-        raise fetcher.fault or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
-    except tuf.ExpiredMetadataError as error:
-        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        raise _distrust(
-            reader, str(error), f"an old index is served, or nobody has signed it for long, or this machine's clock ({now}) is ahead",
-            "check the clock; the publisher signs again with `invoke release.renew`",
-        ) from None  # fmt: skip
-    except tuf.BadVersionNumberError as error:
-        raise _distrust(
-            reader, str(error), "an older index is served than one that was seen before, or parts of two are mixed",
-            "use the original place, or have the mirror brought up to date",
-        ) from None  # fmt: skip
-    except tuf.UnsignedMetadataError as error:
-        raise _distrust(
-            reader, str(error), "it was changed, or signed with keys that the trusted root does not name"
-        ) from None
-    except (tuf.RepositoryError, DeserializationError, ValueError) as error:
-        raise _distrust(
-            reader, str(error), "a part of the index was changed, or parts of two are mixed"
-        ) from None
+    except (tuf.DownloadError, tuf.RepositoryError, DeserializationError, ValueError) as error:
+        for kinds, cause, hint in _DISTRUSTED:
+            if isinstance(error, kinds):
+                now = datetime.now(UTC).strftime(_TIME)
+                raise _distrust(reader, str(error), cause.format(now=now), hint) from None
+        raise fetcher.error or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
 
 
-def _distrust(reader: Reader, what: str, cause: str, hint: str = "") -> TrustError:
-    return TrustError(
-        f"the index at {reader.url} cannot be trusted: {what}",
-        cause=cause,
-        hint=hint or "nothing was installed; use another mirror, and tell the publisher",
-    )
+def _distrust(reader: Reader, what: str, cause: str, hint: str) -> TrustError:
+    return TrustError(f"the index at {reader.url} cannot be trusted: {what}", cause=cause, hint=hint)
 
 
 def _check_clock(timestamp: Path, reader: Reader) -> None:
-    """A clock that is behind would take an expired index for a fresh one. The timestamp's signature was checked before it came here."""
+    """Compares the clock with the verified timestamp: with a clock that is behind, an expired index would look valid."""
     signed = json.loads(timestamp.read_bytes())["signed"].get(SIGNED_AT)
     try:
         made = datetime.fromisoformat(signed) if signed else None
@@ -179,6 +181,8 @@ def _check_clock(timestamp: Path, reader: Reader) -> None:
     now = datetime.now(UTC)
     if made and made - now > _SKEW:
         raise _distrust(
-            reader, f"it was signed on {made:%Y-%m-%d %H:%M UTC}, which has not come yet",
-            f"this machine's clock says {now:%Y-%m-%d %H:%M UTC} and is behind", "set the clock, then run the same command again",
-        )  # fmt: skip
+            reader,
+            f"it was signed on {made.strftime(_TIME)}, which is in the future",
+            f"this machine's clock shows {now.strftime(_TIME)} and is behind",
+            "set the clock, then run the same command again",
+        )

@@ -1,1 +1,1 @@
-"""Where releases are kept: folders and S3 to publish to, and these and HTTP to read from, behind one interface."""
+"""Places of releases behind one interface: folders and S3 to publish to, these and HTTP to read from."""

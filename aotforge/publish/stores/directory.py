@@ -1,4 +1,4 @@
-"""A folder as a store: link(2) makes an object whole or not at all and never over another one."""
+"""A folder as a store: link(2) creates an object atomically and never over another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import write_atomic
+from aotforge.base.files import sync, write_atomic
 from aotforge.errors import OutputError
 from aotforge.publish.stores.store import (
     Content,
@@ -20,12 +20,18 @@ from aotforge.publish.stores.store import (
     OnBytes,
     StoreError,
     read_chunks,
+    too_large,
 )
 
 _PART = ".part-"
 _LOCK = ".swap.lock"
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_FULL = (ErrorKind.FULL, "the disk is full", "make space there, then run the same command again")
+_DENIED = (ErrorKind.DENIED, "this user may not do that there", "check the folder and its owner")
+_REFUSED = (ErrorKind.REFUSED, "", "check the folder and its owner")
+_ERRORS = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FULL) | dict.fromkeys(
+    (errno.EACCES, errno.EPERM, errno.EROFS), _DENIED
+)
 
 
 class DirectoryStore:
@@ -42,13 +48,13 @@ class DirectoryStore:
     def _path(self, name: str) -> Path:
         parts = PurePosixPath(name).parts
         if not parts or any(part in {"..", "/", ""} or part.startswith(".") for part in parts):
-            raise StoreError(ErrorKind.REFUSED, f"{name!r} is no name of an object")
+            raise StoreError(ErrorKind.REFUSED, f"{name!r} is not a valid object name")
         return self._folder.joinpath(*parts)
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None when there is none."""
         path = self._path(name)
-        with _faults(path), suppress(FileNotFoundError, NotADirectoryError):
+        with _store_errors(path), suppress(FileNotFoundError, NotADirectoryError):
             if path.is_file():
                 return path.stat().st_size
         return None
@@ -56,34 +62,34 @@ class DirectoryStore:
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """A file's bytes from `start` on."""
         path = self._path(name)
-        with _faults(path):
+        with _store_errors(path):
             yield from read_chunks(path, start)
 
     def probe(self) -> Guarantees:
-        """What the file system can do: link(2) is what keeps an object from being put over another. Tidies up after the killed."""
-        with _faults(self._folder):
+        """Tests link(2), which keeps objects from being overwritten. Removes partial files of killed publishers."""
+        with _store_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-            _tidy(self._folder)
-            handle, name = _new_part(self._folder / "probe")
+            _remove_partial(self._folder)
+            handle, name = _new_partial(self._folder / "probe")
             other = Path(f"{name}.link")
             try:
                 other.hardlink_to(name)
                 put = True
             except OSError as error:
-                if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}:
+                if error.errno not in _NO_LINKS:
                     raise
                 put = False
             finally:
                 other.unlink(missing_ok=True)
                 Path(name).unlink(missing_ok=True)
-                os.close(handle)  # and with it the lock that keeps others from tidying it away
+                os.close(handle)  # releases the lock that protects the file from removal by others
         return Guarantees(put=put, large=put, swap=True)
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Files below `prefix`."""
         start = self._folder / prefix.rpartition("/")[0]
         found = {}
-        with _faults(start):
+        with _store_errors(start):
             for path in sorted(start.rglob("*")) if start.is_dir() else ():
                 name = path.relative_to(self._folder).as_posix()
                 hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
@@ -92,11 +98,11 @@ class DirectoryStore:
         return found
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
-        """Copies beside the place, to the disk, then links; EXISTS when the name is taken."""
+        """Writes a partial file to the disk, then links it; EXISTS when the name is taken."""
         path = self._path(name)
-        with _faults(path):
+        with _store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, partial = _new_part(path)
+            handle, partial = _new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:
                     for chunk in [content] if isinstance(content, bytes) else read_chunks(content):
@@ -105,36 +111,35 @@ class DirectoryStore:
                             on_bytes(len(chunk))
                     file.flush()
                     os.fsync(file.fileno())
-                    # what is read back must come from the disk, not from memory
+                    # publishers read back from the disk, not from memory
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                     Path(partial).chmod(0o644)
                     _link(Path(partial), path)
-                _sync_folder(path.parent)
+                sync(path.parent)
             finally:
                 Path(partial).unlink(missing_ok=True)
 
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small file; the token is its SHA-256."""
         path = self._path(name)
-        with _faults(path):
+        with _store_errors(path):
             try:
                 with path.open("rb") as file:
                     data = file.read(limit + 1)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         if len(data) > limit:
-            raise StoreError(ErrorKind.REFUSED, f"{path} is larger than {limit} bytes")
+            raise too_large(str(path), limit)
         return data, _digest(data)
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """Replaces a file under a lock that its holder's death releases."""
+        """Replaces a file under a lock that the kernel releases when its holder ends."""
         path = self._path(name)
-        with _faults(path):
+        with _store_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with (path.parent / _LOCK).open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                now = path.read_bytes() if path.exists() else None
-                if (None if now is None else _digest(now)) != token:
+                if (_digest(path.read_bytes()) if path.exists() else None) != token:
                     raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
                 write_atomic(path, data)
 
@@ -149,61 +154,43 @@ def _link(partial: Path, path: Path) -> None:
     except FileExistsError:
         raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
     except OSError as error:
-        if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}:
+        if error.errno not in _NO_LINKS:
             raise
-        if path.exists():  # no hard links here: `probe` has said that this leaves a gap
+        if path.exists():  # no hard links here: `probe` has reported the remaining race
             raise StoreError(ErrorKind.EXISTS, f"{path} exists") from None
         partial.rename(path)
 
 
-def _new_part(path: Path) -> tuple[int, str]:
-    """A new file beside `path`, locked: that tells others that its writer lives."""
+def _new_partial(path: Path) -> tuple[int, str]:
+    """A new file next to `path`; its lock shows others that its writer is running."""
     while True:
         handle, partial = tempfile.mkstemp(prefix=f".{path.name}{_PART}", dir=path.parent)
         fcntl.flock(handle, fcntl.LOCK_EX)
         if os.fstat(handle).st_nlink:
             return handle, partial
-        os.close(handle)  # tidied away before it was locked
+        os.close(handle)  # another publisher removed it before it was locked
 
 
-def _tidy(folder: Path) -> None:
-    """Removes what killed publishers left."""
+def _remove_partial(folder: Path) -> None:
     for left in folder.rglob(f".*{_PART}*"):
         with suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             left.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 @contextmanager
-def _faults(path: Path) -> Iterator[None]:
+def _store_errors(path: Path) -> Iterator[None]:
+    """The system's errors, and those of `write_atomic`, as StoreError."""
     try:
         yield
     except (FileNotFoundError, IsADirectoryError) as error:
         raise StoreError(ErrorKind.MISSING, f"{path} does not exist", hint="check the address") from error
     except OutputError as error:
-        kind = ErrorKind.FULL if "full" in error.cause or "quota" in error.cause else ErrorKind.DENIED
-        raise StoreError(kind, error.what, cause=error.cause) from error
-    except OSError as error:
-        number = error.errno or 0
-        kind = (
-            ErrorKind.FULL
-            if number in _FULL
-            else ErrorKind.DENIED
-            if number in _DENIED
-            else ErrorKind.REFUSED
-        )
-        cause = {ErrorKind.FULL: "the disk is full", ErrorKind.DENIED: "this user may not do that there"}.get(
-            kind, ""
-        )
+        full = "full" in error.cause or "quota" in error.cause
         raise StoreError(
-            kind, f"{error.filename or path}: {error.strerror or error}", cause=cause,
-            hint="make room there, then run the same command again" if kind is ErrorKind.FULL else "check the folder and its owner",
-        ) from error  # fmt: skip
+            ErrorKind.FULL if full else ErrorKind.DENIED, error.what, cause=error.cause
+        ) from error
+    except OSError as error:
+        kind, cause, hint = _ERRORS.get(error.errno or 0, _REFUSED)
+        what = f"{error.filename or path}: {error.strerror or error}"
+        raise StoreError(kind, what, cause=cause, hint=hint) from error

@@ -1,4 +1,4 @@
-"""S3 and what speaks its protocol. Credentials, region and endpoint come from boto3's standard chain alone."""
+"""S3 and compatible servers as a store. Credentials, region and endpoint come from boto3's standard chain alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import botocore
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from aotforge.publish.stores.s3_errors import faults, status_of
+from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
 from aotforge.publish.stores.s3_parts import abort_uploads, put_parts
 from aotforge.publish.stores.store import (
     CHUNK,
@@ -22,28 +22,29 @@ from aotforge.publish.stores.store import (
     OnBytes,
     StoreError,
     content_size,
+    too_large,
 )
 
 PART = 16 * 1024 * 1024
-"""Bytes of a part, more where a file would have over 10,000 of them. S3 wants at least 5 MiB of every part but the last."""
+"""Bytes of a part, more for files that would have over 10,000 parts. S3 requires 5 MiB of every part but the last."""
 
 ONE_PUT = 5 * 1024**3
-"""The most bytes that one PUT may have."""
+"""The most bytes of one PUT."""
 
 _PROBE = "tuf/.probe"
-_PROBE_BYTES = b"aotforge asks here what this server honours; nothing reads this object\n"
-_CONFLICTS = 5
+_PROBE_BYTES = b"aotforge tests here which conditions this server honours; nothing reads this object\n"
+_ATTEMPTS = 5
 
 
 def open_s3(bucket: str, prefix: str, *, anonymous: bool = False, attempts: int = 6) -> S3Store:
     """`anonymous`: read without credentials when the chain finds none, as public buckets allow. `attempts` counts the first one."""
-    with faults(f"s3://{bucket}"):
+    with s3_errors(f"s3://{bucket}"):
         session = boto3.session.Session()
         unsigned = anonymous and session.get_credentials() is None
         settings: dict[str, Any] = {"signature_version": botocore.UNSIGNED} if unsigned else {}
         config = Config(
             retries={"mode": "standard", "total_max_attempts": attempts},
-            # older servers do not know the checksums that botocore would add; every object is read back and compared instead
+            # older servers reject the checksums that botocore would add; every object is read back and compared instead
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             connect_timeout=10,
@@ -51,22 +52,25 @@ def open_s3(bucket: str, prefix: str, *, anonymous: bool = False, attempts: int 
             max_pool_connections=16,
             **settings,
         )
+        region = session.region_name or "us-east-1"
         try:
-            client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
-        except ValueError:  # boto3's words for an endpoint that is no address; they quote it
+            client = session.client("s3", config=config, region_name=region)
+        except ValueError:  # boto3's text quotes the endpoint
             raise StoreError(
-                ErrorKind.REFUSED, f"s3://{bucket}: the endpoint is no address", cause="AWS_ENDPOINT_URL_S3, or the AWS configuration, names it",
+                ErrorKind.REFUSED,
+                f"s3://{bucket}: the endpoint is not a valid address",
+                cause="AWS_ENDPOINT_URL_S3, or the AWS configuration, names it",
                 hint="e.g. AWS_ENDPOINT_URL_S3=https://s3.example.org",
-            ) from None  # fmt: skip
+            ) from None
         if not client.meta.endpoint_url.endswith("amazonaws.com"):
-            # another server than Amazon's need not answer to bucket.host
+            # only Amazon is sure to serve bucket.host
             config = config.merge(Config(s3={"addressing_style": "path"}))
-            client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
+            client = session.client("s3", config=config, region_name=region)
     return S3Store(client, bucket, prefix)
 
 
 class S3Store:
-    """Objects below `prefix` of a bucket."""
+    """Objects below `prefix` of a bucket. `part`: bytes of an upload's parts."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class S3Store:
         self._prefix = f"{prefix}/" if prefix else ""
         self._part = part
         self._sleep = sleep
-        self._found = Guarantees(put=True, large=True, swap=True)
+        self._honoured = Guarantees(put=True, large=True, swap=True)
 
     @property
     def url(self) -> str:
@@ -94,7 +98,7 @@ class S3Store:
 
     def size(self, name: str) -> int | None:
         """HEAD."""
-        with faults(f"{self.url}/{name}"):
+        with s3_errors(f"{self.url}/{name}"):
             try:
                 return int(self._client.head_object(**self._at(name))["ContentLength"])
             except ClientError as error:
@@ -103,39 +107,41 @@ class S3Store:
                 raise
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
-        """GET, going on with Range where a connection broke, as long as the object is the same one."""
+        """GET; resumes with Range after a broken connection, as long as the object is the same one."""
         position, tag, failures = start, "", 0
         while True:
-            asked = {"Range": f"bytes={position}-"} if position else {}
-            asked |= {"IfMatch": tag} if tag else {}
-            with faults(f"{self.url}/{name}"):
-                answer = self._client.get_object(**self._at(name), **asked)
-                tag = answer["ETag"]
-                end = position + int(answer["ContentLength"])
+            conditions = {"Range": f"bytes={position}-"} if position else {}
+            conditions |= {"IfMatch": tag} if tag else {}
+            with s3_errors(f"{self.url}/{name}"):
+                response = self._client.get_object(**self._at(name), **conditions)
+                tag = response["ETag"]
+                end = position + int(response["ContentLength"])
                 try:
-                    for chunk in answer["Body"].iter_chunks(CHUNK):
+                    for chunk in response["Body"].iter_chunks(CHUNK):
                         position += len(chunk)
                         failures = 0
                         yield chunk
-                    if position < end:
-                        raise http.client.IncompleteRead(b"", end - position)
+                    if position >= end:
+                        return
+                    raise http.client.IncompleteRead(b"", end - position)
                 except (BotoCoreError, OSError, http.client.HTTPException) as error:
                     failures += 1
-                    if failures >= _CONFLICTS:
+                    if failures >= _ATTEMPTS:
                         raise ConnectionError(f"broken {failures} times") from error
                     self._sleep(0.2 * 2**failures)
-                    continue
-            return
 
     def probe(self) -> Guarantees:
-        """Tries conditional writes on one constant object below `tuf/`, where no release is."""
+        """Tests conditional writes on one constant object below `tuf/`, outside of every release."""
         at = self._at(_PROBE)
-        with faults(f"{self.url}/{_PROBE}"):
-            tag = self._client.put_object(**at, Body=_PROBE_BYTES)["ETag"]
-            put = self._refuses(lambda: self._client.put_object(**at, Body=_PROBE_BYTES, IfNoneMatch="*"))
-            swap = self._refuses(
-                lambda: self._client.put_object(**at, Body=_PROBE_BYTES, IfMatch=f'"{"0" * 32}"')
-            ) and not self._refuses(lambda: self._client.put_object(**at, Body=_PROBE_BYTES, IfMatch=tag))
+
+        def put(**condition: str) -> Any:
+            return self._client.put_object(**at, Body=_PROBE_BYTES, **condition)
+
+        with s3_errors(f"{self.url}/{_PROBE}"):
+            tag = put()["ETag"]
+            if_absent = self._refuses(lambda: put(IfNoneMatch="*"))
+            refuses_others = self._refuses(lambda: put(IfMatch=f'"{"0" * 32}"'))
+            swap = refuses_others and not self._refuses(lambda: put(IfMatch=tag))
             upload = self._client.create_multipart_upload(**at)["UploadId"]
             part = self._client.upload_part(**at, UploadId=upload, PartNumber=1, Body=_PROBE_BYTES)["ETag"]
             parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
@@ -144,53 +150,55 @@ class S3Store:
                     **at, UploadId=upload, MultipartUpload=parts, IfNoneMatch="*"
                 )
             )
-            if large:  # what was refused is still open; one at a time, others probe as well
+            if large:  # the refused upload is still open; only this one, because others probe as well
                 self._client.abort_multipart_upload(**at, UploadId=upload)
-        self._found = Guarantees(put=put, large=large, swap=swap)
-        return self._found
+        self._honoured = Guarantees(put=if_absent, large=large, swap=swap)
+        return self._honoured
 
     @staticmethod
     def _refuses(write: Callable[[], object]) -> bool:
         try:
             write()
         except ClientError as error:
-            if status_of(error) in {412, 501} or error.response["Error"].get("Code") == "NotImplemented":
+            if status_of(error) in {412, 501} or code_of(error) == "NotImplemented":
                 return status_of(error) == 412
             raise
         return False
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`."""
-        found = {}
-        with faults(f"{self.url}/{prefix}"):
+        with s3_errors(f"{self.url}/{prefix}"):
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
-                for entry in page.get("Contents", ()):
-                    found[entry["Key"][len(self._prefix) :]] = int(entry["Size"])
+            found = {
+                entry["Key"][len(self._prefix) :]: int(entry["Size"])
+                for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
+                for entry in page.get("Contents", ())
+            }
         return {name: size for name, size in found.items() if not name.rpartition("/")[2].startswith(".")}
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
-        """One PUT for what fits into a part, else parts; where the server would overwrite with those, one PUT up to 5 GiB."""
-        size = content_size(content)
-        if self._found.put and not self._found.large and self._part < size <= ONE_PUT:
+        """One PUT for content up to the size of a part, else parts; where those would overwrite, one PUT up to 5 GiB."""
+        size, honoured = content_size(content), self._honoured
+        one_put = ONE_PUT if honoured.put and not honoured.large else self._part
+        if size <= max(one_put, self._part):
             self._put(name, content, on_bytes)
-        elif size > self._part:
-            if not self._found.large and self.size(name) is not None:
-                raise self._taken(name)
-            part = max(self._part, -(-size // 10_000))
-            self._again(
-                lambda: put_parts(self._client, self._at(name), content, part=part, condition=self._found.large, on_bytes=on_bytes),
-                name,
-            )  # fmt: skip
-            if self._found.large:  # nothing can come of any other upload of this object
-                abort_uploads(self._client, self._at(name))
-        else:
-            self._put(name, content, on_bytes)
+            return
+        if not honoured.large and self.size(name) is not None:
+            raise self._exists(name)
+        part, at = max(self._part, -(-size // 10_000)), self._at(name)
+        self._retry_conflicts(
+            lambda: put_parts(
+                self._client, at, content, part=part, condition=honoured.large, on_bytes=on_bytes
+            ),
+            name,
+        )
+        if honoured.large:  # no other upload of this object can be completed
+            abort_uploads(self._client, at)
 
     def _put(self, name: str, content: Content, on_bytes: OnBytes | None) -> None:
-        if not self._found.put and self.size(name) is not None:
-            raise self._taken(name)
-        condition = {"IfNoneMatch": "*"} if self._found.put else {}
+        if not self._honoured.put and self.size(name) is not None:
+            raise self._exists(name)
+        condition = {"IfNoneMatch": "*"} if self._honoured.put else {}
 
         def send() -> None:
             if isinstance(content, bytes):
@@ -199,64 +207,60 @@ class S3Store:
                 with content.open("rb") as file:
                     self._client.put_object(**self._at(name), Body=file, **condition)
 
-        self._again(send, name)
+        self._retry_conflicts(send, name)
         if on_bytes:
             on_bytes(content_size(content))
 
-    def _again(self, write: Callable[[], None], name: str) -> None:
-        """Tries again when another publisher got in the way: its request for the object is under way (409), it replaced parts of an upload that
-        both went on with, or it finished the object and dropped all uploads.
-        """
-        for attempt in range(1, _CONFLICTS + 1):
-            with faults(f"{self.url}/{name}"):
+    def _retry_conflicts(self, write: Callable[[], None], name: str) -> None:
+        """Retries when another publisher interferes: its request for the object is pending (409), it replaced parts of
+        an upload that both resumed, or it completed the object and aborted all uploads."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            with s3_errors(f"{self.url}/{name}"):
                 try:
                     return write()
                 except ClientError as error:
-                    gone = error.response["Error"].get("Code") == "NoSuchUpload"
-                    again = (
-                        gone
-                        or status_of(error) == 409
-                        or error.response["Error"].get("Code") == "InvalidPart"
-                    )
-                    if not again or attempt == _CONFLICTS:
+                    code = code_of(error)
+                    conflict = code in {"NoSuchUpload", "InvalidPart"} or status_of(error) == 409
+                    if not conflict or attempt == _ATTEMPTS:
                         raise
-                    if gone and self.size(name) is not None:
-                        raise self._taken(name) from None
+                    if code == "NoSuchUpload" and self.size(name) is not None:
+                        raise self._exists(name) from None
             self._sleep(0.2 * 2**attempt)
         return None
 
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """GET; the token is the ETag."""
-        with faults(f"{self.url}/{name}"):
+        with s3_errors(f"{self.url}/{name}"):
             try:
-                answer = self._client.get_object(**self._at(name))
+                response = self._client.get_object(**self._at(name))
             except ClientError as error:
-                if error.response["Error"].get("Code") == "NoSuchKey":
+                if code_of(error) == "NoSuchKey":
                     return None
                 raise
-            data = answer["Body"].read(limit + 1)
+            data = response["Body"].read(limit + 1)
         if len(data) > limit:
-            raise StoreError(ErrorKind.REFUSED, f"{self.url}/{name} is larger than {limit} bytes")
-        return data, answer["ETag"]
+            raise too_large(f"{self.url}/{name}", limit)
+        return data, response["ETag"]
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """PUT with If-Match, or If-None-Match for the first one; where that is not honoured, a look before the write."""
+        """PUT with If-Match, or If-None-Match for the first version; without support for these, load and compare first."""
         condition = {"IfMatch": token} if token else {"IfNoneMatch": "*"}
-        if not (self._found.swap if token else self._found.put):
+        if not (self._honoured.swap if token else self._honoured.put):
             now = self.load(name, limit=CHUNK)
             if (now[1] if now else None) != token:
-                raise self._taken(name)
+                raise self._exists(name)
             condition = {}
         try:
-            self._again(lambda: self._client.put_object(**self._at(name), Body=data, **condition), name)
-        except StoreError as fault:
-            if fault.kind is not ErrorKind.EXISTS:
+            self._retry_conflicts(
+                lambda: self._client.put_object(**self._at(name), Body=data, **condition), name
+            )
+        except StoreError as error:
+            if error.kind is not ErrorKind.EXISTS:
                 raise
             now = self.load(name, limit=CHUNK)
-            if (
-                not now or now[0] != data
-            ):  # an answer that was lost makes a repeated request find its own bytes
+            # when the response to the first request is lost, the retry finds its own bytes
+            if not now or now[0] != data:
                 raise
 
-    def _taken(self, name: str) -> StoreError:
+    def _exists(self, name: str) -> StoreError:
         return StoreError(ErrorKind.EXISTS, f"{self.url}/{name} exists")

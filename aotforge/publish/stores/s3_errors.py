@@ -1,4 +1,4 @@
-"""Errors of S3 as faults: status and code are shown, never a request, a header or a signed address."""
+"""Errors of boto3 as StoreError: status and code are shown, never a request, a header or a signed address."""
 
 from __future__ import annotations
 
@@ -10,94 +10,79 @@ from botocore import exceptions as boto
 from aotforge.publish.stores.store import ErrorKind, StoreError
 
 _CREDENTIALS = (
-    "credentials come from the environment (AWS_ACCESS_KEY_ID, ...), ~/.aws or the machine's role; see that they belong to this server "
+    "credentials come from the environment (AWS_ACCESS_KEY_ID, ...), ~/.aws or the machine's role; check that they belong to this server "
     "(AWS_ENDPOINT_URL_S3) and may read and write this bucket"
 )
+_AGAIN = "run the same command again later: it continues where it stopped"
+
+_NO_BUCKET = (ErrorKind.REFUSED, "the bucket does not exist", "make the bucket, or correct the address")
+_EXISTS = (ErrorKind.EXISTS, "something else is stored under this name", "")
+_CONFLICT = (ErrorKind.UNAVAILABLE, "another publisher writes the same object now", _AGAIN)
+_MISSING = (ErrorKind.MISSING, "there is no such object", "check the address")
+_DENIED = (ErrorKind.DENIED, "the server refuses these credentials", _CREDENTIALS)
+_FULL = (ErrorKind.FULL, "the server has no space left", "make space there, then run the same command again")
+_FAILING = (ErrorKind.UNAVAILABLE, "the server failed repeatedly", _AGAIN)
+_OTHER = (ErrorKind.REFUSED, "", "see the server's documentation of this code")
+
+_CODES = {
+    "NoSuchBucket": _NO_BUCKET,
+    "PreconditionFailed": _EXISTS,
+    "NoSuchKey": _MISSING,
+    **dict.fromkeys(("NoSuchUpload", "InvalidPart"), _CONFLICT),
+    **dict.fromkeys(("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull"), _FULL),
+    **dict.fromkeys(("SlowDown", "RequestTimeout"), _FAILING),
+}
+_STATUSES = {
+    412: _EXISTS,
+    409: _CONFLICT,
+    404: _MISSING,
+    401: _DENIED,
+    403: _DENIED,
+    507: _FULL,
+    429: _FAILING,
+}
+_CONFIGURATION = (boto.ProfileNotFound, boto.InvalidConfigError, boto.ConfigParseError, boto.NoRegionError)
 
 
 @contextmanager
-def faults(place: str) -> Iterator[None]:
-    """Turns what boto3 raises into StoreError. `place` is the object's address, fit to be printed."""
+def s3_errors(place: str) -> Iterator[None]:
+    """Turns what boto3 raises into StoreError. `place` is the object's address, without secrets."""
     try:
         yield
     except boto.ClientError as error:
-        raise _answered(place, error) from None
+        raise _refused(place, error) from None
     except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as error:
-        raise StoreError(
-            ErrorKind.DENIED, f"{place}: no credentials ({type(error).__name__})", hint=_CREDENTIALS
-        ) from None
-    except (
-        boto.ProfileNotFound,
-        boto.InvalidConfigError,
-        boto.ConfigParseError,
-        boto.NoRegionError,
-    ) as error:
-        raise StoreError(
-            ErrorKind.DENIED,
-            f"{place}: {error}",
-            cause="the AWS configuration does not fit",
-            hint=_CREDENTIALS,
-        ) from None
+        what = f"{place}: no credentials ({type(error).__name__})"
+        raise StoreError(ErrorKind.DENIED, what, hint=_CREDENTIALS) from None
+    except _CONFIGURATION as error:
+        cause = "the AWS configuration is not valid"
+        raise StoreError(ErrorKind.DENIED, f"{place}: {error}", cause=cause, hint=_CREDENTIALS) from None
     except boto.ParamValidationError:
+        hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
         raise StoreError(
-            ErrorKind.REFUSED, f"{place} is no valid bucket or object name", hint="s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
-        ) from None  # fmt: skip
+            ErrorKind.REFUSED, f"{place} is not a valid bucket or object name", hint=hint
+        ) from None
     except (boto.BotoCoreError, ConnectionError) as error:
         raise StoreError(
             ErrorKind.UNAVAILABLE,
             f"{place}: the connection failed ({type(error).__name__})",
-            cause="the server is down, or the network is, or AWS_ENDPOINT_URL_S3 names another server",
-            hint="run the same command again: it goes on where it stopped",
+            cause="the server or the network is down, or AWS_ENDPOINT_URL_S3 names another server",
+            hint="run the same command again: it continues where it stopped",
         ) from None
 
 
 def status_of(error: boto.ClientError) -> int:
-    """HTTP status of an answer."""
+    """HTTP status of a response."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-_AGAIN = "run the same command again later: it goes on where it stopped"
-
-_SAYINGS = {
-    "no bucket": (ErrorKind.REFUSED, "the bucket does not exist", "make the bucket, or correct the address"),
-    "exists": (ErrorKind.EXISTS, "something else is stored under this name", ""),
-    "conflict": (ErrorKind.UNAVAILABLE, "another publisher writes the same object now", _AGAIN),
-    "missing": (ErrorKind.MISSING, "there is no such object", "check the address"),
-    "denied": (ErrorKind.DENIED, "the server refuses these credentials", _CREDENTIALS),
-    "full": (
-        ErrorKind.FULL,
-        "the server has no room left",
-        "make room there, then run the same command again",
-    ),
-    "failing": (ErrorKind.UNAVAILABLE, "the server failed repeatedly", _AGAIN),
-    "other": (ErrorKind.REFUSED, "", "see what the server's documentation says of this code"),
-}
-_CODES = {
-    "NoSuchBucket": "no bucket",
-    "PreconditionFailed": "exists",
-    "NoSuchKey": "missing",
-    "NoSuchUpload": "conflict",
-    "InvalidPart": "conflict",
-    "QuotaExceeded": "full",
-    "InsufficientStorage": "full",
-    "XMinioStorageFull": "full",
-    "SlowDown": "failing",
-    "RequestTimeout": "failing",
-}
-_STATUSES = {
-    412: "exists",
-    409: "conflict",
-    404: "missing",
-    401: "denied",
-    403: "denied",
-    507: "full",
-    429: "failing",
-}
+def code_of(error: boto.ClientError) -> str:
+    """S3's error code of a response."""
+    return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _answered(place: str, error: boto.ClientError) -> StoreError:
-    code, status = str(error.response.get("Error", {}).get("Code", "")), status_of(error)
-    saying = _CODES.get(code) or _STATUSES.get(status) or ("failing" if status >= 500 else "other")
-    kind, cause, hint = _SAYINGS[saying]
+def _refused(place: str, error: boto.ClientError) -> StoreError:
+    code, status = code_of(error), status_of(error)
+    kind, cause, hint = _CODES.get(code) or _STATUSES.get(status) or (_FAILING if status >= 500 else _OTHER)
     answer = f"{status} {code}" if code != str(status) else code
     return StoreError(kind, f"{place}: {error.operation_name} was answered {answer}", cause=cause, hint=hint)

@@ -1,4 +1,4 @@
-"""Uploading in parts. What an earlier upload left on the server is used again, so a killed publisher loses one part per thread."""
+"""Uploads in parts that resume earlier uploads: a killed publisher loses one part per thread."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def put_parts(
 ) -> None:
     """Uploads in parts of `part` bytes; `condition`: never over another object. Raises what boto3 raises.
 
-    A part that is there already is kept when its ETag is the MD5 of our bytes; a server whose ETags are something else gets all parts
-    again. An upload that holds other bytes than ours belongs to another publisher and is left alone.
+    An existing part is kept when its ETag is the MD5 of the content's; a server with other ETags gets all parts again.
+    An upload with other bytes belongs to another publisher and is not changed.
     """
     count = max(1, -(-content_size(content) // part))
     upload, there = _earlier(client, at, content, part, count)
@@ -53,7 +53,7 @@ def put_parts(
 
 
 def abort_uploads(client: Any, at: Location) -> None:
-    """Drops every unfinished upload of an object, for one that is in place: they only cost room. Failures do not matter."""
+    """Aborts every unfinished upload of a completed object, to free storage. Failures are ignored."""
     with suppress(ClientError, BotoCoreError):
         for upload in _uploads(client, at):
             with suppress(ClientError):
@@ -83,7 +83,7 @@ def _uploads(client: Any, at: Location) -> Iterator[str]:
 def _earlier(
     client: Any, at: Location, content: Content, part: int, count: int
 ) -> tuple[str, dict[int, str]]:
-    """The unfinished upload that has most of our parts, with their ETags; none when listing is not allowed."""
+    """The unfinished upload with most parts of the content, and their ETags; none when listing is not allowed."""
     best: tuple[str, dict[int, str]] = ("", {})
     with suppress(ClientError):
         for upload in list(_uploads(client, at)):
@@ -97,7 +97,7 @@ def _earlier(
 def _matching(
     client: Any, at: Location, upload: str, content: Content, part: int, count: int
 ) -> dict[int, str] | None:
-    """ETags of our parts in an upload; None when it holds a part that is not ours."""
+    """ETags of the content's parts in an upload; None when it holds a part with other bytes."""
     tags = {}
     for page in client.get_paginator("list_parts").paginate(**at, UploadId=upload):
         for entry in page.get("Parts", ()):

@@ -1,4 +1,4 @@
-"""What every store offers. Names are relative, parts joined by `/`, e.g. `0.11.2b-r1/SHA256SUMS`."""
+"""The interface of stores. Object names are relative, joined by `/`, e.g. `0.11.2b-r1/SHA256SUMS`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 Content = Path | bytes
-"""What is put into a store: a file, or bytes."""
+"""The content of an object: a file, or bytes."""
 
 OnBytes = Callable[[int], None]
-"""Told of so many more bytes that are in the store or were read from it."""
+"""Called with the number of bytes that were just written or read."""
 
 CHUNK = 1024 * 1024
+ADDRESSES = "s3://, http(s)://, file:// or a folder"
 
 
 class ErrorKind(Enum):
-    """Why a store did not do what it was asked."""
+    """Kinds of store errors."""
 
     MISSING = "missing"
     EXISTS = "exists"
@@ -29,7 +31,7 @@ class ErrorKind(Enum):
 
 
 class StoreError(Exception):
-    """A store's failure before a room makes its own error of it; the texts hold no secret. `what` names place and object."""
+    """A store's failure, which callers turn into their own error. `what` names store and object; no text holds a secret."""
 
     def __init__(self, kind: ErrorKind, what: str, *, cause: str = "", hint: str = "") -> None:
         super().__init__(what)
@@ -41,68 +43,83 @@ class StoreError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantees:
-    """What a store was found to honour. `put`: an object is never put over another; `large`: nor one that is uploaded in parts;
-    `swap`: an object is only replaced when it is still the one that was read.
-    """
+    """Conditions that a store honours. `put`: an object is never overwritten; `large`: nor by an upload in parts;
+    `swap`: an object is only replaced when it is still the version that was read."""
 
     put: bool
     large: bool
     swap: bool
 
     def notes(self, url: str) -> tuple[str, ...]:
-        """What a publisher must know when something is not honoured; empty when all is."""
-        if self.put and self.large and self.swap:
-            return ()
+        """A warning for publishers about the conditions that are not honoured, if any."""
         lost = []
         if not self.put:
             lost.append("conditional writes")
         elif not self.large:
             lost.append(
-                "conditional completion of multipart uploads (files are sent whole instead, without resume)"
+                "conditional completion of multipart uploads (files are sent in one PUT, without resume)"
             )
         if not self.swap:
             lost.append("conditional replacement")
         race = "" if self.put and self.swap else (
-            ": existing objects are looked for before each write, which another publisher can slip in between; let one publish at a time"
+            ": existing objects are looked up before each write, and another publisher can write in between; let one publish at a time"
         )  # fmt: skip
-        return (f"{url} does not honour {' and '.join(lost)}{race}",)
+        return (f"{url} does not honour {' and '.join(lost)}{race}",) if lost else ()
 
 
 class Reader(Protocol):
-    """Somewhere releases can be read."""
+    """A place to read releases from."""
 
     @property
     def url(self) -> str:
-        """The place, fit to be printed."""
+        """The place, without secrets."""
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, None when there is none or the place does not say. Raises StoreError."""
+        """Bytes of an object, None when it is missing or its size unknown. Raises StoreError."""
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """The bytes from `start` on, in pieces. Raises StoreError, MISSING when there is no such object."""
 
 
 class Store(Reader, Protocol):
-    """Somewhere releases can be published. Every method raises StoreError."""
+    """A place to publish releases to. Every method raises StoreError."""
 
     def probe(self) -> Guarantees:
-        """Finds out, by trying, what the place honours. Writes at most one constant object outside of every release."""
+        """Tests which conditions are honoured. Writes at most one constant object outside of every release."""
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`, with their sizes in bytes."""
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
-        """Makes an object, whole or not at all; goes on with an earlier upload that was cut off. EXISTS when the name is taken."""
+        """Creates an object atomically; resumes an interrupted upload. EXISTS when the name is taken."""
 
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small object of at most `limit` bytes with a token of this version; None when there is none."""
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
-        """Replaces the version that `token` stands for (None: makes the object). EXISTS when another version is there by now."""
+        """Replaces the version of `token` (None: creates the object). EXISTS when another version is there by now."""
+
+
+def split_url(url: str) -> SplitResult:
+    """The parts of an address. Raises StoreError, which does not quote the address: it may hold secrets."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise StoreError(
+            ErrorKind.REFUSED, f"an address is not understood: {error}", hint=ADDRESSES
+        ) from None
+
+
+def redact_url(url: str) -> str:
+    """The address without user, password and query, which may hold secrets (a presigned URL's signature)."""
+    if "://" not in url:
+        return url
+    parts = split_url(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).rstrip("/")
 
 
 def content_size(content: Content) -> int:
-    """Bytes of what is to be put."""
+    """Bytes of an object's content."""
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
@@ -115,14 +132,17 @@ def read_chunks(path: Path, start: int = 0) -> Iterator[bytes]:
 
 
 def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
-    """A whole object of at most `limit` bytes. Raises StoreError, REFUSED when it is larger."""
+    """An object of at most `limit` bytes. Raises StoreError, REFUSED when it is larger."""
     data = bytearray()
     for chunk in reader.read(name):
         data += chunk
         if len(data) > limit:
-            raise StoreError(
-                ErrorKind.REFUSED,
-                f"{reader.url}/{name} is larger than {limit} bytes",
-                cause="it is not what it should be",
-            )
+            raise too_large(f"{reader.url}/{name}", limit)
     return bytes(data)
+
+
+def too_large(place: str, limit: int) -> StoreError:
+    """The error for an object that exceeds `limit` bytes."""
+    return StoreError(
+        ErrorKind.REFUSED, f"{place} is larger than {limit} bytes", cause="it is not the expected object"
+    )

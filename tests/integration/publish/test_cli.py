@@ -89,7 +89,7 @@ def test_errors_in_words(server: Server, tmp_path: Path) -> None:
     shown = user.run(*publish, "https://me:hunter2@example.invalid/x?X-Amz-Signature=1", code=33)
     assert "https://example.invalid/x can be read from, not published to" in shown
     assert "is not understood" in user.run(*publish, "s3://me:hunter2@bucket/x", code=33)
-    assert "no kind of address" in user.run(*publish, "ftp://me:hunter2@host/x", code=33)
+    assert "not a known kind of address" in user.run(*publish, "ftp://me:hunter2@host/x", code=33)
     assert "no keys to sign" in user.run("release.publish", release, "--to", tmp_path / "d", code=33)
     (keys / "targets-1.pem").chmod(0o644)
     assert "can be read by others" in user.run(*publish, tmp_path / "d", code=33)
@@ -124,7 +124,7 @@ def test_keys_from_the_environment(tmp_path: Path) -> None:
     release = make_release(tmp_path / "r1")
     user.run("release.publish", release, "--to", tmp_path / "d", env=pems)
     bad = pems | {"AOTFORGE_KEY_TARGETS": pems["AOTFORGE_KEY_TARGETS"].replace("M", "N")}
-    assert "AOTFORGE_KEY_TARGETS is no Ed25519" in user.run(
+    assert "AOTFORGE_KEY_TARGETS is not an Ed25519" in user.run(
         "release.publish", release, "--to", tmp_path / "d", env=bad, code=33
     )
 

@@ -275,7 +275,7 @@ def test_full_disk(keys: KeySet, tmp_path: Path) -> None:
         before = set(store.names(""))
         with pytest.raises(
             PublishError,
-            match=r"No space left on device\nLikely cause: the disk is full\nNext step: make room",
+            match=r"No space left on device\nLikely cause: the disk is full\nNext step: make space",
         ):
             publish(make_release(tmp_path / "r2", "0.11.2b-r2", size=100_000), store, keys)
         assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)

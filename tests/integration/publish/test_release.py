@@ -84,7 +84,7 @@ def test_an_unfinished_release_of_other_bytes(make_store: MakeStore, keys: KeySe
         publish(release, store, keys)
     assert set(store.names("0.11")) == {"0.11.2b-r1/MANIFEST.json"}
     store.put_if_absent("0.11.3b-r1/stray.tar.gz", b"x")
-    with pytest.raises(PublishError, match="no part of this release"):
+    with pytest.raises(PublishError, match="does not belong to this release"):
         publish(make_release(tmp_path / "r2", "0.11.3b-r1"), store, keys)
 
 
@@ -193,7 +193,7 @@ def test_mirror(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
     assert released_names(copy, keys.roots[0], tmp_path / "trust-copy") == ("0.11.2b-r1", "0.11.2b-r2")
     with pytest.raises(PublishError, match="has index 2, the source has 1"):  # a mirror is never rolled back
         mirror(origin, first, copy)
-    with pytest.raises(TrustError, match="not what the index says"):
+    with pytest.raises(TrustError, match="not what the index lists"):
         path = tmp_path / "origin/0.11.2b-r2/MANIFEST.json"
         path.write_bytes(path.read_bytes()[:-1] + b"x")
         mirror(origin, trusted, DirectoryStore(tmp_path / "third"))
@@ -269,21 +269,21 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
         manifest = json.loads((folder / "MANIFEST.json").read_text())
         (folder / "MANIFEST.json").write_text(json.dumps({**manifest, "development": ["because"]}))
 
-    refused("missing", lambda f: (f / archive).unlink(), "lists .*gfx908.tar.gz, which is not there")
+    refused("missing", lambda f: (f / archive).unlink(), "lists .*gfx908.tar.gz, which is missing")
     refused("changed", lambda f: (f / archive).write_bytes(b"xx"), "gfx908.tar.gz: it is no whole gzip file")
     refused("cut", lambda f: (f / archive).write_bytes((f / archive).read_bytes()[:-9]), "cut off")
-    refused("no sums", lambda f: (f / "SHA256SUMS").unlink(), "no release folder")
+    refused("no sums", lambda f: (f / "SHA256SUMS").unlink(), "not a release folder")
     refused("no manifest", lambda f: (f / "MANIFEST.json").write_text("[]"), "names no release")
     refused("bad sums", lambda f: (f / "SHA256SUMS").write_text("x"), "SHA256SUMS: line 1 is not a digest")
     refused(
-        "other manifest", lambda f: (f / "MANIFEST.json").open("a").write(" "), "not what SHA256SUMS says"
+        "other manifest", lambda f: (f / "MANIFEST.json").open("a").write(" "), "differs from SHA256SUMS"
     )
     refused("unlisted", unlisted, "more.tar.gz is not listed in SHA256SUMS")
-    refused("resummed", resummed, "not what SHA256SUMS.uncompressed says")
-    refused("left out", lambda f: resummed(f, ""), "not what SHA256SUMS.uncompressed says")
-    refused("subfolder", lambda f: (f / "sub").mkdir(), "no plain file")
-    refused("link", lambda f: (f / "link").symlink_to(archive), "no plain file")
+    refused("resummed", resummed, "differs from SHA256SUMS.uncompressed")
+    refused("left out", lambda f: resummed(f, ""), "differs from SHA256SUMS.uncompressed")
+    refused("subfolder", lambda f: (f / "sub").mkdir(), "not a plain file")
+    refused("link", lambda f: (f / "link").symlink_to(archive), "not a plain file")
     refused("development", development, "development build: because")
-    with pytest.raises(PublishError, match="no release folder"):
+    with pytest.raises(PublishError, match="not a release folder"):
         publish(tmp_path / "nothing", store, keys)
     assert not store.names("")

@@ -170,7 +170,7 @@ def test_a_server_that_would_overwrite_with_parts_gets_whole_files(server: Serve
     store = forgetful(server, "CompleteMultipartUpload")
     found = store.probe()
     assert (found.put, found.large, found.swap) == (True, False, True)
-    assert "sent whole" in found.notes("s3://x")[0] and "race" not in found.notes("s3://x")[0]
+    assert "sent in one PUT" in found.notes("s3://x")[0] and "race" not in found.notes("s3://x")[0]
     store.put_if_absent("a", b"1" * 6 * MIB)
     assert kind(lambda: store.put_if_absent("a", b"2" * 6 * MIB)) is ErrorKind.EXISTS
     assert b"".join(store.read("a")) == b"1" * 6 * MIB

@@ -104,11 +104,11 @@ def test_any_byte_of_metadata(place: Place, name: str) -> None:
 def test_changed_files(place: Place, name: str) -> None:
     whole = place.path(name).read_bytes()
     flip(place.path(name))
-    place.refused("refused|not what the index says")
+    place.refused("refused|not what the index (says|lists)")
     place.path(name).write_bytes(whole[:-1])
-    place.refused("cut off|ends too early|not what the index says")
+    place.refused("cut off|ends too early|not what the index (says|lists)")
     place.path(name).write_bytes(whole + b"\0")
-    place.refused("something follows|longer|not what the index says")
+    place.refused("something follows|longer|not what the index (says|lists)")
     place.path(name).unlink()
     with pytest.raises(InstallError, match="does not exist"):
         place.install()
@@ -120,7 +120,7 @@ def test_changed_files(place: Place, name: str) -> None:
 def test_an_archive_of_another_release(place: Place) -> None:
     publish(make_release(place.folder / "r2", "0.11.2b-r2"), place.store, place.keys)
     shutil.copy(place.path(IMAGES), place.path(IMAGES.replace("r1", "r2")))
-    place.refused("not what the index says|longer|cut off|unpacks to more")
+    place.refused("not what the index (says|lists)|longer|cut off|unpacks to more")
 
 
 def test_rollback(place: Place) -> None:
@@ -184,7 +184,7 @@ def test_a_clock_that_is_behind(place: Place) -> None:
     other = DirectoryStore(place.folder / "future")
     publish(place.folder / "r1", other, place.keys, now=NOW + timedelta(days=3))
     with pytest.raises(
-        TrustError, match=r"has not come yet\nLikely cause: this machine's clock says .* is behind"
+        TrustError, match=r"is in the future\nLikely cause: this machine.s clock shows .* is behind"
     ):
         try_install(other, place.keys.roots[0], place.folder)
 
@@ -216,7 +216,7 @@ def test_a_signed_index_that_makes_no_sense(place: Place) -> None:
         )
 
     before = dict(place.store.names("tuf/"))
-    with pytest.raises(TrustError, match="makes no sense"):
+    with pytest.raises(TrustError, match="is not valid"):
         change_index(place.store, place.keys, climbing, now=NOW)
     assert place.store.names("tuf/") == before
 
@@ -233,10 +233,10 @@ def _no_root(folder: Path) -> bytes:
             lambda folder: trusted_root(str(folder / "none"), folder, {}),
             "none, the root of trust, cannot be read",
         ),
-        (lambda folder: trusted_root(str(folder / "bad"), folder, {}), "bad is no root of trust"),
+        (lambda folder: trusted_root(str(folder / "bad"), folder, {}), "bad is not a valid root of trust"),
         (
             lambda folder: trusted_root(None, folder, {"AOTFORGE_ROOT": str(folder / "unsigned")}),
-            "unsigned is no root of trust",
+            "unsigned is not a valid root of trust",
         ),
     ],
 )
