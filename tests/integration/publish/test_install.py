@@ -254,7 +254,7 @@ def test_tampered_on_the_way(web: Web, keys: KeySet, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for data in (whole[:-1], whole + b"x", whole[:-9] + b"x" + whole[-8:]):
         path.write_bytes(data)
-        with pytest.raises(TrustError, match="is not what the index (says|lists)"):
+        with pytest.raises(TrustError, match=r"is not what the index (says|lists)"):
             try_install(reader(web), keys.roots[0], tmp_path)
         assert not (tmp_path / "prefix").exists()
         assert not [p for p in (tmp_path / "downloads").iterdir() if "gfx908" in p.name]
