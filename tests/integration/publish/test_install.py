@@ -192,7 +192,8 @@ def test_broken_connections(web: Web, keys: KeySet, tmp_path: Path, ranges: bool
 def test_the_next_run_goes_on(web: Web, keys: KeySet, tmp_path: Path) -> None:
     web.cuts = [200_000] + [0] * 4
     with pytest.raises(
-        InstallError, match=r"cannot be read: IncompleteRead.*\n.*failed 5 times\n.*continues where it stopped"
+        InstallError,
+        match=r"cannot be read: IncompleteRead.*\n.*failed 5 times\n.*continues where it stopped",
     ):
         try_install(reader(web), keys.roots[0], tmp_path)
     assert not (tmp_path / "prefix").exists()

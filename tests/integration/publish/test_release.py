@@ -275,9 +275,7 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     refused("no sums", lambda f: (f / "SHA256SUMS").unlink(), "not a release folder")
     refused("no manifest", lambda f: (f / "MANIFEST.json").write_text("[]"), "names no release")
     refused("bad sums", lambda f: (f / "SHA256SUMS").write_text("x"), "SHA256SUMS: line 1 is not a digest")
-    refused(
-        "other manifest", lambda f: (f / "MANIFEST.json").open("a").write(" "), "differs from SHA256SUMS"
-    )
+    refused("other manifest", lambda f: (f / "MANIFEST.json").open("a").write(" "), "differs from SHA256SUMS")
     refused("unlisted", unlisted, "more.tar.gz is not listed in SHA256SUMS")
     refused("resummed", resummed, "differs from SHA256SUMS.uncompressed")
     refused("left out", lambda f: resummed(f, ""), "differs from SHA256SUMS.uncompressed")
