@@ -1,224 +1,223 @@
-"""Putting a release into torch/lib and taking it out again, so that at every moment one whole state is in force.
+"""Drops a release into torch/lib and removes it again; at every moment either state is complete.
 
-Every name that a drop-in owns is a link to `.aotforge-dropin/current/<name>`, and `current` is a link to `originals` or to the release.
-Names are handed over while `current` still leads to the originals, so nothing changes for who loads them; then one rename
-of `current` switches library and images together. The loader sees the name in torch/lib, and dladdr returns it, so images are looked for
-beside it. A run that dies anywhere is completed, or undone, by the next one.
+Every name of a drop-in is a link to `.aotforge-dropin/current/<name>`, and `current` is a link to `originals` or to the
+release. Names become links while `current` still selects the originals, so that the loader sees no change; then one
+rename of `current` switches library and images together. The loader opens the name in torch/lib, and dladdr returns it,
+so the library looks for images next to it. A run that is killed is completed, or undone, by the next one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 
 from aotforge.base.files import exchange, link_or_copy, output_errors, output_lock, staged_folder
-from aotforge.deliver.dropin.model import IMAGES, Report, Source, TorchLib
-from aotforge.deliver.dropin.record import CURRENT, ORIGINALS, STORE, Record, load_record, save_record
+from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease
+from aotforge.deliver.dropin.record import CURRENT, ORIGINALS, STORE, DropInRecord, load_record, save_record
 from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
 
 _TEMPORARY = ".new"
-_OWN = "images.json"
-"""In a staged release: its images with their SHA-256. An installer that replaces PyTorch writes through our link, into that folder."""
+_IMAGE_SUMS = "images.json"
+"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropInReport:
+    """Changes of a drop-in or of undoing it, made or planned: one line per name, none when there was nothing to do."""
+
+    folder: Path
+    release: str
+    changes: tuple[str, ...]
+    dry_run: bool
 
 
 def drop_in(
-    source: Source,
+    source: UnpackedRelease,
     torch: TorchLib,
     *,
-    check: Callable[[TorchLib, Source], None],
+    check: Callable[[TorchLib, UnpackedRelease], None],
     dry_run: bool = False,
-) -> Report:
-    """Makes `torch` load the release in `source`. Safe to repeat; another release takes the earlier one's place.
+) -> DropInReport:
+    """Makes `torch` load the release in `source`. Safe to repeat; replaces an earlier release.
 
-    `check` raises when the compatibility matrix forbids the pair. Raises DropInError when PyTorch was linked to a name that the release
-    does not serve, OutputError, OutputBusyError; torch/lib then is as it was.
+    `check` raises when the compatibility matrix forbids the pair. Raises DropInError when PyTorch was linked to a name
+    that the release does not serve, OutputError, OutputBusyError; torch/lib is then unchanged.
     """
-    strange = [name for name in torch.needed if name not in source.names]
-    if strange:
+    if missing := [name for name in torch.needed if name not in source.names]:
         raise DropInError(
-            f"PyTorch in {torch.folder} loads {', '.join(strange)}, release {source.release} serves {', '.join(source.names)}",
+            f"PyTorch in {torch.folder} loads {', '.join(missing)}, release {source.release} serves {', '.join(source.names)}",
             cause="this PyTorch was built against another feature release of AOTriton, whose interface differs",
-            hint="`invoke compat.which` says which release this version of PyTorch takes",
+            hint="`./dev compat.which` shows the release that this version of PyTorch needs",
         )
     check(torch, source)
-    folder, wanted = torch.folder, source.release
+    folder = torch.folder
     record = load_record(folder)
-    changes = _changes(folder, source, record)
+    changes = _planned_changes(folder, source, record)
+    report = DropInReport(folder=folder, release=source.release, changes=changes, dry_run=dry_run)
     if dry_run or not changes:
-        return Report(folder=folder, release=wanted, changes=changes, dry_run=dry_run)
-    with _store(folder) as store:
-        _keep_reinstalled(store)
-        _stage(source, store / wanted)
+        return report
+    with _locked_store(folder) as store:
+        _adopt_reinstalled_images(store)
+        _stage(source, store / source.release)
         names = (*source.names, IMAGES)
         owned = tuple(sorted({*names, *(record.names if record else ())}))
-        save_record(folder, Record(release=wanted, names=owned))
+        save_record(folder, DropInRecord(release=source.release, names=owned))
         (store / ORIGINALS).mkdir(exist_ok=True)
         if not (store / CURRENT).is_symlink():
-            _point(store / CURRENT, ORIGINALS)
-        _keep_originals(folder, [name for name in names if not _ours(folder, name)])
+            _select(store, ORIGINALS)
+        _back_up(folder, [name for name in names if not _is_linked(folder, name)])
         for name in names:
             _link(folder, name)
-        _point(store / CURRENT, wanted)
-        _remove_others(store, {wanted, ORIGINALS})
-    return Report(folder=folder, release=wanted, changes=changes, dry_run=False)
+        _select(store, source.release)
+        for path in store.iterdir():
+            if _is_folder(path) and path.name not in {source.release, ORIGINALS}:
+                shutil.rmtree(path)
+    return report
 
 
-def undo(folder: Path, *, dry_run: bool = False) -> Report:
-    """Puts back what was in `folder` (a torch/lib) before the first drop-in. Raises DropInError, OutputError."""
+def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
+    """Restores the contents of `folder` (a torch/lib) before the first drop-in. Raises DropInError, OutputError."""
     if not folder.is_dir():
         raise DropInError(
-            f"{folder} is not a folder", hint="name the torch/lib that the release was put into"
+            f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
     record = load_record(folder)
     if record is None:
-        return Report(folder=folder, release="", changes=(), dry_run=dry_run)
-    newer = {IMAGES} if _reinstalled(folder / STORE / CURRENT) else set()
-    changes = tuple(
-        f"{name}: "
-        + ("the original" if name in newer or _there(folder / STORE / ORIGINALS / name) else "removed")
-        for name in record.names
-        if _ours(folder, name)
-    )
+        return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
+    linked = [name for name in record.names if _is_linked(folder, name)]
+    restored = {name for name in linked if lexists(folder / STORE / ORIGINALS / name)}
+    if _reinstalled_images(folder / STORE / CURRENT):
+        restored.add(IMAGES)
+    changes = tuple(f"{name}: {'the original' if name in restored else 'removed'}" for name in linked)
     if not dry_run:
-        with _store(folder) as store:
+        with _locked_store(folder) as store:
             if (store / ORIGINALS).is_dir():
-                _keep_reinstalled(store)
-                _point(store / CURRENT, ORIGINALS)
+                _adopt_reinstalled_images(store)
+                _select(store, ORIGINALS)
             for name in record.names:
-                if _ours(folder, name):
+                if _is_linked(folder, name):
                     _restore(folder, name)
             shutil.rmtree(store)
-    return Report(folder=folder, release=record.release, changes=changes, dry_run=dry_run)
+    return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=dry_run)
 
 
-def _changes(folder: Path, source: Source, record: Record | None) -> tuple[str, ...]:
-    store = folder / STORE
-    current = str((store / CURRENT).readlink()) if (store / CURRENT).is_symlink() else ""
-    lines = [
+def _planned_changes(folder: Path, source: UnpackedRelease, record: DropInRecord | None) -> tuple[str, ...]:
+    link = folder / STORE / CURRENT
+    current = str(link.readlink()) if link.is_symlink() else ""
+    changes = [
         f"{name}: a link to release {source.release}"
-        + ("" if not _there(folder / name) else ", the original is kept")
+        + (", the original is kept" if lexists(folder / name) else "")
         for name in (*source.names, IMAGES)
-        if not _ours(folder, name)
+        if not _is_linked(folder, name)
     ]
     if record is None or current != source.release:
-        lines.append(
-            f"{CURRENT}: {source.release}"
-            + (f" instead of {current}" if current not in {"", ORIGINALS} else "")
-        )
-    elif not _same(source, store / source.release):
-        lines.append(f"{source.release}: replaced, its files are not those of this release")
-    return tuple(lines)
+        replaced = f" instead of {current}" if current not in {"", ORIGINALS} else ""
+        changes.append(f"{CURRENT}: {source.release}{replaced}")
+    elif not _is_staged(source, folder / STORE / source.release):
+        changes.append(f"{source.release}: replaced, its files differ from this release's")
+    return tuple(changes)
 
 
-def _same(source: Source, staged: Path) -> bool:
-    """Whether the staged copy holds exactly the release's library and images."""
-    if not staged.is_dir():
+def _is_staged(source: UnpackedRelease, staged: Path) -> bool:
+    """True when the staged copy holds exactly the release's library and images."""
+    if not staged.is_dir() or not all(lexists(staged / name) for name in source.names):
         return False
     lib = source.prefix / "lib"
-    wanted = {source.soname: sha256_file(lib / source.soname)}
-    wanted |= {
-        path.relative_to(lib).as_posix(): sha256_file(path)
-        for path in (lib / IMAGES).rglob("*")
-        if path.is_file()
-    }
-    files = [
-        path
-        for path in staged.rglob("*")
-        if path.is_file() and not path.is_symlink() and path != staged / _OWN
-    ]
-    return wanted == {path.relative_to(staged).as_posix(): sha256_file(path) for path in files} and all(
-        _there(staged / name) for name in source.names
-    )
+    images = {f"{IMAGES}/{name}": digest for name, digest in _sums(lib / IMAGES).items()}
+    found = _sums(staged, links=False)
+    found.pop(_IMAGE_SUMS, None)
+    return found == {source.soname: sha256_file(lib / source.soname)} | images
 
 
-def _stage(source: Source, place: Path) -> None:
-    """A copy of the release, flat: the library's names beside the images, as torch/lib has them."""
-    if _same(source, place):
+def _stage(source: UnpackedRelease, target: Path) -> None:
+    """A flat copy of the release: the library's names next to the images, as in torch/lib."""
+    if _is_staged(source, target):
         return
-    with staged_folder(place) as staged, output_errors(place):
-        shutil.copyfile(source.prefix / "lib" / source.soname, staged / source.soname)
+    lib = source.prefix / "lib"
+    with staged_folder(target) as staged, output_errors(target):
+        shutil.copyfile(lib / source.soname, staged / source.soname)
         (staged / source.soname).chmod(0o755)
         for name in source.names:
             if name != source.soname:
                 (staged / name).symlink_to(source.soname)
-        shutil.copytree(source.prefix / "lib" / IMAGES, staged / IMAGES, copy_function=shutil.copyfile)
-        own = {name: sha256_file(path) for name, path in _files(staged / IMAGES)}
-        (staged / _OWN).write_text(json.dumps(own, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        shutil.copytree(lib / IMAGES, staged / IMAGES, copy_function=shutil.copyfile)
+        text = json.dumps(_sums(staged / IMAGES), indent=1, sort_keys=True) + "\n"
+        (staged / _IMAGE_SUMS).write_text(text, encoding="utf-8")
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            yield path.relative_to(folder).as_posix(), path
+def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
+    """SHA-256 of the files below a folder by relative path, with or without links to files."""
+    files = (path for path in folder.rglob("*") if path.is_file() and (links or not path.is_symlink()))
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
-def _reinstalled(staged: Path) -> list[str]:
-    """Files among a staged release's images that are not its own: those of a PyTorch that was installed since. Raises DropInError."""
+def _reinstalled_images(staged: Path) -> list[str]:
+    """Files among a staged release's images that a PyTorch installed since has written there. Raises DropInError."""
     try:
-        own = json.loads((staged / _OWN).read_bytes())
-        return sorted(name for name, path in _files(staged / IMAGES) if own.get(name) != sha256_file(path))
-    except FileNotFoundError:  # no release is in force
+        own = json.loads((staged / _IMAGE_SUMS).read_bytes())
+        return sorted(name for name, digest in _sums(staged / IMAGES).items() if own.get(name) != digest)
+    except FileNotFoundError:  # no release is selected
         return []
     except (OSError, ValueError, AttributeError) as error:
         raise DropInError(
-            f"{staged / _OWN} cannot be used: {error}",
-            cause="it was edited or damaged, so PyTorch's own images cannot be told from the release's",
+            f"{staged / _IMAGE_SUMS} cannot be used: {error}",
+            cause="it was edited or damaged, so PyTorch's own images cannot be distinguished from the release's",
             hint="reinstall PyTorch, after removing its folder",
         ) from error
 
 
-def _keep_reinstalled(store: Path) -> None:
-    """Images that came through our link with another PyTorch become the originals, in the place of the replaced PyTorch's."""
-    staged, kept = store / CURRENT, store / ORIGINALS / IMAGES
-    if not (names := _reinstalled(staged)):
+def _adopt_reinstalled_images(store: Path) -> None:
+    """Images that another PyTorch wrote through the link replace the originals."""
+    staged, originals = store / CURRENT, store / ORIGINALS / IMAGES
+    if not (names := _reinstalled_images(staged)):
         return
-    new = kept.with_name(f"{IMAGES}{_TEMPORARY}")
+    new = originals.with_name(f"{IMAGES}{_TEMPORARY}")
     _remove(new)
     for name in names:
         (new / name).parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(staged / IMAGES / name, new / name)
-    _replace(new, kept)
+    _replace(new, originals)
 
 
-def _keep_originals(folder: Path, names: list[str]) -> None:
-    """Copies of what will be replaced, all before the first is: some are links to others."""
+def _back_up(folder: Path, names: Iterable[str]) -> None:
+    """Copies of all entries before the first is replaced: some are links to others."""
     for name in names:
-        path, kept = folder / name, folder / STORE / ORIGINALS / name
-        if _there(path):
-            _clone(path, kept)
-        elif not _is_folder(kept):  # of a PyTorch that was replaced by one without it
-            _remove(kept)
+        path, original = folder / name, folder / STORE / ORIGINALS / name
+        if lexists(path):
+            _clone(path, original)
+        elif not _is_folder(original):  # of a PyTorch that was replaced by one without it
+            _remove(original)
 
 
 def _link(folder: Path, name: str) -> None:
-    """Turns an entry of torch/lib into a link of ours; while `current` leads to the originals, that changes nothing."""
-    if _ours(folder, name):
-        return
-    new = _fresh(folder, name)
-    new.symlink_to(_target(name))
-    _replace(new, folder / name)
+    """Turns an entry of torch/lib into a link; no change for the loader while `current` selects the originals."""
+    if not _is_linked(folder, name):
+        new = _temporary(folder, name)
+        new.symlink_to(_target(name))
+        _replace(new, folder / name)
 
 
 def _restore(folder: Path, name: str) -> None:
-    path, kept = folder / name, folder / STORE / ORIGINALS / name
-    if not _there(kept):
-        path.unlink()
-        return
-    new = _fresh(folder, name)
-    _clone(kept, new)
-    _replace(new, path)
+    original = folder / STORE / ORIGINALS / name
+    if lexists(original):
+        new = _temporary(folder, name)
+        _clone(original, new)
+        _replace(new, folder / name)
+    else:
+        (folder / name).unlink()
 
 
 def _clone(path: Path, copy: Path) -> None:
-    """The same entry under another name, sharing its files' bytes where the file system can; `copy` appears whole or not at all."""
+    """The same entry under another name, with hard links where possible; `copy` appears complete or not at all."""
     partial = copy.with_name(f"{copy.name}{_TEMPORARY}")
-    for left in (partial, copy):
-        _remove(left)
+    for left_over in (partial, copy):
+        _remove(left_over)
     if path.is_symlink():
         partial.symlink_to(path.readlink())
     elif path.is_dir():
@@ -229,20 +228,20 @@ def _clone(path: Path, copy: Path) -> None:
 
 
 def _replace(new: Path, path: Path) -> None:
-    """Puts `new` in the place of `path`. rename(2) cannot put a link over a folder or back, so these are swapped."""
-    if (_is_folder(path) or _is_folder(new)) and _there(path):
-        if not exchange(new, path):
-            aside = new.with_name(f"{new.name}.old")
-            _remove(aside)
-            path.rename(aside)
-            new.rename(path)
-            new = aside
+    """Moves `new` to `path`. rename(2) cannot replace a folder by a link or a link by a folder: these are swapped."""
+    if not lexists(path) or not (_is_folder(path) or _is_folder(new)):
+        new.replace(path)
+    elif exchange(new, path):
         _remove(new)
     else:
-        new.replace(path)
+        old = new.with_name(f"{new.name}.old")
+        _remove(old)
+        path.rename(old)
+        new.rename(path)
+        _remove(old)
 
 
-def _fresh(folder: Path, name: str) -> Path:
+def _temporary(folder: Path, name: str) -> Path:
     new = folder / STORE / f"{name}{_TEMPORARY}"
     _remove(new)
     return new
@@ -255,24 +254,19 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _point(link: Path, target: str) -> None:
-    new = link.with_name(f"{link.name}{_TEMPORARY}")
+def _select(store: Path, target: str) -> None:
+    """Points `current` to the originals or a release, in one step."""
+    new = store / f"{CURRENT}{_TEMPORARY}"
     new.unlink(missing_ok=True)
     new.symlink_to(target)
-    new.replace(link)
-
-
-def _remove_others(store: Path, kept: set[str]) -> None:
-    for path in store.iterdir():
-        if _is_folder(path) and path.name not in kept:
-            shutil.rmtree(path)
+    new.replace(store / CURRENT)
 
 
 def _target(name: str) -> str:
     return f"{STORE}/{CURRENT}/{name}"
 
 
-def _ours(folder: Path, name: str) -> bool:
+def _is_linked(folder: Path, name: str) -> bool:
     path = folder / name
     return path.is_symlink() and str(path.readlink()) == _target(name)
 
@@ -281,13 +275,9 @@ def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
 
 
-def _there(path: Path) -> bool:
-    return os.path.lexists(path)
-
-
 @contextmanager
-def _store(folder: Path) -> Iterator[Path]:
-    """The drop-in's own folder, held against other runs."""
+def _locked_store(folder: Path) -> Iterator[Path]:
+    """The drop-in's own folder, locked against other runs."""
     store = folder / STORE
     with output_lock(store / "dropin"), output_errors(store):
         yield store

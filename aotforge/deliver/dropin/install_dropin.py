@@ -1,4 +1,4 @@
-"""A release's folder into a torch/lib: its archives checked and unpacked, the compatibility matrix asked, the links made."""
+"""Drops a release into a torch/lib: checks and unpacks its archives, checks the compatibility matrix, makes the links."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
 from aotforge.conformance.matrix import load_matrix
-from aotforge.deliver.dropin.apply import drop_in
-from aotforge.deliver.dropin.model import Report, Source, TorchLib
-from aotforge.deliver.dropin.source import read_source
-from aotforge.deliver.dropin.torch_lib import read_torch_lib
+from aotforge.deliver.dropin.apply import DropInReport, drop_in
+from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease, read_prefix, read_torch_lib
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.listing import list_release
 from aotforge.errors import DropInError, UnknownNameError
@@ -29,58 +27,56 @@ def install_dropin(
     pytorch: str = "",
     fork: bool = False,
     dry_run: bool = False,
-) -> Report:
-    """Drops the release in the folder `release` into `folder`, a torch/lib, with the image packs of `archs` or all that it has.
+) -> DropInReport:
+    """Drops the release folder `release` into `folder`, a torch/lib, with the image packs of `archs` (default: all).
 
-    Raises DropInError (also when the matrix says no), ReleaseError for a folder that is no whole release, OutputError, OutputBusyError.
+    Raises DropInError (also when the matrix forbids it), ReleaseError for an incomplete release, OutputError,
+    OutputBusyError.
     """
     torch = read_torch_lib(folder, version=pytorch)
     names = check_finalized_release(release, None)
     listing = list_release(release)
-    packs = _packs(checkout, archs) if archs else [pack for pack, _ in listing.images]
+    packs = [pack for pack, _ in listing.images]
+    if archs:
+        architectures = load_architectures(checkout / "manifests")
+        packs = [select_archs(architectures, group)[0] for group in by_pack(checkout, archs)]
     with tempfile.TemporaryDirectory(prefix="aotforge-drop-in-") as scratch:
         extracted = extract_release(release, packs, Path(scratch))
         assert set(extracted.names) <= set(names)
-        source = read_source(extracted.prefix, release=listing.release)
+        source = read_prefix(extracted.prefix, release=listing.release)
         return drop_in(source, torch, check=matrix_check(checkout, fork=fork), dry_run=dry_run)
 
 
-def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> Report:
-    """Drops an unpacked release in, as `invoke install` fetches it. Raises as `install_dropin`."""
-    source = read_source(prefix, release=release)
+def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> DropInReport:
+    """Drops in an unpacked release, as `./dev install` downloads it. Raises as `install_dropin`."""
+    source = read_prefix(prefix, release=release)
     return drop_in(source, read_torch_lib(folder), check=matrix_check(checkout, fork=False))
 
 
-def matrix_check(checkout: Path, *, fork: bool) -> Callable[[TorchLib, Source], None]:
-    """What asks the matrix whether a PyTorch takes our release by a link; it raises DropInError when not. ManifestError is raised at once."""
+def matrix_check(checkout: Path, *, fork: bool) -> Callable[[TorchLib, UnpackedRelease], None]:
+    """A check that raises DropInError when the matrix forbids the pair. Raises ManifestError at once."""
     matrix = load_matrix(checkout)
 
-    def check(torch: TorchLib, source: Source) -> None:
+    def check(torch: TorchLib, source: UnpackedRelease) -> None:
         if not torch.version:
             raise DropInError(
-                f"{torch.folder} does not tell PyTorch's version",
-                cause="there is no torch/version.py beside it",
-                hint="add --pytorch VERSION, as `torch.__version__` gives it",
+                f"the version of PyTorch in {torch.folder} is unknown",
+                cause=f"{torch.folder.parent} has no version.py",
+                hint="add --pytorch VERSION, the value of `torch.__version__`",
             )
         try:
             service = matrix.service(matrix.find(torch.version, fork=fork))
         except UnknownNameError as error:
             raise DropInError(
-                f"nothing is known of PyTorch {torch.version} with release {source.release}",
+                f"no statement about PyTorch {torch.version} with release {source.release}",
                 cause=error.what,
-                hint="`./dev compat.show` lists what is known",
+                hint="`./dev compat.show` lists the known versions",
             ) from error
-        strange = [name for name in torch.needed if name not in service.links]
-        if strange:
+        if forbidden := [name for name in torch.needed if name not in service.links]:
             raise DropInError(
-                f"release {source.release} must not be given to PyTorch {torch.version}, which loads {', '.join(strange)}",
+                f"release {source.release} must not be given to PyTorch {torch.version}, which loads {', '.join(forbidden)}",
                 cause=service.reason or "the matrix has no drop-in for this name",
-                hint=f"`./dev compat.explain --pytorch {torch.version}` gives the whole story",
+                hint=f"`./dev compat.explain --pytorch {torch.version}` shows all statements",
             )
 
     return check
-
-
-def _packs(checkout: Path, archs: Sequence[str]) -> list[str]:
-    architectures = load_architectures(checkout / "manifests")
-    return [select_archs(architectures, group)[0] for group in by_pack(checkout, archs)]

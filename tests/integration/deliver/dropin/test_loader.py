@@ -10,18 +10,15 @@ from pathlib import Path
 import pytest
 
 from aotforge.deliver.dropin.apply import drop_in, undo
-from aotforge.deliver.dropin.source import read_source
-from aotforge.deliver.dropin.torch_lib import read_torch_lib
+from aotforge.deliver.dropin.inputs import read_prefix, read_torch_lib
 from aotforge.errors import DropInError
 from tests.support.attention import spy_pack
 from tests.support.runtime import ROOT, Objects, build_objects
 from tests.support.small_pack import write
 
 ORIGINAL = "#include <aotriton/flash.h>\nhipError_t aotriton::v2::flash::check_gpu(aotriton::Stream) { return hipError_t(77); }\n"
-TORCH = (
-    '#include <aotriton/flash.h>\nextern "C" int ask() { return int(aotriton::v2::flash::check_gpu({})); }\n'
-)
-PYTHON = '#include <cstdio>\nextern "C" int ask();\nint main() { std::printf("%d", ask()); }\n'
+TORCH = '#include <aotriton/flash.h>\nextern "C" int probe() { return int(aotriton::v2::flash::check_gpu({})); }\n'
+PYTHON = '#include <cstdio>\nextern "C" int probe();\nint main() { std::printf("%d", probe()); }\n'
 OLD_NAMES = [f"libaotriton_v2.so.0.11.{patch}" for patch in (0, 1, 2)]
 
 
@@ -41,7 +38,7 @@ def prefix(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(spy_pack(), pack)
     if not (
         pack / "__signature__"
-    ).exists():  # the library does not read it, PyTorch's CMake and the drop-in ask for it
+    ).exists():  # the library does not read it, PyTorch's CMake and the drop-in require it
         (pack / "__signature__").write_text("spy kernels\n")
     return folder
 
@@ -81,7 +78,7 @@ def make_torch(folder: Path, name: str, objects: Objects) -> Path:
     return lib
 
 
-def ask(lib: Path, objects: Objects) -> str:
+def probe(lib: Path, objects: Objects) -> str:
     env = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON")}
     env |= {"LD_LIBRARY_PATH": str(objects.hip(6)), "AOTRITON_LOG": "debug"}
     done = subprocess.run([lib.parent / "python"], env=env, capture_output=True, text=True, check=True)
@@ -91,19 +88,17 @@ def ask(lib: Path, objects: Objects) -> str:
 @pytest.mark.parametrize("name", OLD_NAMES)
 def test_a_consumer_of_each_old_name(name: str, objects: Objects, prefix: Path, tmp_path: Path) -> None:
     lib = make_torch(tmp_path, name, objects)
-    assert ask(lib, objects) == "77"
+    assert probe(lib, objects) == "77"
     torch = read_torch_lib(lib)
     assert (torch.version, torch.needed) == ("2.9.1", (name,))
-    drop_in(read_source(prefix, release="0.11.2b-r1"), torch, check=lambda torch, source: None)
-    assert (
-        ask(lib, objects) == "0"
-    )  # the release's library, with images that lie beside the link that was loaded
+    drop_in(read_prefix(prefix, release="0.11.2b-r1"), torch, check=lambda torch, source: None)
+    assert probe(lib, objects) == "0"  # the release's library, with images next to the link that was loaded
     images = lib / "aotriton.images"
     shutil.move(images, lib / "aside")
-    assert ask(lib, objects) not in {"0", "77"}  # and nowhere else
+    assert probe(lib, objects) not in {"0", "77"}  # and nowhere else
     shutil.move(lib / "aside", images)
     undo(lib)
-    assert ask(lib, objects) == "77"
+    assert probe(lib, objects) == "77"
     assert not (images / "amd-gfx908").exists()
 
 
@@ -111,12 +106,12 @@ def test_a_pytorch_of_another_feature_release(objects: Objects, prefix: Path, tm
     lib = make_torch(tmp_path, "libaotriton_v2.so.0.10.0", objects)
     with pytest.raises(DropInError, match=r"loads libaotriton_v2\.so\.0\.10\.0, release 0\.11\.2b-r1 serves"):
         drop_in(
-            read_source(prefix, release="0.11.2b-r1"), read_torch_lib(lib), check=lambda torch, source: None
+            read_prefix(prefix, release="0.11.2b-r1"), read_torch_lib(lib), check=lambda torch, source: None
         )
-    assert ask(lib, objects) == "77"
+    assert probe(lib, objects) == "77"
 
 
-def test_what_is_no_torch_of_rocm(objects: Objects, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_rocm_pytorch(objects: Objects, tmp_path: Path) -> None:
     with pytest.raises(DropInError, match="not a folder"):
         read_torch_lib(tmp_path / "nowhere")
     lib = make_torch(tmp_path, OLD_NAMES[0], objects)
@@ -129,14 +124,14 @@ def test_what_is_no_torch_of_rocm(objects: Objects, tmp_path: Path) -> None:
         read_torch_lib(lib)
 
 
-def test_a_prefix_that_is_not_whole(prefix: Path, tmp_path: Path) -> None:
+def test_an_incomplete_prefix(prefix: Path, tmp_path: Path) -> None:
     with pytest.raises(DropInError, match="no lib/libaotriton_v2"):
-        read_source(tmp_path, release="r")
+        read_prefix(tmp_path, release="r")
     copy = tmp_path / "copy"
     shutil.copytree(prefix, copy, symlinks=True)
     (copy / "lib" / "aotriton.images" / "amd-gfx908" / "__signature__").unlink()
     with pytest.raises(DropInError, match="amd-gfx908"):
-        read_source(copy, release="r")
+        read_prefix(copy, release="r")
     shutil.rmtree(copy / "lib" / "aotriton.images")
-    with pytest.raises(DropInError, match="no whole image pack"):
-        read_source(copy, release="r")
+    with pytest.raises(DropInError, match="no complete image pack"):
+        read_prefix(copy, release="r")

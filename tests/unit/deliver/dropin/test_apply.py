@@ -1,4 +1,4 @@
-"""The drop-in on folders of small files: what is in force after every step, after a death at any step, and after undoing."""
+"""The drop-in on folders of small files: the selected release after every step, after a kill at any step, and after undoing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from aotforge.base.files import output_lock
 from aotforge.deliver.dropin.apply import drop_in, undo
-from aotforge.deliver.dropin.model import Source, TorchLib
+from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
 from aotforge.deliver.dropin.record import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
 
@@ -22,11 +22,11 @@ OLD = "libaotriton_v2.so.0.11.0"
 NAMES = ("libaotriton_v2.so", OLD, "libaotriton_v2.so.0.11.1", NEW)
 
 
-def allowed(torch: TorchLib, source: Source) -> None:
-    """The matrix has nothing against it."""
+def allowed(torch: TorchLib, source: UnpackedRelease) -> None:
+    """A check that allows every pair."""
 
 
-def make_source(folder: Path, release: str = "0.11.2b-r1") -> Source:
+def make_release(folder: Path, release: str = "0.11.2b-r1") -> UnpackedRelease:
     lib = folder / release / "lib"
     pack = lib / "aotriton.images" / "amd-gfx908"
     pack.mkdir(parents=True)
@@ -35,7 +35,7 @@ def make_source(folder: Path, release: str = "0.11.2b-r1") -> Source:
         if name != NEW:
             (lib / name).symlink_to(NEW)
     (pack / "__signature__").write_text(f"images {release}")
-    return Source(release=release, prefix=lib.parent, soname=NEW, names=NAMES, packs=("amd-gfx908",))
+    return UnpackedRelease(release=release, prefix=lib.parent, soname=NEW, names=NAMES, packs=("amd-gfx908",))
 
 
 def make_torch(folder: Path) -> TorchLib:
@@ -72,7 +72,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def test_in_and_out_again(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
     report = drop_in(source, torch, check=allowed)
     assert state(torch) == source.release
@@ -86,7 +86,7 @@ def test_in_and_out_again(tmp_path: Path) -> None:
 
 
 def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) -> None:
-    torch, first, second = make_torch(tmp_path), make_source(tmp_path), make_source(tmp_path, "0.11.2b-r2")
+    torch, first, second = make_torch(tmp_path), make_release(tmp_path), make_release(tmp_path, "0.11.2b-r2")
     before = tree(torch.folder)
     drop_in(first, torch, check=allowed)
     once = tree(torch.folder)
@@ -99,19 +99,19 @@ def test_again_changes_nothing_and_another_release_takes_over(tmp_path: Path) ->
     assert tree(torch.folder) == before
 
 
-def test_dry_run_says_the_same_and_touches_nothing(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+def test_dry_run_reports_the_same_and_changes_nothing(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
-    said = drop_in(source, torch, check=allowed, dry_run=True)
+    planned = drop_in(source, torch, check=allowed, dry_run=True)
     assert tree(torch.folder) == before
-    assert drop_in(source, torch, check=allowed).changes == said.changes
+    assert drop_in(source, torch, check=allowed).changes == planned.changes
     done = tree(torch.folder)
     assert undo(torch.folder, dry_run=True).changes
     assert tree(torch.folder) == done
 
 
 def test_a_damaged_copy_is_replaced(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     drop_in(source, torch, check=allowed)
     (torch.folder / STORE / source.release / NEW).write_text("library damaged")
     assert drop_in(source, torch, check=allowed).changes
@@ -119,7 +119,7 @@ def test_a_damaged_copy_is_replaced(tmp_path: Path) -> None:
 
 
 def test_after_a_reinstalled_pytorch_its_files_are_the_originals(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     drop_in(source, torch, check=allowed)
     (torch.folder / OLD).unlink()
     (torch.folder / OLD).write_text("library reinstalled")
@@ -149,7 +149,7 @@ def upgrade(torch: TorchLib) -> dict[str, str]:
 
 
 def contents(torch: TorchLib) -> dict[str, str]:
-    """Of AOTriton in torch/lib, without links of ours that lead nowhere any more."""
+    """Of AOTriton in torch/lib, without links of the drop-in that are broken."""
     return {
         path.relative_to(torch.folder).as_posix(): path.read_text()
         for path in torch.folder.rglob("*")
@@ -162,31 +162,31 @@ def contents(torch: TorchLib) -> dict[str, str]:
 def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
     tmp_path: Path, again: str, had_images: bool
 ) -> None:
-    """An upgrade goes through the link to our images; undoing must not give the new PyTorch the old one's."""
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    """An upgrade goes through the link to our images; undoing must not restore the old PyTorch's images."""
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     if not had_images:
         shutil.rmtree(torch.folder / "aotriton.images")
     drop_in(source, torch, check=allowed)
     new = upgrade(torch)
     if again:
-        source = source if again == source.release else make_source(tmp_path, again)
+        source = source if again == source.release else make_release(tmp_path, again)
         drop_in(source, TorchLib(folder=torch.folder, version="2.11.0", needed=(NEW,)), check=allowed)
         assert state(torch) == again
     undo(torch.folder)
     assert contents(torch) == new
 
 
-def test_links_among_the_originals_lead_somewhere_at_every_moment(tmp_path: Path) -> None:
-    source, number, died = make_source(tmp_path), 0, True
-    while died:
+def test_links_among_the_originals_are_valid_at_every_moment(tmp_path: Path) -> None:
+    source, number, killed = make_release(tmp_path), 0, True
+    while killed:
         torch = make_torch(tmp_path / str(number))
         (torch.folder / "libaotriton_v2.so").unlink()
         (torch.folder / "libaotriton_v2.so").symlink_to(OLD)
         before = tree(torch.folder)
-        died = steps(partial(drop_in, source, torch, check=allowed), number)
+        killed = steps(partial(drop_in, source, torch, check=allowed), number)
         assert (torch.folder / "libaotriton_v2.so").read_text().startswith("library ")
         undo(torch.folder)
-        if (torch.folder / STORE).exists():  # it died before its record
+        if (torch.folder / STORE).exists():  # it was killed before its record
             shutil.rmtree(torch.folder / STORE)
         assert tree(torch.folder) == before
         number += 1
@@ -194,13 +194,13 @@ def test_links_among_the_originals_lead_somewhere_at_every_moment(tmp_path: Path
 
 
 def test_refusals_leave_everything(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
 
-    def forbidden(torch: TorchLib, source: Source) -> None:
-        raise DropInError("the matrix says no")
+    def forbidden(torch: TorchLib, source: UnpackedRelease) -> None:
+        raise DropInError("the matrix forbids it")
 
-    with pytest.raises(DropInError, match="matrix says no"):
+    with pytest.raises(DropInError, match="matrix forbids it"):
         drop_in(source, torch, check=forbidden)
     other = TorchLib(folder=torch.folder, version="2.8.0", needed=("libaotriton_v2.so.0.10.0",))
     with pytest.raises(DropInError, match=r"0\.10\.0"):
@@ -214,7 +214,7 @@ def test_refusals_leave_everything(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     torch.folder.chmod(0o555)
     try:
         with pytest.raises(OutputError):
@@ -228,7 +228,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     "text", ["{", "[]", '{"format": 1, "release": "x", "names": ["../passwd"]}', '{"format": 9}']
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
-    torch, source = make_torch(tmp_path), make_source(tmp_path)
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
     drop_in(source, torch, check=allowed)
     (torch.folder / STORE / "record.json").write_text(text)
     with pytest.raises(DropInError, match="record"):
@@ -236,11 +236,11 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     assert state(torch) == source.release
 
 
-def steps(action: Callable[[], object], die_at: int) -> bool:
-    """Runs `action` in a fork that dies at its file system operation number `die_at`; whether it died."""
+def steps(action: Callable[[], object], kill_at: int) -> bool:
+    """Runs `action` in a fork that exits at its file system operation number `kill_at`; True when it was killed."""
     child = os.fork()
     if child == 0:
-        left = die_at
+        left = kill_at
         changing = {
             "os.rename",
             "os.link",
@@ -269,54 +269,56 @@ def steps(action: Callable[[], object], die_at: int) -> bool:
     return status == 9
 
 
-def deaths(tmp_path: Path, prepare: Callable[[Path], tuple[TorchLib, Callable[[], object]]]) -> int:
-    """Lets the action die at every one of its steps in turn, in new folders each time; how many there were."""
+def kill_at_every_step(
+    tmp_path: Path, prepare: Callable[[Path], tuple[TorchLib, Callable[[], object]]]
+) -> int:
+    """Kills the action at every one of its steps in turn, in new folders each time; returns the number of steps."""
     for number in range(1000):
         folder = tmp_path / str(number)
         folder.mkdir()
         torch, action = prepare(folder)
         if not steps(action, number):
             return number
-        # one whole state is in force, and both ways on lead to a whole state
+        # one complete state is selected, and both next actions end in a complete state
         assert state(torch) in {"original", "0.11.2b-r1", "0.11.2b-r2"}
         again = folder / "again"
         again.mkdir()
         if number % 2:
-            drop_in(make_source(again), torch, check=allowed)
+            drop_in(make_release(again), torch, check=allowed)
             assert state(torch) == "0.11.2b-r1"
         undo(torch.folder)
-        if (torch.folder / STORE).exists():  # it died before there was a record: nothing was handed over
+        if (torch.folder / STORE).exists():  # it was killed before there was a record: nothing was linked
             assert not (torch.folder / STORE / "record.json").exists()
-            drop_in(make_source(folder / "third"), torch, check=allowed)
+            drop_in(make_release(folder / "third"), torch, check=allowed)
             undo(torch.folder)
         found = tree(torch.folder)
         expected = folder / "expected"
         expected.mkdir()
         assert found == tree(make_torch(expected).folder)
-    raise AssertionError("it has no end")
+    raise AssertionError("the action does not end")
 
 
-def test_dying_at_any_step_of_the_first_drop_in(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_of_the_first_drop_in(tmp_path: Path) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
-        torch, source = make_torch(folder), make_source(folder)
+        torch, source = make_torch(folder), make_release(folder)
         return torch, lambda: drop_in(source, torch, check=allowed)
 
-    assert deaths(tmp_path, prepare) > 20
+    assert kill_at_every_step(tmp_path, prepare) > 20
 
 
-def test_dying_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
-        torch, source = make_torch(folder), make_source(folder, "0.11.2b-r2")
-        drop_in(make_source(folder), torch, check=allowed)
+        torch, source = make_torch(folder), make_release(folder, "0.11.2b-r2")
+        drop_in(make_release(folder), torch, check=allowed)
         return torch, lambda: drop_in(source, torch, check=allowed)
 
-    assert deaths(tmp_path, prepare) > 5
+    assert kill_at_every_step(tmp_path, prepare) > 5
 
 
-def test_dying_at_any_step_of_undoing(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_of_undoing(tmp_path: Path) -> None:
     def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
         torch = make_torch(folder)
-        drop_in(make_source(folder), torch, check=allowed)
+        drop_in(make_release(folder), torch, check=allowed)
         return torch, lambda: undo(torch.folder)
 
-    assert deaths(tmp_path, prepare) > 10
+    assert kill_at_every_step(tmp_path, prepare) > 10

@@ -1,4 +1,4 @@
-"""What the matrix says of a drop-in, for a PyTorch and the name that it loads."""
+"""The matrix check of a drop-in, for a PyTorch and the name that it loads."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
 from aotforge.deliver.dropin.install_dropin import matrix_check
-from aotforge.deliver.dropin.model import Source, TorchLib
 from aotforge.errors import DropInError
 
 ROOT = Path(__file__).resolve().parents[4]
-SOURCE = Source(
+SOURCE = UnpackedRelease(
     release="0.11.2b-r1", prefix=Path("/p"), soname="libaotriton_v2.so.0.11.2", packs=("amd-gfx908",),
     names=("libaotriton_v2.so.0.11.0", "libaotriton_v2.so.0.11.1"),
 )  # fmt: skip
 
 
-def asked(version: str, *needed: str) -> TorchLib:
+def torch_lib(version: str, *needed: str) -> TorchLib:
     return TorchLib(
         folder=Path("/torch/lib"),
         version=version,
@@ -35,7 +35,7 @@ def asked(version: str, *needed: str) -> TorchLib:
     ],
 )
 def test_names_of_the_same_feature_release(version: str, name: str, fork: bool) -> None:
-    matrix_check(ROOT, fork=fork)(asked(version, name), SOURCE)
+    matrix_check(ROOT, fork=fork)(torch_lib(version, name), SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_names_of_the_same_feature_release(version: str, name: str, fork: bool) 
         ("2.7.1", "0.9.2", "must not be given to PyTorch 2.7.1"),
         ("2.13.0", "0.12.0", "must not be given to PyTorch 2.13.0"),
         ("2.9.1", "0.10.0", "loads libaotriton_v2.so.0.10.0"),
-        ("9.9.0", "0.11.0", "nothing is known of PyTorch 9.9.0"),
-        ("", "0.11.0", "does not tell PyTorch's version"),
+        ("9.9.0", "0.11.0", "no statement about PyTorch 9.9.0"),
+        ("", "0.11.0", "the version of PyTorch in /torch/lib is unknown"),
     ],
 )
 def test_what_is_refused(version: str, name: str, words: str) -> None:
     with pytest.raises(DropInError, match=words) as caught:
-        matrix_check(ROOT, fork=False)(asked(version, name), SOURCE)
+        matrix_check(ROOT, fork=False)(torch_lib(version, name), SOURCE)
     assert caught.value.cause and caught.value.hint
 
 
 def test_one_wrong_name_is_enough() -> None:
     with pytest.raises(DropInError, match=r"0\.9\.2"):
-        matrix_check(ROOT, fork=False)(asked("2.11.0", "0.11.2", "0.9.2"), SOURCE)
+        matrix_check(ROOT, fork=False)(torch_lib("2.11.0", "0.11.2", "0.9.2"), SOURCE)
