@@ -92,11 +92,9 @@ def header(data: Interface, level: str) -> str:
         "template <class S> class StreamTemplate { S stream_; public: StreamTemplate(S s) : stream_(s) {} };",
         "using Stream = StreamTemplate<hipStream_t>;",
         *_tensor_views(data),
-        "namespace v3::flash {",
         "template <int R> struct LazyTensor {",
         *(f"  {field};" for field in rules.lazy_tensor.fields),
         "};",
-        "}",
         "namespace v2::flash { " + " ".join(f"struct {name};" for name in rules.extra_arguments) + " }",
     ]
     for name, entry in rules.structs.items():
@@ -155,7 +153,7 @@ def layout(data: Interface, level: str, include: str) -> str:
         "int main() {",
     ]
     lines += [_printed(f"TensorView<{n}>", f"sizeof(TensorView<{n}>)") for n in data.tensor_view.sizes]
-    lines += [_printed(f"LazyTensor<{n}>", f"sizeof(v3::flash::LazyTensor<{n}>)") for n in (2, 4)]
+    lines += [_printed(f"LazyTensor<{n}>", f"sizeof(LazyTensor<{n}>)") for n in (2, 4)]
     lines += [_printed(name, name) for name in data.dtypes]
     for name, entry in rules.structs.items():
         lines.append(_printed(name, f"sizeof({name})"))

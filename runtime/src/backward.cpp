@@ -10,7 +10,7 @@ using Params = aotriton::v3::flash::attn_bwd_params;
 template <int Rank>
 class Borrowed : public Lazy {
  public:
-  Borrowed(const aotriton::v3::flash::LazyTensor<Rank>& lazy, const Problem& problem) : problem_(problem), lazy_(lazy) {}
+  Borrowed(const aotriton::LazyTensor<Rank>& lazy, const Problem& problem) : problem_(problem), lazy_(lazy) {}
   ~Borrowed() override {
     if (acquired_ && lazy_.dispose != nullptr) lazy_.dispose(lazy_.cookie);
   }
@@ -27,7 +27,7 @@ class Borrowed : public Lazy {
   const Problem& problem_;
 
  private:
-  const aotriton::v3::flash::LazyTensor<Rank>& lazy_;
+  const aotriton::LazyTensor<Rank>& lazy_;
   bool acquired_ = false;
 };
 

@@ -92,7 +92,7 @@ struct Cookie {
 struct Thrown {};
 
 template <int Rank>
-v3::flash::LazyTensor<Rank> lazy(const Fields& fields, const char* name, Cookie<Rank>& cookie) {
+LazyTensor<Rank> lazy(const Fields& fields, const char* name, Cookie<Rank>& cookie) {
   if (fields.count(name) == 0) return {};
   cookie = {tensor<Rank>(fields, name), name, fields.count("throw") != 0};
   return {&cookie,

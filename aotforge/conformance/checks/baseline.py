@@ -93,7 +93,7 @@ def _probe(context: CheckContext) -> str:
     data, rules = context.compat.interface, context.compat.interface.levels[context.compat.level]
     lines = [f"#include {OURS}", "#include <aotriton/util.h>", "using namespace aotriton;", 'extern "C" {']
     types = [*(f"TensorView<{rank}>" for rank in data.tensor_view.sizes), "DType", "Gpu", "Stream"]
-    types += [f"v3::flash::LazyTensor<{rank}>" for rank in (2, 4)]
+    types += [f"LazyTensor<{rank}>" for rank in (2, 4)]
     types += list(rules.structs) + [f"v2::flash::{name}" for name in rules.extra_arguments]
     for number, type_ in enumerate(types):
         name = re.sub(r"\W+", "_", type_).strip("_")

@@ -14,12 +14,16 @@
 
 namespace AOTRITON_NS::v2::flash {
 
+using T4 = TensorView<4>;
+using T2 = TensorView<2>;
+using T1 = TensorView<1>;
+using T0 = TensorView<0>;
+
 // Whether the installed image packs hold attention kernels for the stream's device.
 AOTRITON_API hipError_t check_gpu(Stream stream);
 
-AOTRITON_API hipError_t debug_simulate_encoded_softmax(TensorView<4> r, float dropout_p, TensorView<0> philox_seed,
-                                                       TensorView<0> philox_offset1, uint64_t philox_offset2,
-                                                       Stream stream);
+AOTRITON_API hipError_t debug_simulate_encoded_softmax(T4 r, float dropout_p, T0 philox_seed, T0 philox_offset1,
+                                                       uint64_t philox_offset2, Stream stream);
 
 }  // namespace AOTRITON_NS::v2::flash
 
@@ -45,19 +49,6 @@ struct VarlenType {
 struct WindowValue {
   static constexpr int32_t TopLeftAligned = -2147483647;
   static constexpr int32_t BottomRightAligned = -2147483646;
-};
-
-// A buffer that the caller makes only when a chosen kernel needs it. Every acquire() is followed by one dispose().
-template <int Rank>
-struct LazyTensor {
-  void* cookie = nullptr;
-  TensorView<Rank> (*acquire)(void* cookie) = nullptr;
-  void (*dispose)(void* cookie) = nullptr;
-
-  operator bool() const { return acquire != nullptr; }
-  void free() {
-    if (dispose != nullptr) dispose(cookie);
-  }
 };
 
 using LT2 = LazyTensor<2>;

@@ -8,16 +8,16 @@
 namespace AOTRITON_NS {
 
 // A borrowed handle: it neither owns nor synchronises the stream. The default is the null stream of the current device.
-template <class S>
+template <typename DeviceStreamType>
 class StreamTemplate {
  public:
   StreamTemplate() : stream_(nullptr) {}
-  StreamTemplate(S stream) : stream_(stream) {}
+  StreamTemplate(DeviceStreamType stream) : stream_(stream) {}
 
-  S native() const { return stream_; }
+  DeviceStreamType native() const { return stream_; }
 
  private:
-  S stream_;
+  DeviceStreamType stream_;
 };
 
 using Stream = StreamTemplate<hipStream_t>;

@@ -8,12 +8,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace AOTRITON_NS {
 
-constexpr uint64_t CAT64(uint64_t high, uint64_t low) { return (high << 32) | low; }
-constexpr uint64_t CAT32(uint64_t high, uint64_t low) { return (high << 16) | low; }
-constexpr uint64_t TRICAT(uint64_t vendor, uint64_t arch, uint64_t mod) { return CAT64(vendor, CAT32(arch, mod)); }
+constexpr uint64_t CAT64(uint32_t high, uint32_t low) { return (static_cast<uint64_t>(high) << 32) | low; }
+constexpr uint32_t CAT32(uint16_t high, uint16_t low) { return (static_cast<uint32_t>(high) << 16) | low; }
+constexpr uint64_t TRICAT(uint16_t vendor, uint16_t arch, uint16_t mod) { return CAT64(vendor, CAT32(arch, mod)); }
 
 enum GpuVendor : uint16_t {
   kAMD = 0x1002,
@@ -28,6 +29,8 @@ enum Gpu : uint64_t {
   GPU_AMD_ARCH_GFX908_MOD0 = TRICAT(kAMD, 0x908, 0),
   GPU_AMD_ARCH_GFX90A_MOD0 = TRICAT(kAMD, 0x90a, 0),
   GPU_AMD_ARCH_GFX942_MOD0 = TRICAT(kAMD, 0x942, 0),
+  GPU_AMD_ARCH_GFX942_MOD1 = TRICAT(kAMD, 0x942, 1),
+  GPU_AMD_ARCH_GFX942_MOD2 = TRICAT(kAMD, 0x942, 2),
   GPU_AMD_ARCH_GFX950_MOD0 = TRICAT(kAMD, 0x950, 0),
   GPU_AMD_ARCH_GFX1030_MOD0 = TRICAT(kAMD, 0x1030, 0),
   GPU_AMD_ARCH_GFX1100_MOD0 = TRICAT(kAMD, 0x1100, 0),
@@ -44,7 +47,7 @@ enum Gpu : uint64_t {
 };
 
 // vendor << 16 | architecture: the part of a Gpu value that does not depend on the variant.
-constexpr uint64_t Gpu2VendorArch(uint64_t gpu) { return gpu >> 16; }
+constexpr uint32_t Gpu2VendorArch(uint64_t gpu) { return static_cast<uint32_t>(gpu >> 16); }
 
 template <typename T>
 constexpr T cdiv(T numerator, T denominator) {
@@ -58,6 +61,15 @@ class AOTRITON_CLASS_API TensorView {
   TensorView() : sizes_(), strides_() {}
   TensorView(intptr_t base, std::array<uint64_t, Rank> sizes, std::array<uint64_t, Rank> strides, DType dtype)
       : base_(reinterpret_cast<void*>(base)), sizes_(sizes), strides_(strides), dtype_(dtype) {}
+  // From any tensor class with data_ptr(), size(i) and stride(i); `dtype_of` gives its element type.
+  template <typename Tensor>
+  TensorView(const Tensor& tensor, std::function<DType(const Tensor&)> dtype_of)
+      : base_(const_cast<void*>(static_cast<const void*>(tensor.data_ptr()))), dtype_(dtype_of(tensor)) {
+    for (int i = 0; i < Rank; ++i) {
+      sizes_[static_cast<size_t>(i)] = static_cast<uint64_t>(tensor.size(i));
+      strides_[static_cast<size_t>(i)] = static_cast<uint64_t>(tensor.stride(i));
+    }
+  }
 
   operator bool() const { return base_ != nullptr; }
 
@@ -67,7 +79,7 @@ class AOTRITON_CLASS_API TensorView {
   std::array<uint64_t, Rank> strides() const { return strides_; }
   const uint64_t* size_ptr() const { return sizes_.data(); }
   const uint64_t* stride_ptr() const { return strides_.data(); }
-  const void* data_ptr() const { return base_; }
+  void* data_ptr() const { return base_; }
   DType dtype() const { return dtype_; }
 
   // Addresses of the fields themselves, in the form that a kernel-parameter array takes.
@@ -98,7 +110,7 @@ class AOTRITON_CLASS_API TensorView<0> {
   uint64_t stride(int i) const { return i == 0 ? 1 : 0; }
   std::array<uint64_t, 0> sizes() const { return {}; }
   std::array<uint64_t, 0> strides() const { return {}; }
-  const void* data_ptr() const { return base_; }
+  void* data_ptr() const { return base_; }
   DType dtype() const { return dtype_; }
   void* kparam_data_ptr() const { return const_cast<void**>(&base_); }
 
@@ -107,6 +119,19 @@ class AOTRITON_CLASS_API TensorView<0> {
  private:
   void* base_ = nullptr;
   DType dtype_ = kUnknown;
+};
+
+// A buffer that the caller makes only when a chosen kernel needs it. Every acquire() is followed by one dispose().
+template <int Rank>
+struct LazyTensor {
+  void* cookie = nullptr;
+  TensorView<Rank> (*acquire)(void* cookie) = nullptr;
+  void (*dispose)(void* cookie) = nullptr;
+
+  operator bool() const { return acquire != nullptr; }
+  void free() {
+    if (dispose != nullptr) dispose(cookie);
+  }
 };
 
 #ifndef _MSC_VER

@@ -44,9 +44,9 @@ struct Cookie {
 };
 
 template <int Rank>
-v3::flash::LazyTensor<Rank> lazy(Cookie<TensorView<Rank>>& cookie) {
+LazyTensor<Rank> lazy(Cookie<TensorView<Rank>>& cookie) {
   using Made = Cookie<TensorView<Rank>>;
-  v3::flash::LazyTensor<Rank> made;
+  LazyTensor<Rank> made;
   made.cookie = &cookie;
   made.acquire = [](void* c) {
     print("acquire ", static_cast<Made*>(c)->name);

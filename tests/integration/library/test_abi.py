@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.conformance import public_names
 from tests.support import abi
 from tests.support.runtime import ROOT, Objects
 
@@ -212,3 +213,45 @@ def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, foreign: Path, tm
     )
     missing = wanted - abi.defined_symbols(tmp_path / "mutant.so")
     assert missing and all(lost in name for name in missing)
+
+
+@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+def test_the_headers_declare_every_public_name_of_the_release(
+    objects: Objects, foreign: Path, standard: str, tmp_path: Path
+) -> None:
+    found = names_of(our_headers(objects), foreign, standard, tmp_path)
+    assert len(RELEASE_NAMES) > 180
+    assert public_names.differences(RELEASE_NAMES, found) == []
+
+
+def test_a_name_in_another_namespace_is_a_difference(objects: Objects, foreign: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "include"
+    for folder in our_headers(objects):
+        shutil.copytree(folder, moved, dirs_exist_ok=True)
+    util = moved / "aotriton" / "util.h"
+    text = util.read_text()
+    start, end = text.index("template <int Rank>\nstruct LazyTensor"), text.index("#ifndef _MSC_VER")
+    lazy = text[start:end]
+    util.write_text(text.replace(lazy, "namespace v3 {\n" + lazy + "}\nusing v3::LazyTensor;\n"))
+    found = public_names.differences(RELEASE_NAMES, names_of([moved], foreign, "c++17", tmp_path))
+    assert "Record aotriton::LazyTensor is missing; aotriton::v3::LazyTensor exists" in found
+    assert all("LazyTensor" in line for line in found)
+
+
+RELEASE_NAMES = public_names.read_names(ROOT / "compat" / "api_names" / "0.11.2b.tsv")
+
+
+def names_of(
+    includes: list[Path], hip: Path, standard: str, folder: Path
+) -> frozenset[public_names.PublicName]:
+    """Public names of headers, by the first clang that is here."""
+    clang = next((path for n in (14, 15, 16, 19) if (path := shutil.which(f"clang++-{n}"))), None)
+    if clang is None:
+        pytest.skip("clang++ 14 or newer is not installed")
+    (folder / "names.cpp").write_text(public_names.program())
+    flags = [f"-std={standard}", *(f"-I{path}" for path in (*includes, hip)), *public_names.CLANG_FLAGS]
+    done = subprocess.run(
+        [clang, *flags, "names.cpp"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return public_names.names_of_dump(done.stdout)
