@@ -18,7 +18,8 @@ from aotforge.conformance.checks.baseline import check_baseline, write_baseline
 from aotforge.conformance.checks.calls import calls_group, refused_group
 from aotforge.conformance.checks.context import CheckContext, Group, group
 from aotforge.conformance.checks.images import check_pack
-from aotforge.conformance.checks.library import check_elf, check_names, check_paths, check_platform
+from aotforge.conformance.checks.library import check_elf, check_paths, check_platform, check_sonames
+from aotforge.conformance.checks.names import check_names
 from aotforge.conformance.checks.running import dropin_group, refusal_group
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
@@ -128,6 +129,7 @@ def _groups(context: CheckContext) -> list[Group]:
         group("layout", partial(check_layout, context)),
         group("abidiff", partial(check_baseline, context)),
         group("names", partial(check_names, context)),
+        group("sonames", partial(check_sonames, context)),
         group("platform", partial(check_platform, context)),
         group("elf", partial(check_elf, context)),
         group("paths", partial(check_paths, context)),

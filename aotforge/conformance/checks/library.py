@@ -35,7 +35,7 @@ _MUST_EXIST = (
 )
 
 
-def check_names(context: CheckContext) -> list[Finding]:
+def check_sonames(context: CheckContext) -> list[Finding]:
     """SONAME, links of older point releases, and the files that PyTorch's CMake and find_package look for."""
     names = (PLAIN_NAME, *context.compat.names[1:])
     missing = [f"{name} is missing" for name in _MUST_EXIST if not (context.prefix / name).is_file()]
@@ -44,8 +44,8 @@ def check_names(context: CheckContext) -> list[Finding]:
     return [
         _soname(context),
         *(finding for name in names for finding in _link(context, name)),
-        finding_from("names", "what PyTorch's CMake and find_package look for", missing),
-        finding_from("names", "no other library", others),
+        finding_from("sonames", "what PyTorch's CMake and find_package look for", missing),
+        finding_from("sonames", "no other library", others),
         *(_signature(pack, folder) for pack, folder in context.candidate.packs().items()),
     ]
 
@@ -55,8 +55,10 @@ def _soname(context: CheckContext) -> Finding:
     try:
         soname = read_soname(context.library)
     except AotforgeError as error:
-        return failed("names", "SONAME", error.what)
-    return finding_from("names", "SONAME", [f"is {soname}, not {wanted}"] if soname != wanted else [], soname)
+        return failed("sonames", "SONAME", error.what)
+    return finding_from(
+        "sonames", "SONAME", [f"is {soname}, not {wanted}"] if soname != wanted else [], soname
+    )
 
 
 def _link(context: CheckContext, name: str) -> list[Finding]:
@@ -69,13 +71,15 @@ def _link(context: CheckContext, name: str) -> list[Finding]:
         violations.append(f"points to {path.readlink()}, not {target}")
     rows = [row.name for row in context.compat.rows if name in context.compat.service(row).links]
     return [
-        finding_from("names", f"link {name}", violations, f"to {target}", row=row) for row in rows or [""]
+        finding_from("sonames", f"link {name}", violations, f"to {target}", row=row) for row in rows or [""]
     ]
 
 
 def _signature(pack: str, folder: Path) -> Finding:
     found = (folder / "__signature__").is_file()
-    return finding_from("names", f"lib/aotriton.images/{pack}/__signature__", [] if found else ["is missing"])
+    return finding_from(
+        "sonames", f"lib/aotriton.images/{pack}/__signature__", [] if found else ["is missing"]
+    )
 
 
 def check_platform(context: CheckContext) -> list[Finding]:

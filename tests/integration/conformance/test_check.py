@@ -74,6 +74,7 @@ def test_a_complete_release_passes(release: Path) -> None:
         "layout",
         "abidiff",
         "names",
+        "sonames",
         "platform",
         "elf",
         "paths",
@@ -160,6 +161,39 @@ def test_a_change_of_the_headers_turns_its_rows_red(release: Path, tmp_path: Pat
         assert any(text in f.evidence for f in report.of("failed")), (text, report.of("failed"))
 
 
+def _clang() -> tuple[Compiler, ...]:
+    found = [one for one in find_compilers()[0] if one.family == "clang"]
+    if not found:
+        pytest.skip("no clang is installed")
+    return tuple(found[-1:])
+
+
+def _in_another_namespace(text: str) -> str:
+    """util.h with LazyTensor declared in aotriton::v3::flash, as it was until November 2026, and flash.h still compiling."""
+    start, end = text.index("template <int Rank>\nstruct LazyTensor"), text.index("#ifndef _MSC_VER")
+    return f"{text[:start]}namespace v3::flash {{\n{text[start:end]}}}\n{text[end:]}"
+
+
+def test_a_name_in_another_namespace_turns_its_rows_red(release: Path, tmp_path: Path) -> None:
+    def move(tree: Tree) -> None:
+        tree[UTIL] = Member(content=_in_another_namespace(tree[UTIL].content.decode()).encode())
+
+    folder = altered(release, tmp_path / "r", RUNTIME, move)
+    report = check_release(
+        folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=_clang(), hip=standin_hip(ROOT),
+        only=("names", "calls"),
+    )  # fmt: skip
+    assert red(report) == rows("calls") | {("names", "")}, report.of("failed")
+    (names,) = of(report, "names")
+    assert "Record aotriton::LazyTensor is missing; aotriton::v3::flash::LazyTensor exists" in names.evidence
+    assert any("aotriton::LazyTensor" in f.evidence for f in of(report, "calls"))
+
+
+def test_names_need_a_clang(release: Path) -> None:
+    report = check(release, "names")
+    assert [(f.status, f.row) for f in of(report, "names")] == [("not run", "")]
+
+
 def test_exactly_the_rows_that_use_it(release: Path, tmp_path: Path) -> None:
     """PyTorch 2.11 given calls of its own, without attn_bwd_fused: it alone does not mind the loss."""
     checkout = tmp_path / "checkout"
@@ -217,10 +251,10 @@ def spoil(tree: Tree) -> None:
 
 def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Path) -> None:
     report = check(
-        altered(release, tmp_path / "r", RUNTIME, spoil), "folder", "names", "paths", "refusal", "elf"
+        altered(release, tmp_path / "r", RUNTIME, spoil), "folder", "sonames", "paths", "refusal", "elf"
     )
     assert red(report) == {
-        ("archives", ""), ("names", ""), ("names", "upstream 2.9"), ("names", "upstream 2.10"), ("names", "rocm-fork 2.9"), ("paths", ""),
+        ("archives", ""), ("sonames", ""), ("sonames", "upstream 2.9"), ("sonames", "upstream 2.10"), ("sonames", "rocm-fork 2.9"), ("paths", ""),
         ("refusal", ""),
     }  # fmt: skip
     reported = "\n".join(f"{f.row} {f.what}: {f.evidence}" for f in report.of("failed"))
@@ -243,8 +277,8 @@ def test_incomplete_packs_and_texts(release: Path, tmp_path: Path) -> None:
     assert "image without text" in finding.evidence
     name = "aotriton/lib/aotriton.images/amd-gfx908/__signature__"
     folder = altered(release, tmp_path / "b", IMAGES, lambda tree: tree.pop(name))
-    report = check(folder, "images", "names")
-    assert red(report) == {("images", ""), ("names", "")}
+    report = check(folder, "images", "sonames")
+    assert red(report) == {("images", ""), ("sonames", "")}
     assert all("__signature__" in f.evidence + f.what for f in report.of("failed"))
 
 
