@@ -176,7 +176,9 @@ def _in_another_namespace(text: str) -> str:
 
 def test_a_name_in_another_namespace_turns_its_rows_red(release: Path, tmp_path: Path) -> None:
     def move(tree: Tree) -> None:
-        tree[UTIL] = Member(content=_in_another_namespace(tree[UTIL].content.decode()).encode())
+        util = tree[UTIL]
+        assert isinstance(util, Member)
+        tree[UTIL] = Member(content=_in_another_namespace(util.content.decode()).encode())
 
     folder = altered(release, tmp_path / "r", RUNTIME, move)
     report = check_release(
