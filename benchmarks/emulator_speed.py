@@ -24,7 +24,8 @@ from aotforge.compile.model import KernelImage
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.virtual_gpu.emulator.interpreter_library import default_cache
-from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program
+from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from kernels.flash.rules import FAMILY
@@ -68,7 +69,14 @@ def add(kernels: Kernels, arch: str) -> Run:
     arguments = [x.ctypes.data, y.ctypes.data, out.ctypes.data, count]
     lds = image.resources.dynamic_lds_bytes
     return lambda jobs, checks: program.launch(
-        (count // 1024, 1, 1), arguments, memory, lds_bytes=lds, jobs=jobs, checks=checks
+        LaunchRequest(
+            grid=(count // 1024, 1, 1),
+            arguments=arguments,
+            memory=memory,
+            lds_bytes=lds,
+            jobs=jobs,
+            checks=checks,
+        )
     )
 
 
@@ -93,7 +101,9 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
     arguments = [float(v) if launch.types[n] == "fp32" else v for n, v in launch.arguments.items()]
     lds = image.resources.dynamic_lds_bytes
     return lambda jobs, checks: program.launch(
-        launch.grid, arguments, memory, lds_bytes=lds, jobs=jobs, checks=checks
+        LaunchRequest(
+            grid=launch.grid, arguments=arguments, memory=memory, lds_bytes=lds, jobs=jobs, checks=checks
+        )
     )
 
 

@@ -43,7 +43,7 @@ def debug(
 ) -> None:
     """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
     from aotforge.devtools import debug_kernel as room  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.debugger.places import parse_group  # noqa: PLC0415
+    from aotforge.virtual_gpu.emulator.debugger.locations import parse_group  # noqa: PLC0415
 
     if list:
         for name in room.list_cases(ROOT, kernel, pairs(key)):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.virtual_gpu.emulator.decoded import Checks, Operand
-from aotforge.virtual_gpu.emulator.program import Step
+from aotforge.virtual_gpu.emulator.launch import Step
 
 _TYPES: Mapping[str, Any] = {
     "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import numpy as np
 
@@ -27,22 +27,20 @@ from aotforge.devtools.emulator_arguments import (
 )
 from aotforge.devtools.emulator_listing import chips_text, listing_lines
 from aotforge.errors import AotforgeError, UnsupportedError
-from aotforge.virtual_gpu.emulator.debugger.places import Breakpoint, Map, parse_breakpoint, parse_group
-from aotforge.virtual_gpu.emulator.debugger.reports import Reporter
-from aotforge.virtual_gpu.emulator.debugger.session import Session
+from aotforge.virtual_gpu.emulator.debugger.locations import (
+    Breakpoint,
+    DebugInfo,
+    parse_breakpoint,
+    parse_group,
+)
+from aotforge.virtual_gpu.emulator.debugger.session import Reporter, Session, view_context
 from aotforge.virtual_gpu.emulator.debugger.shell import Shell, parse_lanes
 from aotforge.virtual_gpu.emulator.debugger.source import source_lines
 from aotforge.virtual_gpu.emulator.debugger.views import parse_views
 from aotforge.virtual_gpu.emulator.decoded import Checks
+from aotforge.virtual_gpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Step, Trace
 from aotforge.virtual_gpu.emulator.listing import parse_listing
-from aotforge.virtual_gpu.emulator.program import (
-    DEFAULT_LIMIT,
-    Emulator,
-    LaunchReport,
-    Program,
-    Step,
-    Trace,
-)
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 if TYPE_CHECKING:
@@ -173,23 +171,24 @@ def _run(flags: argparse.Namespace) -> None:
         raise UnsupportedError("two arguments have the same name")
     memory = Memory({name: a.buffer for name, a in zip(names, parsed, strict=True) if a.buffer is not None})
     lines = read_text(flags.lines) if flags.lines else None
-    where = Map(program=program, source=source_lines(asm, program.listing, lines_from=lines))
-    session = _session(flags, where, memory, parsed)
+    info = DebugInfo(program=program, source=source_lines(asm, program.listing, lines_from=lines))
+    session = _session(flags, info, memory, parsed)
     costs = _costs(program, hsaco) if flags.cost else None
-    values = [a.value for a in parsed]
-    options: dict[str, Any] = {
-        "meter": costs.meter if costs else None,
-        "checks": _checks(flags.checks, parsed, names),
-        "lds_bytes": flags.lds,
-        "schedule": flags.schedule,
-        "seed": flags.seed,
-        "limit": flags.limit,
-    }
     with _tracer(flags.trace, flags.trace_lane) as trace:
-        if session:
-            report = session.run(grid, values, memory, trace=trace, **options)
-        else:
-            report = program.launch(grid, values, memory, trace=trace, source=where, **options)
+        request = LaunchRequest(
+            grid=grid,
+            arguments=[a.value for a in parsed],
+            memory=memory,
+            lds_bytes=flags.lds,
+            schedule=flags.schedule,
+            seed=flags.seed,
+            limit=flags.limit,
+            checks=_checks(flags.checks, parsed, names),
+            trace=trace,
+            source=info,
+            meter=costs.meter if costs else None,
+        )
+        report = session.run(request) if session else program.launch(request)
     if report is None:  # the user has left
         return
     _save(parsed)
@@ -205,7 +204,7 @@ def _costs(program: Program, hsaco: bytes) -> ProgramCost:
 
 
 def _session(
-    flags: argparse.Namespace, where: Map, memory: Memory, arguments: Sequence[Argument]
+    flags: argparse.Namespace, info: DebugInfo, memory: Memory, arguments: Sequence[Argument]
 ) -> Session | None:
     """What stops where the flags say, or None when nothing shall stop."""
     if not flags.debug and not flags.breaks:
@@ -223,17 +222,18 @@ def _session(
         hit=flags.break_hit,
         count=count,
     )
-    breaks = [parse_breakpoint(text, where, default) for text in flags.breaks]
+    breaks = [parse_breakpoint(text, info, default) for text in flags.breaks]
     parse_views(flags.dump)  # mistakes are told before the launch
-    lanes = parse_lanes(flags.lanes, where.program.target.lanes) if flags.lanes else None
+    lanes = parse_lanes(flags.lanes, info.program.target.lanes) if flags.lanes else None
     values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
     values |= {a.name: a.value for a in arguments if a.name}
+    context = view_context(info, memory, values, lanes)
     if flags.debug:
-        shell = Shell(memory, values, views=flags.dump, lanes=lanes)
-        shell.session = Session(where, shell.stopped, breakpoints=breaks, at_entry=True)
+        shell = Shell(context, views=flags.dump)
+        shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=True)
         return shell.session
-    reporter = Reporter(where, memory, values, views=flags.dump, lanes=lanes, out=sys.stdout)
-    return Session(where, reporter.stopped, breakpoints=breaks)
+    reporter = Reporter(context, info, views=flags.dump, out=sys.stdout)
+    return Session(info, reporter.on_stop, breakpoints=breaks)
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+from aotforge.virtual_gpu.emulator.assembly import instruction_addresses
 from aotforge.virtual_gpu.emulator.classes import instruction_class, instruction_mix
-from aotforge.virtual_gpu.emulator.debugger.places import is_debug_label
+from aotforge.virtual_gpu.emulator.debugger.locations import is_debug_label
 from aotforge.virtual_gpu.emulator.debugger.source import SourceLine, source_lines
 from aotforge.virtual_gpu.emulator.decoded import Line
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.listing import parse_listing
-from aotforge.virtual_gpu.emulator.proof import locate
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_targets
 
 
@@ -34,7 +34,7 @@ def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
     Raises DecodeError, ToolchainError.
     """
     listing = parse_listing(text)
-    addresses = locate(text, listing.kernel, listing.arch).addresses
+    addresses = instruction_addresses(text, listing.kernel, listing.arch)
     source = source_lines(text, listing, lines_from=lines_from)
     labels: dict[int, list[str]] = {}
     for name, index in listing.labels.items():

@@ -17,6 +17,7 @@ from aotforge.verify.invocation import Case, Invocation, load_cases
 from aotforge.verify.tensors import Float
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of
 
@@ -127,10 +128,10 @@ def _executed(
     """Wave-instructions by name."""
     for tensor in invocation.inputs.values():
         tensor.storage.flags.writeable = False  # a store to an input is a fault at once
-    report = program.launch(
-        launch.grid, tuple(launch.arguments.values()), invocation.memory(), lds_bytes=task.resources.dynamic_lds_bytes,
+    report = program.launch(LaunchRequest(
+        grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(), lds_bytes=task.resources.dynamic_lds_bytes,
         schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source,
-    )  # fmt: skip
+    ))  # fmt: skip
     return report.counts
 
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from aotforge.virtual_gpu.emulator.decoded import Line, Operand
-from aotforge.virtual_gpu.emulator.program import Step
+from aotforge.virtual_gpu.emulator.launch import Step
 
 Register = tuple[str, int]
 _WAIT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
@@ -52,9 +52,9 @@ class Replay:
                 counter == operation.counter and not operation.scalar and not line.name.startswith("s_")
             )
             if operation.loads & (touched - loads if in_order else touched):
-                self.violations.append(f"{line.place} after {operation.line.place}")
+                self.violations.append(f"{line.location} after {operation.line.location}")
             if line.name == "s_barrier" and operation.line.name.startswith(("ds_read", "ds_write", "ds_add")):
-                self.violations.append(f"{line.place} with {operation.line.place}")
+                self.violations.append(f"{line.location} with {operation.line.location}")
         if counter:
             operations.append(
                 Operation(counter=counter, scalar=line.name.startswith("s_"), loads=loads, line=line)

@@ -22,7 +22,8 @@ from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
-from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program, Step, Trace
+from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -144,16 +145,18 @@ def execute(
         tensor.storage[...] = call.fresh[name]
     tensors = {**call.invocation.inputs, **call.invocation.outputs}
     return program.launch(
-        call.launch.grid,
-        list(call.launch.arguments.values()),
-        Memory({name: tensor.storage for name, tensor in tensors.items()}),
-        lds_bytes=subject.image.resources.dynamic_lds_bytes,
-        schedule=call.schedule,
-        seed=call.seed,
-        limit=call.limit,
-        jobs=1,
-        trace=trace,
-        checks=checks,
+        LaunchRequest(
+            grid=call.launch.grid,
+            arguments=list(call.launch.arguments.values()),
+            memory=Memory({name: tensor.storage for name, tensor in tensors.items()}),
+            lds_bytes=subject.image.resources.dynamic_lds_bytes,
+            schedule=call.schedule,
+            seed=call.seed,
+            limit=call.limit,
+            jobs=1,
+            trace=trace,
+            checks=checks,
+        )
     )
 
 

@@ -38,7 +38,7 @@ BANNED: dict[str, str] = {
     r"nobody|somebody|anybody|everybody": "no process, another process, any user",
     r"stands|stood": "is, is located",
     r"chips?": "arch; GPU",
-    r"lived?|lives|dies": "is located; exits, ends",
+    r"lived?|lives|(?<!iter_)dies": "is located; exits, ends",
     r"whoever": "the process that, the user who",
     r"(?<!the )whole": "complete, entire, atomic",
     r"honest\w*": "exact, tolerant",

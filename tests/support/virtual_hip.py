@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.virtual_gpu.emulator.proof import assemble
+from aotforge.virtual_gpu.emulator.assembly import assemble
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip
 
 Array = npt.NDArray[Any]

@@ -21,6 +21,7 @@ from aotforge.devtools.cost.model import Estimate, estimate
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.verify.invocation import Case, Invocation, load_cases, load_shaped
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.measure import Meter
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, launch_of, uses_of
@@ -94,11 +95,13 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
     program = Emulator(request.arch, cache=request.cache).load(image.hsaco, image.asm)
     meter = Meter(model.banks)
     program.launch(
-        launch.grid,
-        tuple(launch.arguments.values()),
-        invocation.memory(),
-        lds_bytes=image.resources.dynamic_lds_bytes,
-        meter=meter,
+        LaunchRequest(
+            grid=launch.grid,
+            arguments=tuple(launch.arguments.values()),
+            memory=invocation.memory(),
+            lds_bytes=image.resources.dynamic_lds_bytes,
+            meter=meter,
+        )
     )
     assert meter.result is not None
     waves = -(-program.threads // program.target.lanes)

@@ -1,4 +1,4 @@
-"""Which unit of a compute unit an instruction keeps busy, by its name: what instruction mixes and cost estimates are counted in."""
+"""Classes of instructions by the unit that executes them, for instruction mixes and cost estimates."""
 
 from __future__ import annotations
 
@@ -9,61 +9,54 @@ from enum import StrEnum
 
 
 class InstructionClass(StrEnum):
-    """Classes in the order in which reports show them. The value is the name in JSON."""
+    """Classes in the order in which reports show them. The value is the name in JSON, `label` the one in reports."""
 
-    MATRIX = "matrix"
-    VALU = "valu"
-    SALU = "salu"
-    LDS = "lds"
-    MEMORY = "memory"
-    SCALAR_MEMORY = "scalar_memory"
-    CONTROL = "control"
-    OTHER = "other"
+    label: str
 
-    @property
-    def label(self) -> str:
-        """For people."""
-        return _LABELS[self]
+    def __new__(cls, value: str, label: str) -> InstructionClass:
+        """A member with its label."""
+        member = str.__new__(cls, value)
+        member._value_, member.label = value, label
+        return member
+
+    MATRIX = "matrix", "matrix"
+    VALU = "valu", "VALU"
+    SALU = "salu", "SALU"
+    LDS = "lds", "LDS"
+    MEMORY = "memory", "global, buffer, scratch"
+    SCALAR_MEMORY = "scalar_memory", "scalar memory"
+    CONTROL = "control", "branch, synchronisation"
+    OTHER = "other", "other"
 
 
-_LABELS: Mapping[InstructionClass, str] = {
-    InstructionClass.MATRIX: "matrix",
-    InstructionClass.VALU: "VALU",
-    InstructionClass.SALU: "SALU",
-    InstructionClass.LDS: "LDS",
-    InstructionClass.MEMORY: "global, buffer, scratch",
-    InstructionClass.SCALAR_MEMORY: "scalar memory",
-    InstructionClass.CONTROL: "branch, synchronisation",
-    InstructionClass.OTHER: "other",
-}
-
-_RULES: tuple[tuple[str, InstructionClass], ...] = (
-    # hints to the sequencer, caches, messages: no unit does work
-    (
-        r"[sv]_nop|s_delay_alu|s_clause|s_sleep\w*|s_setprio\w*|s_sendmsg\w*|s_code_end",
-        InstructionClass.OTHER,
-    ),
-    (r"s_(set_)?inst_prefetch\w*|s_prefetch_\w+|s_(icache|dcache|gl1)_\w+", InstructionClass.OTHER),
-    (r"buffer_(wbinvl1\w*|inv|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)", InstructionClass.OTHER),
-    # all matrix forms: MFMA and its sparse form, WMMA and its sparse form
-    (r"v_(mfma|smfmac|wmma|swmmac)_\w+", InstructionClass.MATRIX),
-    # moves to and from AGPRs, lane reads and dual-issue halves included; the transcendental unit is fed by the VALU
-    (r"v_\w+", InstructionClass.VALU),
-    # permutations go through the LDS crossbar without touching its memory
-    (r"ds_\w+", InstructionClass.LDS),
-    (r"(global|buffer|scratch|flat|tbuffer|image)_\w+", InstructionClass.MEMORY),
-    (r"s_(buffer_)?(load|store|atomic)_\w+|s_mem(real)?time", InstructionClass.SCALAR_MEMORY),
-    (r"s_(c?branch\w*|call\w*|setpc\w*|swappc\w*|rfe\w*|endpgm\w*|trap)", InstructionClass.CONTROL),
-    (r"s_(barrier\w*|wait\w*|wakeup\w*)", InstructionClass.CONTROL),
-    (r"s_\w+", InstructionClass.SALU),
+_RULES = tuple(
+    (re.compile(pattern), kind)
+    for pattern, kind in (
+        # hints to the sequencer, caches, messages: no unit is busy
+        (
+            r"[sv]_nop|s_delay_alu|s_clause|s_sleep\w*|s_setprio\w*|s_sendmsg\w*|s_code_end",
+            InstructionClass.OTHER,
+        ),
+        (r"s_(set_)?inst_prefetch\w*|s_prefetch_\w+|s_(icache|dcache|gl1)_\w+", InstructionClass.OTHER),
+        (r"buffer_(wbinvl1\w*|inv|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)", InstructionClass.OTHER),
+        (r"v_(mfma|smfmac|wmma|swmmac)_\w+", InstructionClass.MATRIX),
+        # moves to and from AGPRs, lane reads and dual-issue halves included; the VALU issues transcendental operations
+        (r"v_\w+", InstructionClass.VALU),
+        # permutations use the LDS crossbar without its memory
+        (r"ds_\w+", InstructionClass.LDS),
+        (r"(global|buffer|scratch|flat|tbuffer|image)_\w+", InstructionClass.MEMORY),
+        (r"s_(buffer_)?(load|store|atomic)_\w+|s_mem(real)?time", InstructionClass.SCALAR_MEMORY),
+        (r"s_(c?branch\w*|call\w*|setpc\w*|swappc\w*|rfe\w*|endpgm\w*|trap)", InstructionClass.CONTROL),
+        (r"s_(barrier\w*|wait\w*|wakeup\w*)", InstructionClass.CONTROL),
+        (r"s_\w+", InstructionClass.SALU),
+    )
 )
-"""The first pattern that a whole name matches decides."""
-_COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
+"""The first pattern that matches all of a name decides."""
 
 
 def instruction_class(name: str) -> InstructionClass:
     """The class of an instruction, by the ISA guides' name without encoding suffix. OTHER for a name that no rule knows."""
-    return next((kind for pattern, kind in _COMPILED if pattern.fullmatch(name)), InstructionClass.OTHER)
+    return next((kind for pattern, kind in _RULES if pattern.fullmatch(name)), InstructionClass.OTHER)
 
 
 def instruction_mix(counts: Mapping[str, int]) -> dict[InstructionClass, int]:

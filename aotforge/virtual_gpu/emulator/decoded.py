@@ -1,4 +1,4 @@
-"""Values of decoding: operands and instructions as the assembly text has them, before they are bound to an arch's table."""
+"""Values of decoding: operands and instructions as the assembly text has them, before they are bound to the table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ ModifierValue = int | tuple[int, ...] | str
 
 @dataclass(frozen=True, kw_only=True)
 class Operand:
-    """One operand. `index` of the first register, `words` registers. Constants: `integer`, or `real` for 1.0 and the like;
-    `hexadecimal` when spelled so (a literal's bits, whatever the type). `half`: .l (0) or .h (1), None: no suffix.
+    """One operand. `index` of the first register, `words` registers.
+
+    Constants: `integer`, or `real` for 1.0 and the like; `hexadecimal` when spelled so (a literal's bits, whatever the type).
+    `half`: .l (0) or .h (1), None: no suffix.
     """
 
     text: str
@@ -33,8 +35,10 @@ class Operand:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """An instruction as written. `name` has no encoding suffix; `encoding` is it: e32, e64, sdwa, dpp, e64_dpp or empty. `partner`
-    is the second instruction of a dual-issue pair. `address` in bytes from the kernel's first instruction.
+    """An instruction as written. `name` has no encoding suffix.
+
+    `encoding` is the suffix: e32, e64, sdwa, dpp, e64_dpp, or dual or empty. `partner` is the second instruction of a dual-issue
+    pair. Addresses are bytes from the kernel's first instruction.
     """
 
     number: int
@@ -48,16 +52,14 @@ class Line:
     partner: Line | None = None
 
     @property
-    def place(self) -> str:
-        """For messages."""
+    def location(self) -> str:
+        """Line number and text, for messages."""
         return f"line {self.number}: {self.text}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """A kernel's instructions in order. `labels` to the index of the instruction that follows them; `fields` are the
-    `.amdhsa_` directives.
-    """
+    """A kernel's instructions in order. `labels` to the index of the next instruction; `fields`: `.amdhsa_` directives."""
 
     kernel: str
     arch: str
@@ -67,19 +69,19 @@ class Listing:
 
 
 class SourceMap(Protocol):
-    """Where a kernel's instructions come from."""
+    """Source lines of a kernel's instructions."""
 
     def at(self, address: int) -> str | None:
-        """The source line, as `forward.py:61`, of the instruction at a byte from the kernel's first one; None when unknown."""
+        """`forward.py:61` for the instruction at a byte from the kernel's first one; None when unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """What a launch looks for beside bounds.
+    """Faults that a launch looks for besides accesses out of bounds.
 
     `waits`: registers touched before a load into them was waited for; `races`: LDS bytes that two waves touch between the same
-    barriers; `barriers`: waves of a workgroup at different ones; `uninitialised`: garbage that reaches global memory, an address, a
-    branch or EXEC. `unwritten` names buffers of the launch's memory whose bytes have no value until the kernel stores them.
+    barriers; `barriers`: waves of a workgroup at different ones; `uninitialised`: garbage that reaches global memory, an address,
+    a branch or EXEC. `unwritten` names buffers of the launch's memory whose bytes have no value until the kernel stores them.
     """
 
     waits: bool = True
@@ -90,5 +92,5 @@ class Checks:
 
     @property
     def bits(self) -> int:
-        """The mask that the interpreter has (state.h)."""
+        """The mask of state.h."""
         return self.waits | self.races << 1 | self.barriers << 2 | self.uninitialised << 3

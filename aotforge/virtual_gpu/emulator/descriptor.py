@@ -1,4 +1,4 @@
-"""Kernel descriptors: what a wave finds in its registers when it starts.
+"""Kernel descriptors: the registers of a wave when it starts.
 
 Format: 64 bytes at symbol `<kernel>.kd` (LLVM's "User Guide for AMDGPU Backend", kernel descriptor; code object V5).
 """
@@ -21,8 +21,9 @@ _ROUND_NEAREST_KEEP_DENORMALS = 0xF0
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """A parsed kernel descriptor. `entry` is the kernel's address as loaded, sizes are bytes; `preload` (dwords, first dword) of
-    the kernarg segment are put into user SGPRs.
+    """A parsed kernel descriptor. `entry` is the kernel's address as loaded, sizes are bytes.
+
+    `preload` (dwords, first dword) of the kernarg segment are put into user SGPRs.
     """
 
     lds_bytes: int
@@ -38,7 +39,8 @@ class Descriptor:
     @property
     def workgroup_ids(self) -> tuple[bool, bool, bool]:
         """Which of x, y, z are passed in SGPRs."""
-        return bool(self.rsrc2 >> 7 & 1), bool(self.rsrc2 >> 8 & 1), bool(self.rsrc2 >> 9 & 1)
+        x, y, z = (bool(self.rsrc2 >> bit & 1) for bit in (7, 8, 9))
+        return x, y, z
 
     @property
     def work_item_ids(self) -> int:
@@ -47,7 +49,7 @@ class Descriptor:
 
     @property
     def scratch_enabled(self) -> bool:
-        """The first SGPR after the workgroup ids holds the wave's offset into scratch (chips without flat scratch setup)."""
+        """The first SGPR after the workgroup ids holds the wave's offset into scratch (archs without flat scratch setup)."""
         return bool(self.rsrc2 & 1)
 
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
@@ -55,7 +57,7 @@ class Descriptor:
         known = 1 | 8 | (1 << 10) | (1 << 11)
         if self.properties & 0x7F & ~known:
             raise UnsupportedError(
-                f"the kernel asks for user SGPRs (properties {self.properties:#x}) that the emulator does not set up",
+                f"the kernel needs user SGPRs (properties {self.properties:#x}) that the emulator does not set up",
                 cause="dispatch, queue, dispatch id, flat scratch or private size pointers",
             )
         values: list[int] = []

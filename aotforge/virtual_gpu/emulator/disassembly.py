@@ -1,8 +1,8 @@
-"""The second decoder: machine code through LLVM's llvm-objdump 22 to the same values that the text gives.
+"""Second decoder: machine code to a `Listing` through LLVM's llvm-objdump 22.
 
-The text of an image is proven to be its bytes, so decoding it needs no disassembler. This one is for what has no text: code that was
-altered on purpose (docs/virtual-gpu-faults.md). And it is a check on the first: `disagreements` compares the two, instruction by
-instruction. LLVM 22 is the first release that decodes all of gfx1100, gfx1201 and gfx950.
+Images with a verified text need no disassembler. This decoder is for code without a text, altered on purpose
+(docs/virtual-gpu-faults.md), and it checks the first one: `disagreements` compares the two, instruction by instruction.
+LLVM 22 is the first release that decodes all of gfx1100, gfx1201 and gfx950.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import replace
 from aotforge.errors import DecodeError, ToolchainError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import Symbol, read_elf
+from aotforge.virtual_gpu.emulator.assembly import assemble
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa.no_ops import IDLE
+from aotforge.virtual_gpu.emulator.isa.control import NO_OPS
 from aotforge.virtual_gpu.emulator.listing import parse_line
-from aotforge.virtual_gpu.emulator.proof import assemble
 
 OBJDUMP = "llvm-objdump-22"
 _LINE = re.compile(r"\t(?P<text>.*?)\s*// (?P<address>[0-9A-F]{12}): (?P<words>[0-9A-F]{8}(?: [0-9A-F]{8})*)")
@@ -39,8 +39,8 @@ def find_objdump() -> str | None:
 def disassemble(hsaco: bytes, kernel: str, arch: str) -> Listing:
     """Decode a kernel from the bytes of its code object: every instruction from its symbol's first byte to its last.
 
-    Labels are `@ADDRESS`; addresses count from the kernel's first byte. Raises DecodeError for bytes that are no instruction, or
-    one that the decoder does not know, with its address; ToolchainError without llvm-objdump 22.
+    Labels are `@ADDRESS`; addresses count from the kernel's first byte. Raises DecodeError with the address of
+    bytes that are not a known instruction; ToolchainError without llvm-objdump 22.
     """
     try:
         symbol = read_elf(hsaco).symbol(kernel)
@@ -50,7 +50,7 @@ def disassemble(hsaco: bytes, kernel: str, arch: str) -> Listing:
 
 
 def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
-    """What llvm-objdump printed for one kernel. Raises DecodeError."""
+    """The output of llvm-objdump for one kernel. Raises DecodeError."""
     lines: list[Line] = []
     expected = 0
     for match in _LINE.finditer(text):
@@ -61,7 +61,7 @@ def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
             raise DecodeError(f"the disassembly of {symbol.name} has no instruction at byte {expected:#x}")
         expected = address + 4 * len(match["words"].split())
         if match["text"].startswith("."):  # `.long 0xffffffff`
-            raise DecodeError(f"byte {address:#x}: {match['words']} is no instruction of {arch}")
+            raise DecodeError(f"byte {address:#x}: {match['words']} is not an instruction of {arch}")
         try:
             line = parse_line(match["text"], number=len(lines) + 1)
         except DecodeError as error:
@@ -73,8 +73,10 @@ def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
 
 
 def require_round_trip(hsaco: bytes, listing: Listing) -> None:
-    """Assemble what `disassemble` read and compare: bits that its text does not have (reserved fields, registers that are not aligned)
-    would be left out by executing it. Raises DecodeError at the first instruction that has some, ToolchainError without Triton.
+    """Assemble what `disassemble` read and compare the bytes.
+
+    Bits that its text does not have (reserved fields, registers that are not aligned) would be ignored when it is executed.
+    Raises DecodeError at the first instruction that has some, ToolchainError without Triton.
     """
     text = "\n".join(["\t.text", *(f"\t{line.text}" for line in listing.lines), ""])
     made = read_elf(assemble(text, listing.arch)).section(".text").data
@@ -84,13 +86,13 @@ def require_round_trip(hsaco: bytes, listing: Listing) -> None:
         shipped = elf.section(".text").data[start + line.address : start + line.next_address]
         if made[line.address : line.next_address] != shipped:
             raise DecodeError(
-                f"byte {line.address:#x}: {line.text}: its bytes {shipped.hex()} have bits that mean nothing",
+                f"byte {line.address:#x}: {line.text}: its bytes {shipped.hex()} have bits without a meaning",
                 cause=f"the instruction as written is {made[line.address : line.next_address].hex()}",
             )
 
 
 def disagreements(first: Listing, second: Listing) -> list[str]:
-    """Where two decodings of the same code differ; empty when they have the same instructions, operands and modifiers.
+    """Differences between two decodings of the same code; empty when instructions, operands and modifiers are the same.
 
     These spellings count as the same (docs/virtual-gpu-faults.md): labels for addresses, `op_sel` that repeats the halves of
     16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads, and
@@ -144,40 +146,38 @@ def _placed(line: Line, address: int, after: int) -> Line:
     """The line at its address; a branch gets its target as a label."""
     if not _BRANCH.match(line.name) or len(line.operands) != 1:
         return replace(line, address=address, next_address=after)
-    words = line.operands[
-        0
-    ].text  # a signed 16-bit count of words from the next instruction, printed without sign
+    # a signed 16-bit count of words from the next instruction, printed without sign
+    words = line.operands[0].text
     if not words.isdigit():
-        raise DecodeError(f"byte {address:#x}: {line.text}: the target is no number")
+        raise DecodeError(f"byte {address:#x}: {line.text}: the target is not a number")
     target = after + 4 * ((int(words) ^ 0x8000) - 0x8000)
     label = Operand(text=f"@{target:#x}", space="label")
     return replace(line, address=address, next_address=after, operands=(label,))
 
 
 def _labels(lines: list[Line]) -> dict[str, int]:
-    """Branch targets by label. A branch into the middle of an instruction is decoded by no one here."""
+    """Branch targets by label. Raises DecodeError for a branch into the middle of an instruction."""
     starts = {line.address: index for index, line in enumerate(lines)}
     labels = {}
-    for line in lines:
-        for operand in line.operands:
-            if operand.space == "label":
-                target = int(operand.text[1:], 0)
-                if target not in starts:
-                    raise DecodeError(
-                        f"byte {line.address:#x}: {line.text}: no instruction begins at the target, byte {target:#x}"
-                    )
-                labels[operand.text] = starts[target]
+    for line, operand in ((one, operand) for one in lines for operand in one.operands):
+        if operand.space == "label":
+            target = int(operand.text[1:], 0)
+            if target not in starts:
+                raise DecodeError(
+                    f"byte {line.address:#x}: {line.text}: no instruction begins at the target, byte {target:#x}"
+                )
+            labels[operand.text] = starts[target]
     return labels
 
 
 def _targets(listing: Listing) -> dict[str, int]:
-    """Addresses by label; one may stand behind the last instruction."""
+    """Addresses by label, which may be the end of the last instruction."""
     ends = [line.address for line in listing.lines] + [listing.lines[-1].next_address]
     return {label: ends[index] for label, index in listing.labels.items()}
 
 
 def _canonical(line: Line, targets: Mapping[str, int]) -> Line:
-    """The line without what is only spelling."""
+    """The line without differences of spelling."""
     modifiers = dict(line.modifiers)
     if any(operand.half is not None for operand in line.operands):
         halves = [int(operand.half == 1) for operand in (*line.operands[1:], line.operands[0])]
@@ -186,7 +186,7 @@ def _canonical(line: Line, targets: Mapping[str, int]) -> Line:
     return replace(
         line,
         number=0,
-        text=" ".join(line.text.split()) if line.name in IDLE else "",
+        text=" ".join(line.text.split()) if line.name in NO_OPS else "",
         operands=tuple(_same_spelling(operand, line.name, targets) for operand in line.operands),
         modifiers=modifiers,
         partner=_canonical(line.partner, targets) if line.partner else None,

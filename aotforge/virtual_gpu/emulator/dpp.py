@@ -1,6 +1,6 @@
 """Data-parallel primitives: which lane each lane reads. Rows have 16 lanes, banks 4.
 
-Source: the guides' chapters on DPP; gfx9 and older know row_bcast and wave shifts, later chips row_share and row_xmask.
+Source: the guides' chapters on DPP; gfx9 and older know row_bcast and wave shifts, later archs row_share and row_xmask.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import ModifierValue
 from aotforge.virtual_gpu.emulator.modifiers import number
 
-_ROW = 16
-
-_Pattern = Callable[[int, int, int], int | None]
-"""(row, place in the row, modifier's number) to the lane read."""
+_NONE = -1
 
 
-def _inside(row: int, place: int) -> int | None:
-    return row * _ROW + place if 0 <= place < _ROW else None
+def _shifted(lane: int, n: int) -> int:
+    """`n` lanes further in the same row."""
+    return lane + n if 0 <= lane % 16 + n < 16 else _NONE
 
 
-_PATTERNS: Mapping[str, _Pattern] = {
-    "row_shl": lambda row, place, n: _inside(row, place + n),
-    "row_shr": lambda row, place, n: _inside(row, place - n),
-    "row_ror": lambda row, place, n: row * _ROW + (place - n) % _ROW,
-    "row_mirror": lambda row, place, n: row * _ROW + 15 - place,
-    "row_half_mirror": lambda row, place, n: row * _ROW + (place & 8) + 7 - (place & 7),
-    "row_newbcast": lambda row, place, n: row * _ROW + n,
-    "row_share": lambda row, place, n: row * _ROW + n,
-    "row_xmask": lambda row, place, n: row * _ROW + (place ^ n),
-    # lane 15 of a row to the whole next row; lane 31 to rows 2 and 3
-    "row_bcast": lambda row, place, n: (
-        (row * _ROW - 1 if row else None) if n == 15 else (31 if row >= 2 else None)
-    ),
-    "wave_shr": lambda row, place, n: row * _ROW + place - 1 if row * _ROW + place else None,
-    "wave_shl": lambda row, place, n: row * _ROW + place + 1,
-    "wave_ror": lambda row, place, n: row * _ROW + place - 1,
-    "wave_rol": lambda row, place, n: row * _ROW + place + 1,
+def _row_broadcast(lane: int, n: int) -> int:
+    """Lane 15 of a row to the next row; lane 31 to rows 2 and 3."""
+    if n == 15:
+        return lane // 16 * 16 - 1
+    return 31 if lane >= 32 else _NONE
+
+
+_PATTERNS: Mapping[str, Callable[[int, int, int], int]] = {
+    "row_shl": lambda lane, n, lanes: _shifted(lane, n),
+    "row_shr": lambda lane, n, lanes: _shifted(lane, -n),
+    "row_ror": lambda lane, n, lanes: lane // 16 * 16 + (lane - n) % 16,
+    "row_mirror": lambda lane, n, lanes: lane ^ 15,
+    "row_half_mirror": lambda lane, n, lanes: lane ^ 7,
+    "row_newbcast": lambda lane, n, lanes: lane // 16 * 16 + n,
+    "row_share": lambda lane, n, lanes: lane // 16 * 16 + n,
+    "row_xmask": lambda lane, n, lanes: lane // 16 * 16 + (lane % 16 ^ n),
+    "row_bcast": lambda lane, n, lanes: _row_broadcast(lane, n),
+    "wave_shr": lambda lane, n, lanes: lane - 1,
+    "wave_shl": lambda lane, n, lanes: lane + 1,
+    "wave_ror": lambda lane, n, lanes: (lane - 1) % lanes,
+    "wave_rol": lambda lane, n, lanes: (lane + 1) % lanes,
 }
+"""(lane, modifier's number, lanes of the wave) to the lane read; one outside of the wave: none."""
 
 
 def source_lanes(modifiers: Mapping[str, ModifierValue], lanes: int) -> list[int]:
     """The lane that each lane reads, -1 for none. Raises DecodeError unless the modifiers have exactly one known pattern."""
-    quad = modifiers.get("quad_perm")
-    named = [name for name in _PATTERNS if name in modifiers]
-    if (quad is not None) + len(named) != 1:
+    named = [name for name in (*_PATTERNS, "quad_perm") if name in modifiers]
+    if len(named) != 1:
         raise DecodeError("not exactly one DPP pattern")
-    if quad is not None:
+    if named == ["quad_perm"]:
+        quad = modifiers["quad_perm"]
         if not isinstance(quad, tuple) or len(quad) != 4 or any(not 0 <= n < 4 for n in quad):
             raise DecodeError("quad_perm needs four numbers from 0 to 3")
         return [lane // 4 * 4 + int(quad[lane % 4]) for lane in range(lanes)]
-    name = named[0]
-    n = number(modifiers, name)
-    if name == "row_bcast" and n not in {15, 31}:
+    n = number(modifiers, named[0])
+    if named == ["row_bcast"] and n not in {15, 31}:
         raise DecodeError(f"row_bcast:{n} is unknown")
-    found = [_PATTERNS[name](lane // _ROW, lane % _ROW, n) for lane in range(lanes)]
-    if name in {"wave_ror", "wave_rol"}:
-        return [-1 if lane is None else lane % lanes for lane in found]
-    return [lane if lane is not None and lane < lanes else -1 for lane in found]
+    found = [_PATTERNS[named[0]](lane, n, lanes) for lane in range(lanes)]
+    return [lane if 0 <= lane < lanes else _NONE for lane in found]

@@ -1,4 +1,4 @@
-"""What an instruction does to registers, memory and counters beside its result: what the checking variant needs to know in advance.
+"""Effects of instructions on registers, memory and counters, for the checking variant of the interpreter.
 
 Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
 """
@@ -23,11 +23,12 @@ _WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
 _READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
 _SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
 _PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
+_BARRIER_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
 Spans = list[tuple[int, int]]
 
 
 def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) -> native.Effects:
-    """Raises DecodeError for a wait that is not understood."""
+    """Effects of a bound instruction. Raises DecodeError for a wait with unknown operands."""
     entry = INSTRUCTIONS[line.name]
     returning = bool(bound.flags) and "atomic" in line.name
     effects = native.Effects(kind=waits.counted(line.name, target, returns=returning))
@@ -38,44 +39,33 @@ def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) ->
         effects.waits = 1
     reads, writes = _registers(bound, line, entry)
     effects.scalar = entry.form == "scalar" or line.name.startswith("s_")
-    effects.partial = bool(
-        bound.write or bound.dpp or bound.dst_sel or "_d16" in line.name or line.name in _PARTIAL
-    )
-    _memory(effects, bound, line)
-    effects.role = _ROLES.get(line.name, 0)
+    selected = bound.write or bound.dpp or bound.dst_sel
+    effects.partial = bool(selected or "_d16" in line.name or line.name in _PARTIAL)
+    _set_memory(effects, bound, line)
+    effects.role = _BARRIER_ROLES.get(line.name, 0)
     own = line.operands[:1] if bound.d.words else ()
     read = _halves([*line.operands[len(own) :], *(own if entry.reads_d else ())], target)
     written = _halves(own, target)
     if written and "_load_" in line.name and "d16" in line.name:
         written = dict.fromkeys(written, 2 if "d16_hi" in line.name else 1)
-    _spans(effects, reads, read, writes, written)
+    _set_spans(effects, reads, read, writes, written)
     return effects
 
 
-_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
-
-
 def _registers(bound: native.Instruction, line: Line, entry: Entry) -> tuple[Spans, Spans]:
-    reads: Spans = []
-    for source in bound.s:
-        reads += _operand(source)
+    reads = [span for source in bound.s for span in _operand(source)]
     writes = _operand(bound.d) + _operand(bound.sd)
-    if entry.reads_d:
+    if entry.reads_d or line.name in _SWAPS:
         reads += _operand(bound.d)
     if line.name in _SWAPS:
-        reads += _operand(bound.d)
         writes += _operand(bound.s[0])
-    if line.name.startswith("buffer_atomic") and bound.flags:
-        writes += [
-            (first, int(bound.s[1].words) // (2 if "cmpswap" in line.name else 1))
-            for first, _ in _operand(bound.s[1])
-        ]
+    if "returns_to_data" in entry.rules and bound.flags:
+        size = 2 if "cmpswap" in line.name else 1  # the compared value is not overwritten
+        writes += [(first, words // size) for first, words in _operand(bound.s[1])]
     if "VCC_LO" in entry.code:
         reads.append((native.VCC_LO, 2))
-    if _WRITES_SCC.search(entry.code):
-        writes.append((SCC, 1))
-    if _READS_SCC.search(entry.code):
-        reads.append((SCC, 1))
+    writes += [(SCC, 1)] * bool(_WRITES_SCC.search(entry.code))
+    reads += [(SCC, 1)] * bool(_READS_SCC.search(entry.code))
     return reads, writes
 
 
@@ -90,8 +80,8 @@ def _operand(operand: native.Operand) -> Spans:
     return []
 
 
-def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
-    """Where a store or atomic has its data, and how the bytes of an element lie in a register. Permutes are counted as LDS is, and touch none."""
+def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) -> None:
+    """Data of a store or atomic, and which half of a register it uses. Permutes are counted as LDS operations but touch none."""
     name = line.name
     if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
         return
@@ -105,7 +95,7 @@ def _memory(effects: native.Effects, bound: native.Instruction, line: Line) -> N
 
 
 def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, int]:
-    """Which halves of registers these operands mean. gfx9 is left out: with ECC its 16-bit loads write whole registers."""
+    """Halves of registers that these operands mean. Not for gfx9: with ECC its 16-bit loads write all of a register."""
     found: dict[int, int] = {}
     for operand in operands if target.keeps_high_half else ():
         if operand.space == "vector":
@@ -114,11 +104,11 @@ def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, in
     return found
 
 
-def _spans(
+def _set_spans(
     effects: native.Effects, reads: Spans, read: dict[int, int], writes: Spans, written: dict[int, int]
 ) -> None:
     if len(reads) + len(writes) > len(effects.spans):
-        raise DecodeError("an instruction with more operands than the checks have room for")
+        raise DecodeError("the instruction has more operands than the checks support")
     effects.reads, effects.writes = len(reads), len(writes)
     parts = [(span, read) for span in reads] + [(span, written) for span in writes]
     for span, ((first, count), halves) in zip(effects.spans, parts, strict=False):

@@ -1,4 +1,4 @@
-"""What went wrong, in words: from the interpreter's fault report to an ExecutionError."""
+"""Fault reports of the interpreter as an ExecutionError."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def explain(
     """
     code = int(fault.code)
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"
-    cause = f"{where}, {placed(_line(lines, fault.instruction), source)}"
+    cause = f"{where}, {locate(_line(lines, fault.instruction), source)}"
     if code in {1, 2}:
         cause += f"; {_near(int(fault.address), memory)}"
     if code == UNSET_STORE and not fault.detail:
         cause += f"; {_near(int(fault.address), memory)}"
-    other = placed(_line(lines, fault.other), source) if code >= PENDING else ""
+    other = locate(_line(lines, fault.other), source) if code >= PENDING else ""
     hint = _UNSET_HINT if code >= UNSET_STORE else _HINTS.get(code, "")
     return ExecutionError(f"{kernel} {_what(fault)}", cause=cause + _other(fault, other), hint=hint)
 
@@ -74,17 +74,19 @@ def _what(fault: Any) -> str:
     return _WHAT[code].format(bytes=int(fault.bytes), address=int(fault.address), space=space)
 
 
-def _other(fault: Any, place: str) -> str:
+def _other(fault: Any, location: str) -> str:
     code = int(fault.code)
     if code == PENDING:
-        return f"; loaded by {place}"
+        return f"; loaded by {location}"
     if code == RACE:
         carried = ", which had not been waited for at the barrier" if fault.detail else ""
-        return f"; the other one is wave {fault.other_wave}, {place}{carried}"
+        return f"; the other one is wave {fault.other_wave}, {location}{carried}"
     if code == BARRIER:
-        return f"; wave {fault.other_wave} is at {place}"
+        return f"; wave {fault.other_wave} is at {location}"
     if code >= UNSET_STORE:
-        return f"; first read by {place}" if fault.other != fault.instruction else "; it is read here first"
+        return (
+            f"; first read by {location}" if fault.other != fault.instruction else "; it is read here first"
+        )
     return ""
 
 
@@ -97,10 +99,10 @@ def register_name(number: int) -> str:
     return names.get(number, f"ttmp{number - 108}" if 108 <= number < 124 else f"s{number}")
 
 
-def placed(line: Line, source: SourceMap | None) -> str:
-    """An instruction's place in text and machine code, and its source line if known."""
+def locate(line: Line, source: SourceMap | None) -> str:
+    """An instruction's location in text and machine code, and its source line if known."""
     known = source.at(line.address) if source else None
-    return f"{line.place} (byte {line.address:#x}{', ' + known if known else ''})"
+    return f"{line.location} (byte {line.address:#x}{', ' + known if known else ''})"
 
 
 def _line(lines: Sequence[Line], index: int) -> Line:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.entry import Entry
+from aotforge.virtual_gpu.emulator.isa.entry import Entry, Slot
 
 NATIVE = Path(__file__).parent / "native"
 _MACHINE = ("machine.h", "arithmetic.h", "transcendental.h", "operands.h")
@@ -20,19 +20,25 @@ _MEMORY = ("memory.h", "lanes.h", "matrix.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks", "measure"]
-"""What the interpreter looks at while it executes; each has headers in `native/` with the hooks that `plain.h` describes."""
+"""What the interpreter checks or measures while it executes; each has headers in `native/` with the hooks that `plain.h` describes."""
 _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     "plain": ("plain.h",),
-    "checks": tuple(f"checks/{part}.h" for part in ("state", "waits", "races", "twins", "barriers", "hooks")),
+    "checks": tuple(
+        f"checks/{part}.h" for part in ("state", "waits", "races", "shadow", "barriers", "hooks")
+    ),
     "measure": ("measure.h",),
 }
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
 _C = {
-    "u32": "u32", "b32": "u32", "i32": "i32", "f32": "float", "u16": "u32", "i16": "i32", "f16": "float", "mix": "float",
-    "u64": "u64", "i64": "i64", "f64": "double", "mask": "u32",
-}  # fmt: skip
+    **dict.fromkeys(("u32", "b32", "u16", "mask"), "u32"),
+    **dict.fromkeys(("i32", "i16"), "i32"),
+    **dict.fromkeys(("f32", "f16", "mix"), "float"),
+    "u64": "u64",
+    "i64": "i64",
+    "f64": "double",
+}
 _WIDE = {"u64", "i64", "f64"}
 _LOAD = {
     "u32": "{p}[l]",
@@ -78,19 +84,18 @@ _SCALAR_STORE = {
 
 
 def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS, variant: Variant = "plain") -> str:
-    """The whole C text. LANES has to be defined when it is compiled."""
-    parts = [(NATIVE / name).read_text() for name in (*_MACHINE, *_HOOKS[variant], *_MEMORY)]
-    names = list(entries)
-    parts += [
-        f"/* {name}: {entries[name].code} */\n{_handler(number, entries[name])}"
-        for number, name in enumerate(names)
+    """The complete C text. LANES has to be defined when it is compiled."""
+    handlers = [
+        f"/* {name}: {entry.code} */\n{_handler(number, entry)}"
+        for number, (name, entry) in enumerate(entries.items())
     ]
-    table = ", ".join(f"op{number}" for number in range(len(names)))
-    parts.append(
-        f"Handler const handlers[] = {{{table}}};\nHandler handler(u32 opcode) {{ return handlers[opcode]; }}\n"
+    table = ", ".join(f"op{number}" for number in range(len(entries)))
+    lookup = f"Handler const handlers[] = {{{table}}};\nHandler handler(u32 opcode) {{ return handlers[opcode]; }}\n"
+    before, after = (
+        [(NATIVE / name).read_text() for name in names]
+        for names in ((*_MACHINE, *_HOOKS[variant], *_MEMORY), _AFTER)
     )
-    parts += [(NATIVE / name).read_text() for name in _AFTER]
-    return "\n".join(parts)
+    return "\n".join([*before, *handlers, lookup, *after])
 
 
 def _handler(number: int, entry: Entry) -> str:
@@ -104,110 +109,88 @@ def _statement(entry: Entry) -> str:
 
 
 def _scalar(entry: Entry) -> str:
-    lines = []
-    for slot in entry.slots:
-        if slot.place.startswith("S"):
-            o = f"&I->s[{slot.place[1]}]"
-            lines.append(f"const {_C[slot.type]} {slot.place} = {_SCALAR_LOAD[slot.type].format(o=o)};")
+    lines = [
+        f"const {_C[slot.type]} {slot.name} = {_SCALAR_LOAD[slot.type].format(o=f'&I->s[{slot.source}]')};"
+        for slot in entry.sources
+    ]
     output = entry.type_of("D")
-    if output:
-        old = _SCALAR_LOAD[output].format(o="&I->d") if entry.reads_d else "0"
-        lines.append(f"{_C[output]} D = {old};")
-    lines.append(_statement(entry))
-    if output:
-        lines.append(_SCALAR_STORE[output])
-    return _indented(lines)
+    if output is None:
+        return _indented([*lines, _statement(entry)])
+    old = _SCALAR_LOAD[output].format(o="&I->d") if entry.reads_d else "0"
+    return _indented([*lines, f"{_C[output]} D = {old};", _statement(entry), _SCALAR_STORE[output]])
 
 
-def _sources(entry: Entry) -> list[str]:
-    """Rows p0 to p3 of the sources; the temporary behind each is only used when a source is no plain row."""
-    lines = []
-    for slot in entry.slots:
-        if slot.place not in {"S0", "S1", "S2", "S3"}:
-            continue
-        k, wide = slot.place[1], int(slot.type in _WIDE)
-        lines.append(f"u32 t{k}[{wide + 1} * LANES];")
-        if slot.type == "mask":
-            lines.append(f"const u32 *p{k} = source_mask(w, I, {k}, t{k});")
-        elif slot.type == "mix":
-            lines.append(f"const u32 *p{k} = source_mix(w, I, {k}, t{k});")
-        else:
-            lines.append(f"const u32 *p{k} = source(w, I, {k}, {_SIGN.get(slot.type, '0')}, {wide}, t{k});")
-    return lines
+def _source_row(slot: Slot) -> list[str]:
+    """Row p0 to p3 of a source; the temporary behind it is only used when the source is not a plain row."""
+    k, wide = slot.source, int(slot.type in _WIDE)
+    special = {"mask": f"source_mask(w, I, {k}, t{k})", "mix": f"source_mix(w, I, {k}, t{k})"}
+    row = special.get(slot.type, f"source(w, I, {k}, {_SIGN.get(slot.type, '0')}, {wide}, t{k})")
+    return [f"u32 t{k}[{wide + 1} * LANES];", f"const u32 *p{k} = {row};"]
 
 
 def _vector(entry: Entry) -> str:
-    lines = _sources(entry)
+    lines = [line for slot in entry.sources for line in _source_row(slot)]
     output, mask = entry.type_of("D"), entry.type_of("SD")
+    words = 2 if output in _WIDE else 1
     if entry.reads_d:
         lines.append("const u32 *pd = w->v[I->d.index];")
-    loop = []
-    for slot in entry.slots:
-        if slot.place in {"S0", "S1", "S2", "S3"}:
-            loop.append(
-                f"const {_C[slot.type]} {slot.place} = {_LOAD[slot.type].format(p='p' + slot.place[1])};"
-            )
+    loop = [
+        f"const {_C[slot.type]} {slot.name} = {_LOAD[slot.type].format(p=f'p{slot.source}')};"
+        for slot in entry.sources
+    ]
     if output:
-        lines.append(f"u32 r[{2 if output in _WIDE else 1} * LANES];")
+        lines.append(f"u32 r[{words} * LANES];")
         loop.append(f"{_C[output]} D" + (f" = {_LOAD[output].format(p='pd')};" if entry.reads_d else ";"))
     if mask:
         lines.append("u32 m[LANES];")
         loop.append("u32 SD;")
-    loop.append(_statement(entry))
-    loop += [_STORE[output]] if output else []
-    loop += ["m[l] = SD;"] if mask else []
+    loop += [_statement(entry), *([_STORE[output]] if output else []), *(["m[l] = SD;"] if mask else [])]
     lines += ["EACH_LANE {", *(f"    {line}" for line in loop), "}"]
+    if output in {"f32", "f16"}:
+        lines.append(f"if (I->clamp | I->omod) modify_{output}(I, r);")
     if output:
-        if output in {"f32", "f16"}:
-            lines.append(f"if (I->clamp | I->omod) modify_{output}(I, r);")
-        lines.append(f"put_row(w, I, r, {2 if output in _WIDE else 1});")
+        lines.append(f"put_row(w, I, r, {words});")
     if mask:
         lines.append("put_comparison(w, I, m);")
-        if entry.name.startswith("v_cmpx"):
-            lines.append("EXEC = mask_of_bits(m) & EXEC;")
+    if any(slot.name == "SD" and slot.implied == "exec" for slot in entry.slots):
+        lines.append("EXEC = mask_of_bits(m) & EXEC;")
     return _indented(lines)
 
 
 def _packed(entry: Entry) -> str:
-    output = entry.type_of("D")
-    words = output == "f32"  # halves are whole registers
-    lines = ["u32 r[2 * LANES], low[LANES], high[LANES];"] if not words else ["u32 r[2 * LANES];"]
-    places = [slot.place[1] for slot in entry.slots if slot.place != "D"]
-    for k in places:
-        lines += [f"u32 t{k}[2 * LANES];", f"const u32 *p{k} = source(w, I, {k}, 0, {int(words)}, t{k});"]
-    for half, sel, neg, target in ((0, "op_sel", "neg_lo", "low"), (1, "op_sel_hi", "neg_hi", "high")):
-        lines.append("{")
-        for k in places:
-            if words:
-                lines.append(f"    const u32 *q{k} = p{k} + (I->{sel} >> {k} & 1 ? LANES : 0);")
-            else:
-                lines.append(f"    const u32 h{k} = I->{sel} >> {k} & 1 ? 16 : 0;")
-            if output and output[0] == "f":
-                sign = "0x80000000u" if words else "0x8000u"
-                lines.append(f"    const u32 n{k} = I->{neg} >> {k} & 1 ? {sign} : 0;")
-        lines.append("    EACH_LANE {")
-        for slot in entry.slots:
-            if slot.place == "D":
-                continue
-            k = slot.place[1]
-            raw = f"q{k}[l]" if words else f"(p{k}[l] >> h{k} & 0xffff)"
-            raw = f"({raw} ^ n{k})" if output and output[0] == "f" else raw
-            load = _LOAD[slot.type].replace("{p}[l]", raw)
-            lines.append(f"        const {_C[slot.type]} {slot.place} = {load};")
-        store = _STORE[output or "u32"].replace("r[l]", f"r[l + {half} * LANES]" if words else f"{target}[l]")
-        lines += [
-            f"        {_C[output or 'u32']} D;",
-            f"        {_statement(entry)}",
-            f"        {store}",
-            "    }",
-            "}",
-        ]
-    if output == "f16":
+    wide = entry.type_of("D") == "f32"  # its halves are registers
+    lines = ["u32 r[2 * LANES];" if wide else "u32 r[2 * LANES], low[LANES], high[LANES];"]
+    for k in (slot.source for slot in entry.sources):
+        lines += [f"u32 t{k}[2 * LANES];", f"const u32 *p{k} = source(w, I, {k}, 0, {int(wide)}, t{k});"]
+    lines += _packed_half(entry, "op_sel", "neg_lo", "r[l + 0 * LANES]" if wide else "low[l]")
+    lines += _packed_half(entry, "op_sel_hi", "neg_hi", "r[l + 1 * LANES]" if wide else "high[l]")
+    if entry.type_of("D") == "f16":
         lines.append("if (I->clamp) { modify_f16(I, low); modify_f16(I, high); }")
-    if not words:
+    if not wide:
         lines.append("EACH_LANE r[l] = low[l] | high[l] << 16;")
-    lines.append(f"put_row(w, I, r, {2 if words else 1});")
-    return _indented(lines)
+    return _indented([*lines, f"put_row(w, I, r, {2 if wide else 1});"])
+
+
+def _packed_half(entry: Entry, select: str, negate: str, result: str) -> list[str]:
+    """A block that computes one half of every lane."""
+    output = entry.type_of("D") or "u32"
+    # how to choose a half of source k, and its bits: registers of a pair, or halves of a register
+    if output == "f32":
+        choice, raw, sign = "const u32 *q{k} = p{k} + ({bit} ? LANES : 0);", "q{k}[l]", "0x80000000u"
+    else:
+        choice, raw, sign = "const u32 h{k} = {bit} ? 16 : 0;", "(p{k}[l] >> h{k} & 0xffff)", "0x8000u"
+    before, loop = [], []
+    for slot in entry.sources:
+        k, bits = slot.source, raw.format(k=slot.source)
+        before.append(choice.format(k=k, bit=f"I->{select} >> {k} & 1"))
+        if output.startswith("f"):
+            before.append(f"const u32 n{k} = I->{negate} >> {k} & 1 ? {sign} : 0;")
+            bits = f"({bits} ^ n{k})"
+        load = _LOAD[slot.type].replace("{p}[l]", bits)
+        loop.append(f"const {_C[slot.type]} {slot.name} = {load};")
+    loop += [f"{_C[output]} D;", _statement(entry), _STORE[output].replace("r[l]", result)]
+    before += ["EACH_LANE {", *(f"    {line}" for line in loop), "}"]
+    return ["{", *(f"    {line}" for line in before), "}"]
 
 
 def _indented(lines: list[str]) -> str:

@@ -20,9 +20,9 @@ from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.generate import Variant, interpreter
 
 _FLAGS = (
-    "-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno",
-    "-fno-trapping-math", "-fPIC", "-shared", "-w", "-Wl,-Bsymbolic",
-)  # fmt: skip
+    "-std=gnu11 -O2 -ftree-vectorize -march=native -fno-strict-aliasing -ffp-contract=off -fno-math-errno "
+    "-fno-trapping-math -fPIC -shared -w -Wl,-Bsymbolic"
+)
 """-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
 
 
@@ -62,8 +62,8 @@ def load_library(lanes: int, folder: Path | None = None, variant: Variant = "pla
 
 
 def build_library(lanes: int, folder: Path, variant: Variant = "plain") -> Path:
-    """Compile unless it is there. The file appears whole or not at all, so processes may race."""
-    command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS, f"-DLANES={lanes}"]
+    """Compile unless it is there. The file is created atomically, so several processes may do this at once."""
+    command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS.split(), f"-DLANES={lanes}"]
     text = interpreter(variant=variant)
     path = folder / "emulator-1" / f"{_digest(text, command)}.so"
     if path.exists():
@@ -83,14 +83,7 @@ def build_library(lanes: int, folder: Path, variant: Variant = "plain") -> Path:
 
 
 def _compile(command: list[str]) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise ToolchainError(
-            f"no C compiler: {command[0]} is not there",
-            cause="the emulator compiles its interpreter once",
-            hint="install gcc or clang, or set CC",
-        ) from error
+    done = _run_compiler(command)
     if done.returncode:
         raise ToolchainError(
             f"{command[0]} cannot compile the interpreter:\n{done.stderr[:2000]}",
@@ -106,11 +99,15 @@ def _digest(text: str, command: list[str]) -> str:
 
 @cache
 def _compiler_version(compiler: str) -> str:
+    return _run_compiler([compiler, "--version"]).stdout
+
+
+def _run_compiler(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise ToolchainError(
-            f"no C compiler: {compiler} is not there",
+            f"no C compiler: {command[0]} was not found",
             cause="the emulator compiles its interpreter once",
             hint="install gcc or clang, or set CC",
         ) from error

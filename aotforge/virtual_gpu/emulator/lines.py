@@ -1,7 +1,7 @@
-"""Source lines of instructions: the DWARF line table of a build whose machine code is proven to be the image's.
+"""Source lines of instructions: the DWARF line table of a build whose machine code equals the image's.
 
-Shipped images have no line info. The same kernel compiled with it has the same `.text`, byte for byte, or there is no map: a line that is
-only probably right would send people to the wrong place. `aotforge.verify.verify_plan` makes such builds; anyone else's can be read as well.
+Shipped images have no line info. The same kernel compiled with it must have the same `.text`, byte for byte: a probable line would
+mislead. `aotforge.verify.verify_plan` makes such builds; other builds can be read as well.
 Format: DWARF 4 (dwarfstd.org), line number program and DW_TAG_inlined_subroutine.
 """
 
@@ -26,7 +26,7 @@ _BROKEN = (CodeObjectError, ELFError, DWARFError, KeyError, IndexError, ValueErr
 
 @dataclass(frozen=True, kw_only=True)
 class Inlined:
-    """A function's code inside another's: byte ranges from the kernel's first instruction, and where it is called."""
+    """A function's code inside another's: byte ranges from the kernel's first instruction, and the call's location."""
 
     ranges: tuple[tuple[int, int], ...]
     called: str
@@ -35,6 +35,7 @@ class Inlined:
 @dataclass(frozen=True, kw_only=True)
 class LineMap:
     """`places` begin at the byte of the same index in `starts` and hold until the next; empty where the compiler names no line.
+
     `inlined` has outer functions before inner ones.
     """
 
@@ -43,9 +44,7 @@ class LineMap:
     inlined: tuple[Inlined, ...]
 
     def at(self, address: int) -> str | None:
-        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte from the kernel's first one; None when
-        the compiler names no line for it.
-        """
+        """`flash/common.py:19, called from flash/forward.py:68` for the instruction at a byte; None when the compiler names no line."""
         index = bisect.bisect_right(self.starts, address) - 1
         if index < 0:
             return None
@@ -106,13 +105,13 @@ def _file_names(program: Any, root: Path) -> list[str]:
 def _shown(path: PurePosixPath, root: Path) -> str:
     if path.is_relative_to(root):
         return str(path.relative_to(root))
-    parts = path.parts  # a library's file by its module's path, whatever machine it lies on
+    parts = path.parts  # a library's file by its module's path, on any machine
     known = parts.index("site-packages") + 1 if "site-packages" in parts else len(parts) - 1
     return "/".join(parts[known:])
 
 
 def _inlined(dwarf: Any, unit: Any, names: list[str], start: int) -> Iterator[Inlined]:
-    """In the tree's order, so that callers come before what is inlined into them."""
+    """In the tree's order, so that callers come before functions that are inlined into them."""
     base = unit.get_top_DIE().attributes["DW_AT_low_pc"].value
     for entry in unit.iter_DIEs():
         if entry.tag != "DW_TAG_inlined_subroutine":

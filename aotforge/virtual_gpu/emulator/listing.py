@@ -1,7 +1,7 @@
 """Triton's assembly text to a `Listing`: one kernel's instructions, labels and descriptor fields.
 
-The text is what the compiler's own printer made; `proof` shows that it is the image. Whatever in it is neither a known directive,
-a label nor an instruction is an error with its line.
+The compiler's own printer made the text; `assembly` checks that it is the image's. Anything in it that is not a known directive,
+a label or an instruction is an error with its line.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa.no_ops import IDLE, MESSAGES
+from aotforge.virtual_gpu.emulator.isa.control import MESSAGES, NO_OPS
 from aotforge.virtual_gpu.emulator.modifiers import is_modifier, modifiers
 from aotforge.virtual_gpu.emulator.operands import operand
 
 _LABEL = re.compile(r"([\w.$]+):$")
 _TARGET = re.compile(r'\s*\.amdgcn_target\s+"[^"]*-(gfx\w+?)(?::[^"]*)?"')
-_FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+(\S+)$")
+_FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+(\d+|0x[0-9a-fA-F]+)$")
 _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
     r"\s*\.(p2align|globl|protected|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
@@ -48,9 +48,7 @@ def parse_listing(text: str) -> Listing:
             raise DecodeError(
                 f"line {number}: {content}: {error.what}", cause=error.cause, hint=error.hint
             ) from error
-    fields = {
-        m[1]: int(m[2], 0) for line in text.splitlines() if (m := _FIELD.match(line)) and _is_number(m[2])
-    }
+    fields = {m[1]: int(m[2], 0) for line in text.splitlines() if (m := _FIELD.match(line))}
     return Listing(kernel=kernel, arch=arch, lines=tuple(lines), labels=labels, fields=fields)
 
 
@@ -75,7 +73,7 @@ def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
         if content.startswith(".") and not _LABEL.match(content):
             raise DecodeError(f"line {number}: {content}: unknown directive among instructions")
         yield number, content
-    raise DecodeError(f"the text does not contain the whole kernel {kernel}")
+    raise DecodeError(f"the text does not contain all of the kernel {kernel}")
 
 
 def parse_line(text: str, *, number: int = 0) -> Line:
@@ -87,42 +85,24 @@ def parse_line(text: str, *, number: int = 0) -> Line:
     return replace(line, partner=_single(rest[0], number, text)) if rest else line
 
 
-def _single(text: str, number: int, whole: str) -> Line:
-    mnemonic, _, tail = text.partition(" ") if " " in text else text.partition("\t")
-    mnemonic = mnemonic.split("\t")[0]
-    tail = text[len(mnemonic) :].strip()
+def _single(text: str, number: int, all_text: str) -> Line:
+    mnemonic, _, tail = text.replace("\t", " ").partition(" ")
+    tail = tail.strip()
     suffix = _ENCODING.search(mnemonic)
     encoding = suffix[1] if suffix else ""
     name = mnemonic[: suffix.start()] if suffix else mnemonic
     if name.startswith("v_dual_"):
         name, encoding = name.replace("v_dual_", "v_"), "dual"
-    if name in IDLE:  # counters and hints in notations of their own
+    line = Line(number=number, text=all_text, name=name, encoding=encoding, operands=())
+    if name in NO_OPS:  # counters and hints in notations of their own
         if name == "s_sendmsg" and tail not in MESSAGES:
             raise DecodeError(f"unknown message {tail}")
-        return Line(number=number, text=whole, name=name, encoding=encoding, operands=())
-    words = _words(tail)
+        return line
+    # commas and spaces inside brackets belong to their modifier
+    words = re.findall(r"(?:[^\s\[]+|\[[^\]]*\])+,?", tail)
     count = next((i for i, word in enumerate(words) if is_modifier(word)), len(words))
     operands_text = " ".join(words[:count])
     pieces = [piece.strip() for piece in operands_text.split(",")] if operands_text else []
-    parsed = tuple(_label(piece) if _BRANCH.match(name) else operand(piece) for piece in pieces)
-    return Line(
-        number=number,
-        text=whole,
-        name=name,
-        encoding=encoding,
-        operands=parsed,
-        modifiers=modifiers(words[count:]),
-    )
-
-
-def _words(tail: str) -> list[str]:
-    """Split at spaces; commas and spaces inside brackets stay with their modifier."""
-    return re.findall(r"(?:[^\s\[]+|\[[^\]]*\])+,?", tail)
-
-
-def _label(text: str) -> Operand:
-    return Operand(text=text, space="label")
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\d+|0x[0-9a-fA-F]+", text) is not None
+    branch = _BRANCH.match(name)
+    parsed = tuple(Operand(text=p, space="label") if branch else operand(p) for p in pieces)
+    return replace(line, operands=parsed, modifiers=modifiers(words[count:]))

@@ -1,4 +1,4 @@
-"""What a launch moves through LDS and global memory, per instruction: the Python side of `native/measure.h`."""
+"""Traffic through LDS and global memory per instruction of a launch: the Python side of `native/measure.h`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Measure(ctypes.Structure):
 
 @dataclass(frozen=True, kw_only=True)
 class Banks:
-    """LDS of a target: how many banks of 4 bytes, and whether reads of 16 bytes go in the order of lanes that CDNA has."""
+    """LDS of a target: how many banks of 4 bytes, and whether reads of 16 bytes have CDNA's order of lanes."""
 
     count: int = 32
     swizzled: bool = False
@@ -40,9 +40,10 @@ class Banks:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredLine:
-    """One instruction of the program over a whole launch. `count` executions by waves, `lanes` summed over them; `bytes` as lanes
-    ask for them; `segments` of 64 bytes of global memory, distinct within an execution; `lds_cycles` of the banks, of which
-    `lds_phases` would remain without conflicts.
+    """One instruction over a complete launch. `count` executions by waves, `lanes` summed over them; `bytes` as lanes request them.
+
+    `segments` of 64 bytes of global memory, distinct within an execution; `lds_cycles` of the banks, of which `lds_phases` would
+    remain without conflicts.
     """
 
     line: Line

@@ -1,28 +1,34 @@
-"""Operands of AMDGPU assembly: text to `Operand`. What is not understood is an error, never a guess."""
+"""Operands of AMDGPU assembly: text to `Operand`, and the bits of constants. Anything unknown is an error.
+
+Source of constants: the guides' chapters on inline constants and literals. Integers from -16 to 64 and a few reals are inline and
+take the operand's type; all others are 32-bit literals. The assembler has already checked that the instruction can hold the constant.
+"""
 
 from __future__ import annotations
 
 import re
+import struct
 from dataclasses import replace
 from functools import lru_cache
 
 from aotforge.errors import DecodeError
-from aotforge.virtual_gpu.emulator.decoded import Operand
+from aotforge.virtual_gpu.emulator.decoded import Operand, Space
 
+_PAIRS = {"vcc": 106, "exec": 126, "flat_scratch": 102, "xnack_mask": 104}
 _SPECIAL = {
-    "vcc": (106, 2), "vcc_lo": (106, 1), "vcc_hi": (107, 1),
-    "exec": (126, 2), "exec_lo": (126, 1), "exec_hi": (127, 1),
-    "m0": (125, 1), "null": (124, 1),
-    "flat_scratch": (102, 2), "flat_scratch_lo": (102, 1), "flat_scratch_hi": (103, 1),
-    "xnack_mask": (104, 2), "xnack_mask_lo": (104, 1), "xnack_mask_hi": (105, 1),
-}  # fmt: skip
+    "m0": (125, 1),
+    "null": (124, 1),
+    **{name: (index, 2) for name, index in _PAIRS.items()},
+    **{f"{name}_lo": (index, 1) for name, index in _PAIRS.items()},
+    **{f"{name}_hi": (index + 1, 1) for name, index in _PAIRS.items()},
+}
 _STATUS = {"scc": 0, "src_scc": 0, "vccz": 1, "src_vccz": 1, "execz": 2, "src_execz": 2}
-_ONE = re.compile(r"(v|s|a|ttmp)(\d+)(?:\.([lh]))?$")
-_SEVERAL = re.compile(r"(v|s|a|ttmp)\[(\d+)(?::(\d+))?\](?:\.([lh]))?$")
+_REGISTER = re.compile(r"(v|s|a|ttmp)(?:(\d+)|\[(\d+)(?::(\d+))?\])(?:\.([lh]))?$")
 _INTEGER = re.compile(r"-?(0x[0-9a-f]+|\d+)$")
 _REAL = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
-_WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$")
-_BASE = {
+_WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$|-(\D.*)$|\|(.+)\|$")
+_INLINE_REALS = {0.0, 0.5, 1.0, 2.0, 4.0, 0.15915494}
+_BASE: dict[str, tuple[Space, int, int]] = {
     "v": ("vector", 0, 256),
     "a": ("vector", 256, 256),
     "s": ("scalar", 0, 106),
@@ -37,49 +43,34 @@ def operand(text: str) -> Operand:
     found = _register(inner) or _named(inner) or _number(inner)
     if found is None:
         raise DecodeError(f"unknown operand {text!r}", cause="the decoder knows no such register or number")
-    return replace(
-        found,
-        text=text,
-        neg=flags.count("neg") % 2 == 1,
-        abs="abs" in flags,
-        sext="sext" in flags,
-    )
+    return replace(found, text=text, neg="neg" in flags, abs="abs" in flags, sext="sext" in flags)
 
 
 def _unwrapped(text: str) -> tuple[str, list[str]]:
     """The operand without its modifiers: -x, |x|, neg(x), abs(x), sext(x). Only -|x| nests."""
     flags: list[str] = []
-    while True:
-        if wrapped := _WRAPPED.match(text):
-            flags.append(wrapped[1])
-            text = wrapped[2]
-        elif text.startswith("-") and not text[1:2].isdigit():
-            flags.append("neg")
-            text = text[1:]
-        elif text.startswith("|") and text.endswith("|") and len(text) > 2:
-            flags.append("abs")
-            text = text[1:-1]
-        else:
-            break
+    while wrapped := _WRAPPED.match(text):
+        name, inner, negated, magnitude = wrapped.groups()
+        flags.append(name or ("neg" if negated else "abs"))
+        text = inner or negated or magnitude or ""
     if flags not in ([], ["neg"], ["abs"], ["sext"], ["neg", "abs"]):
         raise DecodeError(f"unknown combination of operand modifiers in {text!r}")
     return text, flags
 
 
 def _register(text: str) -> Operand | None:
-    if one := _ONE.match(text):
-        file, first, last, half = one[1], int(one[2]), int(one[2]), one[3]
-    elif several := _SEVERAL.match(text):
-        file, first, half = several[1], int(several[2]), several[4]
-        last = int(several[3]) if several[3] else first
-    else:
+    match = _REGISTER.match(text)
+    if match is None:
         return None
+    file, one, low, high, half = match.groups()
+    first = int(one or low)
+    last = int(high or first)
     space, base, size = _BASE[file]
     if last < first or last >= size:
         raise DecodeError(f"no such register: {text}")
     return Operand(
         text=text,
-        space="vector" if space == "vector" else "scalar",
+        space=space,
         index=base + first,
         words=last - first + 1,
         half=None if half is None else int(half == "h"),
@@ -103,3 +94,37 @@ def _number(text: str) -> Operand | None:
     if _REAL.match(text):
         return Operand(text=text, space="constant", real=float(text))
     return None
+
+
+def constant_bits(operand: Operand, kind: str) -> int:
+    """The operand's bits as the instruction sees them: all 64 bits of 64-bit types, others in the low 32 bits. Raises DecodeError."""
+    if operand.real is not None:
+        return _real_bits(operand, operand.real, kind)
+    value = operand.integer
+    if not -(1 << 31) <= value < 1 << 32:
+        if kind in {"u64", "i64"} and -(1 << 63) <= value < 1 << 64:
+            return value & 0xFFFFFFFFFFFFFFFF
+        raise DecodeError(f"the constant {operand.text} does not fit")
+    if kind in {"u64", "i64"}:
+        if operand.hexadecimal and value >> 31:
+            raise DecodeError(f"the literal {operand.text} could be extended with zeros or signs")
+        return value & 0xFFFFFFFFFFFFFFFF
+    if kind == "f64" and operand.hexadecimal:
+        return (value & 0xFFFFFFFF) << 32
+    if kind == "f64" and not -16 <= value <= 64:
+        raise DecodeError(f"the constant {operand.text} is not an inline constant")
+    return value & (0xFFFFFFFFFFFFFFFF if kind == "f64" else 0xFFFFFFFF)
+
+
+def _real_bits(operand: Operand, real: float, kind: str) -> int:
+    if abs(real) not in _INLINE_REALS:
+        raise DecodeError(f"the constant {operand.text} is not an inline constant")
+    if kind == "f64":
+        if abs(real) == 0.15915494:  # 1 / (2 pi) has more digits in double
+            raise DecodeError(f"the constant {operand.text} as a double is not supported")
+        return int(struct.unpack("<Q", struct.pack("<d", real))[0])
+    if kind in {"f16", "i16", "u16"}:
+        return int(struct.unpack("<H", struct.pack("<e", real))[0])
+    if kind in {"u64", "i64"}:
+        raise DecodeError(f"the constant {operand.text} for a 64-bit integer is not supported")
+    return int(struct.unpack("<I", struct.pack("<f", real))[0])

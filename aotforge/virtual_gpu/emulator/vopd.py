@@ -14,10 +14,10 @@ from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 
 
 def in_order(line: Line) -> tuple[Line, ...]:
-    """A pair as instructions to execute in turn. Raises DecodeError."""
+    """The instructions of a pair in the order to execute them. Raises DecodeError."""
     first, second = replace(line, partner=None), line.partner
     if second is None or not first.operands or not second.operands:
-        raise DecodeError(f"{line.place}: not a pair of instructions with operands")
+        raise DecodeError(f"{line.location}: not a pair of instructions with operands")
     second = replace(second, address=line.address, next_address=line.next_address)
     if not _reads(second, first.operands[0]):
         return first, second
@@ -27,7 +27,9 @@ def in_order(line: Line) -> tuple[Line, ...]:
         entry = INSTRUCTIONS.get(one.name)
         if entry is not None and not entry.reads_d:
             return _through_spare(one, other)
-    raise DecodeError(f"{line.place}: both instructions of the pair accumulate into what the other one reads")
+    raise DecodeError(
+        f"{line.location}: both instructions of the pair accumulate into what the other one reads"
+    )
 
 
 def _reads(line: Line, register: Operand) -> bool:

@@ -1,8 +1,8 @@
-"""Wait counters: what each instruction adds to, and what `s_waitcnt` and its relatives wait for.
+"""Wait counters: which counter each instruction increments, and what `s_waitcnt` and its relatives wait for.
 
-Sources: the guides' chapters on data dependency resolution; LLVM's "User Guide for AMDGPU Backend" for the encodings of the immediates. gfx9 has
-one counter for vector memory (vmcnt) and one for LDS and scalar loads (lgkmcnt); gfx10 and gfx11 count stores apart (vscnt); gfx12 has
-loadcnt, storecnt, dscnt and kmcnt.
+Sources: the guides' chapters on data dependency resolution; LLVM's "User Guide for AMDGPU Backend" for the immediates.
+gfx9 has one counter for vector memory (vmcnt) and one for LDS and scalar loads (lgkmcnt); gfx10 and gfx11 count stores
+separately (vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ LOADS, STORES, LOCAL, SCALAR = 1, 2, 3, 4
 """Kinds of counted operations: vector loads, vector stores, LDS, scalar loads. 0: not counted."""
 NO_WAIT = 255
 
-_SYMBOL = re.compile(r"(\w+)\((\d+|0x[0-9a-f]+)\)")
+_COUNTER = re.compile(r"(\w+)\((\d+|0x[0-9a-f]+)\)")
+_COUNTERS: Mapping[str, tuple[int, ...]] = {"vmcnt": (LOADS,), "lgkmcnt": (LOCAL, SCALAR), "expcnt": ()}
 _WAITS_GFX12 = {
     "s_wait_loadcnt": (LOADS,),
     "s_wait_storecnt": (STORES,),
@@ -31,14 +32,9 @@ _CACHES = {"buffer_wbl2", "global_wb", "global_wbinv", "global_inv"}
 """Counted as stores, gfx12's `global_inv` as a load that writes no register (LLVM's SIInsertWaitcnts)."""
 
 
-def stores_apart(target: EmulatedTarget) -> bool:
-    """Whether stores have a counter of their own (gfx10 and later)."""
-    return target.generation >= 10
-
-
 def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
-    """The kind of operation that an instruction adds to a counter. `returns`: an atomic that gives the old value back."""
-    stores = STORES if stores_apart(target) else LOADS
+    """The kind of operation that an instruction adds to a counter. `returns`: an atomic that returns the old value."""
+    stores = STORES if target.generation >= 10 else LOADS
     if name.startswith("ds_"):
         return LOCAL
     if name.startswith(("s_load_", "s_buffer_load_")):
@@ -55,7 +51,7 @@ def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
 def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
     """How many operations of each kind may be outstanding after a wait; empty for other instructions.
 
-    Raises DecodeError for a wait whose operands are not understood.
+    Raises DecodeError for a wait with unknown operands.
     """
     tail = line.text[len(line.text.split()[0]) :].strip()
     if line.name == "s_wait_idle":
@@ -64,25 +60,21 @@ def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
         return _by_name(line, tail) if "(" in tail else _by_bits(line, _number(line, tail), target)
     if line.name == "s_waitcnt_vscnt":
         return {STORES: _number(line, tail.split(",")[-1].strip())}
-    if line.name in _WAITS_GFX12:
-        value, kinds = _number(line, tail), _WAITS_GFX12[line.name]
-        return {kinds[0]: value} if len(kinds) == 1 else {kinds[0]: value >> 8 & 63, kinds[1]: value & 63}
-    return {}
+    kinds, value = _WAITS_GFX12.get(line.name, ()), 0
+    if kinds:
+        value = _number(line, tail)
+    # of two counters the first has the higher bits
+    return (
+        {kinds[0]: value >> 8 & 63, kinds[1]: value & 63} if len(kinds) == 2 else dict.fromkeys(kinds, value)
+    )
 
 
 def _by_name(line: Line, tail: str) -> dict[int, int]:
-    found: dict[int, int] = {}
-    rest = _SYMBOL.sub("", tail).replace("&", " ").replace(",", " ").strip()
-    for name, number in _SYMBOL.findall(tail):
-        if name == "vmcnt":
-            found[LOADS] = int(number, 0)
-        elif name == "lgkmcnt":
-            found[LOCAL] = found[SCALAR] = int(number, 0)
-        elif name != "expcnt":
-            rest = name
-    if rest:
-        raise DecodeError(f"{line.place}: unknown wait {rest!r}")
-    return found
+    found = _COUNTER.findall(tail)
+    rest = _COUNTER.sub("", tail).replace("&", " ").replace(",", " ").split()
+    if unknown := [*rest, *(name for name, _ in found if name not in _COUNTERS)]:
+        raise DecodeError(f"{line.location}: unknown wait {unknown[0]!r}")
+    return {kind: int(number, 0) for name, number in found for kind in _COUNTERS[name]}
 
 
 def _by_bits(line: Line, value: int, target: EmulatedTarget) -> dict[int, int]:
@@ -91,7 +83,7 @@ def _by_bits(line: Line, value: int, target: EmulatedTarget) -> dict[int, int]:
     elif target.generation == 11:
         loads, local, most = value >> 10 & 63, value >> 4 & 63, 63
     else:
-        raise DecodeError(f"{line.place}: the encoding of s_waitcnt on {target.arch} is not known")
+        raise DecodeError(f"{line.location}: the encoding of s_waitcnt on {target.arch} is not known")
     found = {} if loads == 63 else {LOADS: loads}
     return found if local == most else {**found, LOCAL: local, SCALAR: local}
 
@@ -100,4 +92,4 @@ def _number(line: Line, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise DecodeError(f"{line.place}: the wait's operand is no number") from None
+        raise DecodeError(f"{line.location}: the wait's operand is not a number") from None

@@ -11,7 +11,6 @@ import ctypes
 from collections.abc import Sequence
 from ctypes import c_char, c_uint32, c_uint64
 from itertools import accumulate
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from aotforge.errors import UnsupportedError
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.descriptor import Descriptor
-from aotforge.virtual_gpu.emulator.program import DEFAULT_LIMIT, Program
+from aotforge.virtual_gpu.emulator.program import Program
 
 _MAGIC = b"AOTSERV1"
 _NONE = 0xFFFFFFFF
@@ -55,7 +54,7 @@ def program_file(program: Program, digest: str) -> bytes:
     registers = _user_registers(program.descriptor)
     launch = _template(program, registers["kernarg_sgpr"])
     parameters = np.array([(p.offset, p.size) for p in program.parameters], dtype="<u4").tobytes()
-    effects = program._effects()
+    effects = program.effects()
     _check_pointers(native.Effects, set())
     parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
     offsets = list(
@@ -87,7 +86,7 @@ def _relocatable(program: Program) -> tuple[bytes, bytes]:
     _check_pointers(native.Instruction, {"handler"})
     _check_pointers(native.Operand, _ROW_POINTERS)
     lanes, numbers, rows = program.target.lanes, {0: 0}, []
-    bound = program._binding.instructions  # the file is the program's other form
+    bound = program.instructions
     copied = type(bound).from_buffer_copy(bound)
     for one in copied:
         one.handler = None
@@ -104,11 +103,7 @@ def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
     """The program's launch of one workgroup, without pointers and arguments: the same bytes in every process."""
     _check_pointers(native.Launch, _LAUNCH_POINTERS)
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
-    shared: Any = SimpleNamespace(ranges=(native.Range * 1)(), next=ctypes.c_uint64(), stop=ctypes.c_uint32())
-    plan = program._plan((1, 1, 1), kernarg, shared, 0, DEFAULT_LIMIT)
-    launch = native.Launch.from_buffer_copy(plan)
-    for name in _LAUNCH_POINTERS:
-        setattr(launch, name, None)
+    launch = program.template((1, 1, 1), kernarg, 0)
     if kernarg_sgpr != _NONE:
         launch.user[kernarg_sgpr] = launch.user[kernarg_sgpr + 1] = 0
     return launch

@@ -18,6 +18,7 @@ from aotforge.plan.jobs import with_line_info
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
 from aotforge.verify.verify_plan import source_map
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -60,7 +61,11 @@ def test_loads_and_stores_lead_to_their_line_and_so_do_reports(tmp_path: Path) -
 
     x = np.zeros(64, dtype=np.float32)
     with pytest.raises(ExecutionError) as caught:
-        program.launch((2, 1, 1), [x.ctypes.data, 128], Memory({"x": x}), source=found)
+        program.launch(
+            LaunchRequest(
+                grid=(2, 1, 1), arguments=[x.ctypes.data, 128], memory=Memory({"x": x}), source=found
+            )
+        )
     assert f"fam/fam.py:{LOAD_AND_STORE}" in caught.value.cause
 
 

@@ -23,6 +23,7 @@ from aotforge.compile.pool import WorkerLimits
 from aotforge.verify.compare import TILE_SCALE, Expected
 from aotforge.verify.invocation import load_cases
 from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.dispatch import launch_of, uses_of
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -71,11 +72,13 @@ def results(label: str) -> list[Result]:
             tensors = {**invocation.inputs, **invocation.outputs}
             memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
             program.launch(
-                launch.grid,
-                list(launch.arguments.values()),
-                memory,
-                lds_bytes=image.resources.dynamic_lds_bytes,
-                jobs=1,
+                LaunchRequest(
+                    grid=launch.grid,
+                    arguments=list(launch.arguments.values()),
+                    memory=memory,
+                    lds_bytes=image.resources.dynamic_lds_bytes,
+                    jobs=1,
+                )
             )
             expected = invocation.expected()
             found += [

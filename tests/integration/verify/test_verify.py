@@ -23,8 +23,8 @@ from aotforge.verify import verify_plan as run
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import VerifyEvent
 from aotforge.verify.verify_plan import verify_images
+from aotforge.virtual_gpu.emulator.assembly import assemble
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
-from aotforge.virtual_gpu.emulator.proof import assemble
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 

@@ -1,16 +1,16 @@
-"""A launch that stops: at breakpoints, after steps, at the kernel's start. What happens at a stop is the caller's."""
+"""Launches that stop: at breakpoints, after steps, at the kernel's start. The caller's function handles each stop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TextIO
 
-from aotforge.virtual_gpu.emulator.debugger.places import Breakpoint, Map
-from aotforge.virtual_gpu.emulator.debugger.views import Sight
+from aotforge.virtual_gpu.emulator.debugger.locations import Breakpoint, DebugInfo
+from aotforge.virtual_gpu.emulator.debugger.views import ViewContext, format_view, parse_views
 from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.emulator.probes import Arrival, Probes
-from aotforge.virtual_gpu.emulator.program import LaunchReport
+from aotforge.virtual_gpu.emulator.hooks import HookEvent, InstructionHooks
+from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 STATES = {0: "running", 1: "at a barrier", 2: "ended", 3: "stopped"}
@@ -23,18 +23,16 @@ class Quit(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """A wave is about to execute `line`. `reason` for the user; `hit` how often the breakpoint's conditions held."""
+    """A wave is about to execute `line`. `reason` is for the user."""
 
-    arrival: Arrival
+    event: HookEvent
     line: Line
     reason: str
-    breakpoint: int | None = None
-    hit: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resume:
-    """How to go on. `step`: `count` instructions of this wave; `line`: to another source line in this wave."""
+    """How a launch continues. `step`: `count` instructions of this wave; `line`: to another source line in this wave."""
 
     kind: Literal["continue", "step", "line"] = "continue"
     count: int = 1
@@ -56,141 +54,129 @@ class Session:
     """Breakpoints and steps of one launch. `breakpoints` are numbered from 1; they may be changed at stops."""
 
     def __init__(
-        self, where: Map, on_stop: OnStop, *, breakpoints: Iterable[Breakpoint] = (), at_entry: bool = False
+        self,
+        info: DebugInfo,
+        on_stop: OnStop,
+        *,
+        breakpoints: Iterable[Breakpoint] = (),
+        at_entry: bool = False,
     ) -> None:
-        self.where = where
+        self.info = info
         self.breakpoints: dict[int, Breakpoint] = dict(enumerate(breakpoints, 1))
         self._hits: dict[int, int] = {}
         self._on_stop = on_stop
         self._entry = at_entry
         self._stepping: _Stepping | None = None
-        self._probes = Probes(self._reached)
+        self._hooks = InstructionHooks(self._on_event)
 
     def add(self, breakpoint_: Breakpoint) -> int:
-        """A further breakpoint; its number."""
+        """Add a breakpoint; returns its number."""
         number = max([0, *self.breakpoints, *self._hits]) + 1
         self.breakpoints[number] = breakpoint_
         return number
 
     def hits(self, number: int) -> int:
-        """How often a breakpoint's wave and group came by."""
+        """How often a breakpoint's conditions were true."""
         return self._hits.get(number, 0)
 
-    def run(
-        self, grid: tuple[int, int, int], arguments: Sequence[int | float], memory: Memory, **options: Any
-    ) -> LaunchReport | None:
-        """Launch with `options` of `Program.launch`; None when a stop raised Quit. Raises what `launch` raises."""
-        self._arm()
+    def run(self, request: LaunchRequest) -> LaunchReport | None:
+        """Launch with stops; None when a stop raised Quit. Raises what `Program.launch` raises."""
+        self._set_hooks()
         try:
-            return self.where.program.launch(
-                grid, arguments, memory, probes=self._probes, source=self.where, **options
-            )
+            return self.info.program.launch(replace(request, hooks=self._hooks, source=self.info))
         except Quit:
             return None
 
-    def _arm(self) -> None:
+    def _set_hooks(self) -> None:
         if self._entry or self._stepping:
-            self._probes.choose(self.where.firsts)
+            self._hooks.set_indices(self.info.firsts)
         else:
-            self._probes.choose(i for b in self.breakpoints.values() for i in b.indices)
+            self._hooks.set_indices(i for b in self.breakpoints.values() for i in b.indices)
 
-    def _reached(self, arrival: Arrival) -> None:
-        stop = self._stop(arrival)
-        if stop is None:
+    def _on_event(self, event: HookEvent) -> None:
+        line = self.info.program.lines[event.index]
+        reason = self._breakpoint(event) or ("start" if self._entry else self._stepped(event, line))
+        if not reason:
             return
         self._entry, self._stepping = False, None
-        resume = self._on_stop(stop)
+        resume = self._on_stop(Stop(event=event, line=line, reason=reason))
         if resume.kind != "continue":
+            source = self.info.source_of(line)
             self._stepping = _Stepping(
-                resume=resume,
-                wave=arrival.wave,
-                group=arrival.group,
-                left=resume.count,
-                source=self.where.source_of(stop.line),
+                resume=resume, wave=event.wave, group=event.group, left=resume.count, source=source
             )
-        self._arm()
+        self._set_hooks()
 
-    def _stop(self, arrival: Arrival) -> Stop | None:
-        line = self.where.program.lines[arrival.index]
-        found = self._breakpoint(arrival)
-        if found:
-            number, hit = found
-            return Stop(
-                arrival=arrival,
-                line=line,
-                reason=f"breakpoint {number}, hit {hit}",
-                breakpoint=number,
-                hit=hit,
-            )
-        if self._entry:
-            return Stop(arrival=arrival, line=line, reason="start")
-        reason = self._stepped(arrival, line)
-        return Stop(arrival=arrival, line=line, reason=reason) if reason else None
-
-    def _breakpoint(self, arrival: Arrival) -> tuple[int, int] | None:
-        found = None
+    def _breakpoint(self, event: HookEvent) -> str:
+        """The reason when a breakpoint stops here, or ''."""
+        reason = ""
         for number, one in list(self.breakpoints.items()):
-            if (
-                arrival.index not in one.indices
-                or one.wave not in {None, int(arrival.wave.number)}
-                or one.group not in {None, arrival.group}
-            ):
+            here = event.index in one.indices and one.wave in {None, int(event.wave.number)}
+            if not here or one.group not in {None, event.group}:
                 continue
-            hit = self._hits[number] = self._hits.get(number, 0) + 1
+            hit = self._hits[number] = self.hits(number) + 1
             if hit >= one.hit:
-                found = found or (number, hit)
+                reason = reason or f"breakpoint {number}, hit {hit}"
             if one.count and hit >= one.hit + one.count - 1:
                 del self.breakpoints[number]
-        return found
+        return reason
 
-    def _stepped(self, arrival: Arrival, line: Line) -> str:
-        """Why the step that is being made ends here, or ''."""
+    def _stepped(self, event: HookEvent, line: Line) -> str:
+        """The reason when the current step ends here, or ''."""
         step = self._stepping
         if step is None:
             return ""
         number = int(step.wave.number)
-        if arrival.group != step.group:
+        if event.group != step.group:
             return f"workgroup {step.group} has ended"
-        if int(arrival.wave.number) != number:
+        if int(event.wave.number) != number:
             return f"wave {number} has ended" if step.wave.state == _ENDED else ""
-        if step.resume.kind == "line" and self.where.source:
-            source = self.where.source_of(line)
+        if step.resume.kind == "line" and self.info.source:
+            source = self.info.source_of(line)
             return "line" if source and source != step.source else ""
-        if step.left > 1:
-            self._stepping = _Stepping(
-                resume=step.resume, wave=step.wave, group=step.group, left=step.left - 1, source=step.source
-            )
-            return ""
-        return "step"
+        self._stepping = replace(step, left=step.left - 1)
+        return "" if step.left > 1 else "step"
 
 
-def sight(
-    stop: Stop,
-    where: Map,
+def view_context(
+    info: DebugInfo,
     memory: Memory,
     arguments: Mapping[str, int | float],
-    *,
-    wave: int | None = None,
     lanes: Sequence[int] | None = None,
-) -> Sight:
-    """What can be seen from a stop: of its own wave, or of another one of the workgroup."""
-    width = where.program.target.lanes
-    return Sight(
-        wave=stop.arrival.wave if wave is None else stop.arrival.waves[wave],
+) -> ViewContext:
+    """What stops of a launch can show; the wave is set at each stop. `lanes` None: all of them."""
+    width = info.program.target.lanes
+    return ViewContext(
         lanes=range(width) if lanes is None else lanes,
-        registers=where.program.registers,
+        registers=info.program.registers,
         memory=memory,
         arguments=arguments,
         width=width,
     )
 
 
-def place_text(stop: Stop, where: Map) -> str:
-    """Two lines: why and where, and the instruction."""
-    x, y, z = stop.arrival.group
-    source = where.source_of(stop.line)
+class Reporter:
+    """Writes location and views of every stop, without a prompt. Raises what `format_view` raises, which ends the launch."""
+
+    def __init__(self, context: ViewContext, info: DebugInfo, *, views: str, out: TextIO) -> None:
+        self._context, self._info, self._views, self._out = context, info, parse_views(views), out
+
+    def on_stop(self, stop: Stop) -> Resume:
+        """Write the stop, then continue."""
+        context = replace(self._context, wave=stop.event.wave)
+        lines = [stop_text(stop, self._info)]
+        for view in self._views:
+            lines += format_view(view, context)
+        self._out.write("\n".join(lines) + "\n")
+        return Resume()
+
+
+def stop_text(stop: Stop, info: DebugInfo) -> str:
+    """Two lines: reason and location, and the instruction."""
+    x, y, z = stop.event.group
+    source = info.source_of(stop.line)
     return (
-        f"{stop.reason}: workgroup ({x}, {y}, {z}), wave {stop.arrival.wave.number}\n"
+        f"{stop.reason}: workgroup ({x}, {y}, {z}), wave {stop.event.wave.number}\n"
         f"{listing_text(stop.line, marker='=>')}{f'  {source}' if source else ''}"
     )
 

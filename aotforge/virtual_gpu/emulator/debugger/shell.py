@@ -5,11 +5,12 @@ from __future__ import annotations
 import cmd
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TextIO
 
 from aotforge.errors import AotforgeError, UnsupportedError
-from aotforge.virtual_gpu.emulator.debugger.places import parse_breakpoint
+from aotforge.virtual_gpu.emulator.debugger.locations import parse_breakpoint
 from aotforge.virtual_gpu.emulator.debugger.session import (
     STATES,
     Quit,
@@ -17,44 +18,39 @@ from aotforge.virtual_gpu.emulator.debugger.session import (
     Session,
     Stop,
     listing_text,
-    place_text,
-    sight,
+    stop_text,
 )
-from aotforge.virtual_gpu.emulator.debugger.views import FORMATS, parse_views, show
-from aotforge.virtual_gpu.emulator.decoded import Line
-from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 
-_ORDINARY = "exec,vcc,scc,m0"
+_DEFAULT_REGISTERS = "exec,vcc,scc,m0"
 
 
 def _guarded(body: Callable[[Shell, str], bool | None]) -> Callable[[Shell, str], bool | None]:
-    """A mistake in a command is told, and the prompt comes again."""
+    """A command whose errors are printed; the prompt then continues."""
 
     @functools.wraps(body)
     def run(self: Shell, text: str) -> bool | None:
         try:
-            return body(self, text)
+            return body(self, text.strip())
         except AotforgeError as error:
-            self.say(f"error: {error}")
+            self.print_line(f"error: {error}")
         except ValueError as error:
-            self.say(f"error: not understood: {error}")
+            self.print_line(f"error: not understood: {error}")
         return None
 
     return run
 
 
 class Shell(cmd.Cmd):
-    """Commands at stops; `stopped` is the session's `on_stop`. `views` are shown at every stop."""
+    """Commands at stops; `on_stop` is the session's. `views` are shown at every stop; `session` is set by its creator."""
 
     prompt = "(vgpu) "
 
     def __init__(
         self,
-        memory: Memory,
-        arguments: Mapping[str, int | float],
+        context: ViewContext,
         *,
         views: str = "",
-        lanes: Sequence[int] | None = None,
         stdin: TextIO | None = None,
         stdout: TextIO | None = None,
     ) -> None:
@@ -63,17 +59,16 @@ class Shell(cmd.Cmd):
         self.use_rawinput = stream is sys.stdin and stream.isatty()
         if not self.use_rawinput:
             self.prompt = ""  # a pipe's transcript has answers only
-        self.session: Session  # set by who starts the session
-        self._memory, self._arguments, self._views, self._format = memory, arguments, views, "x"
-        self._lanes = lanes
+        self.session: Session
+        self._context, self._views, self._format = context, views, "x"
         self._stop: Stop
         self._wave: int | None = None
         self._resume: Resume | None = None
 
-    def stopped(self, stop: Stop) -> Resume:
-        """Ask until a command goes on. Raises Quit."""
+    def on_stop(self, stop: Stop) -> Resume:
+        """Read commands until one resumes the launch. Raises Quit."""
         self._stop, self._wave, self._resume = stop, None, None
-        self.say(place_text(stop, self.session.where))
+        self.print_line(stop_text(stop, self.session.info))
         if self._views:
             self.do_print(self._views)
         self.cmdloop()
@@ -81,49 +76,49 @@ class Shell(cmd.Cmd):
             raise Quit
         return self._resume
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line."""
         self.stdout.write(f"{text}\n")
         self.stdout.flush()
 
     def emptyline(self) -> bool:
-        """An empty line does nothing: in a script it is no command."""
+        """An empty line does nothing: in a script it is not a command."""
         return False
 
     def default(self, line: str) -> None:
-        """Something else than a command."""
-        self.say(f"error: unknown command: {line.split(maxsplit=1)[0]} (help lists them)")
+        """Anything that is not a command."""
+        self.print_line(f"error: unknown command: {line.split(maxsplit=1)[0]} (help lists them)")
 
-    # ---- going on ----
+    # ---- resuming ----
 
     @_guarded
     def do_step(self, text: str) -> bool:
         """step [N]: execute N instructions of this wave (1). Others run when they must. Short: s, next, n."""
-        return self._go(Resume(kind="step", count=_count(text)))
+        return self._resume_with(Resume(kind="step", count=_count(text)))
 
     do_next = do_step
 
     @_guarded
     def do_line(self, text: str) -> bool:
-        """line: go on until this wave comes to another line of the kernel's source."""
-        if not self.session.where.source:
+        """line: continue until this wave comes to another line of the kernel's source."""
+        if not self.session.info.source:
             raise UnsupportedError("the assembly text has no line numbers", hint="use step, or give --lines")
-        return self._go(Resume(kind="line"))
+        return self._resume_with(Resume(kind="line"))
 
     @_guarded
     def do_continue(self, text: str) -> bool:
         """continue: run to the next breakpoint or the end. Short: c."""
-        return self._go(Resume())
+        return self._resume_with(Resume())
 
     def do_quit(self, text: str) -> bool:
-        """quit: end the launch and leave. Short: q."""
+        """quit: end the launch and exit. Short: q."""
         return True
 
     def do_EOF(self, text: str) -> bool:
         """The end of input: quit."""
         return True
 
-    def _go(self, resume: Resume) -> bool:
+    def _resume_with(self, resume: Resume) -> bool:
         self._resume = resume
         return True
 
@@ -133,14 +128,12 @@ class Shell(cmd.Cmd):
     def do_break(self, text: str) -> None:
         """break [PLACE [wave N] [group X,Y,Z] [hit N] [count N]]: stop there, or list breakpoints. Short: b.
         PLACE: a line of the assembly text, a byte address (0x4c), a label, or FILE.py:LINE."""
-        if text.strip():
-            number = self.session.add(parse_breakpoint(text, self.session.where))
-            self.say(f"breakpoint {number}")
+        if text:
+            self.print_line(f"breakpoint {self.session.add(parse_breakpoint(text, self.session.info))}")
+            return
         for number, one in self.session.breakpoints.items():
-            if not text.strip():
-                lines = [self.session.where.program.lines[i] for i in one.indices]
-                places = ", ".join(f"{line.address:#x}" for line in lines)
-                self.say(f"{number}: {one.text} at {places}, came by {self.session.hits(number)} times")
+            addresses = ", ".join(f"{self.session.info.program.lines[i].address:#x}" for i in one.indices)
+            self.print_line(f"{number}: {one.text} at {addresses}, reached {self.session.hits(number)} times")
 
     @_guarded
     def do_delete(self, text: str) -> None:
@@ -148,25 +141,23 @@ class Shell(cmd.Cmd):
         if self.session.breakpoints.pop(int(text), None) is None:
             raise UnsupportedError(f"there is no breakpoint {int(text)}")
 
-    # ---- looking ----
+    # ---- state ----
 
     @_guarded
     def do_print(self, text: str) -> None:
         """print WHAT,...: v0-v7, v[0:7], a0, s[0:3], vcc, exec, m0, scc, lds[0:256], scratch[0:16], NAME[0:64] (an argument's
         buffer), memory[0x..:0x..], each with :FORMAT behind it if wanted. Registers: both ends included. Bytes: end excluded.
         ~ marks inactive lanes. Short: p."""
-        view = sight(
-            self._stop, self.session.where, self._memory, self._arguments, wave=self._wave, lanes=self._lanes
-        )
-        for one in parse_views(text, self._format):
-            for line in show(one, view):
-                self.say(line)
+        context = replace(self._context, wave=self._stop.event.waves[self._shown_wave])
+        for view in parse_views(text, self._format):
+            for line in format_view(view, context):
+                self.print_line(line)
 
     @_guarded
     def do_registers(self, text: str) -> None:
         """registers [WHAT,...]: like print; alone: exec, vcc, scc, m0 and the kernel's SGPRs."""
-        last = max(0, min(105, self.session.where.program.listing.fields.get("next_free_sgpr", 32) - 1))
-        self.do_print(text or f"{_ORDINARY},s[0:{last}]")
+        last = max(0, min(105, self.session.info.program.listing.fields.get("next_free_sgpr", 32) - 1))
+        self.do_print(text or f"{_DEFAULT_REGISTERS},s[0:{last}]")
 
     @_guarded
     def do_lds(self, text: str) -> None:
@@ -181,77 +172,75 @@ class Shell(cmd.Cmd):
     @_guarded
     def do_memory(self, text: str) -> None:
         """memory WHERE FROM END [FORMAT]: WHERE is an argument (arg0 or its name), or absent for addresses."""
-        words = text.split()
-        named = bool(words) and not words[0][0].isdigit()
-        self.do_print(_range(words[0] if named else "memory", " ".join(words[1:] if named else words)))
+        space, _, rest = text.partition(" ")
+        named = bool(text) and not text[0].isdigit()
+        self.do_print(_range(space, rest) if named else _range("memory", text))
 
     @_guarded
     def do_where(self, text: str) -> None:
         """where [N]: the N instructions before and after this wave's next one (5). Short: w."""
-        program = self.session.where.program
-        here = self._stop.arrival.index if self._wave is None else self._next_of(self._wave)
-        count = _count(text, 5)
-        firsts = [i for i in self.session.where.firsts if i <= here]
-        at = len(firsts) - 1
-        shown = self.session.where.firsts[max(0, at - count) : at + count + 1]
-        labels = self.session.where.labels
+        info, count = self.session.info, _count(text, 5)
+        next_one = sum(i <= self._next_of(self._shown_wave) for i in info.firsts) - 1
         before = ""
-        for i in shown:
-            line: Line = program.lines[i]
-            for name in labels.get(line.address, ()):
-                self.say(f"{name}:")
-            source = self.session.where.source_of(line)
-            self.say(
-                listing_text(line, "=>" if i == firsts[at] else "  ")
-                + (f"  {source}" if source != before else "")
-            )
+        for index in info.firsts[max(0, next_one - count) : next_one + count + 1]:
+            line = info.program.lines[index]
+            for name in info.labels.get(line.address, ()):
+                self.print_line(f"{name}:")
+            source = info.source_of(line)
+            marker = "=>" if index == info.firsts[next_one] else "  "
+            self.print_line(listing_text(line, marker) + (f"  {source}" if source != before else ""))
             before = source
 
     @_guarded
     def do_waves(self, text: str) -> None:
-        """waves: state and next instruction of each wave of the workgroup; * is the one that print looks at."""
-        for number, wave in enumerate(self._stop.arrival.waves):
-            chosen = (self._wave if self._wave is not None else int(self._stop.arrival.wave.number)) == number
-            line = self.session.where.program.lines[self._next_of(number)]
-            ended = int(wave.state) == 2
-            self.say(
-                f"{'*' if chosen else ' '} wave {number}: {STATES[int(wave.state)]}"
+        """waves: state and next instruction of each wave of the workgroup; * marks the one that print shows."""
+        for number, wave in enumerate(self._stop.event.waves):
+            line = self.session.info.program.lines[self._next_of(number)]
+            ended = STATES[int(wave.state)] == "ended"
+            self.print_line(
+                f"{'*' if number == self._shown_wave else ' '} wave {number}: {STATES[int(wave.state)]}"
                 + ("" if ended else f", next {line.address:#x} {' '.join(line.text.split())}")
             )
 
+    @property
+    def _shown_wave(self) -> int:
+        return int(self._stop.event.wave.number) if self._wave is None else self._wave
+
     def _next_of(self, number: int) -> int:
         """Index of a wave's next instruction."""
-        if number == int(self._stop.arrival.wave.number):
-            return self._stop.arrival.index
-        last = len(self.session.where.program.lines) - 1
-        return min(int(self._stop.arrival.waves[number].pc), last)
+        event = self._stop.event
+        if number == int(event.wave.number):
+            return event.index
+        return min(int(event.waves[number].pc), len(self.session.info.program.lines) - 1)
 
     @_guarded
     def do_wave(self, text: str) -> None:
-        """wave N: look at another wave of the workgroup; steps stay with the wave that stopped."""
-        if not 0 <= int(text) < len(self._stop.arrival.waves):
-            raise UnsupportedError(f"the workgroup has waves 0 to {len(self._stop.arrival.waves) - 1}")
+        """wave N: show another wave of the workgroup; steps stay with the wave that stopped."""
+        if not 0 <= int(text) < len(self._stop.event.waves):
+            raise UnsupportedError(f"the workgroup has waves 0 to {len(self._stop.event.waves) - 1}")
         self._wave = int(text)
 
     @_guarded
     def do_lanes(self, text: str) -> None:
         """lanes [A-B]: show these lanes only; alone: all of them."""
-        self._lanes = parse_lanes(text, self.session.where.program.target.lanes) if text.strip() else None
+        width = self._context.width
+        self._context = replace(self._context, lanes=parse_lanes(text, width) if text else range(width))
 
     @_guarded
     def do_format(self, text: str) -> None:
         """format NAME: how numbers are shown from now on: x, u32, i32, f32, f16, bf16, u16, u8."""
-        if text.strip() not in FORMATS:
-            raise UnsupportedError(f"unknown format {text.strip()!r}", hint=", ".join(FORMATS))
-        self._format = text.strip()
+        if text not in FORMATS:
+            raise UnsupportedError(f"unknown format {text!r}", hint=", ".join(FORMATS))
+        self._format = text
 
     @_guarded
     def do_arguments(self, text: str) -> None:
         """arguments: the kernel's arguments and the buffers that they point to."""
-        for name, value in self._arguments.items():
-            spans = [(n, high - low) for n, low, high, _ in self._memory.spans() if low <= value < high]
-            size = f", {spans[0][1]} bytes" if spans else ""
-            self.say(f"{name} = {value if isinstance(value, float) or not spans else hex(value)}{size}")
+        spans = self._context.memory.spans()
+        for name, value in self._context.arguments.items():
+            sizes = [high - low for _, low, high, _ in spans if low <= value < high]
+            shown = f"{hex(int(value))}, {sizes[0]} bytes" if sizes and isinstance(value, int) else value
+            self.print_line(f"{name} = {shown}")
 
     do_s = do_n = do_step
     do_c, do_q, do_b, do_p, do_w = do_continue, do_quit, do_break, do_print, do_where
@@ -262,7 +251,7 @@ def parse_lanes(text: str, width: int) -> Sequence[int]:
     """`3` or `0-7`. Raises UnsupportedError."""
     first, dash, last = text.strip().partition("-")
     if not first.isdigit() or (dash and not last.isdigit()):
-        raise UnsupportedError(f"{text!r} is no range of lanes", hint="such as 0-7")
+        raise UnsupportedError(f"{text!r} is not a valid range of lanes", hint="such as 0-7")
     found = range(int(first), int(last or first) + 1)
     if not found or found[-1] >= width:
         raise UnsupportedError(f"a wave has lanes 0 to {width - 1}, not {text}")
@@ -270,9 +259,9 @@ def parse_lanes(text: str, width: int) -> Sequence[int]:
 
 
 def _count(text: str, default: int = 1) -> int:
-    count = int(text) if text.strip() else default
+    count = int(text) if text else default
     if count < 1:
-        raise UnsupportedError(f"{count} is no count")
+        raise UnsupportedError(f"{count} is not a valid count")
     return count
 
 

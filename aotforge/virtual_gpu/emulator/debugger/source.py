@@ -1,4 +1,4 @@
-"""Which line of the kernel's source each instruction comes from: `.file` and `.loc` in the assembly text.
+"""Source lines of instructions from `.file` and `.loc` in the assembly text.
 
 Format: LLVM's assembly (`.file number "folder" "name"`, `.loc number line column`). A text that was compiled without line numbers
 can be given another one that was compiled with them: the instructions must be the same.
@@ -20,7 +20,7 @@ _LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceLine:
-    """A place in the kernel's source; `folder` as the compiler saw it."""
+    """A line of the kernel's source; `folder` as the compiler saw it."""
 
     folder: str
     file: str
@@ -38,10 +38,10 @@ def source_lines(text: str, listing: Listing, *, lines_from: str | None = None) 
     if lines_from is None:
         return _locations(text, listing.kernel)
     ours, theirs = _instructions(text, listing.kernel), _instructions(lines_from, listing.kernel)
-    for (number, mine), (other, its) in zip(ours, theirs, strict=False):
-        if mine != its:
+    for (number, own), (other, its) in zip(ours, theirs, strict=False):
+        if own != its:
             raise DecodeError(
-                f"the text with line numbers is another kernel: its line {other} is {its}, line {number} here is {mine}",
+                f"the text with line numbers is another kernel: its line {other} is {its}, line {number} here is {own}",
                 hint="compile both from the same source with the same options",
             )
     if len(ours) != len(theirs):

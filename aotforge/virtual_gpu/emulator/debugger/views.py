@@ -1,7 +1,7 @@
-"""Registers and memory as text: `v0-v3`, `s[0:3]`, `vcc`, `lds[0:256]`, `scratch[0:16]`, `arg0[0:64]`, `memory[0x..:0x..]`, each
-with a format behind a colon, such as `v0:f32`.
+"""Registers and memory as text: `v0-v3`, `s[0:3]`, `vcc`, `lds[0:256]`, `scratch[0:16]`, `arg0[0:64]`, `memory[0x..:0x..]`.
 
-Ranges of registers include both ends, as in assembly; ranges of bytes leave the end out, as in Python.
+A format may follow a colon, such as `v0:f32`. Ranges of registers include both ends, as in assembly; ranges of bytes exclude the
+end, as in Python.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ FORMATS: Mapping[str, Callable[[Words], list[str]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What to show. `space`: vector, scalar, scc, lds, scratch, memory or the name of an argument; registers or bytes from `first`
-    to before `end`."""
+    """Registers or bytes from `first` to before `end`.
+
+    `space`: vector, scalar, scc, lds, scratch, memory or the name of an argument.
+    """
 
     text: str
     space: str
@@ -61,18 +63,24 @@ class View:
     end: int = 0
     format: str = "x"
 
+    def words(self, words: Words) -> str:
+        """Words in the view's format."""
+        return " ".join(FORMATS[self.format](words))
+
 
 @dataclass(frozen=True, kw_only=True)
-class Sight:
-    """Where views look. `arguments` by name (`arg0` and the kernel's own names) to their values; `lanes` are those shown;
-    `registers`: VGPRs and AGPRs that the kernel has."""
+class ViewContext:
+    """State that views show. `arguments` by name (`arg0` and the kernel's own names) to their values; `lanes` are those shown.
 
-    wave: Any
+    `registers`: VGPRs and AGPRs that the kernel has; `width`: lanes of the wave.
+    """
+
     lanes: Sequence[int]
     registers: tuple[int, int]
     memory: Memory
     arguments: Mapping[str, int | float]
     width: int
+    wave: Any = None
 
 
 def parse_views(text: str, default: str = "x") -> list[View]:
@@ -87,105 +95,98 @@ def _parse(text: str, default: str) -> View:
         body, format_ = head, tail
     if format_ not in FORMATS:
         raise UnsupportedError(f"{text!r}: unknown format {format_!r}", hint=", ".join(FORMATS))
-    if m := _BYTES.match(body):
-        first, end = int(m[2], 0), int(m[3], 0)
-        if m[1] not in {"v", "s", "a", "ttmp"}:
-            if not first < end <= first + _MOST_BYTES:
-                raise UnsupportedError(f"{text!r}: no range of at most {_MOST_BYTES} bytes")
-            return View(text=body, space=m[1], first=first, end=end, format=format_)
-    body_text = f"{m[1]}[{m[2]}:{m[3] or m[2]}]" if (m := _REGISTERS.match(body)) else body
     if body == "scc":
         return View(text=body, space="scc", format=format_)
+    if (m := _BYTES.match(body)) and m[1] not in {"v", "s", "a", "ttmp"}:
+        first, end = int(m[2], 0), int(m[3], 0)
+        if not first < end <= first + _MOST_BYTES:
+            raise UnsupportedError(f"{text!r} is not a valid range of at most {_MOST_BYTES} bytes")
+        return View(text=body, space=m[1], first=first, end=end, format=format_)
     try:
-        found = operand(body_text)
-    except DecodeError as error:
-        raise UnsupportedError(f"{text!r} is nothing that can be shown", hint=_HINT) from error
-    if found.space not in {"vector", "scalar"}:
-        raise UnsupportedError(f"{text!r} is nothing that can be shown", hint=_HINT)
+        found = operand(f"{m[1]}[{m[2]}:{m[3] or m[2]}]" if (m := _REGISTERS.match(body)) else body)
+    except DecodeError:
+        found = None
+    if found is None or found.space not in {"vector", "scalar"}:
+        raise UnsupportedError(f"{text!r} is not a register or a range of memory", hint=_HINT)
     return View(
         text=body, space=found.space, first=found.index, end=found.index + found.words, format=format_
     )
 
 
-def show(view: View, sight: Sight) -> list[str]:
-    """Lines of text. Raises UnsupportedError for registers and bytes that are not there."""
+def format_view(view: View, context: ViewContext) -> list[str]:
+    """Lines of text. Raises UnsupportedError for registers and bytes that do not exist."""
     if view.space == "vector":
-        return [line for index in range(view.first, view.end) for line in _vector(index, view.format, sight)]
+        return [line for index in range(view.first, view.end) for line in _vector(index, view, context)]
     if view.space == "scalar":
-        words = np.array([sight.wave.s[i] for i in range(view.first, view.end)], dtype=np.uint32)
-        if view.text in _MASKS and view.format == "x":
-            mask = int(words[0]) | (int(words[1]) << 32 if sight.width == 64 else 0)
-            return [f"{view.text} = {mask:0{sight.width // 4}x}"]
-        return [f"{view.text} = {' '.join(FORMATS[view.format](words))}"]
+        return [f"{view.text} = {_scalar(view, context)}"]
     if view.space == "scc":
-        return [f"scc = {sight.wave.scc}"]
+        return [f"scc = {context.wave.scc}"]
     if view.space == "scratch":
-        return [view.text, *_scratch(view, sight)]
-    return [view.text, *_block(view.format, view.first, _bytes(view, sight))]
+        return [view.text, *_scratch(view, context)]
+    return [view.text, *_block(view, _bytes(view, context))]
 
 
-def _vector(index: int, format_: str, sight: Sight) -> list[str]:
+def _scalar(view: View, context: ViewContext) -> str:
+    words = np.array([context.wave.s[i] for i in range(view.first, view.end)], dtype=np.uint32)
+    if view.text in _MASKS and view.format == "x":
+        mask = int(words[0]) | (int(words[1]) << 32 if context.width == 64 else 0)
+        return f"{mask:0{context.width // 4}x}"
+    return view.words(words)
+
+
+def _vector(index: int, view: View, context: ViewContext) -> list[str]:
     file, number = divmod(index, 256)
     name = f"{'va'[file]}{number}"
-    if number >= sight.registers[file]:
+    if number >= context.registers[file]:
         raise UnsupportedError(
             f"the kernel has no {name}",
-            hint=f"it has {sight.registers[0]} VGPRs and {sight.registers[1]} AGPRs",
+            hint=f"it has {context.registers[0]} VGPRs and {context.registers[1]} AGPRs",
         )
-    row = np.array(sight.wave.v[index], dtype=np.uint32)
-    active = int(sight.wave.s[126]) | int(sight.wave.s[127]) << 32
-    cells = []
-    for lane in sight.lanes:
-        text = " ".join(FORMATS[format_](row[lane : lane + 1]))
-        cells.append(text if active >> lane & 1 else f"~{text}")
-    return [name, *_rows([f"lane {lane:2}" for lane in sight.lanes], cells)]
+    row = np.array(context.wave.v[index], dtype=np.uint32)
+    active = int(context.wave.s[126]) | int(context.wave.s[127]) << 32
+    cells = [("" if active >> lane & 1 else "~") + view.words(row[lane : lane + 1]) for lane in context.lanes]
+    return [name, *_rows([f"lane {lane:2}" for lane in context.lanes], cells)]
 
 
-def _scratch(view: View, sight: Sight) -> list[str]:
-    size = int(sight.wave.scratch_bytes)
+def _scratch(view: View, context: ViewContext) -> list[str]:
+    size = int(context.wave.scratch_bytes)
     if view.end > size:
         raise UnsupportedError(f"{view.text} is beyond the {size} bytes of scratch that a lane has")
     lines = []
-    for lane in sight.lanes:
-        at = int(sight.wave.scratch) + lane * size + view.first
-        lines += [
-            f"lane {lane}:",
-            *_block(view.format, view.first, ctypes.string_at(at, view.end - view.first)),
-        ]
+    for lane in context.lanes:
+        start = int(context.wave.scratch) + lane * size + view.first
+        lines += [f"lane {lane}:", *_block(view, ctypes.string_at(start, view.end - view.first))]
     return lines
 
 
-def _bytes(view: View, sight: Sight) -> bytes:
-    if view.space == "lds":
-        size = int(sight.wave.lds_bytes)
-        if view.end > size:
-            raise UnsupportedError(f"{view.text} is beyond the {size} bytes of LDS that the workgroup has")
-        return ctypes.string_at(int(sight.wave.lds) + view.first, view.end - view.first)
+def _bytes(view: View, context: ViewContext) -> bytes:
     first, end = view.first, view.end
+    if view.space == "lds":
+        size = int(context.wave.lds_bytes)
+        if end > size:
+            raise UnsupportedError(f"{view.text} is beyond the {size} bytes of LDS that the workgroup has")
+        return ctypes.string_at(int(context.wave.lds) + first, end - first)
     if view.space != "memory":
-        if view.space not in sight.arguments:
+        base = context.arguments.get(view.space)
+        if base is None:
             raise UnsupportedError(
                 f"{view.text}: the kernel has no argument {view.space}",
-                hint=f"it has {', '.join(sight.arguments)}",
+                hint=f"it has {', '.join(context.arguments)}",
             )
-        base = sight.arguments[view.space]
         if isinstance(base, float):
-            raise UnsupportedError(f"{view.text}: the argument is the number {base}, no pointer")
+            raise UnsupportedError(f"{view.text}: the argument is the number {base}, not a pointer")
         first, end = first + base, end + base
-    for _, low, high, _ in sight.memory.spans():
-        if low <= first and end <= high:
-            return ctypes.string_at(first, end - first)
-    near = [f"{name} {low:#x} to {high:#x}" for name, low, high, _ in sight.memory.spans()]
-    raise UnsupportedError(f"{view.text} lies outside of the buffers", hint=f"they are: {'; '.join(near)}")
+    spans = context.memory.spans()
+    if any(low <= first and end <= high for _, low, high, _ in spans):
+        return ctypes.string_at(first, end - first)
+    near = "; ".join(f"{name} {low:#x} to {high:#x}" for name, low, high, _ in spans)
+    raise UnsupportedError(f"{view.text} is outside of the buffers", hint=f"they are: {near}")
 
 
-def _block(format_: str, first: int, data: bytes) -> list[str]:
-    padded = data + bytes(-len(data) % 4)
-    words = np.frombuffer(padded, dtype=np.uint32)
-    return _rows(
-        [f"{first + 4 * i:#06x}" for i in range(len(words))],
-        [" ".join(FORMATS[format_](words[i : i + 1])) for i in range(len(words))],
-    )
+def _block(view: View, data: bytes) -> list[str]:
+    words = np.frombuffer(data + bytes(-len(data) % 4), dtype=np.uint32)
+    names = [f"{view.first + 4 * i:#06x}" for i in range(len(words))]
+    return _rows(names, [view.words(words[i : i + 1]) for i in range(len(words))])
 
 
 def _rows(names: Sequence[str], cells: Sequence[str], count: int = 8) -> list[str]:

@@ -33,6 +33,10 @@ _FLOATS = ("f32", "f16", "f64")
 
 TABLE = merged(
     table("vector", _lines("v_cmp", _INTEGER, _INTEGERS) | _lines("v_cmp", _FLOAT, _FLOATS)),
-    table("vector", _lines("v_cmpx", _INTEGER, _INTEGERS) | _lines("v_cmpx", _FLOAT, _FLOATS)),
+    table(
+        "vector",
+        _lines("v_cmpx", _INTEGER, _INTEGERS) | _lines("v_cmpx", _FLOAT, _FLOATS),
+        implied={"SD": "exec"},
+    ),
     table("vector", {"v_cmp_class_f32": "SD.mask = (class_of(S0.f32) & S1.u32) != 0"}),
 )

@@ -1,5 +1,7 @@
-"""Packed arithmetic: the statement is done for the low and for the high half of each lane's operands. op_sel and op_sel_hi say
-which half of a source each of the two reads, neg_lo and neg_hi negate it. Halves of float32 operands are registers.
+"""Packed arithmetic: the statement is executed for the low and for the high half of each lane's operands.
+
+op_sel and op_sel_hi select the half of a source that each of the two reads, neg_lo and neg_hi negate it.
+Halves of float32 operands are registers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Scalar arithmetic, comparisons, branches and program control. SCC, VCC, EXEC and PC are the wave's own."""
+"""Scalar arithmetic, moves and comparisons. SCC, VCC, EXEC and PC are the wave's own."""
 
 from __future__ import annotations
 
-from aotforge.virtual_gpu.emulator.isa.entry import merged, table, wave
+from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _ADDITION = table(
     "scalar",
@@ -13,15 +13,13 @@ _ADDITION = table(
         "s_subb_u32 s_sub_co_ci_u32": "u64 t = (u64)S0.u32 - S1.u32 - SCC; D.u32 = (u32)t; SCC = (u32)(t >> 32) & 1",
         "s_add_i32 s_add_co_i32": "D.u32 = S0.u32 + S1.u32; SCC = (~(S0.u32 ^ S1.u32) & (S0.u32 ^ D.u32)) >> 31",
         "s_sub_i32 s_sub_co_i32": "D.u32 = S0.u32 - S1.u32; SCC = ((S0.u32 ^ S1.u32) & (S0.u32 ^ D.u32)) >> 31",
-        "s_addk_i32 s_addk_co_i32": "u32 a = D.u32; D.u32 = a + S0.u32; SCC = (~(a ^ S0.u32) & (a ^ D.u32)) >> 31",
         "s_add_nc_u64 s_add_u64": "D.u64 = S0.u64 + S1.u64",
         "s_sub_nc_u64 s_sub_u64": "D.u64 = S0.u64 - S1.u64",
-        "s_lshl1_add_u32": "u64 t = ((u64)S0.u32 << 1) + S1.u32; D.u32 = (u32)t; SCC = t >> 32 != 0",
-        "s_lshl2_add_u32": "u64 t = ((u64)S0.u32 << 2) + S1.u32; D.u32 = (u32)t; SCC = t >> 32 != 0",
-        "s_lshl3_add_u32": "u64 t = ((u64)S0.u32 << 3) + S1.u32; D.u32 = (u32)t; SCC = t >> 32 != 0",
-        "s_lshl4_add_u32": "u64 t = ((u64)S0.u32 << 4) + S1.u32; D.u32 = (u32)t; SCC = t >> 32 != 0",
+        **{
+            f"s_lshl{n}_add_u32": f"u64 t = ((u64)S0.u32 << {n}) + S1.u32; D.u32 = (u32)t; SCC = t >> 32 != 0"
+            for n in (1, 2, 3, 4)
+        },
         "s_mul_i32": "D.u32 = S0.u32 * S1.u32",
-        "s_mulk_i32": "D.u32 = D.u32 * S0.u32",
         "s_mul_hi_u32": "D.u32 = (u32)((u64)S0.u32 * S1.u32 >> 32)",
         "s_mul_hi_i32": "D.i32 = (i32)((i64)S0.i32 * S1.i32 >> 32)",
         "s_mul_u64": "D.u64 = S0.u64 * S1.u64",
@@ -37,7 +35,7 @@ _ADDITION = table(
 _MOVES = table(
     "scalar",
     {
-        "s_mov_b32 s_movk_i32": "D.u32 = S0.u32",
+        "s_mov_b32": "D.u32 = S0.u32",
         "s_mov_b64": "D.u64 = S0.u64",
         "s_cmov_b32": "D.u32 = SCC ? S0.u32 : D.u32",
         "s_cselect_b32": "D.u32 = SCC ? S0.u32 : S1.u32",
@@ -61,24 +59,39 @@ _MOVES = table(
 )
 
 _BITWISE = {
-    "and": "S0.{t} & S1.{t}",
-    "or": "S0.{t} | S1.{t}",
-    "xor": "S0.{t} ^ S1.{t}",
-    "andn2": "S0.{t} & ~S1.{t}",
-    "and_not1": "S0.{t} & ~S1.{t}",
-    "orn2": "S0.{t} | ~S1.{t}",
-    "or_not1": "S0.{t} | ~S1.{t}",
-    "nand": "~(S0.{t} & S1.{t})",
-    "nor": "~(S0.{t} | S1.{t})",
-    "xnor": "~(S0.{t} ^ S1.{t})",
+    "and": "{a} & {b}",
+    "or": "{a} | {b}",
+    "xor": "{a} ^ {b}",
+    "andn2": "{a} & ~{b}",
+    "and_not1": "{a} & ~{b}",
+    "orn2": "{a} | ~{b}",
+    "or_not1": "{a} | ~{b}",
+    "nand": "~({a} & {b})",
+    "nor": "~({a} | {b})",
+    "xnor": "~({a} ^ {b})",
+    "andn1": "~{a} & {b}",
+    "and_not0": "~{a} & {b}",
 }
+_SAVE_EXEC = ("and", "or", "xor", "andn2", "and_not1", "orn2", "andn1", "and_not0")
+_WIDTHS = (("b32", "u32"), ("b64", "u64"))
 
 _LOGIC = table(
     "scalar",
     {
-        f"s_{name}_{bits}": f"D.{t} = {expression.format(t=t)}; SCC = D.{t} != 0"
-        for name, expression in _BITWISE.items()
-        for bits, t in (("b32", "u32"), ("b64", "u64"))
+        f"s_{name}_{bits}": f"D.{t} = {code.format(a=f'S0.{t}', b=f'S1.{t}')}; SCC = D.{t} != 0"
+        for name, code in _BITWISE.items()
+        if name not in {"andn1", "and_not0"}
+        for bits, t in _WIDTHS
+    },
+)
+
+_EXEC = table(
+    "scalar",
+    {
+        f"s_{name}_saveexec_{bits}": f"u64 before = EXEC; EXEC = ({t})({_BITWISE[name].format(a=f'S0.{t}', b='before')}); "
+        f"D.{t} = ({t})before; SCC = EXEC != 0"
+        for name in _SAVE_EXEC
+        for bits, t in _WIDTHS
     },
 )
 
@@ -106,11 +119,28 @@ _RELATIONS = {"eq": "==", "lg": "!=", "gt": ">", "ge": ">=", "lt": "<", "le": "<
 _COMPARISONS = table(
     "scalar",
     {
-        f"s_cmp_{name}_{t} s_cmpk_{name}_{t}": f"SCC = S0.{t} {operator} S1.{t}"
+        f"s_cmp_{name}_{t}": f"SCC = S0.{t} {operator} S1.{t}"
         for name, operator in _RELATIONS.items()
         for t in ("i32", "u32")
     }
     | {"s_cmp_eq_u64": "SCC = S0.u64 == S1.u64", "s_cmp_lg_u64": "SCC = S0.u64 != S1.u64"},
+)
+
+_SIGNED_IMMEDIATES = table(
+    "scalar",
+    {
+        "s_movk_i32": "D.u32 = S0.u32",
+        "s_addk_i32 s_addk_co_i32": "u32 a = D.u32; D.u32 = a + S0.u32; SCC = (~(a ^ S0.u32) & (a ^ D.u32)) >> 31",
+        "s_mulk_i32": "D.u32 = D.u32 * S0.u32",
+        **{f"s_cmpk_{name}_i32": f"SCC = S0.i32 {operator} S1.i32" for name, operator in _RELATIONS.items()},
+    },
+    immediate="i16",
+)
+
+_UNSIGNED_IMMEDIATES = table(
+    "scalar",
+    {f"s_cmpk_{name}_u32": f"SCC = S0.u32 {operator} S1.u32" for name, operator in _RELATIONS.items()},
+    immediate="u16",
 )
 
 _FLOATS = table(
@@ -140,40 +170,6 @@ _FLOATS = table(
     },
 )
 
-_SAVE_EXEC = {
-    "and": "S0.{t} & before",
-    "or": "S0.{t} | before",
-    "xor": "S0.{t} ^ before",
-    "andn2": "S0.{t} & ~before",
-    "and_not1": "S0.{t} & ~before",
-    "orn2": "S0.{t} | ~before",
-    "andn1": "~S0.{t} & before",
-    "and_not0": "~S0.{t} & before",
-}
-
-_EXEC = table(
-    "scalar",
-    {
-        f"s_{name}_saveexec_{bits}": f"u64 before = EXEC; EXEC = ({t})({expression.format(t=t)}); D.{t} = ({t})before; SCC = EXEC != 0"
-        for name, expression in _SAVE_EXEC.items()
-        for bits, t in (("b32", "u32"), ("b64", "u64"))
-    },
+TABLE = merged(
+    _ADDITION, _MOVES, _LOGIC, _SHIFTS, _COMPARISONS, _SIGNED_IMMEDIATES, _UNSIGNED_IMMEDIATES, _FLOATS, _EXEC
 )
-
-_CONTROL = merged(
-    wave("s_branch", "PC = I->target;", "S0:c:0"),
-    wave("s_cbranch_scc0", "if (!SCC) PC = I->target;", "S0:c:0"),
-    wave("s_cbranch_scc1", "if (SCC) PC = I->target;", "S0:c:0"),
-    wave("s_cbranch_vccz", "if (!scalar_mask(w, VCC_LO)) PC = I->target;", "S0:c:0"),
-    wave("s_cbranch_vccnz", "if (scalar_mask(w, VCC_LO)) PC = I->target;", "S0:c:0"),
-    wave("s_cbranch_execz", "if (!EXEC) PC = I->target;", "S0:c:0"),
-    wave("s_cbranch_execnz", "if (EXEC) PC = I->target;", "S0:c:0"),
-    wave("s_getpc_b64", "put_scalar64(w, &I->d, w->code_base + I->address);", "D:s:2"),
-    wave("s_barrier", "w->state = AT_BARRIER;", ""),
-    # gfx12 splits a barrier in two; a wave signals and goes on to wait
-    wave("s_barrier_signal", ";", "S0:i:1", archs=("gfx12",)),
-    wave("s_barrier_wait", "w->state = AT_BARRIER;", "S0:i:1", archs=("gfx12",)),
-    wave("s_endpgm", "w->state = ENDED;", ""),
-)
-
-TABLE = merged(_ADDITION, _MOVES, _LOGIC, _SHIFTS, _COMPARISONS, _FLOATS, _EXEC, _CONTROL)

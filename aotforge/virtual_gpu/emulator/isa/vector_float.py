@@ -1,12 +1,12 @@
-"""Vector floating point, lane by lane. Rounding is to nearest even and denormal numbers are kept, as kernel descriptors that
-are accepted ask for; the transcendental unit flushes them. Vector halves are computed in float32 and rounded once.
+"""Vector floating point, lane by lane.
+
+Rounding is to nearest even and denormal numbers are kept, as in every accepted kernel descriptor; the transcendental unit
+flushes them. Vector halves are computed in float32 and rounded once.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, table
+from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _SINGLE = table(
     "vector",
@@ -37,6 +37,7 @@ _DIVISION = table(
         "v_div_fixup_f32": "D.f32 = division_fixup(S0.f32, S1.f32, S2.f32)",
         "v_div_fmas_f32": "D.f32 = division_fmas(S0.f32, S1.f32, S2.f32, S3.mask)",
     },
+    implied={"S3": "vcc"},
 )
 
 _TRANSCENDENTAL = table(
@@ -59,20 +60,19 @@ _HALF = table(
         "v_sub_f16": "D.f16 = S0.f16 - S1.f16",
         "v_subrev_f16": "D.f16 = S1.f16 - S0.f16",
         "v_mul_f16": "D.f16 = S0.f16 * S1.f16",
-        "v_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
         "v_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
         "v_max_f16 v_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
         "v_min_f16 v_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
     },
 )
 
-_MIXED = table(
-    "vector",
-    {
-        "v_fma_mix_f32": "D.f32 = fmaf(S0.mix, S1.mix, S2.mix)",
-        # the sum is rounded to float32 first: LLVM selects these for a conversion of a float32 result
-        "v_fma_mixlo_f16 v_fma_mixhi_f16": "D.f16 = fmaf(S0.mix, S1.mix, S2.mix)",
-    },
+_FUSED_HALF = table("vector", {"v_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)"}, keeps_half=True)
+_MIX = "fmaf(S0.mix, S1.mix, S2.mix)"
+_MIXED = merged(
+    table("vector", {"v_fma_mix_f32": f"D.f32 = {_MIX}"}),
+    # the sum is rounded to float32 first: LLVM selects these for a conversion of a float32 result
+    table("vector", {"v_fma_mixlo_f16": f"D.f16 = {_MIX}"}, half=0, keeps_half=True),
+    table("vector", {"v_fma_mixhi_f16": f"D.f16 = {_MIX}"}, half=1, keeps_half=True),
 )
 
 _CONVERSIONS = table(
@@ -105,28 +105,19 @@ _DOUBLE = table(
 )
 
 
-def _of_registers(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """Sources in vector registers only and no modifiers: what a constant is to a pair of halves is not said the same everywhere."""
-    return {
-        name: replace(
-            entry,
-            modifiers=frozenset(),
-            slots=tuple(replace(slot, kind="any" if slot.place == "D" else "v") for slot in entry.slots),
-        )
-        for name, entry in entries.items()
-    }
-
-
 _LOW = "fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), D.f32)"
-_PRODUCTS_OF_PAIRS = _of_registers(
-    table(
-        "vector",
-        {
-            # the low product is added first, then the high one, each with one rounding: the order is not published
-            f"v_dot2c_f32_{kind}": f"D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), {_LOW.format(f=f)})"
-            for kind, f in (("f16", "f32_of_f16"), ("bf16", "f32_of_bf16"))
-        },
-    )
+_PRODUCTS_OF_PAIRS = table(
+    "vector",
+    {
+        # the low product is added first, then the high one, each with one rounding: the order is not published
+        f"v_dot2c_f32_{kind}": f"D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), {_LOW.format(f=f)})"
+        for kind, f in (("f16", "f32_of_f16"), ("bf16", "f32_of_bf16"))
+    },
+    # the guides differ on what a constant is to a pair of halves
+    sources="v",
+    modifiers=frozenset(),
 )
 
-TABLE = merged(_PRODUCTS_OF_PAIRS, _SINGLE, _DIVISION, _TRANSCENDENTAL, _HALF, _MIXED, _CONVERSIONS, _DOUBLE)
+TABLE = merged(
+    _PRODUCTS_OF_PAIRS, _SINGLE, _DIVISION, _TRANSCENDENTAL, _HALF, _FUSED_HALF, _MIXED, _CONVERSIONS, _DOUBLE
+)

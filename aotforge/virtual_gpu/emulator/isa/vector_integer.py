@@ -87,9 +87,16 @@ _ORDER = table(
         "v_max_i32": "D.i32 = S0.i32 > S1.i32 ? S0.i32 : S1.i32",
         "v_min_u32": "D.u32 = S0.u32 < S1.u32 ? S0.u32 : S1.u32",
         "v_max_u32": "D.u32 = S0.u32 > S1.u32 ? S0.u32 : S1.u32",
+    },
+)
+
+_SELECTION = table(
+    "vector",
+    {
         "v_cndmask_b32": "D.b32 = S2.mask ? S1.b32 : S0.b32",
         "v_cndmask_b16": "D.u16 = S2.mask ? S1.u16 : S0.u16",
     },
+    implied={"S2": "vcc"},
 )
 
 _MOVES = table(
@@ -122,4 +129,4 @@ _WORDS = table(
     },
 )
 
-TABLE = merged(_ADDITION, _PRODUCTS, _BITS, _ORDER, _MOVES, _WORDS)
+TABLE = merged(_ADDITION, _PRODUCTS, _BITS, _ORDER, _SELECTION, _MOVES, _WORDS)

@@ -1,4 +1,4 @@
-/* Bits, conversions and the few operations that the instruction table cannot say in one expression. Nothing here depends
+/* Bits, conversions and the few operations that do not fit in one expression of the instruction table. Nothing here depends
  * on the compiler's own half type; conversions are written so that lane loops vectorise. */
 
 INLINE float as_f32(u32 x) { float f; memcpy(&f, &x, 4); return f; }

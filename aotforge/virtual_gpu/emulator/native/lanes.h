@@ -1,4 +1,4 @@
-/* Instructions that move data between lanes, and atomics: what the instruction table calls by name. */
+/* Instructions that move data between lanes, and atomics: called by name from the instruction table. */
 
 static void read_first_lane(Wave *w, const Instruction *I)
 {
@@ -30,7 +30,7 @@ static void backward_permute(Wave *w, const Instruction *I)
     put_row(w, I, r, 1);
 }
 
-/* s0: byte address of the lane to write, s1: data. The highest lane wins; lanes nobody writes get zero. */
+/* s0: byte address of the lane to write, s1: data. The highest lane wins; lanes that are not written get zero. */
 static void forward_permute(Wave *w, const Instruction *I)
 {
     const u32 *address = w->v[I->s[0].index], *data = w->v[I->s[1].index];
@@ -62,7 +62,7 @@ static void swap_registers(Wave *w, const Instruction *I)
     blend(b, x, EXEC);
 }
 
-/* Odd rows of `width` lanes of the destination change places with even rows of the source. */
+/* Odd rows of `width` lanes of the destination are exchanged with even rows of the source. */
 INLINE void swap_rows(Wave *w, const Instruction *I, int width)
 {
     u32 *a = w->v[I->d.index], *b = w->v[I->s[0].index];
@@ -74,7 +74,7 @@ INLINE void swap_rows(Wave *w, const Instruction *I, int width)
         }
 }
 
-/* Two words of two pairs: op_sel says which of each source. */
+/* Two words of two pairs: op_sel selects the word of each source. */
 static void pack_move(Wave *w, const Instruction *I)
 {
     u32 a[2 * LANES], b[2 * LANES], r[2 * LANES];

@@ -1,4 +1,4 @@
-/* The machine: what an instruction, a wave and a workgroup are. Python mirrors the structures in native.py; sizes are
+/* Structures of the machine: instructions, waves, launches. Python mirrors the structures in native.py; sizes are
  * compared when the library is loaded. LANES (32 or 64) is a compile-time constant: one library per wavefront width. */
 #include <math.h>
 #include <stddef.h>
@@ -43,7 +43,7 @@ enum {
 };
 
 typedef struct {
-    u8 space, words, neg, abs, sext, sel, half, plain; /* plain: the register's row or the constant as it stands */
+    u8 space, words, neg, abs, sext, sel, half, plain; /* plain: the register's row or the constant, unchanged */
     u32 index;
     u64 value;      /* of a constant, in the operand's type */
     const u32 *row; /* the constant for every lane; 64-bit values have their high words in a second row */
@@ -66,7 +66,7 @@ typedef struct Instruction {
     i8 dpp_lane[64]; /* the lane that each lane reads; -1: none */
 } Instruction;
 
-/* What an instruction does beside its result, for variants that check (effects.py). Registers are numbered in one file: scalars,
+/* Effects of an instruction besides its result, for variants that check (effects.py). Registers are numbered in one file: scalars,
  * vectors from SCALARS on, then SCC. */
 enum { REGISTER_SCC = SCALARS + VECTORS, REGISTERS };
 enum { NOT_COUNTED, LOADS, STORES, LOCAL, SCALAR_LOADS, COUNTERS, NO_WAIT = 255 }; /* kinds of operations that are waited for */
@@ -87,7 +87,7 @@ typedef struct {
 typedef struct {
     u64 low, high;
     u32 writable, pad;
-    u8 *unset; /* for the checking variant: by byte, whether nobody has stored it yet; NULL when all of it has a value */
+    u8 *unset; /* for the checking variant: by byte, whether no instruction has stored it yet; NULL when all of it has a value */
 } Range;
 
 typedef struct {

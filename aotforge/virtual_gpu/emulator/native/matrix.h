@@ -54,7 +54,7 @@ INLINE void mfma(Wave *w, const Instruction *I, int m, int k, int blocks, int ty
         memcpy(w->v[I->d.index + (u32)r], c[r], sizeof c[r]);
 }
 
-/* 16x16x16 with a float32 accumulator, 32 lanes. gfx11: lane l holds row (column) l % 16 whole, twice; D's register r is row
+/* 16x16x16 with a float32 accumulator, 32 lanes. gfx11: lane l and lane l + 16 hold all of row (column) l % 16; D's register r is row
  * 2 r + l / 16. gfx12: lane l holds elements k = 8 (l / 16) + e; D's register r is row r + 8 (l / 16). */
 INLINE void wmma(Wave *w, const Instruction *I, int type, int gfx12)
 {

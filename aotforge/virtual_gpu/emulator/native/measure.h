@@ -1,4 +1,4 @@
-/* The measuring variant: what each instruction of a program moves through LDS and global memory, added up per instruction.
+/* The measuring variant: traffic through LDS and global memory, added up per instruction.
  *
  * LDS: `banks` banks of 4 bytes; bank = address / 4 % banks. An access is split into phases of as many lanes as all banks can serve
  * at once (4 bytes: `banks` lanes, 8 bytes: half as many, 12 and 16: a quarter). Within a phase a bank serves one word a cycle;
@@ -10,7 +10,7 @@ enum { SEGMENT = 64, MOST_ACCESSES = 1024 };
 
 typedef struct {
     u64 lanes;      /* sum over executions of lanes that EXEC has on */
-    u64 bytes;      /* as lanes ask for them */
+    u64 bytes;      /* as lanes request them */
     u64 segments;   /* of global memory, distinct within an execution */
     u64 lds_cycles; /* of the banks */
     u64 lds_phases; /* the cycles that these accesses take without conflicts */

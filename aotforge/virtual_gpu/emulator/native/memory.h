@@ -3,12 +3,12 @@
 
 enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH }; /* how less than a word is loaded; D16_HIGH also: stored */
 
-#ifndef PAIRED /* no variant that has a say in where an access leads, or in what an atomic returns */
+#ifndef SHADOWED /* no variant that redirects accesses or changes what an atomic returns */
 INLINE u8 *reached(Wave *w, int space, int kind, u8 *at) { return (void)w, (void)space, (void)kind, at; }
 INLINE u64 returned(Wave *w, u64 before) { return (void)w, before; }
 #endif
 
-/* global, shared and private_ are the only doors to memory: each checks an access, then shows it to the variant's observer. */
+/* global, shared and private_ are the only functions that access memory: each checks an access, then shows it to the variant's observer. */
 
 SLOW static u8 *global_slow(Wave *w, u64 address, u64 bytes, int lane, int write)
 {

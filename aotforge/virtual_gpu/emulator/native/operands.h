@@ -168,7 +168,7 @@ INLINE const u32 *source_mask(const Wave *w, const Instruction *I, int k, u32 *r
     return row;
 }
 
-/* Sources of the mixed-precision fused multiply-add: op_sel_hi says that a source is a half, op_sel which one. */
+/* Sources of the mixed-precision fused multiply-add: op_sel_hi marks a source as a half, op_sel selects which one. */
 static const u32 *source_mix(const Wave *w, const Instruction *I, int k, u32 *row)
 {
     const Operand *o = &I->s[k];

@@ -1,4 +1,4 @@
-/* The plain variant looks at nothing: every hook compiles to nothing. Another variant's header (library.py) defines the same hooks:
+/* The plain variant: every hook compiles to nothing. Another variant's header (generate.py) defines the same hooks:
  *   observe             every access to global memory, LDS or scratch, once per lane, after its bounds check (memory.h); `address`
  *                       is global, or a byte of the workgroup's LDS, or a byte of the lane's scratch; scalar loads are lane 0
  *   begin_instruction, end_instruction   around each executed instruction; I->handler runs between them unless the

@@ -73,7 +73,7 @@ static void start_wave(const Launch *job, Wave *w, u32 number, const u32 *group,
     }
     EACH_LANE
     {
-        w->v[0][l] = number * LANES + (u32)l; /* work-item id x; y and z are zero, packed or in v1, v2 where the kernel asks for them */
+        w->v[0][l] = number * LANES + (u32)l; /* work-item id x; y and z are zero, packed or in v1, v2 where the kernel needs them */
         for (u32 i = 1; i < job->item_ids; i++)
             w->v[i][l] = 0;
     }

@@ -1,11 +1,11 @@
-/* serve_abi.h for this interpreter: pointers are put back into what blob.py wrote, from this build's own structures. */
+/* serve_abi.h for this interpreter: restores the pointers of a file that blob.py wrote. */
 
 typedef struct {
     const ServeFile *file;
     Instruction *program;
 } Served;
 
-/* Whatever a launch copies or fills by these numbers has room for them. */
+/* These numbers fit in the arrays that a launch copies or fills with them. */
 static int serve_sane(const ServeFile *file, const Launch *plan)
 {
     u32 kernarg = file->kernarg_sgpr, preload = file->preload_sgpr, users = sizeof plan->user / sizeof *plan->user;
@@ -51,18 +51,18 @@ void *serve_open(const void *data, u64 bytes)
     const Launch *plan = (const Launch *)((const u8 *)data + file->launch_at);
     Served *served = malloc(sizeof *served);
     Instruction *program = malloc(sizeof(Instruction) * plan->length);
-    int whole = served && program;
-    if (whole)
+    int valid = served && program;
+    if (valid)
         memcpy(program, (const u8 *)data + file->program_at, sizeof(Instruction) * plan->length);
-    for (u32 i = 0; whole && i < plan->length; i++) {
+    for (u32 i = 0; valid && i < plan->length; i++) {
         Instruction *I = &program[i];
-        whole = I->opcode < sizeof handlers / sizeof *handlers && serve_row(file, &I->d) && serve_row(file, &I->sd);
-        for (int k = 0; whole && k < 4; k++)
-            whole = serve_row(file, &I->s[k]);
-        if (whole)
+        valid = I->opcode < sizeof handlers / sizeof *handlers && serve_row(file, &I->d) && serve_row(file, &I->sd);
+        for (int k = 0; valid && k < 4; k++)
+            valid = serve_row(file, &I->s[k]);
+        if (valid)
             I->handler = handlers[I->opcode];
     }
-    if (!whole) {
+    if (!valid) {
         free(program);
         free(served);
         return NULL;
@@ -115,7 +115,7 @@ int serve_run(const void *program, ServeLaunch *call)
         memcpy(&job.user[file->preload_sgpr], (const u8 *)call->kernarg + 4 * (u64)file->preload_first, 4 * (size_t)file->preload_count);
     int result = run(&job);
     call->executed = job.executed;
-    call->fault_bytes = sizeof job.fault < SERVE_FAULT_ROOM ? sizeof job.fault : SERVE_FAULT_ROOM;
+    call->fault_bytes = sizeof job.fault < SERVE_FAULT_BYTES ? sizeof job.fault : SERVE_FAULT_BYTES;
     call->fault_code = job.fault.code;
     memcpy(call->fault, &job.fault, call->fault_bytes);
     free(ranges);

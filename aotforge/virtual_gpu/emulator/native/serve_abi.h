@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 #define SERVE_MAGIC "AOTSERV1"
-enum { SERVE_NONE = 0xffffffff, SERVE_FAULT_ROOM = 512, SERVE_UNSET = 2 };
+enum { SERVE_NONE = 0xffffffff, SERVE_FAULT_BYTES = 512, SERVE_UNSET = 2 };
 
 typedef struct {
     uint32_t offset, size; /* in the kernarg segment */
@@ -18,7 +18,7 @@ typedef struct {
 typedef struct {
     char magic[8];
     uint64_t sizes[4];   /* size_of(0) to size_of(3) of the interpreter that the file is for */
-    uint64_t bytes;      /* of the whole file; the offsets below count from its start */
+    uint64_t bytes;      /* of the file; the offsets below count from its start */
     uint64_t launch_at;  /* a Launch without pointers */
     uint64_t program_at; /* Launch.length instructions; Operand.row is the row's number from 1, 0: none */
     uint64_t effects_at; /* as many Effects */
@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     uint64_t low, high;
     uint32_t writable, pad;
-    uint8_t *unset; /* by byte, whether nobody has stored it yet (SERVE_UNSET), for an interpreter that checks; or NULL */
+    uint8_t *unset; /* by byte, whether no instruction has stored it yet (SERVE_UNSET), for an interpreter that checks; or NULL */
 } ServeRange;
 
 typedef struct {
@@ -48,10 +48,10 @@ typedef struct {
     uint64_t executed;                           /* out: wave-instructions */
     uint64_t fault_bytes;                        /* out: how many of `fault` are a FaultReport */
     uint32_t fault_code, pad;
-    unsigned char fault[SERVE_FAULT_ROOM];
+    unsigned char fault[SERVE_FAULT_BYTES];
 } ServeLaunch;
 
-/* NULL when the file is damaged or for another interpreter. The file must stay where it is until serve_close. */
+/* NULL when the file is damaged or for another interpreter. The file's memory must stay valid until serve_close. */
 void *serve_open(const void *file, uint64_t bytes);
 void serve_close(void *program);
 /* One thread's share of a launch. 0, 1 after a fault, -1 without memory. */

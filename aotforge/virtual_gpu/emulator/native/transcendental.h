@@ -64,7 +64,7 @@ INLINE double quarter_sin(double r)
     return p * r;
 }
 
-/* Of turns: an input of 1 is a whole one. Whole turns are taken off exactly; of infinity: NaN. */
+/* Of turns: an input of 1 is one turn. Full turns are subtracted exactly; of infinity: NaN. */
 INLINE float turns_sin(float a)
 {
     double r = (double)a - rint((double)a), over = (r < 0 ? -0.5 : 0.5) - r;

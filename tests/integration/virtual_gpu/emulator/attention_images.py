@@ -13,7 +13,8 @@ from aotforge.compile.pool import WorkerLimits
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Target
-from aotforge.virtual_gpu.emulator.program import Emulator, LaunchReport, Program
+from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from kernels.flash.bounds import bounds
@@ -131,12 +132,14 @@ def execute(case: Case, images: Images, *, schedule: int | None = None, seed: in
             for name, value in launch.arguments.items()
         ]
         reports[job.label] = images.program(job).launch(
-            launch.grid,
-            arguments,
-            memory,
-            lds_bytes=images.image(job).resources.dynamic_lds_bytes,
-            schedule=schedule,
-            seed=seed,
+            LaunchRequest(
+                grid=launch.grid,
+                arguments=arguments,
+                memory=memory,
+                lds_bytes=images.image(job).resources.dynamic_lds_bytes,
+                schedule=schedule,
+                seed=seed,
+            )
         )
     rows = (case.batch, case.heads_q, case.seqlen_q)
     outcome = Outcome(

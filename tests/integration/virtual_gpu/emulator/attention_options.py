@@ -14,6 +14,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.plan.model import CompileJob
 from aotforge.verify.compare import unit_in_last_place
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
@@ -67,11 +68,13 @@ class Images:
         values = [arguments[name] for name in names]
         memory = Memory({n: v for n, v in zip(names, values, strict=True) if isinstance(v, np.ndarray)})
         self._emulator.load(image.hsaco, image.asm).launch(
-            grid,
-            [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values],
-            memory,
-            lds_bytes=image.resources.dynamic_lds_bytes,
-            schedule=schedule,
+            LaunchRequest(
+                grid=grid,
+                arguments=[v.ctypes.data if isinstance(v, np.ndarray) else v for v in values],
+                memory=memory,
+                lds_bytes=image.resources.dynamic_lds_bytes,
+                schedule=schedule,
+            )
         )
 
 

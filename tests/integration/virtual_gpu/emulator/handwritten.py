@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from aotforge.errors import ExecutionError
+from aotforge.virtual_gpu.emulator.assembly import assemble
 from aotforge.virtual_gpu.emulator.decoded import Checks
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.emulator.proof import assemble
 from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
@@ -118,11 +119,13 @@ def run(
     program = kernel(body, arch, threads=threads, **options)
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, dtype=np.uint32)
     program.launch(
-        launch.pop("grid", (1, 1, 1)),
-        [x.ctypes.data, y.ctypes.data],
-        Memory({"x": x, "y": y}),
-        checks=checks,
-        **launch,
+        LaunchRequest(
+            grid=launch.pop("grid", (1, 1, 1)),
+            arguments=[x.ctypes.data, y.ctypes.data],
+            memory=Memory({"x": x, "y": y}),
+            checks=checks,
+            **launch,
+        )
     )
     return y
 

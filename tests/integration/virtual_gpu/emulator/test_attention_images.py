@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.kernels.attention_call import Case, Layout
 from tests.integration.virtual_gpu.emulator.attention_images import (
@@ -120,15 +121,21 @@ def test_a_buffer_that_is_too_small_is_reported_with_its_name_and_the_instructio
     arguments = [float(v) if launch.types[n] == "fp32" else v for n, v in launch.arguments.items()]
     lds = images.image(job).resources.dynamic_lds_bytes
     with pytest.raises(ExecutionError, match=r"writes \d+ bytes of global memory outside") as caught:
-        images.program(job).launch(launch.grid, arguments, Memory(buffers), lds_bytes=lds)
+        images.program(job).launch(
+            LaunchRequest(grid=launch.grid, arguments=arguments, memory=Memory(buffers), lds_bytes=lds)
+        )
     assert "from the start of Out" in caught.value.cause
     assert "global_store" in caught.value.cause
     assert "lane" in caught.value.cause
     with pytest.raises(ExecutionError, match="LDS"):
         whole = Memory({name: tensor.storage for name, tensor in tensors.items()})
-        images.program(job).launch(launch.grid, arguments, whole, lds_bytes=lds - 64)
+        images.program(job).launch(
+            LaunchRequest(grid=launch.grid, arguments=arguments, memory=whole, lds_bytes=lds - 64)
+        )
     with pytest.raises(ExecutionError, match="without ending"):
-        images.program(job).launch(launch.grid, arguments, whole, lds_bytes=lds, limit=100)
+        images.program(job).launch(
+            LaunchRequest(grid=launch.grid, arguments=arguments, memory=whole, lds_bytes=lds, limit=100)
+        )
 
 
 def test_a_missing_argument_or_an_empty_grid_is_refused(gfx908: Images) -> None:
@@ -136,9 +143,11 @@ def test_a_missing_argument_or_an_empty_grid_is_refused(gfx908: Images) -> None:
     launch = launches(CASES["ragged"], images.chip, tensors_of(CASES["ragged"]))[0]
     program = images.program(images.job_of(launch))
     with pytest.raises(ExecutionError, match="arguments"):
-        program.launch((1, 1, 1), [0], Memory({}))
+        program.launch(LaunchRequest(grid=(1, 1, 1), arguments=[0], memory=Memory({})))
     with pytest.raises(ExecutionError, match="no workgroups"):
-        program.launch((0, 1, 1), list(launch.arguments.values()), Memory({}))
+        program.launch(
+            LaunchRequest(grid=(0, 1, 1), arguments=list(launch.arguments.values()), memory=Memory({}))
+        )
 
 
 @pytest.mark.slow

@@ -54,10 +54,10 @@ def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program
         execute(altered, subject, call, trace=replay.step)
         try:
             execute(altered, subject, call, checks=CHECKS)
-            assert [found for found in replay.violations if " after " in found] == [], line.place
+            assert [found for found in replay.violations if " after " in found] == [], line.location
         except ExecutionError as error:
             caught += 1
-            assert replay.violations, f"{line.place}: {error}"
+            assert replay.violations, f"{line.location}: {error}"
     assert caught >= 8
 
 

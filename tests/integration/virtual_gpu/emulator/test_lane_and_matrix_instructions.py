@@ -10,16 +10,13 @@ import pytest
 from aotforge.virtual_gpu.emulator.isa import (
     INSTRUCTIONS,
     comparison,
-    lanes,
-    matrix,
+    control,
+    cross_lane,
     memory,
     packed,
     scalar,
     vector_float,
     vector_integer,
-)
-from aotforge.virtual_gpu.emulator.isa import (
-    no_ops as idle,
 )
 from tests.integration.virtual_gpu.emulator.bench import Bench
 
@@ -32,13 +29,15 @@ LANE_TESTS = {
 
 def test_every_part_of_the_table_has_its_tests() -> None:
     """Scalar, vector, packed and memory instructions are compared with their models' names where those are tested."""
-    assert set(lanes.TABLE) == LANE_TESTS
-    assert all(MATRICES.match(name) or name.startswith("v_wmma_f32_16x16x16_") for name in matrix.TABLE)
-    control = {"s_getpc_b64", "s_barrier", "s_barrier_signal", "s_barrier_wait", "s_endpgm"}
+    assert set(cross_lane.LANES) == LANE_TESTS
+    assert all(MATRICES.match(name) or name.startswith("v_wmma_f32_16x16x16_") for name in cross_lane.MATRIX)
+    others = {"s_getpc_b64", "s_barrier", "s_barrier_signal", "s_barrier_wait", "s_endpgm"}
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
-    assert {n for n, e in scalar.TABLE.items() if e.form == "wave"} == control | branches
-    tables = (scalar, vector_integer, vector_float, comparison, packed, memory, lanes, matrix, idle)
-    assert set(INSTRUCTIONS) == set().union(*(module.TABLE for module in tables))
+    assert set(control.CONTROL) == others | branches
+    assert {entry.form for entry in scalar.TABLE.values()} == {"scalar"}
+    tables = [m.TABLE for m in (scalar, vector_integer, vector_float, comparison, packed, memory)]
+    parts = [*tables, control.CONTROL, control.NO_OPS, cross_lane.LANES, cross_lane.MATRIX]
+    assert set(INSTRUCTIONS) == set().union(*parts)
 
 
 @pytest.fixture
@@ -168,7 +167,7 @@ def _outputs(m: int, blocks: int) -> list[tuple[int, int, int, int, int]]:
     return places
 
 
-@pytest.mark.parametrize("name", [name for name in matrix.TABLE if MATRICES.match(name)])
+@pytest.mark.parametrize("name", [name for name in cross_lane.MATRIX if MATRICES.match(name)])
 def test_matrix_products_are_exact_on_small_integers(bench: Bench, name: str) -> None:
     match = MATRICES.match(name)
     assert match

@@ -228,9 +228,9 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("v_add_f32 v0, v1, v2 frob:1", "unknown operand"),
         ("v_add_f32 v0, v1, v300", "no such register"),
         ("v_add_f32 v0, v1, v[2:3]", "2 registers"),
-        ("v_add_u32 v0, -v1, v2", "no float"),
-        ("v_mov_b32 s0, v1", "cannot stand for D"),
-        ("s_mov_b32 v0, s1", "cannot stand for D"),
+        ("v_add_u32 v0, -v1, v2", "not a float"),
+        ("v_mov_b32 s0, v1", "not valid for D"),
+        ("s_mov_b32 v0, s1", "not valid for D"),
         ("s_mov_b64 s[0:1], 0x80000000", "extended"),
         ("v_mov_b32_dpp v0, v1 row_mask:0xf bank_mask:0xf", "DPP pattern"),
         ("v_mov_b32 v0, v1 row_shr:1", "not supported here"),
@@ -248,8 +248,8 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("ds_read_b32 v0, v1 gds", "gds is not supported"),
         ("global_load_dword v0, v1, off", "wrong number of registers"),
         ("s_sendmsg sendmsg(MSG_INTERRUPT)", "unknown message"),
-        ("v_add_f32 v0, v1, 3.0", "no inline number"),
-        ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", "not known on gfx908"),
+        ("v_add_f32 v0, v1, 3.0", "not an inline constant"),
+        ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", "gfx908 does not have"),
     ],
 )
 def test_what_is_not_understood_is_refused(text: str, message: str) -> None:

@@ -15,6 +15,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
 from aotforge.plan.planner import make_plan
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.virtual_gpu.emulator.models.numbers import Array
@@ -221,7 +222,11 @@ def _launch(made: tuple[str, dict[str, KernelImage]], name: str, x: Array, **opt
     image = images[name]
     program = Emulator(arch).load(image.hsaco, image.asm)
     lds = image.resources.dynamic_lds_bytes
-    program.launch((1, 1, 1), [x.ctypes.data, N], Memory({"x": x}), lds_bytes=lds, **options)
+    program.launch(
+        LaunchRequest(
+            grid=(1, 1, 1), arguments=[x.ctypes.data, N], memory=Memory({"x": x}), lds_bytes=lds, **options
+        )
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, check in KERNELS.items() if check[2]])

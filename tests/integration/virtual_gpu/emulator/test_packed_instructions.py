@@ -54,7 +54,7 @@ def _halves(bench: Bench, index: int, kind: str, half: int) -> Array:
 def test_halves_and_signs_are_chosen_one_by_one(bench: Bench, name: str) -> None:
     entry = INSTRUCTIONS[name]
     kind = entry.type_of("D") or ""
-    sources = [slot for slot in entry.slots if slot.place != "D"]
+    sources = [slot for slot in entry.slots if slot.name != "D"]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     floats = kind[0] == "f"
     choices = [rng.integers(0, 2, (4, len(sources))) for _ in range(40)]
@@ -62,7 +62,7 @@ def test_halves_and_signs_are_chosen_one_by_one(bench: Bench, name: str) -> None
         bench.randomise(rng)
         bench.exec = bench.full
         for slot in sources:
-            index = 2 * int(slot.place[1])
+            index = 2 * int(slot.name[1])
             for half in (0, 1):
                 values = draw(rng, kind, bench.lanes)
                 if kind == "f32":
@@ -73,8 +73,7 @@ def test_halves_and_signs_are_chosen_one_by_one(bench: Bench, name: str) -> None
                     bench.v[index] = keep | values.view(np.uint16).astype(np.uint32) << shift
         words = 2 if kind == "f32" else 1
         names = [
-            f"v[{i}:{i + 1}]" if words == 2 else f"v{i}"
-            for i in (20, *(2 * int(s.place[1]) for s in sources))
+            f"v[{i}:{i + 1}]" if words == 2 else f"v{i}" for i in (20, *(2 * int(s.name[1]) for s in sources))
         ]
         text = f"{name} {', '.join(names)} op_sel:{_list(low)} op_sel_hi:{_list(high)}"
         if floats:

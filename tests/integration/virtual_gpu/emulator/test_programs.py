@@ -15,6 +15,7 @@ from aotforge.devtools.emulator_cli import main
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.compile.builds import build
@@ -94,11 +95,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelImage]:
 def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
     program = Emulator("gfx908").load(image.hsaco, image.asm)
     report = program.launch(
-        (grid, 1, 1),
-        [x.ctypes.data, n],
-        Memory({"x": x}),
-        lds_bytes=image.resources.dynamic_lds_bytes,
-        **options,
+        LaunchRequest(
+            grid=(grid, 1, 1),
+            arguments=[x.ctypes.data, n],
+            memory=Memory({"x": x}),
+            lds_bytes=image.resources.dynamic_lds_bytes,
+            **options,
+        )
     )
     return report.counts
 
@@ -182,7 +185,12 @@ def test_an_altered_text_runs_only_when_asked_for_by_name(made: dict[str, Kernel
     x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
     program = Emulator("gfx908").load_altered(image.hsaco, asm)
     counts = program.launch(
-        (1, 1, 1), [x.ctypes.data, 200], Memory({"x": x}), lds_bytes=image.resources.dynamic_lds_bytes
+        LaunchRequest(
+            grid=(1, 1, 1),
+            arguments=[x.ctypes.data, 200],
+            memory=Memory({"x": x}),
+            lds_bytes=image.resources.dynamic_lds_bytes,
+        )
     ).counts
     assert counts["v_max_f32"] > 0
     assert counts["v_add_f32"] == 0
@@ -200,7 +208,11 @@ def test_a_report_names_the_source_line(made: dict[str, KernelImage]) -> None:
     x = np.zeros(3, dtype=np.float32)
     program = Emulator("gfx908").load(image.hsaco, image.asm)
     with pytest.raises(ExecutionError) as caught:
-        program.launch((1, 1, 1), [x.ctypes.data, 64], Memory({"x": x}), source=EveryAddress())
+        program.launch(
+            LaunchRequest(
+                grid=(1, 1, 1), arguments=[x.ctypes.data, 64], memory=Memory({"x": x}), source=EveryAddress()
+            )
+        )
     found = re.search(r"\(byte (0x[0-9a-f]+), kernel.py:(\d+)\)", caught.value.cause)
     assert found is not None
     assert int(found[1], 16) == int(found[2])
@@ -218,7 +230,7 @@ def test_without_a_compiler_the_emulator_says_so(
     program = Emulator("gfx908", cache=tmp_path).load(made["count"].hsaco, made["count"].asm)
     x = np.zeros(7, dtype=np.int32)
     with pytest.raises(ToolchainError, match="no C compiler: no-such-compiler"):
-        program.launch((1, 1, 1), [x.ctypes.data, 7], Memory({"x": x}))
+        program.launch(LaunchRequest(grid=(1, 1, 1), arguments=[x.ctypes.data, 7], memory=Memory({"x": x})))
 
 
 # ---- the command line ----
@@ -275,7 +287,7 @@ def test_the_command_runs_a_kernel(
         (["--arg", "in:{x}", "--arg", "1024", "--lds", "65536"], 26, "read-only"),
         (["--arg", "nonsense", "--arg", "1024"], 11, "not understood"),
         (["--arg", "inout:{x}:{x}"], 26, "arguments"),
-        (["--arg", "inout:{x}:{x}", "--arg", "1024", "--arch", "gfx1"], 10, "does not know the chip"),
+        (["--arg", "inout:{x}:{x}", "--arg", "1024", "--arch", "gfx1"], 10, "does not support the arch"),
     ],
 )
 def test_the_commands_errors_have_their_codes(

@@ -54,11 +54,11 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator) -> None:
     output = entry.type_of("D")
     immediate = entry.name.startswith(IMMEDIATE)
     for slot in entry.slots:
-        if slot.place == "D":
+        if slot.name == "D":
             pieces.append(_register(20, WORDS[slot.type]))
             continue
         value = draw(rng, slot.type, 1)[0]
-        number = int(slot.place[1])
+        number = int(slot.name[1])
         if immediate and number == len(entry.slots) - 1 - (output is not None):
             bits = int(rng.integers(0, 65536))
             pieces.append(hex(bits))

@@ -97,9 +97,13 @@ def test_bytes_that_are_no_instruction_are_refused(images_of: Maker) -> None:
     start = read_elf(image.hsaco).section(".text").offset
     branch = next(line for line in second.lines if line.name.startswith("s_cbranch"))
     planted = (
-        (0, b"\xff\xff\xff\xff", "no instruction of gfx908"),
+        (0, b"\xff\xff\xff\xff", "not an instruction of gfx908"),
         (branch.address, b"\xff\x7f", "no instruction begins at the target"),  # far behind the last one
-        (second.lines[-1].address, b"\x00\x00\xff\xc0", "no instruction of gfx908"),  # the first half of one
+        (
+            second.lines[-1].address,
+            b"\x00\x00\xff\xc0",
+            "not an instruction of gfx908",
+        ),  # the first half of one
     )
     for offset, words, message in planted:
         broken = bytearray(image.hsaco)
@@ -117,7 +121,7 @@ def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
     altered[at + 5] ^= 0x08  # bit 43: part of a source that the instruction does not have
     decoded = disassemble(bytes(altered), program.listing.kernel, "gfx908")
     assert disagreements(second, decoded) == []
-    with pytest.raises(DecodeError, match="bits that mean nothing"):
+    with pytest.raises(DecodeError, match="bits without a meaning"):
         require_round_trip(bytes(altered), decoded)
 
 

@@ -15,6 +15,7 @@ import pytest
 from aotforge.errors import ExecutionError
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.interpreter_library import build_library, default_cache
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.hip.blob import ServeFile, program_file
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.virtual_gpu.emulator.handwritten import kernel
@@ -88,6 +89,12 @@ def test_a_plane_of_more_workgroups_than_32_bits_count() -> None:
     y = np.zeros(64, dtype=np.uint32)
     with pytest.raises(ExecutionError, match="without ending") as fault:
         kernel("loop:\ns_branch loop\n", threads=64).launch(
-            (65536, 65536, 1), [y.ctypes.data] * 2, Memory({"y": y}), limit=10, jobs=1
+            LaunchRequest(
+                grid=(65536, 65536, 1),
+                arguments=[y.ctypes.data] * 2,
+                memory=Memory({"y": y}),
+                limit=10,
+                jobs=1,
+            )
         )
     assert "workgroup (0, 0, 0)" in str(fault.value)

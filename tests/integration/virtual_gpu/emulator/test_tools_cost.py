@@ -22,6 +22,7 @@ from aotforge.devtools.cost.run_cost import Cost, CostRequest, cost
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from aotforge.virtual_gpu.emulator.interpreter_library import default_cache, load_library
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.measure import Banks, Meter
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -147,7 +148,7 @@ def test_bank_conflicts_against_a_second_model(
 def test_conflicts_of_executed_instructions(shift: int, instruction: str, expected: tuple[int, int]) -> None:
     body = f"v_lshlrev_b32_e32 v1, {shift}, v0\n{instruction}\ns_waitcnt lgkmcnt(0)"
     program, meter = kernel(body, threads=64, lds=8192), Meter(Banks())
-    program.launch((3, 1, 1), [0, 0], Memory({}), meter=meter)
+    program.launch(LaunchRequest(grid=(3, 1, 1), arguments=[0, 0], memory=Memory({}), meter=meter))
     assert meter.result is not None
     (line,) = [one for one in meter.result.lines if one.line.name.startswith("ds_")]
     assert (line.lds_cycles, line.lds_phases) == (3 * expected[0], 3 * expected[1])
@@ -192,8 +193,14 @@ def measured(
     meter = Meter(Banks())
     memory = Memory({f"b{i}": b for i, b in enumerate(buffers)})
     arguments = [*(b.ctypes.data for b in buffers), n]
-    done = program.launch((grid, 1, 1), arguments, memory, lds_bytes=made.lds, meter=meter, **options)
-    plain = program.launch((grid, 1, 1), arguments, memory, lds_bytes=made.lds)
+    done = program.launch(
+        LaunchRequest(
+            grid=(grid, 1, 1), arguments=arguments, memory=memory, lds_bytes=made.lds, meter=meter, **options
+        )
+    )
+    plain = program.launch(
+        LaunchRequest(grid=(grid, 1, 1), arguments=arguments, memory=memory, lds_bytes=made.lds)
+    )
     assert done.counts == plain.counts
     assert meter.result is not None
     waves = program.threads // program.target.lanes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aotforge.devtools.emulator_cli import main
-from aotforge.virtual_gpu.emulator.proof import assemble
+from aotforge.virtual_gpu.emulator.assembly import assemble
 from tests.integration.virtual_gpu.emulator.handwritten import link
 from tests.support.compiled import Compiled, compile_text
 
@@ -167,22 +167,22 @@ def test_mistakes_at_the_prompt_are_told_and_the_prompt_stays(run: Run, tmp_path
     mistakes = {
         "frobnicate": "unknown command: frobnicate",
         "print v255": "the kernel has no v255",
-        "print s[0": "nothing that can be shown",
+        "print s[0": "not a register",
         "print v0:f99": "unknown format",
-        "lds 0 999999999": "no range of at most",
+        "lds 0 999999999": "not a valid range of at most",
         "lds 65532 65600": "beyond the",
         "memory 0 16": "outside of the buffers",
         "memory nobody 0 16": "no argument nobody",
         "wave 99": "waves 0 to",
         "lanes 4-99": "lanes 0 to",
-        "lanes x": "no range of lanes",
+        "lanes x": "not a valid range of lanes",
         "break 0x3": "no instruction begins",
-        "break nowhere": "no such place",
+        "break nowhere": "unknown location",
         "break source.py:99": "no instruction comes from",
         "break 0x0 wave": "no condition",
         "delete 5": "no breakpoint 5",
         "delete x": "not understood",
-        "step 0": "no count",
+        "step 0": "not a valid count",
         "format x9": "unknown format",
     }
     code, out, _ = run("--debug", typed="\n".join(mistakes) + "\nc\n")
@@ -201,9 +201,9 @@ def test_mistakes_at_the_prompt_are_told_and_the_prompt_stays(run: Run, tmp_path
         (["--break", "other.py:3"], 10, "the kernel comes from source.py"),
         (["--break", "999999"], 10, "no instruction on line"),
         (["--break", "0x2"], 10, "no instruction begins at byte 0x2"),
-        (["--break", "0x0", "--dump", "q7"], 11, "nothing that can be shown"),
+        (["--break", "0x0", "--dump", "q7"], 11, "not a register"),
         (["--break", "0x0", "--dump", "v254"], 11, "the kernel has no v254"),
-        (["--break", "0x0", "--break-group", "a"], 11, "no workgroup"),
+        (["--break", "0x0", "--break-group", "a"], 11, "not a valid workgroup"),
         (["--break", "0x0 often"], 11, "no condition"),
         (["--dump", "v0"], 11, "at a breakpoint"),
         (["--debug", "--lanes", "70-80"], 11, "a wave has lanes"),

@@ -69,18 +69,18 @@ def _text(entry: Entry, lanes: int) -> str:
     pieces = []
     mask_words = lanes // 32
     for slot in entry.slots:
-        if slot.place == "SD" and entry.name.startswith("v_cmpx") and lanes == 32:
+        if slot.name == "SD" and entry.name.startswith("v_cmpx") and lanes == 32:
             continue  # writes EXEC alone
-        if slot.place == "S3":
+        if slot.name == "S3":
             continue  # VCC, implied
-        if slot.place == "D":
+        if slot.name == "D":
             pieces.append(_register("v", 20, WORDS[slot.type]))
-        elif slot.place == "SD":
+        elif slot.name == "SD":
             pieces.append(_register("s", 40, mask_words))
         elif slot.type == "mask":
-            pieces.append(_register("s", 30 + 2 * int(slot.place[1]), mask_words))
+            pieces.append(_register("s", 30 + 2 * int(slot.name[1]), mask_words))
         else:
-            pieces.append(_register("v", 2 * int(slot.place[1]), WORDS[slot.type]))
+            pieces.append(_register("v", 2 * int(slot.name[1]), WORDS[slot.type]))
     extra = " bitop3:0x6c" if entry.name == "v_bitop3_b32" else ""
     return f"{entry.name} {', '.join(pieces)}{extra}"
 
@@ -106,10 +106,10 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
     calm = round_ % 3 == 2 or entry.name in {"v_sin_f32", "v_cos_f32"}
     sources = []
     for slot in entry.slots:
-        if slot.place in {"D", "SD"}:
+        if slot.name in {"D", "SD"}:
             continue
         values = draw(rng, slot.type, bench.lanes, calm=calm)
-        number = int(slot.place[1])
+        number = int(slot.name[1])
         if slot.type == "mask":
             bench.set_pair(106 if number == 3 else 30 + 2 * number, _mask(values))
         else:

@@ -7,14 +7,11 @@ import pytest
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.isa import (
     INSTRUCTIONS,
-    lanes,
-    matrix,
+    control,
+    cross_lane,
     memory,
     packed,
     vector_float,
-)
-from aotforge.virtual_gpu.emulator.isa import (
-    no_ops as idle,
 )
 
 C = InstructionClass
@@ -51,7 +48,7 @@ C = InstructionClass
         ("v_nop", C.OTHER),
         ("buffer_wbinvl1", C.OTHER),
         ("global_wb", C.OTHER),
-        ("never_heard_of", C.OTHER),
+        ("not_an_instruction", C.OTHER),
     ],
 )
 def test_examples(name: str, kind: InstructionClass) -> None:
@@ -60,16 +57,16 @@ def test_examples(name: str, kind: InstructionClass) -> None:
 
 def test_only_what_does_no_work_is_other() -> None:
     other = {name for name in INSTRUCTIONS if instruction_class(name) is C.OTHER}
-    assert other <= idle.IDLE
-    assert {instruction_class(name) for name in idle.IDLE - other} == {C.CONTROL}  # waits
+    assert other and other <= control.NO_OPS.keys()
+    assert {instruction_class(name) for name in control.NO_OPS.keys() - other} == {C.CONTROL}  # waits
 
 
-def test_whole_tables_are_of_their_unit() -> None:
-    assert {instruction_class(name) for name in matrix.TABLE} == {C.MATRIX}
+def test_all_of_a_table_is_of_its_unit() -> None:
+    assert {instruction_class(name) for name in cross_lane.MATRIX} == {C.MATRIX}
     assert {instruction_class(name) for name in packed.TABLE} == {C.VALU}
     assert {instruction_class(name) for name in vector_float.TABLE} == {C.VALU}
     assert {instruction_class(name) for name in memory.TABLE} == {C.LDS, C.MEMORY, C.SCALAR_MEMORY}
-    assert {instruction_class(name) for name in lanes.TABLE} == {C.LDS, C.VALU}
+    assert {instruction_class(name) for name in cross_lane.LANES} == {C.LDS, C.VALU}
 
 
 def test_a_mix_has_every_class_and_loses_nothing() -> None:

@@ -15,7 +15,7 @@ from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.debugger.shell import parse_lanes
 from aotforge.virtual_gpu.emulator.debugger.source import source_lines
-from aotforge.virtual_gpu.emulator.debugger.views import FORMATS, Sight, parse_views, show
+from aotforge.virtual_gpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits
@@ -40,7 +40,7 @@ k:
 
 
 @pytest.fixture
-def sight() -> Sight:
+def context() -> ViewContext:
     wave = native.WAVES[64]()
     for lane in range(64):
         wave.v[3][lane] = lane
@@ -55,7 +55,7 @@ def sight() -> Sight:
     wave.scratch, wave.scratch_bytes = ctypes.addressof(scratch), 8
     wave.keep = (lds, scratch)
     x = np.arange(8, dtype=np.float32)
-    return Sight(
+    return ViewContext(
         wave=wave,
         lanes=range(64),
         registers=(4, 1),
@@ -65,29 +65,29 @@ def sight() -> Sight:
     )
 
 
-def shown(text: str, sight: Sight) -> str:
-    return "\n".join(line for view in parse_views(text) for line in show(view, sight))
+def shown(text: str, context: ViewContext) -> str:
+    return "\n".join(line for view in parse_views(text) for line in format_view(view, context))
 
 
-def test_registers(sight: Sight) -> None:
-    lines = shown("v3", sight).splitlines()
+def test_registers(context: ViewContext) -> None:
+    lines = shown("v3", context).splitlines()
     assert lines[0] == "v3"
     assert lines[1].split(": ")[1].split() == ["~00000000", *(f"{n:08x}" for n in range(1, 8))]
     assert "lane 56: ~00000038" in lines[8]  # EXEC has lanes 1 to 31 only
-    assert "0.5" in shown("a0:f32", sight)
-    assert shown("s[0:1]", sight) == "s[0:1] = 3c00c000 00000007"
-    assert shown("s0-s1:u32", sight) == "s0-s1 = 1006682112 7"
-    assert shown("s0:f16", sight) == "s0 = -2 1"
-    assert shown("vcc,scc", sight) == "vcc = 8000000000000001\nscc = 1"
+    assert "0.5" in shown("a0:f32", context)
+    assert shown("s[0:1]", context) == "s[0:1] = 3c00c000 00000007"
+    assert shown("s0-s1:u32", context) == "s0-s1 = 1006682112 7"
+    assert shown("s0:f16", context) == "s0 = -2 1"
+    assert shown("vcc,scc", context) == "vcc = 8000000000000001\nscc = 1"
 
 
-def test_memory(sight: Sight) -> None:
-    assert shown("lds[4:12]", sight).split() == ["lds[4:12]", "0x0004:", "07060504", "0b0a0908"]
-    assert shown("lds[0:4]:u8", sight).split()[-4:] == ["00", "01", "02", "03"]
-    assert shown("x[4:12]:f32", sight).split()[-2:] == ["1", "2"]
-    at = int(sight.arguments["x"])
-    assert shown(f"memory[{at:#x}:{at + 4:#x}]:f32", sight).split()[-1] == "0"
-    rows = shown("scratch[0:8]:u8", sight)
+def test_memory(context: ViewContext) -> None:
+    assert shown("lds[4:12]", context).split() == ["lds[4:12]", "0x0004:", "07060504", "0b0a0908"]
+    assert shown("lds[0:4]:u8", context).split()[-4:] == ["00", "01", "02", "03"]
+    assert shown("x[4:12]:f32", context).split()[-2:] == ["1", "2"]
+    at = int(context.arguments["x"])
+    assert shown(f"memory[{at:#x}:{at + 4:#x}]:f32", context).split()[-1] == "0"
+    rows = shown("scratch[0:8]:u8", context)
     assert rows.count("lane") == 64 and rows.count("04 05 06 07") == 64
 
 
@@ -97,21 +97,21 @@ def test_memory(sight: Sight) -> None:
         ("v4", "no v4"),
         ("a1", "no a1"),
         ("lds[0:68]", "beyond the 64 bytes"),
-        ("lds[8:8]", "no range"),
+        ("lds[8:8]", "not a valid range"),
         ("scratch[0:9]", "beyond the 8 bytes"),
         ("x[0:33]", "outside of the buffers"),
         ("y[0:4]", "no argument y"),
-        ("scale[0:4]", "no pointer"),
+        ("scale[0:4]", "not a pointer"),
         ("memory[0:4]", "outside of the buffers"),
         ("v0:q", "unknown format"),
-        ("v[0", "nothing that can be shown"),
-        ("1.0", "nothing that can be shown"),
-        ("scc[", "nothing that can be shown"),
+        ("v[0", "not a register"),
+        ("1.0", "not a register"),
+        ("scc[", "not a register"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(sight: Sight, text: str, message: str) -> None:
+def test_what_cannot_be_shown_is_refused(context: ViewContext, text: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message):
-        shown(text, sight)
+        shown(text, context)
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5))

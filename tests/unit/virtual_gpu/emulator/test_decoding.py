@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError, UnknownNameError
-from aotforge.virtual_gpu.emulator.constants import constant_bits
 from aotforge.virtual_gpu.emulator.descriptor import kernarg_segment
 from aotforge.virtual_gpu.emulator.generate import OPCODES, interpreter
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 from aotforge.virtual_gpu.emulator.listing import parse_line, parse_listing
 from aotforge.virtual_gpu.emulator.modifiers import bits, modifiers, number
-from aotforge.virtual_gpu.emulator.operands import operand
+from aotforge.virtual_gpu.emulator.operands import constant_bits, operand
 from aotforge.virtual_gpu.emulator.targets import emulated_target, emulated_targets
 from aotforge.virtual_gpu.emulator.vopd import in_order
 
@@ -74,7 +73,7 @@ def test_other_operands_are_refused(text: str) -> None:
         ("-1", "f64", 2**64 - 1),
     ],
 )
-def test_constants_take_the_type_of_their_place(text: str, kind: str, value: int) -> None:
+def test_constants_take_the_type_of_their_operand(text: str, kind: str, value: int) -> None:
     assert constant_bits(operand(text), kind) == value
 
 
@@ -173,7 +172,7 @@ def test_listings() -> None:
         ("\ts_endpgm", "\t.long 3", "unknown directive"),
         ("s_mov_b32 s0, 1", "s_mov_b32 s0, what", r"line 7: s_mov_b32 s0, what: unknown operand"),
         ("gfx908", "frob", "not the assembly text"),
-        (".amdhsa_kernel k", ".amdhsa_kernel other", "does not contain the whole kernel other"),
+        (".amdhsa_kernel k", ".amdhsa_kernel other", "does not contain all of the kernel other"),
     ],
 )
 def test_listings_that_are_not_understood_are_refused(old: str, new: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What llvm-objdump prints, to values; no tool needed."""
+"""Output of llvm-objdump to values; needs no tool."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_instructions_with_addresses_pairs_and_branch_targets() -> None:
     ("old", "new", "message"),
     [
         ("65533", "65534", "no instruction begins"),
-        ("65533", "s5", "no number"),
-        ("s_endpgm  ", ".long 0xbf810000", "no instruction of gfx1100"),
+        ("65533", "s5", "not a number"),
+        ("s_endpgm  ", ".long 0xbf810000", "not an instruction of gfx1100"),
         ("s_endpgm  ", "s_mov_b32 s5/*Invalid register*/, 0", "unknown"),
         ("000000001A0C", "000000001A10", "no instruction at byte 0xc"),
         (LINES[3], "", "ends at byte 0x18"),

@@ -37,7 +37,7 @@ static void compare_barriers(Launch *job, Wave *waves)
 /* Registers that have a value when a wave starts, as start_wave (run.h) gives it. */
 static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
 {
-    Wave *t = &c->twins[w->number];
+    Wave *t = &c->shadows[w->number];
     memset(x, 0, offsetof(Watch, suspect));
     memset(x->state, GARBAGE, sizeof x->state);
     u32 scalars = job->user_sgprs;
@@ -49,7 +49,7 @@ static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
         memset(&x->state[TTMP0 + 7], SAME, 3);
     memset(&x->state[SCALARS], SAME, job->item_ids);
     x->checks = job->checks;
-    x->twin = t;
+    x->shadow = t;
     x->wave = w;
     x->checker = c;
     x->scratch_state = c->scratch_state + (size_t)w->number * 64 * job->scratch_bytes;
@@ -59,6 +59,6 @@ static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
     t->scratch = c->scratch + (size_t)w->number * 64 * job->scratch_bytes, t->scratch_bytes = w->scratch_bytes;
     t->ranges = w->ranges, t->range_count = w->range_count, t->hint = 0;
     t->code_base = w->code_base, t->scratch_base = w->scratch_base;
-    t->fault = &x->twin_fault;
+    t->fault = &x->shadow_fault;
     t->observer = x;
 }

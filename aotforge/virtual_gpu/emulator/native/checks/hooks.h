@@ -4,8 +4,8 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
 {
     Watch *x = w->observer;
     (void)I;
-    if (w == x->twin) {
-        watch_twin(w, x, x->wave, space, kind, (u32)lane, address, bytes);
+    if (w == x->shadow) {
+        watch_shadow(w, x, x->wave, space, kind, (u32)lane, address, bytes);
         return;
     }
     if (LIKELY(x->logged < LOGGED)) {
@@ -21,19 +21,19 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
         watch_local(w, x, kind, lane, address, bytes);
 }
 
-/* Where an access leads: a twin's global stores and atomics nowhere. */
+/* The memory of an access: a shadow's global stores and atomics get a sink. */
 INLINE u8 *reached(Wave *w, int space, int kind, u8 *at)
 {
     Watch *x = w->observer;
-    return w == x->twin && (kind == ATOMIC || (kind == STORE && space == IN_GLOBAL)) ? (u8 *)x->sink : at;
+    return w == x->shadow && (kind == ATOMIC || (kind == STORE && space == IN_GLOBAL)) ? (u8 *)x->sink : at;
 }
 
-/* What an atomic gives back: the twin gets its wave's. */
+/* The old value that an atomic returns: the shadow gets its wave's. */
 INLINE u64 returned(Wave *w, u64 before)
 {
     Watch *x = w->observer;
-    if (w == x->twin)
-        return x->returned[(x->twin_logged - 1) % LOGGED];
+    if (w == x->shadow)
+        return x->returned[(x->shadow_logged - 1) % LOGGED];
     return x->returned[(x->logged - 1) % LOGGED] = before;
 }
 
@@ -49,7 +49,7 @@ INLINE int begin_instruction(Launch *job, Wave *w, const Instruction *I)
     if (x->checks & CHECK_WAITS && touches_pending(w, x, e))
         return 0;
     if (x->checks & CHECK_UNSET)
-        prepare_twin(w, x, e);
+        prepare_shadow(w, x, e);
     return 1;
 }
 
@@ -59,7 +59,7 @@ INLINE void end_instruction(Launch *job, Wave *w, const Instruction *I)
     const Effects *e = x->effects;
     (void)job;
     if (!LIKELY(w->state != FAULT)) {
-        explain_with_twin(w, x, I);
+        explain_with_shadow(w, x, I);
         return;
     }
     if (!LIKELY(!x->suspects))
@@ -74,7 +74,7 @@ INLINE void end_instruction(Launch *job, Wave *w, const Instruction *I)
     if (e->role)
         arrive(w, x, e);
     if (x->checks & CHECK_UNSET)
-        compare_twin(w, x, I, e);
+        compare_shadow(w, x, I, e);
 }
 
 INLINE void barrier_released(Launch *job, Wave *waves)
@@ -103,7 +103,7 @@ INLINE void end_launch(Launch *job, Wave *waves)
     (void)waves;
     if (!c)
         return;
-    void *parts[] = {c->twins, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c};
+    void *parts[] = {c->shadows, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
     job->observer = NULL;
@@ -116,16 +116,16 @@ INLINE int begin_launch(Launch *job, Wave *waves)
     (void)waves;
     if (!c)
         return 0;
-    c->twins = aligned_alloc(64, sizeof(Wave) * job->waves);
+    c->shadows = aligned_alloc(64, sizeof(Wave) * job->waves);
     c->watches = calloc(job->waves, sizeof(Watch));
     c->lds = malloc(lds + 64), c->lds_state = malloc(lds + 64);
     c->scratch = malloc(scratch + 64), c->scratch_state = malloc(scratch + 64);
     c->lds_origin = calloc(lds / 4 + 1, sizeof(u32));
     c->words = calloc(lds / 4 + 1, sizeof(Cell)), c->bytes = calloc(lds + 4, sizeof(Cell));
     c->split = calloc(lds / 4 + 1, sizeof(u16));
-    int whole = c->twins && c->watches && c->lds && c->lds_state && c->scratch && c->scratch_state && c->lds_origin && c->words &&
+    int complete = c->shadows && c->watches && c->lds && c->lds_state && c->scratch && c->scratch_state && c->lds_origin && c->words &&
                 c->bytes && c->split;
-    if (!whole)
+    if (!complete)
         end_launch(job, waves);
-    return whole;
+    return complete;
 }

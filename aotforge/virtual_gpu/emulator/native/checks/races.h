@@ -77,7 +77,7 @@ INLINE void watch_local(Wave *w, Watch *x, int kind, int lane, u64 address, u64 
     local_access(w, x, address, bytes, party, kind, lane);
 }
 
-/* Waves that hold the same values of a tensor store them to the same place: whoever comes first, the bytes are the same. */
+/* Waves that hold the same values of a tensor store them to the same place: in any order, the bytes are the same. */
 SLOW static void stores_done(Wave *w, Watch *x)
 {
     for (u32 i = 0; i < x->suspects; i++) {
@@ -100,7 +100,7 @@ INLINE void keep_recent(Watch *x, int kind)
         kept->address[i] = (u32)x->address[i];
 }
 
-/* After a barrier: a new epoch, in which accesses that were not waited for go on. */
+/* After a barrier: a new epoch, in which accesses that were not waited for continue. */
 static void next_epoch(Launch *job, Wave *waves, Checker *c)
 {
     if (++c->epoch == 0x10000) {

@@ -1,9 +1,9 @@
-/* The checking variant: what it knows about each wave and workgroup. Hooks are in hooks.h; what they are for, in plain.h. */
+/* The checking variant: its state of each wave and workgroup. Hooks are in hooks.h and described in plain.h. */
 
-#define PAIRED 1 /* waves have twins: memory.h asks where a twin's accesses lead */
+#define SHADOWED 1 /* waves have shadows, whose accesses memory.h redirects */
 
 enum { CHECK_WAITS = 1, CHECK_RACES = 2, CHECK_BARRIERS = 4, CHECK_UNSET = 8 }; /* Launch.checks */
-/* A twin's register or byte against its wave's: the same, stored in the twin, or still the garbage of the start, complemented. */
+/* A shadow's register or byte against its wave's: the same, stored in the shadow, or still the garbage of the start, complemented. */
 enum { SAME, DIFFERS, GARBAGE };
 enum { LOGGED = 4 * LANES, RECENT = 64 };
 
@@ -33,34 +33,34 @@ typedef struct {
 struct Checker;
 typedef struct Watch {
     Wave *wave;
-    Wave *twin;
+    Wave *shadow;
     struct Checker *checker;
     const Effects *effects; /* of the instruction that is executed */
     u64 checks;
-    u32 pc, run_twin, touched_unset, loading;
+    u32 pc, run_shadow, touched_unset, loading;
     u32 issued[COUNTERS], done[COUNTERS]; /* by kind: how many operations, how many of the oldest are known to be complete */
     u32 pending[REGISTERS][2];            /* the operation that writes each half of a register: kind in 3 bits, number; 0: none */
     u32 pending_pc[REGISTERS][2];
     u8 state[REGISTERS];                  /* SAME, DIFFERS, GARBAGE */
     u32 origin[REGISTERS];                /* 1 + the instruction that first read what the register's difference comes from */
     /* accesses of this instruction */
-    u32 logged, twin_logged, bytes, space, access;
+    u32 logged, shadow_logged, bytes, space, access;
     u64 address[LOGGED], returned[LOGGED];
     u8 lane[LOGGED];
     u64 unset_data; /* lanes whose atomic operand differs */
     u32 barrier_pc, carry_from, signalled;
     u8 *scratch_state;
-    FaultReport twin_fault;
+    FaultReport shadow_fault;
     u32 suspects;
     Suspect suspect[LOGGED];
-    u64 sink[8]; /* where a twin's global stores and atomics go */
+    u64 sink[8]; /* where a shadow's global stores and atomics go */
     LocalAccess recent[RECENT];
 } Watch;
 
 typedef struct Checker {
-    Wave *twins;
+    Wave *shadows;
     Watch *watches;
-    u8 *lds, *lds_state, *scratch, *scratch_state; /* the twins' memory, and how it relates to the waves' */
+    u8 *lds, *lds_state, *scratch, *scratch_state; /* the shadows' memory, and how it relates to the waves' */
     u32 *lds_origin;                               /* by dword */
     Cell *words, *bytes;
     u16 *split; /* by dword: the epoch of its last access of less than a dword */

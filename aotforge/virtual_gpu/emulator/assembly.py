@@ -1,13 +1,12 @@
-"""The text is the image: it is assembled again, and the machine code compared byte for byte.
+"""Round-trip check of assembly text: assembled again, its machine code must be the image's, byte for byte.
 
-A copy of the text gets a label before each instruction and a section that lists where the labels are; labels add no code. So one
-run of the assembler (Triton's own LLVM) gives both the proof and every instruction's address.
+A copy of the text gets a label before each instruction and a section that lists their addresses; labels add no code. One run of
+the assembler (Triton's own LLVM) thus gives both the check and every instruction's address.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from aotforge.errors import DecodeError, ToolchainError
 from aotforge.formats.code_object import CodeObjectError
@@ -17,41 +16,38 @@ from aotforge.virtual_gpu.emulator.listing import instruction_lines
 _SECTION = ".aotforge_addresses"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Proof:
-    """Addresses, from the kernel's first byte, of its instructions in text order, then of the first byte after them."""
+def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[int, ...]:
+    """Check that a text is the image's; returns what `instruction_addresses` returns.
 
-    addresses: tuple[int, ...]
-
-
-def prove(text: str, kernel: str, arch: str, hsaco: bytes) -> Proof:
-    """Assemble the text and compare. Raises DecodeError when the code differs, ToolchainError without Triton."""
+    Raises DecodeError when the code differs, ToolchainError without Triton.
+    """
+    assembled = assemble(_instrumented(text, kernel), arch)
     try:
-        assembled = read_elf(assemble(_instrumented(text, kernel), arch))
-        made, shipped = assembled.section(".text").data, read_elf(hsaco).section(".text").data
-        addresses = assembled.section(_SECTION).data
+        made, shipped = (read_elf(data).section(".text").data for data in (assembled, hsaco))
     except CodeObjectError as error:
         raise DecodeError(f"the image of {kernel} cannot be read: {error}") from error
     if made != shipped:
-        at = next(
-            (i for i, (a, b) in enumerate(zip(made, shipped, strict=False)) if a != b),
-            min(len(made), len(shipped)),
-        )
+        pairs = enumerate(zip(made, shipped, strict=False))
+        first = next((i for i, (a, b) in pairs if a != b), min(len(made), len(shipped)))
         raise DecodeError(
-            f"the assembly text of {kernel} is not the image: machine code differs from byte {at:#x} on",
+            f"the assembly text of {kernel} is not the image's: machine code differs from byte {first:#x} on",
             cause="the text belongs to another build of this kernel, or the image was altered",
             hint="take text and image from the same compilation",
         )
-    return _addresses(addresses)
+    return _addresses(assembled)
 
 
-def locate(text: str, kernel: str, arch: str) -> Proof:
-    """Addresses of a text that is not compared with any image. Raises DecodeError, ToolchainError."""
-    return _addresses(read_elf(assemble(_instrumented(text, kernel), arch)).section(_SECTION).data)
+def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
+    """Addresses, from the kernel's first byte, of a text's instructions in order, then of the first byte after them.
+
+    The text is not compared with any image. Raises DecodeError, ToolchainError.
+    """
+    return _addresses(assemble(_instrumented(text, kernel), arch))
 
 
-def _addresses(section: bytes) -> Proof:
-    return Proof(addresses=struct.unpack(f"<{len(section) // 4}I", section))
+def _addresses(assembled: bytes) -> tuple[int, ...]:
+    section = read_elf(assembled).section(_SECTION).data
+    return struct.unpack(f"<{len(section) // 4}I", section)
 
 
 def assemble(text: str, arch: str) -> bytes:
@@ -61,7 +57,7 @@ def assemble(text: str, arch: str) -> bytes:
         from triton.backends.amd.compiler import assemble_amdgcn  # noqa: PLC0415
     except ImportError as error:
         raise ToolchainError(
-            "Triton is needed to prove that an assembly text is its image",
+            "Triton is needed to check that an assembly text is its image's",
             cause=str(error),
             hint="install requirements/build.txt",
         ) from error

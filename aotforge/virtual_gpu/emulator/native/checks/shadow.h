@@ -1,16 +1,17 @@
-/* Uninitialised data. Every wave has a twin whose registers, LDS and scratch start with the complement of the wave's garbage. What depends
- * on no garbage is the same in both, so a register's state says SAME without a twin's value being kept, and the twin only executes instructions
- * that have a source, or keep part of a destination, that may differ; results are then compared bit by bit. Where the twin would do something
- * else - another branch, other lanes, another address, other data to global memory - garbage decides what the kernel does.
+/* Shadow execution finds uninitialised data. Every wave has a shadow whose registers, LDS and scratch start with the complement of the
+ * wave's garbage. Values that depend on no garbage are the same in both: such a register has the state SAME, and no value in the shadow.
+ * The shadow executes only instructions that have a source, or keep part of a destination, that may differ; results are then compared bit
+ * by bit. Where the shadow would do something else - another branch, other lanes, another address, other data to global memory - garbage
+ * decides what the kernel does.
  *
- * The twin's global stores and atomics go nowhere; what it loads from global memory is what the wave has loaded. */
+ * The shadow's global stores and atomics have no effect; its loads from global memory return what the wave has loaded. */
 
-extern Handler const handlers[]; /* a twin's instructions are the plain ones, whatever probes the program has */
+extern Handler const handlers[]; /* a shadow's instructions are the plain ones, whatever hooks the program has */
 
-/* Bring the twin's register up to date. */
+/* Bring the shadow's register up to date. */
 static void fetch(Wave *w, Watch *x, u32 r)
 {
-    Wave *t = x->twin;
+    Wave *t = x->shadow;
     u8 state = x->state[r];
     if (state == DIFFERS)
         return;
@@ -42,27 +43,27 @@ INLINE u32 sources(const Wave *w, const Effects *e)
     return e->partial || (!e->scalar && EXEC != FULL) ? (u32)e->reads + e->writes : e->reads;
 }
 
-INLINE void prepare_twin(Wave *w, Watch *x, const Effects *e)
+INLINE void prepare_shadow(Wave *w, Watch *x, const Effects *e)
 {
     u32 count = sources(w, e);
     int differs = 0;
     for (u32 i = 0; i < count; i++)
         differs |= any_differs(x, &e->spans[i]);
-    x->run_twin = (u32)differs;
+    x->run_shadow = (u32)differs;
     if (LIKELY(!differs) && !(e->memory && e->writes)) /* a load may turn out to read memory that differs, and overwrite its address */
         return;
     for (u32 i = 0; i < count; i++)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
             fetch(w, x, r);
-    *(u64 *)&x->twin->s[EXEC_LO] = EXEC;
+    *(u64 *)&x->shadow->s[EXEC_LO] = EXEC;
     x->unset_data = 0;
     for (u32 i = 0; differs && e->atomic && i < e->data_words; i++) {
-        const u32 *a = w->v[e->data - SCALARS + i], *b = x->twin->v[e->data - SCALARS + i];
+        const u32 *a = w->v[e->data - SCALARS + i], *b = x->shadow->v[e->data - SCALARS + i];
         EACH_LANE x->unset_data |= (u64)(a[l] != b[l]) << l;
     }
 }
 
-/* ---- memory of the twin ---- */
+/* ---- memory of the shadow ---- */
 
 /* NULL for global memory that is all set; the range is the one that the access was found in. */
 INLINE u8 *state_of(Wave *w, Watch *x, int space, u64 address, u32 lane)
@@ -90,10 +91,10 @@ INLINE void watch_bytes(Wave *w, Watch *x, int space, int kind, u32 lane, u64 ad
                 x->touched_unset = x->logged; /* 1 + its place in the log */
 }
 
-/* The twin does the access that its wave has logged; what it loads is brought up to date. */
-SLOW static void watch_twin(Wave *t, Watch *x, Wave *w, int space, int kind, u32 lane, u64 address, u64 bytes)
+/* The shadow does the access that its wave has logged; the bytes that it loads are brought up to date. */
+SLOW static void watch_shadow(Wave *t, Watch *x, Wave *w, int space, int kind, u32 lane, u64 address, u64 bytes)
 {
-    u32 k = x->twin_logged++;
+    u32 k = x->shadow_logged++;
     if (k >= x->logged || x->address[k] != address || x->lane[k] != lane) {
         fault(t, FAULT_UNSET_ADDRESS, lane, address, bytes);
         return;
@@ -141,12 +142,12 @@ static void compare_stores(Wave *w, Watch *x, const Effects *e)
         } else if (x->space == IN_GLOBAL)
             for (u32 i = 0; i < words; i++) {
                 u32 row = e->data - SCALARS + part * words + i;
-                if ((w->v[row][lane] ^ x->twin->v[row][lane]) >> (e->high ? 16 : 0) & mask)
+                if ((w->v[row][lane] ^ x->shadow->v[row][lane]) >> (e->high ? 16 : 0) & mask)
                     unset(w, x, FAULT_UNSET_STORE, lane, address, x->bytes);
             }
         else {
             u8 *state = state_of(w, x, (int)x->space, address, lane);
-            const u8 *a = bytes_of(w, (int)x->space, address, lane), *b = bytes_of(x->twin, (int)x->space, address, lane);
+            const u8 *a = bytes_of(w, (int)x->space, address, lane), *b = bytes_of(x->shadow, (int)x->space, address, lane);
             for (u64 i = 0; i < x->bytes; i++) {
                 state[i] = a[i] == b[i] ? SAME : DIFFERS;
                 if (state[i] && x->space == IN_LDS)
@@ -156,7 +157,7 @@ static void compare_stores(Wave *w, Watch *x, const Effects *e)
     }
 }
 
-/* A load of global bytes that nobody has stored: the twin has their complement. */
+/* A load of global bytes that no instruction has stored: the shadow gets their complement. */
 static void complement_unset(Wave *w, Watch *x, const Effects *e)
 {
     u32 words = x->bytes < 4 ? 1 : x->bytes / 4, part = 0, first = e->spans[e->reads].first;
@@ -170,16 +171,16 @@ static void complement_unset(Wave *w, Watch *x, const Effects *e)
             if (found->unset[x->address[k] - found->low + b]) {
                 u32 r = first + part * words + b / 4, flip = 0xffu << 8 * (b % 4) << (e->high ? 16 : 0);
                 if (r < SCALARS)
-                    x->twin->s[r] ^= flip;
+                    x->shadow->s[r] ^= flip;
                 else
-                    x->twin->v[r - SCALARS][x->lane[k]] ^= flip;
+                    x->shadow->v[r - SCALARS][x->lane[k]] ^= flip;
             }
     }
 }
 
 static void compare_register(Wave *w, Watch *x, u32 r, u64 lanes, u32 origin)
 {
-    Wave *t = x->twin;
+    Wave *t = x->shadow;
     u64 differs = 0;
     if (r == REGISTER_SCC)
         differs = t->scc != w->scc;
@@ -198,16 +199,16 @@ static void compare_register(Wave *w, Watch *x, u32 r, u64 lanes, u32 origin)
 
 SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *e)
 {
-    Wave *t = x->twin;
+    Wave *t = x->shadow;
     u64 lanes = *(u64 *)&t->s[EXEC_LO];
     u32 origin = origin_of(x, e);
-    x->twin_logged = 0;
+    x->shadow_logged = 0;
     t->state = RUNNING;
     t->pc = x->pc + 1;
     handlers[I->opcode](t, I);
     if (t->state == FAULT)
-        return unset(w, x, FAULT_UNSET_ADDRESS, x->twin_fault.lane, x->twin_fault.address, x->twin_fault.bytes);
-    if (x->twin_logged != x->logged)
+        return unset(w, x, FAULT_UNSET_ADDRESS, x->shadow_fault.lane, x->shadow_fault.address, x->shadow_fault.bytes);
+    if (x->shadow_logged != x->logged)
         return unset(w, x, FAULT_UNSET_ADDRESS, first_lane(w), 0, 0);
     if (t->pc != w->pc)
         return unset(w, x, FAULT_UNSET_BRANCH, first_lane(w), 0, 0);
@@ -228,11 +229,11 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
             compare_register(w, x, r, lanes, origin);
 }
 
-INLINE void compare_twin(Wave *w, Watch *x, const Instruction *I, const Effects *e)
+INLINE void compare_shadow(Wave *w, Watch *x, const Instruction *I, const Effects *e)
 {
-    if (e->atomic && x->touched_unset) /* whatever it makes of it */
+    if (e->atomic && x->touched_unset) /* whatever its result is */
         return unset(w, x, FAULT_UNSET_STORE, x->lane[x->touched_unset - 1], x->address[x->touched_unset - 1], x->bytes);
-    if (!LIKELY(!(x->run_twin | x->touched_unset))) {
+    if (!LIKELY(!(x->run_shadow | x->touched_unset))) {
         follow(w, x, I, e);
         return;
     }
@@ -240,16 +241,16 @@ INLINE void compare_twin(Wave *w, Watch *x, const Instruction *I, const Effects 
         memset(&x->state[e->spans[i].first], SAME, e->spans[i].count);
 }
 
-/* An access outside of everything: when the twin's goes elsewhere, the address is garbage. */
-SLOW static void explain_with_twin(Wave *w, Watch *x, const Instruction *I)
+/* An access out of bounds: when the shadow's address differs, the address is garbage. */
+SLOW static void explain_with_shadow(Wave *w, Watch *x, const Instruction *I)
 {
     FaultReport *found = w->fault;
-    if (!x->run_twin || found->code < FAULT_GLOBAL_READ || found->code > FAULT_SCRATCH)
+    if (!x->run_shadow || found->code < FAULT_GLOBAL_READ || found->code > FAULT_SCRATCH)
         return;
-    x->twin->state = RUNNING;
-    x->twin_logged = 0;
-    handlers[I->opcode](x->twin, I);
-    if (x->twin->state == FAULT && (x->twin_fault.address != found->address || x->twin_fault.lane != found->lane)) {
+    x->shadow->state = RUNNING;
+    x->shadow_logged = 0;
+    handlers[I->opcode](x->shadow, I);
+    if (x->shadow->state == FAULT && (x->shadow_fault.address != found->address || x->shadow_fault.lane != found->lane)) {
         found->other = origin_of(x, x->effects) - 1;
         found->detail = found->code;
         found->code = FAULT_UNSET_ADDRESS;

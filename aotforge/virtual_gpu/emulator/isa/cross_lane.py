@@ -1,0 +1,69 @@
+"""Instructions that combine lanes: moves of data between lanes, and matrix products.
+
+Shapes are in LLVM's spelling, rows x columns x k; several blocks are that many independent products. cbsz and abid (broadcast of
+blocks of A) are for instructions of several blocks; no entry allows blgp (permutation of B).
+"""
+
+from __future__ import annotations
+
+from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, wave
+
+_OFFSET, _OP_SEL = {"modifiers": ("offset",)}, {"modifiers": ("op_sel",)}
+
+LANES = merged(
+    wave("v_readfirstlane_b32", "read_first_lane(w, I);", "D:s:1 S0:vs:1"),
+    wave("v_readlane_b32", "read_lane(w, I);", "D:s:1 S0:v:1 S1:si:1"),
+    wave("v_writelane_b32", "write_lane(w, I);", "D:v:1 S0:si:1 S1:si:1"),
+    wave("ds_bpermute_b32", "backward_permute(w, I);", "D:v:1 S0:v:1 S1:v:1", **_OFFSET),
+    wave("ds_permute_b32", "forward_permute(w, I);", "D:v:1 S0:v:1 S1:v:1", **_OFFSET),
+    wave("ds_read_b64_tr_b16", "lds_load_transposed(w, I);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
+    wave("v_permlane16_b32", "permute_rows(w, I, 0);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
+    wave("v_permlanex16_b32", "permute_rows(w, I, 1);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
+    wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vs:2 S1:vs:2", **_OP_SEL),
+    wave("v_swap_b32", "swap_registers(w, I);", "D:v:1 S0:v:1"),
+    wave("v_permlane16_swap_b32", "swap_rows(w, I, 16);", "D:v:1 S0:v:1"),
+    wave("v_permlane32_swap_b32", "swap_rows(w, I, 32);", "D:v:1 S0:v:1"),
+)
+
+_Shape = tuple[int, int, int]
+"""(m, k, blocks): inputs of one type, float32 accumulators."""
+_WIDE: tuple[_Shape, ...] = ((32, 4, 2), (16, 4, 4), (4, 4, 16), (32, 8, 1), (16, 16, 1))
+_GFX908: dict[str, tuple[_Shape, ...]] = {
+    "f32": ((32, 1, 2), (16, 1, 4), (4, 1, 16), (32, 2, 1), (16, 4, 1)),
+    "f16": _WIDE,
+    "bf16": ((32, 2, 2), (16, 2, 4), (4, 2, 16), (32, 4, 1), (16, 8, 1)),
+}
+_GFX950: tuple[_Shape, ...] = ((32, 16, 1), (16, 32, 1))
+
+
+def _mfma(shape: _Shape, kind: str, names: str) -> dict[str, Entry]:
+    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and later write it."""
+    m, k, blocks = shape
+    stem, b = f"v_mfma_f32_{m}x{m}x{k}", f"_{blocks}b" if blocks > 1 else ""
+    registers, per_lane = m * m * blocks // 64, k * m * blocks // 64
+    inputs = per_lane if kind == "f32" else max(1, per_lane // 2)
+    return wave(
+        " ".join(stem + ending.format(b=b) for ending in names.split()),
+        f"mfma(w, I, {m}, {k}, {blocks}, IN_{kind.upper()});",
+        f"D:v:{registers} S0:v:{inputs} S1:v:{inputs} S2:vi:{registers}",
+        modifiers=("cbsz", "abid") if blocks > 1 else (),
+        archs=("gfx9",),
+        blocks=blocks,
+    )
+
+
+MATRIX = merged(
+    *(_mfma(shape, kind, f"{kind} {{b}}_{kind}") for kind, shapes in _GFX908.items() for shape in shapes),
+    *(_mfma(shape, "bf16", "bf16_1k {b}_bf16") for shape in _WIDE),
+    *(_mfma(shape, kind, f"_{kind}") for kind in ("f16", "bf16") for shape in _GFX950),
+    *(
+        wave(
+            f"v_wmma_f32_16x16x16_{kind}",
+            f"wmma(w, I, IN_{kind.upper()}, I->flags);",
+            "D:v:8 S0:v:0 S1:v:0 S2:vi:8",
+            archs=("gfx11", "gfx12"),
+            rules=("wmma_inputs",),
+        )
+        for kind in ("f16", "bf16")
+    ),
+)

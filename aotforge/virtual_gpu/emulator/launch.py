@@ -1,0 +1,218 @@
+"""Launches of a loaded kernel: the request, the interpreter's threads, faults, and the report."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aotforge.errors import ExecutionError, UnsupportedError
+from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.decoded import Checks, Line, SourceMap
+from aotforge.virtual_gpu.emulator.faults import explain
+from aotforge.virtual_gpu.emulator.generate import Variant
+from aotforge.virtual_gpu.emulator.hooks import InstructionHooks
+from aotforge.virtual_gpu.emulator.measure import Meter
+from aotforge.virtual_gpu.interpreter.memory import Memory
+
+if TYPE_CHECKING:
+    from aotforge.virtual_gpu.emulator.program import Program
+
+DEFAULT_LIMIT = 200_000_000
+"""Wave-instructions that a workgroup may execute."""
+_UNSET = 2  # GARBAGE of state.h: a byte that no instruction has stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchReport:
+    """Statistics of a launch. `counts`: wave-instructions by mnemonic; `instructions` their sum; `seconds` wall time."""
+
+    instructions: int
+    counts: Counter[str]
+    workgroups: int
+    seconds: float
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One entry of a trace: `wave`, whose registers can be read, has just executed `line`."""
+
+    wave: Any
+    line: Line
+
+
+Trace = Callable[[Step], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """Execute every workgroup of `grid` on the buffers of `memory`, whose addresses pointer arguments hold.
+
+    `arguments` in the order of the kernel's parameters, without Triton's two scratch pointers; `lds_bytes` dynamic LDS of a
+    workgroup; `schedule` a seed for random wave schedules, None runs waves one after another between barriers; `seed` fills
+    registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 with `trace` or
+    `hooks`); `checks` besides bounds (True: all); `source` adds source lines to reports; `meter` measures traffic, without `checks`.
+    """
+
+    grid: tuple[int, int, int]
+    arguments: Sequence[int | float]
+    memory: Memory
+    lds_bytes: int = 0
+    schedule: int | None = None
+    seed: int = 1
+    limit: int = DEFAULT_LIMIT
+    jobs: int | None = None
+    checks: bool | Checks = False
+    trace: Trace | None = None
+    source: SourceMap | None = None
+    hooks: InstructionHooks | None = None
+    meter: Meter | None = None
+
+    @property
+    def wanted_checks(self) -> Checks | None:
+        """The checks, or None for none."""
+        return Checks() if self.checks is True else self.checks or None
+
+    @property
+    def variant(self) -> Variant:
+        """The interpreter that the launch needs."""
+        return "checks" if self.checks else "measure" if self.meter else "plain"
+
+    @property
+    def workgroups(self) -> int:
+        """How many workgroups the grid has."""
+        x, y, z = self.grid
+        return x * y * z
+
+    @property
+    def workers(self) -> int:
+        """How many threads execute it."""
+        if self.trace or self.hooks:
+            return 1
+        return min(self.jobs or len(os.sched_getaffinity(0)), self.workgroups)
+
+
+class _Worker:
+    """One thread's copy of a launch, with counters of its own."""
+
+    def __init__(self, launch: native.Launch, length: int) -> None:
+        self.launch = native.Launch.from_buffer_copy(launch)
+        self.shared = launch  # keeps the arrays that its pointers refer to
+        self.counts = np.zeros(length, dtype=np.uint64)
+        self.launch.counts = self.counts.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
+
+
+def execute(program: Program, request: LaunchRequest) -> LaunchReport:
+    """Execute a launch; see `Program.launch`."""
+    began = time.perf_counter()
+    if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
+        raise ExecutionError(f"a grid of {request.grid} has no workgroups")
+    if request.checks and request.meter:
+        raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
+    checks, meter, hooks = request.wanted_checks, request.meter, request.hooks
+    kernarg = np.frombuffer(bytearray(program.kernarg(request.arguments)), dtype=np.uint8)
+    unset = _unset(request.memory, checks)
+    ranges = _ranges(request.memory, kernarg, unset)
+    code = program.code(request.variant)
+    launch = program.template(request.grid, kernarg, request.lds_bytes)
+    launch.ranges, launch.range_count = ranges, len(ranges)
+    launch.next, launch.stop = ctypes.pointer(ctypes.c_uint64()), ctypes.pointer(ctypes.c_uint32())
+    launch.program, launch.effects, launch.checks = (
+        code.instructions,
+        code.effects,
+        checks.bits if checks else 0,
+    )
+    launch.limit, launch.seed = request.limit, request.seed
+    if request.schedule is not None:
+        launch.schedule, launch.seed = 1, (request.seed << 32) ^ request.schedule
+    if hooks:
+        launch.program = hooks.attach(code.instructions, lanes=program.target.lanes, launch=launch)
+    callback = _callback(program, request.trace)
+    launch.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
+    workers = [_Worker(launch, len(program.lines)) for _ in range(request.workers)]
+    if meter:
+        meter.prepare(ranges)
+        for worker in workers:
+            worker.launch.observer = meter.observer(len(program.lines))
+    results = _run(code.library, workers)
+    if hooks and hooks.error:
+        raise hooks.error
+    _raise_fault(program, request, workers, results)
+    totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
+    if meter:
+        meter.finish(program.lines, totals)
+    counts: Counter[str] = Counter()
+    for line, total in zip(program.lines, totals.tolist(), strict=True):
+        counts[line.name] += total
+    return LaunchReport(
+        instructions=int(totals.sum()),
+        counts=+counts,
+        workgroups=request.workgroups,
+        seconds=time.perf_counter() - began,
+        threads=len(workers),
+    )
+
+
+def _unset(memory: Memory, checks: Checks | None) -> dict[int, npt.NDArray[np.uint8]]:
+    """State per byte of the unwritten buffers by their index. Raises ExecutionError for an unknown buffer."""
+    wanted = checks.unwritten if checks and checks.uninitialised else frozenset()
+    spans = memory.spans()
+    if unknown := sorted(wanted - {name for name, *_ in spans}):
+        raise ExecutionError(f"there is no buffer {unknown[0]} in the launch's memory")
+    return {
+        index: np.full(high - low, _UNSET, dtype=np.uint8)
+        for index, (name, low, high, _) in enumerate(spans)
+        if name in wanted
+    }
+
+
+def _ranges(memory: Memory, kernarg: Any, unset: dict[int, npt.NDArray[np.uint8]]) -> Any:
+    spans = [(low, high, int(writable)) for _, low, high, writable in memory.spans()]
+    spans.append((kernarg.ctypes.data, kernarg.ctypes.data + kernarg.nbytes, 0))
+    ranges = (native.Range * len(spans))(*[native.Range(*span, 0) for span in spans])
+    for index, state in unset.items():
+        ranges[index].unset = state.ctypes.data
+    return ranges
+
+
+def _callback(program: Program, trace: Trace | None) -> Any:
+    if trace is None:
+        return None
+    kind = native.WAVES[program.target.lanes]
+
+    def call(address: int, index: int) -> None:
+        trace(Step(wave=kind.from_address(address), line=program.lines[index]))
+
+    return native.TRACE(call)
+
+
+def _run(library: ctypes.CDLL, workers: Sequence[_Worker]) -> list[int]:
+    """Results of `run` per worker. A single one runs in the caller's thread, where a debugger's prompt belongs."""
+
+    def run(worker: _Worker) -> int:
+        return int(library.run(ctypes.byref(worker.launch)))
+
+    if len(workers) == 1:
+        return [run(workers[0])]
+    with ThreadPoolExecutor(len(workers)) as pool:
+        return list(pool.map(run, workers))
+
+
+def _raise_fault(
+    program: Program, request: LaunchRequest, workers: Sequence[_Worker], results: list[int]
+) -> None:
+    if -1 in results:
+        raise ExecutionError("not enough memory for the waves of a workgroup")
+    for worker, result in zip(workers, results, strict=True):
+        if result:
+            fault = worker.launch.fault
+            raise explain(fault, program.lines, program.listing.kernel, request.memory, request.source)
