@@ -187,8 +187,7 @@ def install(
     """Install a published release: fetch what this machine and chip need, check all of it, put it in place in one step."""
     from aotforge.deliver.install.install_release import install as run  # noqa: PLC0415
     from aotforge.deliver.install.install_release import install_errors  # noqa: PLC0415
-    from aotforge.deliver.install.machine import this_machine  # noqa: PLC0415
-    from aotforge.deliver.install.model import InstallRequest  # noqa: PLC0415
+    from aotforge.deliver.install.model import InstallRequest, this_machine  # noqa: PLC0415
     from aotforge.errors import UnsupportedError  # noqa: PLC0415
 
     if bool(prefix) == bool(pytorch_lib):
@@ -208,7 +207,7 @@ def install(
         done = run(
             reader, trusted.index, request, this_machine(os.environ), downloads=cache_folder(cache) / "downloads", drop_in=drop_in, on_progress=watch
         )  # fmt: skip
-    fields = {"release": done.release, "place": str(done.place), "chips": done.chips, "files": done.files, "source": done.source,
+    fields = {"release": done.release, "place": str(done.place), "archs": done.archs, "files": done.files, "source": done.source,
               "fresh": done.fresh, "notes": done.notes}  # fmt: skip
     if json:
         say(json_.dumps(fields, indent=1))
@@ -216,7 +215,7 @@ def install(
     for note in () if quiet else done.notes:
         say(f"note: {note}")
     say(
-        f"{done.release} for {', '.join(done.chips)} {'is in' if done.fresh else 'was already in'} {done.place}"
+        f"{done.release} for {', '.join(done.archs)} {'is in' if done.fresh else 'was already in'} {done.place}"
     )
 
 

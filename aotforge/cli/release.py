@@ -304,7 +304,7 @@ def dropin(
 def page(c: Context, url: str, folder: str = "", from_: str | None = None, root: str | None = None) -> None:
     """Write the static page of releases: downloads with digests, verification, how to install, compatibility."""
     from aotforge.cli.publish import yanked_releases  # noqa: PLC0415
-    from aotforge.deliver.page.site import make_site  # noqa: PLC0415
+    from aotforge.deliver.page import make_site  # noqa: PLC0415
     from aotforge.pipeline.make_release import default_output  # noqa: PLC0415
 
     place = Path(folder).absolute() if folder else default_output(ROOT)

@@ -1,4 +1,4 @@
-"""A release as PyTorch lays it out: runtime and image packs unpacked over one another, assembly texts beside."""
+"""Extracts a release folder: runtime and image packs into one prefix, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOP = "aotriton"
 
 @dataclass(frozen=True, kw_only=True)
 class ExtractedRelease:
-    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the release's asm archives; `names` what was unpacked."""
+    """`prefix` holds include/ and lib/ with aotriton.images; `texts` are the asm archives; `names` all archives."""
 
     prefix: Path
     texts: tuple[Path, ...]

@@ -1,7 +1,4 @@
-"""Which release, and which of its files: pure functions of the index and the machine.
-
-File names are those that PyTorch's cmake/External/aotriton.cmake asks for.
-"""
+"""Choice of a release and of its files: pure functions of the index and the machine."""
 
 from __future__ import annotations
 
@@ -26,18 +23,20 @@ def choose_release(index: Index, request: InstallRequest) -> tuple[IndexedReleas
             f"there is no release {wanted}" if wanted else "there is no release yet",
             cause=suggest(wanted, names) if wanted and names else "",
         )
-    # for one that is yanked, or is a development build, only if there is no other
-    found.sort(
-        key=lambda r: (not r.yanked or request.allow_yanked, not r.development and r.verified, _order(r.name))
-    )
-    release = found[-1]
+
+    def preference(release: IndexedRelease) -> tuple[bool, bool, tuple[int, ...]]:
+        """A yanked release or a development build only if there is no other."""
+        good = not release.development and release.verified
+        return not release.yanked or request.allow_yanked, good, _order(release.name)
+
+    release = max(found, key=preference)
     notes = []
     if release.yanked:
         if not request.allow_yanked:
             raise InstallError(
                 f"{release.name} was yanked: {release.yanked.reason}",
-                cause=f"its publisher took it back on {release.yanked.time[:10]}",
-                hint="install another version (release.list shows them), or insist with --allow-yanked",
+                cause=f"its publisher withdrew it on {release.yanked.time[:10]}",
+                hint="install another version (`./dev release.list` lists them), or use --allow-yanked",
             )
         notes.append(f"{release.name} was yanked: {release.yanked.reason}")
     notes += [f"development build: {reason}" for reason in release.development]
@@ -54,60 +53,57 @@ def _order(name: str) -> tuple[int, ...]:
 def choose_files(
     release: IndexedRelease, request: InstallRequest, machine: Machine
 ) -> tuple[list[IndexedFile], tuple[str, ...]]:
-    """The runtime's archive and one per image pack, with notes. Raises InstallError naming what there is instead."""
-    runtime, notes = _runtime(release, request.rocm, machine)
-    images = []
-    for chip, pack in request.packs.items():
+    """The runtime's archive and one per image pack, with notes. Raises InstallError naming the available ones."""
+    runtime, notes = _choose_rocm(release, _fitting_runtimes(release, machine), request.rocm, machine.rocm)
+    images = {}
+    for arch, pack in request.packs.items():
         file = release.file(str(ArtifactName(release=release.name, kind="images", pack=pack)))
         if file is None:
             names = [parse_artifact_name(f.name) for f in release.files]
-            there = [name.pack for name in names if name and name.kind == "images"]
+            packs = [name.pack for name in names if name and name.kind == "images"]
             raise InstallError(
-                f"{release.name} has no images for {chip} ({pack})",
-                cause=f"it has {_listed(there)}",
-                hint="choose another release or chip",
+                f"{release.name} has no images for {arch} ({pack})",
+                cause=f"it has {_listed(packs)}",
+                hint="choose another release or arch",
             )
-        if file not in images:
-            images.append(file)
-    return [runtime, *images], notes
+        images[pack] = file
+    return [runtime, *images.values()], notes
 
 
-def _runtime(
-    release: IndexedRelease, asked: str | None, machine: Machine
-) -> tuple[IndexedFile, tuple[str, ...]]:
+def _fitting_runtimes(release: IndexedRelease, machine: Machine) -> dict[str, IndexedFile]:
+    """Runtimes for the machine's processor and glibc, by ROCm."""
     names = [(file, parse_artifact_name(file.name)) for file in release.files]
-    there = [
+    runtimes = [
         (file, name.manylinux, name.rocm)
         for file, name in names
         if name and name.release == release.name and name.manylinux
     ]
-    fitting = [one for one in there if one[1].machine == machine.processor]
+    for_processor = [runtime for runtime in runtimes if runtime[1].machine == machine.processor]
+    if not for_processor:
+        others = _listed({platform.machine for _, platform, _ in runtimes})
+        raise InstallError(
+            f"{release.name} has no library for {machine.processor}", cause=f"it has libraries for {others}"
+        )
+    fitting = [runtime for runtime in for_processor if machine.glibc and runtime[1].glibc <= machine.glibc]
     if not fitting:
-        others = _listed({platform.machine for _, platform, _ in there})
+        found = "{}.{}".format(*machine.glibc) if machine.glibc else "none"
+        oldest = "{}.{}".format(*min(platform.glibc for _, platform, _ in for_processor))
         raise InstallError(
-            f"{release.name} has no library for {machine.processor}", cause=f"it has some for {others}"
+            f"{release.name} needs glibc {oldest}, this machine has {found}",
+            hint="use a newer system, or a container of one",
         )
-    glibc = [one for one in fitting if machine.glibc and one[1].glibc <= machine.glibc]
-    if not glibc:
-        have = "{}.{}".format(*machine.glibc) if machine.glibc else "none"
-        least = "{}.{}".format(*min(platform.glibc for _, platform, _ in fitting))
-        raise InstallError(
-            f"{release.name} needs glibc {least}, this machine has {have}",
-            hint="use a newer system, or an image of one",
-        )
-    by_rocm = {rocm: file for file, _, rocm in sorted(glibc, key=lambda entry: entry[0].name)}
-    return _by_rocm(release, by_rocm, asked or machine.rocm, asked=bool(asked))
+    return {rocm: file for file, _, rocm in sorted(fitting, key=lambda runtime: runtime[0].name)}
 
 
-def _by_rocm(
-    release: IndexedRelease, by_rocm: dict[str, IndexedFile], rocm: str, *, asked: bool
+def _choose_rocm(
+    release: IndexedRelease, by_rocm: dict[str, IndexedFile], requested: str | None, installed: str
 ) -> tuple[IndexedFile, tuple[str, ...]]:
+    rocm = requested or installed
     if rocm in by_rocm:
         return by_rocm[rocm], ()
     listed = _listed(by_rocm)
-    newest = max(by_rocm, key=lambda version: tuple(map(int, version.split("."))))
     same = len({file.tar.sha256 if file.tar else file.sha256 for file in by_rocm.values()}) == 1
-    if rocm and (asked or not same):
+    if rocm and (requested or not same):
         raise InstallError(
             f"{release.name} has no library for ROCm {rocm}",
             cause=f"it has {listed}",
@@ -115,8 +111,9 @@ def _by_rocm(
         )
     if not same:
         raise InstallError("no ROCm was found on this machine", hint=f"--rocm names one: {listed}")
+    newest = max(by_rocm, key=lambda version: tuple(map(int, version.split("."))))
     why = f"ROCm {rocm} is not among {listed}" if rocm else "no ROCm was found here"
-    return by_rocm[newest], (f"{why}; took the library for {newest}: all of them are the same",)
+    return by_rocm[newest], (f"{why}; using the library for {newest}: all of them are the same",)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,19 +1,21 @@
-"""Installing: choose by the checked index, fetch what is needed, unpack beside the place while checking, move there in one step."""
+"""Installs a published release: chooses, downloads, checks and unpacks, then replaces the prefix in one step."""
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock, staged_folder
 from aotforge.deliver.install.choose import choose_files, choose_release
 from aotforge.deliver.install.model import DropIn, Installation, InstallRequest, Machine
 from aotforge.deliver.install.prefix import (
-    Record,
+    InstallRecord,
     changed_files,
-    check_foreign,
+    check_other_files,
     read_record,
     real_prefix,
     write_record,
@@ -28,15 +30,16 @@ from aotforge.publish.stores.store import Reader, StoreError, read_chunks, read_
 from aotforge.publish.upload import OnProgress, byte_counter
 
 _SUMS_LIMIT = 16 * 1024 * 1024
+_REPORT_IT = "nothing was installed; report this to the publisher"
 
 
 @contextmanager
 def install_errors() -> Iterator[None]:
-    """A store's fault as InstallError."""
+    """A store's error as InstallError."""
     try:
         yield
-    except StoreError as fault:
-        raise InstallError(fault.what, cause=fault.cause, hint=fault.hint) from fault
+    except StoreError as error:
+        raise InstallError(error.what, cause=error.cause, hint=error.hint) from error
 
 
 def install(
@@ -49,20 +52,21 @@ def install(
     drop_in: DropIn | None = None,
     on_progress: OnProgress = lambda stage, done, total: None,
 ) -> Installation:
-    """Installs into `request.prefix`, or hands an unpacked release to `drop_in` for `request.torch_lib`. `index` must have been checked
-    (`publish.trust`). `downloads`: folder where downloads are kept, whole and begun ones.
+    """Installs into `request.prefix`, or passes an unpacked release to `drop_in` for `request.torch_lib`.
 
-    Raises UnknownNameError, InstallError, TrustError, OutputError; on any of them what was installed is as it was.
+    `index` must have been checked (`publish.trust`). `downloads`: folder of complete and partial downloads.
+    Raises UnknownNameError, InstallError, TrustError, OutputError; an earlier installation is then unchanged.
     """
     release, notes = choose_release(index, request)
+    download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
     with install_errors():
         if request.prefix is not None:
             prefix = real_prefix(request.prefix)
             with output_lock(prefix):
-                return _prefix(reader, release, request, machine, prefix, notes, downloads, on_progress)
+                return _install_prefix(download, request, machine, prefix, notes)
         if request.torch_lib is None or drop_in is None:
             raise InstallError(
-                "there is no place to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"
+                "there is no folder to install to", hint="--prefix DIR or --pytorch-lib TORCH/LIB"
             )
         files, more = choose_files(release, request, machine)
         with output_errors(downloads):
@@ -71,112 +75,113 @@ def install(
             tempfile.TemporaryDirectory(prefix="unpacked-", dir=downloads) as scratch,
             output_errors(Path(scratch)),
         ):
-            _unpack_all(reader, release, files, Path(scratch), downloads, on_progress)
+            download.unpack(files, Path(scratch))
             drop_in(Path(scratch), release.name, request.torch_lib)
-    return _installation(
-        release, request.torch_lib, tuple(request.packs), files, reader, (*notes, *more), fresh=True
-    )
+    return download.result(request.torch_lib, request.packs, files, (*notes, *more))
 
 
-def _prefix(
-    reader: Reader, release: IndexedRelease, request: InstallRequest, machine: Machine,
-    prefix: Path, notes: tuple[str, ...], downloads: Path, on_progress: OnProgress,
-) -> Installation:  # fmt: skip
+def _install_prefix(
+    download: _Download, request: InstallRequest, machine: Machine, prefix: Path, notes: tuple[str, ...]
+) -> Installation:
+    release = download.release
     record = read_record(prefix)
     packs = dict(request.packs)
     if record:
-        check_foreign(prefix, record)
+        check_other_files(prefix, record)
         if record.release == release.name:
-            packs = {**record.chips, **packs}  # chips add up
+            packs = {**record.archs, **packs}  # an arch is added to the installed ones
         else:
             notes += (f"{record.release} was replaced",)
-    wanted = InstallRequest(packs=packs, version=request.version, rocm=request.rocm, prefix=prefix)
-    files, more = choose_files(release, wanted, machine)
+    files, more = choose_files(release, replace(request, packs=packs), machine)
     archives = {file.name: file.sha256 for file in files}
     if record and record.release == release.name:
         changed = changed_files(prefix, record)
         if record.archives == archives and not changed:
-            return _installation(release, prefix, tuple(packs), files, reader, (*notes, *more), fresh=False)
-        notes += tuple(f"{prefix / name} was changed or missing and is as released again" for name in changed)
+            return download.result(prefix, packs, files, (*notes, *more), fresh=False)
+        notes += tuple(f"{prefix / name} was changed or missing and is restored" for name in changed)
     with staged_folder(prefix) as staged:
-        made = _unpack_all(reader, release, files, staged, downloads, on_progress)
-        write_record(staged, Record(release=release.name, chips=packs, archives=archives, files=made))
-    return _installation(release, prefix, tuple(packs), files, reader, (*notes, *more), fresh=True)
+        made = download.unpack(files, staged)
+        write_record(staged, InstallRecord(release=release.name, archs=packs, archives=archives, files=made))
+    return download.result(prefix, packs, files, (*notes, *more))
 
 
-def _unpack_all(
-    reader: Reader,
-    release: IndexedRelease,
-    files: list[IndexedFile],
-    folder: Path,
-    downloads: Path,
-    on_progress: OnProgress,
-) -> dict[str, str]:
-    """Checks the sums, fetches and unpacks; what was made, as Record has it."""
-    _check_sums(reader, release, files)
-    total = sum(file.size for file in files)
-    sources = [
-        _source(reader, release, file, downloads, byte_counter(on_progress, "downloading", total))
-        for file in files
-    ]
-    sink = FolderSink(root=folder)
-    count = byte_counter(on_progress, "unpacking", total)
-    for file, (where, chunks) in zip(files, sources, strict=True):
-        unpack(file, where, chunks, sink, on_bytes=count)
-    return sink.made
+@dataclass(frozen=True, kw_only=True)
+class _Download:
+    """A release of a store; downloads go to `folder`."""
 
+    reader: Reader
+    release: IndexedRelease
+    folder: Path
+    on_progress: OnProgress
 
-def _source(
-    reader: Reader, release: IndexedRelease, file: IndexedFile, downloads: Path, count: Callable[[int], None]
-) -> tuple[str, Iterable[bytes]]:
-    """An archive's bytes: from a folder as they lie, from elsewhere downloaded first, so that a broken connection costs nothing."""
-    name = f"{release.name}/{file.name}"
-    if isinstance(reader, DirectoryStore):
-        return f"{reader.url}/{name}", reader.read(name)
-    path = fetch_file(reader, name, file, downloads, on_bytes=count)
-    return str(path), read_chunks(path)
+    def unpack(self, files: list[IndexedFile], target: Path) -> dict[str, str]:
+        """Checks the sums, downloads and unpacks; returns the files below `target`, as InstallRecord has them."""
+        self._check_sums(files)
+        total = sum(file.size for file in files)
+        sources = [self._source(file, total) for file in files]
+        sink = FolderSink(root=target)
+        count = byte_counter(self.on_progress, "unpacking", total)
+        for file, (name, chunks) in zip(files, sources, strict=True):
+            unpack(file, name, chunks, sink, on_bytes=count)
+        return sink.made
 
+    def result(
+        self,
+        place: Path,
+        archs: Iterable[str],
+        files: list[IndexedFile],
+        notes: tuple[str, ...],
+        *,
+        fresh: bool = True,
+    ) -> Installation:
+        """The installation of `files` in `place`."""
+        return Installation(
+            release=self.release.name,
+            place=place,
+            archs=tuple(archs),
+            files=tuple(file.name for file in files),
+            source=self.reader.url,
+            fresh=fresh,
+            notes=notes,
+        )
 
-def _check_sums(reader: Reader, release: IndexedRelease, files: list[IndexedFile]) -> None:
-    """The release's own sums must be the index's: whoever checks with `sha256sum -c` gets the same answer. Raises TrustError."""
-    for sums_name, suffix in ((SUMS, ""), (TAR_SUMS, ".gz")):
-        listed = release.file(sums_name)
-        if listed is None:
-            raise TrustError(f"{release.name} has no {sums_name} in the index", hint="tell the publisher")
-        data = read_small(reader, f"{release.name}/{sums_name}", limit=_SUMS_LIMIT)
-        if not _is(data, listed):
+    def _source(self, file: IndexedFile, total: int) -> tuple[str, Iterable[bytes]]:
+        """An archive's name and bytes: read in place from a folder, else downloaded first, so that it can resume."""
+        name = f"{self.release.name}/{file.name}"
+        if isinstance(self.reader, DirectoryStore):
+            return f"{self.reader.url}/{name}", self.reader.read(name)
+        count = byte_counter(self.on_progress, "downloading", total)
+        path = fetch_file(self.reader, name, file, self.folder, on_bytes=count)
+        return str(path), read_chunks(path)
+
+    def _check_sums(self, files: list[IndexedFile]) -> None:
+        """The release's own sums must be the index's, so that `sha256sum -c` gives the same result. Raises TrustError."""
+        sums, tar_sums = self._sums(SUMS), self._sums(TAR_SUMS)
+        for file in files:
+            pairs = (
+                (SUMS, sums.get(file.name), file.sha256),
+                (TAR_SUMS, tar_sums.get(file.name.removesuffix(".gz")), file.tar.sha256 if file.tar else ""),
+            )
+            for name, listed, indexed in pairs:
+                if listed != indexed:
+                    raise TrustError(
+                        f"{name} of {self.release.name} and the index differ about {file.name}",
+                        cause="parts of two releases were mixed when it was published",
+                        hint=_REPORT_IT,
+                    )
+
+    def _sums(self, name: str) -> dict[str, str]:
+        indexed = self.release.file(name)
+        if indexed is None:
+            raise TrustError(f"{self.release.name} has no {name} in the index", hint=_REPORT_IT)
+        data = read_small(self.reader, f"{self.release.name}/{name}", limit=_SUMS_LIMIT)
+        if (len(data), hashlib.sha256(data).hexdigest()) != (indexed.size, indexed.sha256):
             raise TrustError(
-                f"{reader.url}/{release.name}/{sums_name} is not what the index says",
+                f"{self.reader.url}/{self.release.name}/{name} does not match the index",
                 cause="it was changed, or belongs to another release",
-                hint="nothing was installed; use another mirror, and tell the publisher",
+                hint="nothing was installed; use another mirror, and report this to the publisher",
             )
         try:
-            sums = parse_sums(data.decode(errors="replace"))
+            return parse_sums(data.decode(errors="replace"))
         except ValueError as error:
-            raise TrustError(
-                f"{sums_name} of {release.name}: {error}", hint="nothing was installed; tell the publisher"
-            ) from None
-        for file in files:
-            said = file.sha256 if not suffix else file.tar.sha256 if file.tar else ""
-            if sums.get(file.name.removesuffix(suffix) if suffix else file.name) != said:
-                raise TrustError(
-                    f"{sums_name} of {release.name} and the index differ about {file.name}",
-                    cause="parts of two releases were mixed when it was published",
-                    hint="nothing was installed; tell the publisher",
-                )
-
-
-def _is(data: bytes, file: IndexedFile) -> bool:
-    import hashlib  # noqa: PLC0415
-
-    return (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256)
-
-
-def _installation(
-    release: IndexedRelease, place: Path, chips: tuple[str, ...], files: list[IndexedFile],
-    reader: Reader, notes: tuple[str, ...], *, fresh: bool,
-) -> Installation:  # fmt: skip
-    return Installation(
-        release=release.name, place=place, chips=chips, files=tuple(file.name for file in files),
-        source=reader.url, fresh=fresh, notes=notes,
-    )  # fmt: skip
+            raise TrustError(f"{name} of {self.release.name}: {error}", hint=_REPORT_IT) from None

@@ -1,20 +1,21 @@
-"""Values of an installation."""
+"""Values of an installation, and the properties of this machine that select a runtime."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 DropIn = Callable[[Path, str, Path], None]
-"""Puts a release into an installed PyTorch: (prefix with the unpacked release, its name, torch/lib). Raises AotforgeError."""
+"""Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What decides which runtime fits: processor as in `uname -m`, glibc as (2, 36) or None where there is none, the installed ROCm as
-    "7.0" or empty.
-    """
+    """Processor as in `uname -m`, glibc as (2, 36) or None without one, the installed ROCm as "7.0" or empty."""
 
     processor: str
     glibc: tuple[int, int] | None
@@ -23,8 +24,10 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class InstallRequest:
-    """What to install where. `packs`: image pack of each asked-for chip. `version`: a release (0.11.2b-r1), an API level (0.11.2b, its newest
-    revision) or None (the newest). `rocm`: asked for, else the machine's. One of `prefix` and `torch_lib` is given.
+    """`packs`: image pack of each requested arch. One of `prefix` and `torch_lib` is given.
+
+    `version`: a release (0.11.2b-r1), an API level (0.11.2b, its newest revision) or None (the newest).
+    `rocm`: default is the machine's.
     """
 
     packs: Mapping[str, str]
@@ -37,12 +40,38 @@ class InstallRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Installation:
-    """What is installed now. `files`: names of the archives; `fresh` is False when all of it was there already; `notes` are for the user."""
+    """The installed release. `files`: names of its archives; `fresh` is False when everything was installed already."""
 
     release: str
     place: Path
-    chips: tuple[str, ...]
+    archs: tuple[str, ...]
     files: tuple[str, ...]
     source: str
     fresh: bool
     notes: tuple[str, ...]
+
+
+def this_machine(environment: Mapping[str, str]) -> Machine:
+    """Reads the processor, glibc, and the ROCm in ROCM_PATH or /opt/rocm."""
+    return Machine(processor=platform.machine(), glibc=_glibc(), rocm=_rocm(environment))
+
+
+def _glibc() -> tuple[int, int] | None:
+    try:
+        text = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return None
+    match = re.search(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _rocm(environment: Mapping[str, str]) -> str:
+    folders = [Path(folder) for folder in (environment.get("ROCM_PATH"), "/opt/rocm") if folder]
+    for path in (folder / ".info" / name for folder in folders for name in ("version", "version-dev")):
+        try:
+            text = path.read_text(encoding="ascii", errors="replace")
+        except OSError:
+            continue
+        if match := re.match(r"(\d+)\.(\d+)", text):
+            return f"{match[1]}.{match[2]}"
+    return ""

@@ -1,4 +1,4 @@
-"""The installed tree: made beside its place and moved there in one step, with a record of every file in it."""
+"""The installed tree, with a record of every file in it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ RECORD = ".aotforge-install.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
-    """What was installed: chips with their packs, archives with their SHA-256, and files of the tree (path to SHA-256 or `-> target`)."""
+class InstallRecord:
+    """Archs with their packs, archives with their SHA-256, and files of the tree (path to SHA-256 or `-> target`)."""
 
     release: str
-    chips: Mapping[str, str]
+    archs: Mapping[str, str]
     archives: Mapping[str, str]
     files: Mapping[str, str]
 
 
 def real_prefix(prefix: Path) -> Path:
-    """Where `prefix` is when it is a link: the tree is replaced there, and the link stays. Raises InstallError for links in a circle."""
+    """The target of a `prefix` that is a link: the tree is replaced there. Raises InstallError for circular links."""
     try:
         return prefix.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError before Python 3.13
@@ -37,16 +37,16 @@ def real_prefix(prefix: Path) -> Path:
         ) from None
 
 
-def read_record(prefix: Path) -> Record | None:
-    """The record of an installation; None when `prefix` does not exist or is empty. Raises InstallError when something else is there."""
+def read_record(prefix: Path) -> InstallRecord | None:
+    """The record of an installation; None for an empty or missing `prefix`. Raises InstallError for other contents."""
     try:
         fields = json.loads((prefix / RECORD).read_bytes())
-        return Record(**{name: fields[name] for name in ("release", "chips", "archives", "files")})
+        return InstallRecord(**{name: fields[name] for name in ("release", "archs", "archives", "files")})
     except FileNotFoundError:
         if not prefix.exists() or (prefix.is_dir() and not any(prefix.iterdir())):
             return None
         raise InstallError(
-            f"{prefix} holds something that was not installed from here",
+            f"{prefix} contains files that this program did not install",
             hint="choose a folder that is empty or does not exist yet",
         ) from None
     except NotADirectoryError:
@@ -58,43 +58,39 @@ def read_record(prefix: Path) -> Record | None:
         ) from None
 
 
-def check_foreign(prefix: Path, record: Record) -> None:
-    """Raises InstallError when there is a file in `prefix` that the installation did not bring: it would be lost."""
-    known = {*record.files, RECORD}
-    if foreign := sorted(name for name in _walk(prefix) if name not in known):
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+def check_other_files(prefix: Path, record: InstallRecord) -> None:
+    """Raises InstallError when `prefix` has a file that was not installed: it would be lost."""
+    if others := sorted(set(_walk(prefix)) - {*record.files, RECORD}):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise InstallError(
-            f"{prefix / foreign[0]}{more} did not come with {record.release}",
-            cause="someone put it there",
+            f"{prefix / others[0]}{more} was not installed by {record.release}",
+            cause="it was added later",
             hint="move it away, then run the same command again; nothing was changed",
         )
 
 
-def changed_files(prefix: Path, record: Record) -> list[str]:
-    """Files that are not, or are not any more, what was installed."""
-    return [name for name, what in sorted(record.files.items()) if _what(prefix / name) != what]
+def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
+    """Files that were changed or removed since."""
+    return [name for name, content in sorted(record.files.items()) if _content(prefix / name) != content]
 
 
-def write_record(staged: Path, record: Record) -> None:
+def write_record(staged: Path, record: InstallRecord) -> None:
     """Writes the record into the tree."""
-    (staged / RECORD).write_text(
-        json.dumps({"format": 1, **asdict(record)}, indent=1) + "\n", encoding="utf-8"
-    )
+    text = json.dumps({"format": 2, **asdict(record)}, indent=1) + "\n"
+    (staged / RECORD).write_text(text, encoding="utf-8")
 
 
 def uninstall(prefix: Path) -> tuple[str, int]:
-    """Removes an installation; returns its release and number of files. Raises InstallError when something foreign lies in it."""
+    """Removes an installation; returns its release and number of files. Raises InstallError when it has other files."""
     prefix = real_prefix(prefix)
     with output_lock(prefix):
         record = read_record(prefix)
         if record is None:
             raise InstallError(f"nothing is installed in {prefix}", hint="check the folder")
-        check_foreign(prefix, record)
+        check_other_files(prefix, record)
         with output_errors(prefix):
             aside = Path(tempfile.mkdtemp(prefix=f".{prefix.name}.staged-", dir=prefix.parent))
-            prefix.rename(
-                aside / "old"
-            )  # gone in one step; what a kill leaves beside it the next installation removes
+            prefix.rename(aside / "old")  # in one step; the next installation removes what a kill leaves
             shutil.rmtree(aside)
     return record.release, len(record.files)
 
@@ -106,7 +102,7 @@ def _walk(prefix: Path) -> Iterator[str]:
             yield (Path(folder) / name).relative_to(prefix).as_posix()
 
 
-def _what(path: Path) -> str:
+def _content(path: Path) -> str:
     try:
         if path.is_symlink():
             return f"-> {path.readlink()}"

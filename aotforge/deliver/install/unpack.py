@@ -1,4 +1,4 @@
-"""Archives into a folder that nobody sees yet; every entry is judged by `publish.archive` first."""
+"""Unpacks untrusted archives into a staged folder and compares them with the index."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from aotforge.publish.index_model import IndexedFile
 
 @dataclass(kw_only=True)
 class FolderSink:
-    """Makes entries below `root`. Several archives may go into one folder as long as none touches what another has made;
-    a file that both hold with the same bytes (a licence) is one. `made`: path to SHA-256, or `-> target` of a link.
+    """Creates entries below `root`. Several archives may share a folder as long as their files do not conflict.
+
+    `made`: path to SHA-256, or `-> target` of a link. A file of the same bytes in two archives (a licence) is one.
     """
 
     root: Path
@@ -28,13 +29,13 @@ class FolderSink:
         if path in self._folders or path == PurePosixPath():
             return
         if str(path) in self.made:
-            raise UnsafeArchiveError(f"{str(path)!r} is no folder in another archive")
+            raise UnsafeArchiveError(f"{str(path)!r} is not a folder in another archive")
         self.folder(path.parent)
         (self.root / path).mkdir(mode=0o755)
         self._folders.add(path)
 
     def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
-        """Creates a file, never opens one that is there."""
+        """Creates a file, never opens an existing one."""
         self.folder(path.parent)
         digest = hashlib.sha256()
         target = self.root / path
@@ -77,19 +78,22 @@ def unpack(
     *,
     on_bytes: Callable[[int], None] | None = None,
 ) -> None:
-    """Unpacks an archive and holds all of it against the index: bytes, SHA-256, and those of the tar inside. `where` names it in messages.
-    Raises TrustError; what the sink has made by then must be thrown away.
+    """Unpacks an archive and compares size and SHA-256 of it and of the tar inside with the index.
+
+    `where` names it in messages. Raises TrustError; the caller then discards what the sink has made.
     """
     if file.tar is None:
-        raise TrustError(f"the index does not say what is in {file.name}", hint="tell the publisher")
+        raise TrustError(
+            f"the index does not describe the contents of {file.name}", hint="report this to the publisher"
+        )
     try:
         facts = read_archive(_bounded(chunks, file.size), sink, bounds=file.tar, on_bytes=on_bytes)
     except UnsafeArchiveError as error:
         raise _refused(where, str(error)) from None
     if (facts.size, facts.sha256) != (file.size, file.sha256):
-        raise _refused(where, "it is not what the index says")
+        raise _refused(where, "it does not match the index")
     if facts.tar != TarFacts(sha256=file.tar.sha256, size=file.tar.size, members=file.tar.members):
-        raise _refused(where, "what it unpacks to is not what the index says")
+        raise _refused(where, "its contents do not match the index")
 
 
 def _bounded(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
@@ -97,7 +101,7 @@ def _bounded(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
     for chunk in chunks:
         size += len(chunk)
         if size > limit:
-            raise UnsafeArchiveError(f"it is longer than the {limit} bytes that the index says")
+            raise UnsafeArchiveError(f"it is longer than the {limit} bytes in the index")
         yield chunk
 
 
@@ -105,5 +109,5 @@ def _refused(where: str, why: str) -> TrustError:
     return TrustError(
         f"{where} is refused: {why}",
         cause="it was changed or cut off there or on the way",
-        hint="nothing was installed; use another mirror, and tell the publisher",
+        hint="nothing was installed; use another mirror, and report this to the publisher",
     )

@@ -1,4 +1,4 @@
-"""The archives of a release that PyTorch's client asks for, with their digests."""
+"""The archives of a release that PyTorch's build downloads, with their digests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotforge.formats.sums import SUMS, read_sums
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """A runtime archive: its platform tag without the machine, the ROCm it is named for, its SHA-256."""
+    """A runtime archive: its platform tag without the machine, the ROCm in its name, its SHA-256."""
 
     tag: str
     rocm: str
@@ -21,7 +21,7 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """A release as its file names tell it: runtimes by ROCm, oldest first, and image packs with their SHA-256, by name."""
+    """A release's runtimes by ROCm, oldest first, and image packs as (name, SHA-256), by name."""
 
     release: str
     runtimes: tuple[Runtime, ...]
@@ -29,7 +29,7 @@ class Listing:
 
 
 def list_release(folder: Path) -> Listing:
-    """The release in `folder`, from its SHA256SUMS. Raises ReleaseError when that is missing or names no runtime or no images."""
+    """Reads SHA256SUMS in `folder`. Raises ReleaseError when it is missing or names no runtime or no images."""
     sums = read_sums(folder / SUMS)
     names = [(name, digest) for file, digest in sums.items() if (name := parse_artifact_name(file))]
     runtimes = [
@@ -41,7 +41,7 @@ def list_release(folder: Path) -> Listing:
     releases = {name.release for name, _ in names if name.manylinux or name.kind == "images"}
     if not runtimes or not images or len(releases) != 1:
         raise ReleaseError(
-            f"{folder} is no release for PyTorch",
+            f"{folder} is not a release for PyTorch",
             cause=f"{SUMS} names no runtime, no images, or archives of several releases",
             hint="./dev build --arch gfx908 makes one",
         )
@@ -53,14 +53,11 @@ def list_release(folder: Path) -> Listing:
 
 
 def newest_release(dist: Path) -> Path:
-    """The release below `dist` that was made last: a finished one before one that was only built. Raises ReleaseError."""
+    """The newest release below `dist`: a finalized one before one that was only built. Raises ReleaseError."""
     for folder in (dist / "finished", dist):
-        found = sorted(  # what begins with a dot is being made, or was left by somebody who was killed
-            (path.parent for path in folder.glob(f"[!.]*/{SUMS}")),
-            key=lambda path: (path / SUMS).stat().st_mtime,
-        )
-        if found:
-            return found[-1]
+        # a name with a dot is a release in progress, or one that was left by a killed process
+        if found := list(folder.glob(f"[!.]*/{SUMS}")):
+            return max(found, key=lambda path: path.stat().st_mtime).parent
     raise ReleaseError(
         f"{dist} holds no release",
         cause="none was made yet, or elsewhere",

@@ -1,6 +1,6 @@
-"""What a PyTorch checkout must hold to download a release: the variables of its cmake/External/aotriton.cmake.
+"""The variables in PyTorch's cmake/External/aotriton.cmake that make its build download a release.
 
-Names and order are those of PyTorch 2.9 to 2.12. The file itself is PyTorch's; these lines take the place of the ones with the same names.
+Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of the same names in PyTorch's file.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from aotforge.conformance.matrix import load_matrix
+from aotforge.conformance.matrix_models import version_key
 from aotforge.deliver.pytorch.listing import Listing, list_release
 from aotforge.errors import UnsupportedError
 
@@ -18,14 +20,16 @@ _READS_BASE_URL = (2, 13)
 
 
 def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: bool) -> str:
-    """The lines for a release at `base_url`/<release>/. `commit` is that of our sources, "" when unknown. `environment_url`: that PyTorch reads
-    PYTORCH_AOTRITON_BASE_URL, so the address need not stand in the file.
+    """The lines for a release at `base_url`/<release>/. `commit` is that of our sources, "" when unknown.
+
+    `environment_url`: that PyTorch reads PYTORCH_AOTRITON_BASE_URL, so the file need not contain the address.
     """
     base = base_url.rstrip("/") + "/"
-    labels = [f"rocm{one.rocm}" for one in listing.runtimes]
+    labels = [f"rocm{runtime.rocm}" for runtime in listing.runtimes]
+    packs = [pack for pack, _ in listing.images]
     lines = [
         f'set(__AOTRITON_VER "{listing.release}")',
-        *_list("__AOTRITON_MANYLINUX_LIST", [one.tag for one in listing.runtimes], labels),
+        *_list("__AOTRITON_MANYLINUX_LIST", [runtime.tag for runtime in listing.runtimes], labels),
         *_list("__AOTRITON_ROCM_LIST", labels),
     ]
     if commit:
@@ -34,39 +38,35 @@ def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: 
             "# GIT_REPOSITORY must name them too",
             f'set(__AOTRITON_CI_COMMIT "{commit}")',
         ]
-    lines += _list("__AOTRITON_SHA256_LIST", [one.sha256 for one in listing.runtimes], labels)
-    lines += _list("__AOTRITON_IMAGE_LIST", [pack for pack, _ in listing.images])
-    lines += _list(
-        "__AOTRITON_IMAGE_SHA256_LIST",
-        [digest for _, digest in listing.images],
-        [pack for pack, _ in listing.images],
-    )
-    if environment_url:
-        lines.append(f"# and in the environment of the build: {_BASE_IN_ENVIRONMENT}={base}")
-    else:
-        lines.append(f'set(__AOTRITON_BASE_URL "{base}")')
-    lines.append('set(__AOTRITON_Z "gz")')
+    lines += [
+        *_list("__AOTRITON_SHA256_LIST", [runtime.sha256 for runtime in listing.runtimes], labels),
+        *_list("__AOTRITON_IMAGE_LIST", packs),
+        *_list("__AOTRITON_IMAGE_SHA256_LIST", [digest for _, digest in listing.images], packs),
+        f"# and in the environment of the build: {_BASE_IN_ENVIRONMENT}={base}"
+        if environment_url
+        else f'set(__AOTRITON_BASE_URL "{base}")',
+        'set(__AOTRITON_Z "gz")',
+    ]
     return "".join(f"  {line}\n" for line in lines)
 
 
 def prefix_text(listing: Listing, base_url: str) -> str:
-    """The way that needs no edit: a prefix that PyTorch's build takes as it is."""
-    place = f"/opt/aotriton-{listing.release}"
+    """The commands that need no edit of PyTorch: they install a prefix that its build takes."""
+    prefix = f"/opt/aotriton-{listing.release}"
     packs = ", ".join(pack.removeprefix("amd-") for pack, _ in listing.images)
     return (
         f"# image packs of the release: {packs}\n"
         f"# {base_url} must have been published to, for its signed index; root.json comes from the publisher\n"
-        f"./dev install --version {listing.release} --prefix {place} --arch <your chip> --from {base_url} --root root.json\n"
-        f"export AOTRITON_INSTALLED_PREFIX={place}   # in the shell that builds PyTorch\n"
+        f"./dev install --version {listing.release} --prefix {prefix} --arch <arch> --from {base_url} --root root.json\n"
+        f"export AOTRITON_INSTALLED_PREFIX={prefix}   # in the shell that builds PyTorch\n"
     )
 
 
 def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, url: str) -> str:
-    """The lines for one version of PyTorch, and the release in `folder`. Raises UnsupportedError when that PyTorch cannot be built with it,
-    UnknownNameError, ReleaseError."""
-    from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415 - only this function asks the matrix
-    from aotforge.conformance.matrix_models import version_key  # noqa: PLC0415
+    """The lines for one version of PyTorch and the release in `folder`.
 
+    Raises UnsupportedError when that PyTorch cannot be built with it, UnknownNameError, ReleaseError.
+    """
     matrix = load_matrix(checkout)
     row = matrix.find(pytorch, fork=fork)
     service = matrix.service(row)
@@ -74,15 +74,15 @@ def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, 
     if not service.build:
         raise UnsupportedError(
             f"PyTorch {pytorch} cannot be built with {listing.release}",
-            cause=service.reason or "the matrix does not say that it compiles",
-            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` says what it takes",
+            cause=service.reason or "the matrix has no statement that it compiles",
+            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
         )
     late = row.pytorch == "main" or version_key(row.pytorch) >= _READS_BASE_URL
     return pins_text(listing, base_url=url, commit=_commit(folder), environment_url=late)
 
 
 def _commit(folder: Path) -> str:
-    """The commit in a finished release's release.json; "" for a build's folder."""
+    """The commit in a finalized release's release.json; "" for a build's folder."""
     try:
         return str(json.loads((folder / "release.json").read_bytes())["origin"]["commit"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -91,8 +91,5 @@ def _commit(folder: Path) -> str:
 
 def _list(name: str, values: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
     notes = [f"  # {label}" for label in labels] or [""] * len(values)
-    return [
-        f"set({name}",
-        *(f'    "{value}"{note}' for value, note in zip(values, notes, strict=True)),
-        "    )",
-    ]
+    lines = (f'    "{value}"{note}' for value, note in zip(values, notes, strict=True))
+    return [f"set({name}", *lines, "    )"]

@@ -1,7 +1,7 @@
-"""A release offered over HTTP at the addresses that PyTorch's client asks for, with ranges so that a broken download goes on.
+"""HTTP server for releases at the addresses that PyTorch's build requests, with ranges so that downloads can resume.
 
-For tests and for a machine room of one's own; it speaks plain HTTP and serves nothing but the files of the releases in one folder, and
-the signed index when the folder was published to, so that `invoke install --from` works as well.
+For tests and private networks: plain HTTP, only the files of the releases in one folder, and the signed index when the
+folder was published to, so that `./dev install --from` works as well.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,9 +41,9 @@ class ReleaseServer(ThreadingHTTPServer):
 
 
 def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> ReleaseServer:
-    """A server for the releases in `folder`, listening; `serve_forever` runs it. Port 0 takes a free one.
+    """A listening server for the releases in `folder`; `serve_forever` runs it. Port 0 selects a free one.
 
-    Raises ReleaseError when no release is there, ToolchainError when the address cannot be listened on.
+    Raises ReleaseError when there is no release, ToolchainError when the address cannot be used.
     """
     if not any(folder.glob(f"[!.]*/{SUMS}")):
         raise ReleaseError(
@@ -55,9 +56,9 @@ def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> 
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) else "ports are 0 to 65535"
         raise ToolchainError(
-            f"{host}:{port} cannot be listened on: {reason}",
-            cause="another program has the port, or the address is not this machine's",
-            hint="choose another --port; 0 takes a free one",
+            f"{host}:{port} cannot be used: {reason}",
+            cause="another program uses the port, or the address is not this machine's",
+            hint="choose another --port; 0 selects a free one",
         ) from error
 
 
@@ -68,30 +69,29 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """A file or a part of it."""
-        self._answer(body=True)
+        self._respond(body=True)
 
     def do_HEAD(self) -> None:
-        """What GET would send, without the bytes."""
-        self._answer(body=False)
+        """The headers of GET, without the bytes."""
+        self._respond(body=False)
 
     def log_message(self, format: str, *args: object) -> None:
         """One line per request."""
         self.server.log(f"{self.address_string()} {format % args}")
 
-    def _answer(self, *, body: bool) -> None:
+    def _respond(self, *, body: bool) -> None:
         path = self._path()
-        try:
+        file = None
+        with suppress(OSError):
             file = path.open("rb") if path else None
-        except OSError:
-            file = None
         if file is None:
-            self.send_error(HTTPStatus.NOT_FOUND, "no file of a release")
+            self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
             return
         with file:
             self._send(file, os.fstat(file.fileno()).st_size, body=body)
 
     def _path(self) -> Path | None:
-        """The file that the request names: `/<release>/<file>`, a release being a folder with SHA256SUMS, or one of the index."""
+        """The requested file: `/<release>/<file>` in a folder with SHA256SUMS, or a file of the index."""
         parts = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).strip("/").split("/")
         if len(parts) != 2 or any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts):
             return None
@@ -103,34 +103,38 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, file: BinaryIO, size: int, *, body: bool) -> None:
         wanted = self.headers.get("Range")
         part = _part(wanted, size) if wanted else None
-        if wanted and part == (0, -1):
-            self.send_response(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-            self.send_header("Content-Range", f"bytes */{size}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+        if part == (0, -1):
+            unsatisfiable = {"Content-Range": f"bytes */{size}", "Content-Length": "0"}
+            self._send_head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, unsatisfiable)
             return
         first, last = part or (0, size - 1)
-        self.send_response(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK)
-        self.send_header("Content-Type", "application/octet-stream")
-        self.send_header("Content-Length", str(last - first + 1))
-        self.send_header("Accept-Ranges", "bytes")
+        left = last - first + 1
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(left),
+            "Accept-Ranges": "bytes",
+        }
         if part:
-            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
-        self.end_headers()
-        if body:
-            file.seek(first)
-            self._copy(file, last - first + 1)
-
-    def _copy(self, file: BinaryIO, left: int) -> None:
+            headers["Content-Range"] = f"bytes {first}-{last}/{size}"
+        self._send_head(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK, headers)
+        if not body:
+            return
+        file.seek(first)
         while left and (chunk := file.read(min(left, _CHUNK))):
             self.wfile.write(chunk)
             left -= len(chunk)
-        if left:  # the file shrank while it was sent: better a broken connection than bytes of something else
+        if left:  # the file was truncated meanwhile: a broken connection shows that bytes are missing
             self.close_connection = True
+
+    def _send_head(self, status: HTTPStatus, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
 
 
 def _part(header: str, size: int) -> tuple[int, int] | None:
-    """First and last byte of a single range (RFC 9110, section 14); None for what must be ignored, (0, -1) for what cannot be met."""
+    """First and last byte of a single range (RFC 9110, section 14); None to ignore it, (0, -1) if not satisfiable."""
     found = _RANGE.fullmatch(header.strip())
     if not found or not (found[1] or found[2]):
         return None

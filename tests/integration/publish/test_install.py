@@ -78,7 +78,7 @@ def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     """The same tree that tar makes; again is nothing; another chip is added; another release takes its place; removed to the last file."""
     root, prefix = keys.roots[0], tmp_path / "prefix"
     done = try_install(store, root, tmp_path)
-    assert done.fresh and done.release == "0.11.2b-r1" and done.chips == ("gfx908",)
+    assert done.fresh and done.release == "0.11.2b-r1" and done.archs == ("gfx908",)
     assert [name.split("-r1-")[1] for name in done.files] == [
         "manylinux_2_28_x86_64-rocm7.1-shared.tar.gz",
         "images-amd-gfx908.tar.gz",
@@ -87,11 +87,11 @@ def test_a_prefix(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     assert (prefix / "lib/libaotriton_v2.so.0.11.2").stat().st_mode & 0o777 == 0o755
     before = prefix.stat().st_ino
     assert not try_install(store, root, tmp_path).fresh and prefix.stat().st_ino == before
-    assert try_install(store, root, tmp_path, InstallRequest(packs=GFX90A)).chips == ("gfx908", "gfx90a")
+    assert try_install(store, root, tmp_path, InstallRequest(packs=GFX90A)).archs == ("gfx908", "gfx90a")
     assert tree(prefix) == expected(tmp_path / "r1", "rocm7.1", "gfx908", "gfx90a")
     publish(make_release(tmp_path / "r2", "0.11.2b-r2"), store, keys)
     newer = try_install(store, root, tmp_path)
-    assert (newer.release, newer.chips) == ("0.11.2b-r2", ("gfx908",))
+    assert (newer.release, newer.archs) == ("0.11.2b-r2", ("gfx908",))
     assert newer.notes == ("0.11.2b-r1 was replaced",)
     assert tree(prefix) == expected(tmp_path / "r2", "rocm7.1", "gfx908")
     older = try_install(store, root, tmp_path, InstallRequest(packs=PACKS, version="0.11.2b-r1"))
@@ -124,19 +124,19 @@ def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
     root, prefix = keys.roots[0], tmp_path / "prefix"
     prefix.mkdir()
     (prefix / "mine").write_text("x")
-    with pytest.raises(InstallError, match="something that was not installed from here"):
+    with pytest.raises(InstallError, match="files that this program did not install"):
         try_install(store, root, tmp_path)
     (prefix / "mine").unlink()
     try_install(store, root, tmp_path)  # an empty folder will do
     (prefix / "lib/mine").symlink_to("libaotriton_v2.so")
     for act in (lambda: try_install(store, root, tmp_path), lambda: uninstall(prefix)):
-        with pytest.raises(InstallError, match=r"lib/mine did not come with 0\.11\.2b-r1"):
+        with pytest.raises(InstallError, match=r"lib/mine was not installed by 0\.11\.2b-r1"):
             act()
     (prefix / "lib/mine").unlink()
     (prefix / "lib/libaotriton_v2.so.0.11.2").write_text("changed")
     (prefix / "include/aotriton/config.h").unlink()
-    mended = try_install(store, root, tmp_path)
-    assert mended.fresh and len(mended.notes) == 2 and "as released again" in mended.notes[0]
+    repaired = try_install(store, root, tmp_path)
+    assert repaired.fresh and len(repaired.notes) == 2 and "is restored" in repaired.notes[0]
     assert tree(prefix) == expected(tmp_path / "r1", "rocm7.1", "gfx908")
     (prefix / ".aotforge-install.json").write_text("{")
     with pytest.raises(InstallError, match=r"aotforge-install.json cannot be used"):
@@ -152,7 +152,7 @@ def test_yanked(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     root = keys.roots[0]
     assert try_install(store, root, tmp_path).release == "0.11.2b-r1"
     wanted = InstallRequest(packs=PACKS, version="0.11.2b-r2")
-    with pytest.raises(InstallError, match=r"0.11.2b-r2 was yanked: wrong results\n.*took it back on"):
+    with pytest.raises(InstallError, match=r"0.11.2b-r2 was yanked: wrong results\n.*withdrew it on"):
         try_install(store, root, tmp_path, wanted)
     done = try_install(store, root, tmp_path, replace(wanted, allow_yanked=True))
     assert done.release == "0.11.2b-r2" and "0.11.2b-r2 was yanked: wrong results" in done.notes

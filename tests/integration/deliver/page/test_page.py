@@ -1,4 +1,4 @@
-"""The page of releases in a real browser: complete without scripts, links that lead somewhere, digests that can be copied, light and dark."""
+"""The page of releases in a real browser: complete without scripts, valid links, digests that can be copied, light and dark."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
-from aotforge.deliver.page.read import read_page
-from aotforge.deliver.page.render import human_size, make_page, write_page
+from aotforge.deliver.page import human_size, make_page, read_page, write_page
 from aotforge.formats.archive import sha256_file
 from aotforge.release.assemble import assemble_release
 from aotforge.release.finalize import finalize_release
@@ -38,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = finalize_release(
         build.folder, origin=ORIGIN, plans=[standin.PLAN], output=folder / "www", key=Ed25519PrivateKey.generate(), builder=BUILDER
     )  # fmt: skip
-    release = read_page(done.folder, base_url=BASE, yanked="It hangs on <some> chips & others.")
+    release = read_page(done.folder, base_url=BASE, yanked="It hangs on <some> GPUs & others.")
     write_page(folder / "www", make_page([release], matrix=matrix_html(load_matrix(standin.ROOT))))
     return folder / "www"
 
@@ -72,7 +71,7 @@ def test_every_file_is_listed_with_its_digest(site: Path) -> None:
     assert sorted(links) == sorted(f"{release.name}/{path.name}" for path in release.iterdir())
     for path in release.iterdir():
         assert sha256_file(path) in page
-    assert html.escape("It hangs on <some> chips & others.") in page
+    assert html.escape("It hangs on <some> GPUs & others.") in page
     assert "<some>" not in page
     assert f"--from {BASE}" in page
 
@@ -109,7 +108,7 @@ def test_readable_without_scripts(chromium: Browser, address: str) -> None:
         chromium.tool("Emulation.setScriptExecutionDisabled", value=False)
 
 
-def test_every_link_leads_somewhere(chromium: Browser, address: str, site: Path) -> None:
+def test_every_link_is_valid(chromium: Browser, address: str, site: Path) -> None:
     chromium.open(address)
     hrefs = chromium.run("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
     for href in hrefs:

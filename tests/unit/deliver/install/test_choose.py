@@ -1,4 +1,4 @@
-"""Which release and which of its files."""
+"""Choice of a release and of its files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aotforge.deliver.install.choose import choose_files, choose_release
-from aotforge.deliver.install.machine import this_machine
-from aotforge.deliver.install.model import InstallRequest, Machine
+from aotforge.deliver.install.model import InstallRequest, Machine, this_machine
 from aotforge.errors import InstallError, UnknownNameError
 from aotforge.formats.untrusted_tar import TarFacts
 from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease, Yank
@@ -84,15 +83,15 @@ def test_files() -> None:
     runtime = "manylinux_2_28_x86_64-rocm{}-shared.tar.gz"
     assert names(of) == [runtime.format("7.0"), "images-amd-gfx908.tar.gz"]
     assert names(of, replace(REQUEST, rocm="6.4"))[0] == runtime.format("6.4")
-    chips = replace(REQUEST, packs={"gfx1100": "amd-gfx110x", "gfx1101": "amd-gfx110x"})
-    assert names(of, chips)[1:] == ["images-amd-gfx110x.tar.gz"]
+    archs = replace(REQUEST, packs={"gfx1100": "amd-gfx110x", "gfx1101": "amd-gfx110x"})
+    assert names(of, archs)[1:] == ["images-amd-gfx110x.tar.gz"]
     for rocm in ("", "7.1"):  # none here, or one that is not listed: all the same bytes
         assert names(of, machine=replace(MACHINE, rocm=rocm))[0] == runtime.format("7.2")
         assert "all of them are the same" in choose_files(of, REQUEST, replace(MACHINE, rocm=rocm))[1][0]
 
 
 @pytest.mark.parametrize(
-    ("of", "request_", "machine", "says"),
+    ("of", "request_", "machine", "message"),
     [
         (release("1.0b"), replace(REQUEST, packs={"gfx90a": "amd-gfx90a"}), MACHINE, "no images for gfx90a .*\n.*amd-gfx110x, amd-gfx908"),
         (release("1.0b"), replace(REQUEST, rocm="5.0"), MACHINE, "no library for ROCm 5.0\n.*6.4, 7.0, 7.2"),
@@ -103,8 +102,8 @@ def test_files() -> None:
         (release("1.0b"), REQUEST, replace(MACHINE, glibc=None), "needs glibc 2.28, this machine has none"),
     ],
 )  # fmt: skip
-def test_nothing_fits(of: IndexedRelease, request_: InstallRequest, machine: Machine, says: str) -> None:
-    with pytest.raises(InstallError, match=says):
+def test_nothing_fits(of: IndexedRelease, request_: InstallRequest, machine: Machine, message: str) -> None:
+    with pytest.raises(InstallError, match=message):
         choose_files(of, request_, machine)
 
 

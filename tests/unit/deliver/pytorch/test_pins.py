@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.conformance.check_release import newest_release as newest_candidate
-from aotforge.deliver.page.site import make_site
+from aotforge.deliver.page import make_site
 from aotforge.deliver.pytorch.listing import list_release, newest_release
 from aotforge.deliver.pytorch.pins import pins_text, prefix_text
 from aotforge.deliver.pytorch.serve import _Handler, _part, serve
@@ -85,8 +85,8 @@ def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
-def test_what_is_no_release(names: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ReleaseError, match="no release for PyTorch"):
+def test_a_folder_that_is_not_a_release(names: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="is not a release for PyTorch"):
         list_release(release(tmp_path, names))
 
 
@@ -106,7 +106,7 @@ def test_ranges_are_those_of_a_slice(size: int, first: int, last: int) -> None:
         assert _part(f"bytes={first}-{last}", size) is None
 
 
-def test_what_is_being_made_is_no_release_yet(tmp_path: Path) -> None:
+def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     """A staged folder, newer than all others, of a release whose checks run or that was killed."""
     staged = tmp_path / "finished" / ".0.11.2b-r1.staged-x"
     staged.mkdir(parents=True)
@@ -120,14 +120,14 @@ def test_what_is_being_made_is_no_release_yet(tmp_path: Path) -> None:
     ):
         with pytest.raises(ReleaseError, match=r"holds no (finished )?release"):
             look()
-    whole = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
-    os.utime(whole / "SHA256SUMS", (1, 1))
-    assert newest_release(tmp_path) == whole
+    done = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
+    os.utime(done / "SHA256SUMS", (1, 1))
+    assert newest_release(tmp_path) == done
     with serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print) as server:
         handler = SimpleNamespace(server=server, path=f"/{staged.name}/SHA256SUMS")
         assert _Handler._path(handler) is None  # type: ignore[arg-type]
-        handler.path = f"/{whole.name}/SHA256SUMS"
-        assert _Handler._path(handler) == whole / "SHA256SUMS"  # type: ignore[arg-type]
+        handler.path = f"/{done.name}/SHA256SUMS"
+        assert _Handler._path(handler) == done / "SHA256SUMS"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("header", ["bytes=-", "bytes=a-b", "items=0-1", "bytes=0-1,4-5", ""])

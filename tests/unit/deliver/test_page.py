@@ -1,4 +1,4 @@
-"""Which releases are on the page, and in which order."""
+"""Selection and order of the releases on the page."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.deliver.page import site
+from aotforge.deliver import page as pages
 from aotforge.errors import ReleaseError
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = ["0.11.2b-r9", "0.11.2b-r10", "0.9.2b-r1", "0.11.1b-r20", "0.12b-r1"]
 
 
@@ -22,13 +22,13 @@ def test_the_newest_version_first_and_only_finished_ones(
         seen.append((folder.name, base_url, yanked))
         return folder.name
 
-    monkeypatch.setattr(site, "read_page", read)
-    monkeypatch.setattr(site, "make_page", lambda releases, matrix: " ".join([*releases, matrix]).encode())
+    monkeypatch.setattr(pages, "read_page", read)
+    monkeypatch.setattr(pages, "make_page", lambda releases, matrix: " ".join([*releases, matrix]).encode())
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "release.json").write_text("{}")
     (tmp_path / "0.13b-r1").mkdir()  # being made
-    page = site.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={"0.11.2b-r9": "wrong results"})
+    page = pages.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={"0.11.2b-r9": "wrong results"})
     order = ["0.12b-r1", "0.11.2b-r10", "0.11.2b-r9", "0.11.1b-r20", "0.9.2b-r1"]
     text = page.read_text()
     assert page == tmp_path / "index.html" and text.startswith(" ".join(order))
@@ -41,5 +41,5 @@ def test_the_newest_version_first_and_only_finished_ones(
 def test_an_empty_folder_keeps_its_page(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("as it was")
     with pytest.raises(ReleaseError, match="no finished release"):
-        site.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={})
+        pages.make_site(ROOT, tmp_path, base_url="https://e.org/", yanked={})
     assert (tmp_path / "index.html").read_text() == "as it was"

@@ -1,0 +1,175 @@
+"""The static HTML page of a folder of finalized releases: downloads, verification, installation, compatibility."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from aotforge.base.files import write_atomic
+from aotforge.base.html import render
+from aotforge.conformance.matrix import load_matrix
+from aotforge.conformance.matrix_show import matrix_html
+from aotforge.errors import ReleaseError
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
+from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.release.attestations import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
+from aotforge.release.finalize import check_finalized_release
+from aotforge.release.release_json import load_release_json
+
+INDEX = "index.html"
+_DOCUMENTS = {
+    SUMS: "SHA-256 of every file",
+    SIGNATURE: "Ed25519 signature of SHA256SUMS",
+    TAR_SUMS: "SHA-256 of the uncompressed archives: what another build must give",
+    RELEASE_JSON: "everything about every image and file, for programs",
+    MANIFEST: "verdicts of the virtual GPU",
+    SBOM: "bill of materials, CycloneDX",
+    PROVENANCE: "SLSA provenance, signed",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A file: `href` is relative to the page, `size` in bytes, `note` its use."""
+
+    name: str
+    href: str
+    size: int
+    sha256: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackLine:
+    """An image pack: numbers of images, of those that passed on the virtual GPU, and of launches there."""
+
+    name: str
+    archs: tuple[str, ...]
+    images: int
+    passed: int
+    runs: int
+    spilling: int
+    downloads: tuple[Download, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePage:
+    """A release. `yanked`: the reason of its withdrawal, else empty; `base_url`: address of the files, with a slash."""
+
+    name: str
+    commit: str
+    compiler: str
+    triton: str
+    executor: str
+    packs: tuple[PackLine, ...]
+    runtimes: tuple[Download, ...]
+    windows: tuple[Download, ...]
+    documents: tuple[Download, ...]
+    signed: bool
+    yanked: str
+    base_url: str
+
+
+def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
+    """Writes `folder`/index.html for its finalized releases, the newest first. Raises ReleaseError, OutputError."""
+    # a name with a dot is a release in progress, or one that was left by a killed process
+    found = sorted((path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")), key=_version, reverse=True)
+    if not found:
+        raise ReleaseError(
+            f"{folder} holds no finished release",
+            cause=f"none of its folders has a {RELEASE_JSON}",
+            hint="./dev release makes one",
+        )
+    releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
+    return write_page(folder, make_page(releases, matrix=matrix_html(load_matrix(checkout))))
+
+
+def _version(folder: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", folder.name)]
+
+
+def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
+    """The page's facts of the release in `folder`, after a check of its sums. Raises ReleaseError."""
+    check_finalized_release(folder, None)
+    document = load_release_json(folder)
+    name = str(document["release"])
+    files = {path.name: path for path in sorted(folder.iterdir())}
+    archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
+
+    def downloads(notes: Mapping[str, str]) -> tuple[Download, ...]:
+        return tuple(
+            Download(
+                name=file,
+                href=f"{name}/{file}",
+                size=files[file].stat().st_size,
+                sha256=sha256_file(files[file]),
+                note=note,
+            )
+            for file, note in notes.items()
+            if file in files
+        )
+
+    origin, tools = document["origin"], document["origin"]["tools"]
+    return ReleasePage(
+        name=name,
+        commit=str(origin["commit"]),
+        compiler=str(tools["compiler"]),
+        triton=str(document["toolchain"]["triton_version"]),
+        executor=str(tools["executor"]),
+        packs=tuple(_pack(name, pack, downloads) for pack in document["packs"]),
+        runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
+        windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
+        documents=downloads(_DOCUMENTS),
+        signed=SIGNATURE in files,
+        yanked=yanked,
+        base_url=base_url.rstrip("/") + "/",
+    )
+
+
+def _pack(
+    release: str, pack: Mapping[str, Any], downloads: Callable[[Mapping[str, str]], tuple[Download, ...]]
+) -> PackLine:
+    images, name = pack["images"], str(pack["name"])
+    verdicts = [image["verdict"] or {} for image in images]
+    notes = {
+        str(ArtifactName(release=release, kind="images", pack=name)): "images",
+        str(ArtifactName(release=release, kind="asm", pack=name)): "assembly texts",
+    }
+    return PackLine(
+        name=name,
+        archs=tuple(pack["archs"]),
+        images=len(images),
+        passed=sum(verdict.get("outcome") == "passed" for verdict in verdicts),
+        runs=sum(int(verdict.get("runs", 0)) for verdict in verdicts),
+        spilling=sum(bool(image["resources"]["vgpr_spills"]) for image in images),
+        downloads=downloads(notes),
+    )
+
+
+def make_page(releases: Sequence[ReleasePage], *, matrix: str) -> bytes:
+    """The page, a function of its inputs only; `matrix` is the compatibility matrix as an HTML fragment."""
+    text = render("releases.html", releases=releases, matrix=Markup(matrix), human_size=human_size)
+    return text.encode("utf-8")
+
+
+def write_page(folder: Path, page: bytes) -> Path:
+    """Writes the page into `folder`, next to the releases' folders. Raises OutputError."""
+    path = folder / INDEX
+    write_atomic(path, page)
+    return path
+
+
+def human_size(size: int) -> str:
+    """Bytes in the largest unit that leaves three digits: 342 kB, 1.1 MB (powers of 1000)."""
+    value, unit = float(size), "B"
+    for larger in ("kB", "MB", "GB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
