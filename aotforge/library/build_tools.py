@@ -1,4 +1,4 @@
-"""Finding the compiler, cmake and ninja: on PATH, or beside the running Python."""
+"""Build tools of this machine: compilers, cmake and ninja on PATH, or next to the running Python."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import ToolchainError
-from aotforge.library.library_build import Tools
 
 _INSTALL = {
     "C++ compiler": "apt-get install g++",
@@ -20,40 +20,95 @@ _INSTALL = {
     "linker": "apt-get install binutils",
 }
 
-BROKEN = "it is a script whose interpreter is gone, as in an environment that was moved, or made for another machine"
-"""The likely cause when a program that is there cannot be started."""
-
-
+_BROKEN = "it is a script whose interpreter is gone, as in an environment that was moved, or made for another machine"
 _KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")
 _LIBRARIES = ("libstdc++.a", "libc.so.6")
 _VERSION_SECONDS = 60
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own description.
+
+    `identity` names everything of this machine that the library's bytes can depend on: versions of the programs, SHA-256 of the
+    static libraries and of glibc.
+    """
+
+    cc: Path
+    cxx: Path
+    cmake: Path
+    ninja: Path
+    compiler: str
+    identity: tuple[tuple[str, str], ...]
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """CMake variables that select the programs."""
+        return {
+            "CMAKE_MAKE_PROGRAM": str(self.ninja),
+            "CMAKE_C_COMPILER": str(self.cc),
+            "CMAKE_CXX_COMPILER": str(self.cxx),
+        }
+
+
 def tool_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What tools see of the caller's environment: where things are, in no language but English."""
+    """Environment of tools: the caller's paths, and English messages."""
     return {name: environment[name] for name in _KEPT_VARIABLES if name in environment} | {"LC_ALL": "C"}
 
 
-def tool_settings(tools: Tools) -> dict[str, str]:
-    """CMake's variables that name them."""
-    return {
-        "CMAKE_MAKE_PROGRAM": str(tools.ninja),
-        "CMAKE_C_COMPILER": str(tools.cc),
-        "CMAKE_CXX_COMPILER": str(tools.cxx),
-    }
+def run_tool(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    seconds: float,
+    folder: Path | None = None,
+    hint: str = "install it again, then build again",
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end. Raises ToolchainError when it does not start or takes longer than `seconds`."""
+    try:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ToolchainError(f"{command[0]} ran for more than {seconds:g} s", hint=hint) from error
+    except OSError as error:
+        raise ToolchainError(
+            f"{command[0]} does not run: {error.strerror}", cause=_BROKEN, hint=hint
+        ) from error
+
+
+def find_program(what: str, names: Sequence[str], path: str, *, hint: str, beside: bool = False) -> Path:
+    """The first of `names` on `path`, or, with `beside`, next to the running Python. Raises ToolchainError."""
+    for name in names:
+        own = str(Path(sys.executable).parent) if beside else ""
+        if found := shutil.which(name, path=path) or (own and shutil.which(name, path=own)):
+            return Path(found).absolute()
+    raise ToolchainError(
+        f"no {what} found (searched for {', '.join(Path(name).name for name in names)})",
+        cause="it is not installed, or not on PATH",
+        hint=hint,
+    )
 
 
 def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _LIBRARIES) -> Tools:
-    """CXX and CC win when set; else g++ and gcc, else clang. Raises ToolchainError with the command that installs
-    what is missing. `libraries` are those that the compiler links and whose bytes count."""
+    """CXX and CC if set; else g++ and gcc, else clang. `libraries` are those that the compiler links and whose bytes count.
+    Raises ToolchainError with the command that installs what is missing."""
     path = environment.get("PATH", "")
-    cxx = _program("C++ compiler", environment.get("CXX", ""), ("g++", "clang++", "c++"), path)
-    cc = _program("C compiler", environment.get("CC", ""), _c_compilers(cxx), path)
-    cmake = _program("cmake", "", ("cmake",), path)
+    cxx = _compiler("C++ compiler", environment.get("CXX", ""), ("g++", "clang++", "c++"), path)
+    cc = _compiler("C compiler", environment.get("CC", ""), _c_compilers(cxx), path)
+    cmake, ninja = (
+        find_program(names[0], names, path, hint=_INSTALL[names[0]], beside=True)
+        for names in (("cmake",), ("ninja", "ninja-build"))
+    )
     env = tool_environment(environment)
-    compiler = _describe("C++ compiler", cxx, env)
     identity = {
-        "C++ compiler": compiler,
+        "C++ compiler": _describe("C++ compiler", cxx, env),
         "C compiler": _describe("C compiler", cc, env),
         "linker": _linker(cxx, env),
         "cmake": _first_line("cmake", cmake, "--version", env),
@@ -63,52 +118,42 @@ def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _
         cc=cc,
         cxx=cxx,
         cmake=cmake,
-        ninja=_program("ninja", "", ("ninja", "ninja-build"), path),
-        compiler=compiler,
+        ninja=ninja,
+        compiler=identity["C++ compiler"],
         identity=tuple(identity.items()),
     )
 
 
 def _c_compilers(cxx: Path) -> tuple[str, ...]:
-    """The C compiler that belongs to a C++ compiler comes first: g++-12 wants gcc-12."""
+    """The C compiler of the same version as the C++ compiler first: gcc-12 for g++-12."""
     name = cxx.name.replace("clang++", "clang").replace("g++", "gcc")
     return (str(cxx.with_name(name)), "gcc", "clang", "cc")
 
 
-def _program(what: str, chosen: str, names: tuple[str, ...], path: str) -> Path:
-    if chosen:
-        found = shutil.which(chosen, path=path)
-        if found is None:
-            raise ToolchainError(
-                f"the {what} {chosen} is not there", hint="correct or unset CXX and CC, then build again"
-            )
+def _compiler(what: str, chosen: str, names: tuple[str, ...], path: str) -> Path:
+    if not chosen:
+        return find_program(what, names, path, hint=_INSTALL[what], beside=True)
+    if found := shutil.which(chosen, path=path):
         return Path(found)
-    beside = str(Path(sys.executable).parent)
-    for name in names:
-        found = shutil.which(name, path=path) or shutil.which(name, path=beside)
-        if found is not None:
-            return Path(found).absolute()
     raise ToolchainError(
-        f"no {what} found (looked for {', '.join(Path(name).name for name in names)})",
-        cause="the machine does not have it on PATH",
-        hint=_INSTALL[what],
+        f"the {what} {chosen} does not exist", hint="correct or unset CXX and CC, then build again"
     )
 
 
 def _describe(what: str, compiler: Path, env: Mapping[str, str]) -> str:
-    """First line of --version and the target, which together tell one compiler's output from another's."""
+    """First line of --version and the target: they distinguish the outputs of compilers."""
     return " for ".join(_first_line(what, compiler, flag, env) for flag in ("--version", "-dumpmachine"))
 
 
 def _linker(cxx: Path, env: Mapping[str, str]) -> str:
-    """Version of the linker that the compiler runs; '' when it does not say which, as with one that is built in."""
+    """Version of the linker that the compiler runs; '' when it is built in."""
     named = _first_line("C++ compiler", cxx, "-print-prog-name=ld", env)
     found = shutil.which(named, path=env.get("PATH", ""))
     return _first_line("linker", Path(found), "--version", env) if found else ""
 
 
 def _library(cxx: Path, name: str, env: Mapping[str, str]) -> str:
-    """SHA-256 of a library that the compiler links; '' when it has none, for then it prints the bare name."""
+    """SHA-256 of a library that the compiler links; '' when it has none and prints the bare name."""
     path = Path(_first_line("C++ compiler", cxx, f"-print-file-name={name}", env))
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_absolute() and path.is_file() else ""
@@ -119,17 +164,7 @@ def _library(cxx: Path, name: str, env: Mapping[str, str]) -> str:
 
 
 def _first_line(what: str, tool: Path, flag: str, env: Mapping[str, str]) -> str:
-    try:
-        done = subprocess.run(
-            [str(tool), flag],
-            capture_output=True,
-            text=True,
-            env=dict(env),
-            timeout=_VERSION_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"{tool} does not run: {error}", cause=BROKEN, hint=_INSTALL[what]) from error
+    done = run_tool([str(tool), flag], env, seconds=_VERSION_SECONDS, hint=_INSTALL[what])
     if done.returncode != 0 or not done.stdout.strip():
         raise ToolchainError(f"{tool} {flag} fails", cause=done.stderr.strip()[:200], hint=_INSTALL[what])
     return done.stdout.strip().splitlines()[0].strip()

@@ -1,4 +1,4 @@
-"""Which sources dl is built from: `runtime/dl`, or dlfcn-win32's own, pinned by the user in `manifests/dl.yaml`."""
+"""Sources of dl: `runtime/dl`, or dlfcn-win32's own, pinned by the user in `manifests/dl.yaml`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class DlfcnPin(Manifest):
 
 
 class DlManifest(Manifest):
-    """What dl is built from; without `dlfcn_win32`, from the sources here."""
+    """Pin of dlfcn-win32; without it, dl is built from `runtime/dl`."""
 
     schema_version: Literal[1] = Field(alias="schema")
     dlfcn_win32: DlfcnPin | None = None
@@ -44,14 +44,14 @@ class DlManifest(Manifest):
 
 @dataclass(frozen=True, kw_only=True)
 class DlSource:
-    """`original`: folder with dlfcn.c and dlfcn.h to be built instead of runtime/dl, or None. `name` says what it is."""
+    """`original`: folder with dlfcn.c and dlfcn.h that replace runtime/dl, or None. `name`: for people."""
 
     name: str
     original: Path | None
 
     @property
     def settings(self) -> dict[str, str]:
-        """For cmake, as runtime/dl/CMakeLists.txt reads them."""
+        """CMake variables of runtime/dl/CMakeLists.txt."""
         return {"AOTFORGE_DL_ORIGINAL": "" if self.original is None else str(self.original)}
 
 
@@ -68,9 +68,9 @@ def dl_source(
     environment: Mapping[str, str],
     manifest: DlManifest | None = None,
 ) -> DlSource:
-    """What the manifest (default: the repository's) chooses, a pinned archive unpacked into `folder`.
+    """The sources that the manifest (default: the repository's) selects, a pinned archive unpacked into `folder`.
 
-    Raises ManifestError, ToolchainError when the archive is nowhere to be had, RuntimeBuildError when it is not the pinned one.
+    Raises ManifestError, ToolchainError when the archive cannot be fetched, RuntimeBuildError when it is not the pinned one.
     """
     pin = (manifest or load_dl_manifest(root / "manifests")).dlfcn_win32
     if pin is None:
@@ -92,15 +92,15 @@ def _fetch(pin: DlfcnPin, pinned: PinnedArchive, root: Path, folder: Path) -> No
         url = (root / url).resolve().as_uri()
     try:
         with (
-            urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as answer,
+            urllib.request.urlopen(url, timeout=_DOWNLOAD_SECONDS) as response,
             (folder / pinned.file).open("wb") as file,
         ):
-            shutil.copyfileobj(answer, file)
+            shutil.copyfileobj(response, file)
     except (OSError, ValueError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", None) or error
         raise ToolchainError(
             f"{pin.source} cannot be fetched: {reason}",
-            cause="no network, or a path that is not there",
-            hint=f"put the file (SHA-256 {pin.sha256}) anywhere and set {SOURCE_VARIABLE} to its path, "
+            cause="no network, or a path that does not exist",
+            hint=f"put the file (SHA-256 {pin.sha256}) into any folder and set {SOURCE_VARIABLE} to its path, "
             f"or remove dlfcn_win32 from {_MANIFEST} to build aotforge's own dl",
         ) from error

@@ -1,4 +1,4 @@
-"""What a built library must hold, read from its ELF structure."""
+"""Checks of a built library's ELF structure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def check_library(path: Path, soname: str) -> str:
         with path.open("rb") as file:
             elf = ELFFile(file)
             tags = _dynamic(elf)
-            complaints = _complaints(elf, tags, soname)
+            problems = _problems(elf, tags, soname)
             versions = _versions(elf)
     except (OSError, ELFError) as error:
         raise RuntimeBuildError(f"{path} is not a library: {error}") from error
-    if complaints:
+    if problems:
         raise RuntimeBuildError(
-            f"{path}: {'; '.join(complaints)}",
-            cause="a compiler or linker that does not follow runtime/CMakeLists.txt",
+            f"{path}: {'; '.join(problems)}",
+            cause="a compiler or linker that ignores runtime/CMakeLists.txt",
             hint="build with GCC or clang and GNU ld",
         )
     return max(versions, key=lambda text: tuple(int(part) for part in text.split(".")))
@@ -50,31 +50,22 @@ def _dynamic(elf: Any) -> dict[str, list[Any]]:
     return tags
 
 
-def _complaints(elf: Any, tags: dict[str, list[Any]], soname: str) -> list[str]:
-    found = []
-    if tags.get("DT_SONAME") != [soname]:
-        found.append(f"SONAME is {tags.get('DT_SONAME')}, not {soname}")
-    if "DT_RPATH" in tags or "DT_RUNPATH" in tags:
-        found.append("it has an RPATH")
-    if "DT_TEXTREL" in tags:
-        found.append("it has text relocations")
-    strangers = [name for name in tags.get("DT_NEEDED", []) if not _ALLOWED_NEEDS.match(name)]
-    if strangers:
-        found.append(f"it needs {', '.join(strangers)}")
-    kinds = {segment["p_type"]: segment["p_flags"] for segment in elf.iter_segments()}
-    if kinds.get("PT_GNU_STACK", 1) & 1:
-        found.append("its stack is executable")
-    if "PT_GNU_RELRO" not in kinds:
-        found.append("its relocations stay writable")
-    return found
+def _problems(elf: Any, tags: dict[str, list[Any]], soname: str) -> list[str]:
+    unexpected = [name for name in tags.get("DT_NEEDED", []) if not _ALLOWED_NEEDS.match(name)]
+    flags = {segment["p_type"]: segment["p_flags"] for segment in elf.iter_segments()}
+    checks = (
+        (tags.get("DT_SONAME") != [soname], f"SONAME is {tags.get('DT_SONAME')}, not {soname}"),
+        ("DT_RPATH" in tags or "DT_RUNPATH" in tags, "it has an RPATH"),
+        ("DT_TEXTREL" in tags, "it has text relocations"),
+        (unexpected, f"it needs {', '.join(unexpected)}"),
+        (flags.get("PT_GNU_STACK", 1) & 1, "its stack is executable"),
+        ("PT_GNU_RELRO" not in flags, "its relocations stay writable"),
+    )
+    return [text for failed, text in checks if failed]
 
 
 def _versions(elf: Any) -> list[str]:
     section = elf.get_section_by_name(".gnu.version_r")
-    found = ["2.0"]
-    if isinstance(section, GNUVerNeedSection):
-        for _, entries in section.iter_versions():
-            found += [
-                entry.name.removeprefix("GLIBC_") for entry in entries if entry.name.startswith("GLIBC_2")
-            ]
-    return found
+    entries = section.iter_versions() if isinstance(section, GNUVerNeedSection) else ()
+    names = [entry.name for _, group in entries for entry in group]
+    return ["2.0", *(name.removeprefix("GLIBC_") for name in names if name.startswith("GLIBC_2"))]

@@ -1,42 +1,32 @@
-"""Another name for a Windows library: a module without code whose every export leads to the library itself.
+"""Forwarder: a Windows module under another name that forwards every export to the library.
 
-Windows has no symlinks that a loader follows to one module: a copy under a second name would be loaded a second time, with
-globals of its own. A forwarder is loaded beside the library, and both names share the library's one state.
+Windows loaders do not follow symlinks to one module: a copy under a second name would be loaded a second time, with
+globals of its own. With a forwarder, both names share the library's one state.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import write_atomic
-from aotforge.errors import RuntimeBuildError, ToolchainError, UnsupportedError
+from aotforge.errors import RuntimeBuildError, UnsupportedError
 from aotforge.formats.pe import Export, exports, imports
-from aotforge.library.build_tools import tool_environment
-from aotforge.library.dl import TARGET
+from aotforge.library.build_tools import run_tool, tool_environment
+from aotforge.library.mingw import find_compiler, find_dlltool
 
 _MODULE = re.compile(r"[A-Za-z0-9_+-]+\.dll")
 _NAME = re.compile(r"[\x21-\x7e]+")
 _LINK_SECONDS = 120
-_DLLTOOLS = (
-    "llvm-dlltool",
-    "llvm-dlltool-22",
-    "llvm-dlltool-19",
-    "llvm-dlltool-18",
-    "llvm-dlltool-16",
-    "llvm-dlltool-14",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forwarder:
-    """`module` is `<name>.dll`, `msvc` its import library `<name>.lib`, `gnu` `lib<name>.dll.a`; `names` are what it forwards."""
+    """`module` is `<name>.dll`, `msvc` its import library `<name>.lib`, `gnu` `lib<name>.dll.a`; `names` are the forwarded exports."""
 
     module: Path
     msvc: Path
@@ -47,8 +37,8 @@ class Forwarder:
 def forwarder_definition(name: str, target: str, symbols: Sequence[Export]) -> str:
     """The module-definition file of `name` (a .dll), which forwards `symbols` to the module `target`.
 
-    Raises UnsupportedError for a module name with further dots, which Windows would take for the end of the module's name in
-    "module.symbol", for the target's own name, and for symbols that have no name.
+    Raises UnsupportedError for a module name with further dots, which would end the module's name in "module.symbol", for the
+    target's own name, and for symbols without a name.
     """
     for module in (name, target):
         if not _MODULE.fullmatch(module):
@@ -60,9 +50,9 @@ def forwarder_definition(name: str, target: str, symbols: Sequence[Export]) -> s
     lines = [f'LIBRARY "{name}"', "EXPORTS"]
     for symbol in symbols:
         if symbol.name is None:
-            raise UnsupportedError(f"{target} exports number {symbol.ordinal} without a name")
+            raise UnsupportedError(f"{target} exports ordinal {symbol.ordinal} without a name")
         if not _NAME.fullmatch(symbol.name) or '"' in symbol.name:
-            raise UnsupportedError(f"{target} exports {symbol.name!r}, which no definition file can name")
+            raise UnsupportedError(f"{target} exports {symbol.name!r}, which a definition file cannot name")
         kind = " DATA" if symbol.data else ""
         lines.append(f'  "{symbol.name}" = {target.removesuffix(".dll")}."{symbol.name}"{kind}')
     return "\n".join(lines) + "\n"
@@ -75,13 +65,8 @@ def build_forwarder(
 
     The bytes depend on names only. Raises ToolchainError, RuntimeBuildError, UnsupportedError, OutputError.
     """
-    env = tool_environment(os.environ if environment is None else environment)
-    gcc = _tool(
-        ((environment or os.environ).get("AOTFORGE_MINGW_CC") or f"{TARGET}-gcc-posix",),
-        "g++-mingw-w64-x86-64-posix",
-        env,
-    )
-    dlltool = _tool(_DLLTOOLS, "llvm-19", env)
+    given = os.environ if environment is None else environment
+    gcc, dlltool = find_compiler(given), str(find_dlltool(given))
     try:
         symbols = exports(library.read_bytes())
     except OSError as error:
@@ -91,57 +76,32 @@ def build_forwarder(
     if not symbols:
         raise RuntimeBuildError(f"{library} exports nothing")
     stem = name.removesuffix(".dll")
-    files = (name, f"{stem}.lib", f"lib{stem}.dll.a")
+    module, msvc, gnu = name, f"{stem}.lib", f"lib{stem}.dll.a"
     with tempfile.TemporaryDirectory(prefix="aotforge-forwarder-") as work:
         folder = Path(work)
         (folder / "names.def").write_text(forwarder_definition(name, library.name, symbols))
-        link = [
-            gcc,
-            "-shared",
-            "-nostdlib",
-            "-s",
-            "-Wl,--no-insert-timestamp,--entry=0",
-            f"-Wl,--out-implib,{files[2]}",
-        ]
-        _run([*link, "names.def", "-o", name], folder, env)
         plain = ["EXPORTS", *(f"{symbol.name}{' DATA' if symbol.data else ''}" for symbol in symbols)]
         (folder / "plain.def").write_text("\n".join([f"LIBRARY {name}", *plain]) + "\n")
-        _run([dlltool, "-m", "i386:x86-64", "-d", "plain.def", "-l", files[1]], folder, env)
+        link = [gcc, "-shared", "-nostdlib", "-s", "-Wl,--no-insert-timestamp,--entry=0"]
+        link += [f"-Wl,--out-implib,{gnu}", "names.def", "-o", module]
+        for command in (link, [dlltool, "-m", "i386:x86-64", "-d", "plain.def", "-l", msvc]):
+            done = run_tool(command, tool_environment(given), seconds=_LINK_SECONDS, folder=folder)
+            if done.returncode != 0:
+                output = (done.stderr or done.stdout).strip()[-500:]
+                raise RuntimeBuildError(f"{Path(command[0]).name} failed: {output}")
         _check((folder / name).read_bytes(), symbols, library)
-        for file in files:
+        for file in (module, msvc, gnu):
             write_atomic(output / file, (folder / file).read_bytes())
-    module, msvc, gnu = (output / file for file in files)
-    return Forwarder(module=module, msvc=msvc, gnu=gnu, names=tuple(str(symbol.name) for symbol in symbols))
+    return Forwarder(
+        module=output / module,
+        msvc=output / msvc,
+        gnu=output / gnu,
+        names=tuple(str(symbol.name) for symbol in symbols),
+    )
 
 
 def _check(data: bytes, symbols: Sequence[Export], library: Path) -> None:
     target = library.name.removesuffix(".dll")
-    made = {symbol.name: symbol.forward for symbol in exports(data)}
-    if made != {symbol.name: f"{target}.{symbol.name}" for symbol in symbols} or imports(data):
-        raise RuntimeBuildError(f"the forwarder to {library.name} does not forward what that library exports")
-
-
-def _tool(names: tuple[str, ...], package: str, env: Mapping[str, str]) -> str:
-    for name in names:
-        if found := shutil.which(name, path=env.get("PATH", "")):
-            return found
-    raise ToolchainError(f"no {names[0]} found", hint=f"apt-get install {package}")
-
-
-def _run(command: list[str], folder: Path, env: Mapping[str, str]) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=dict(env),
-            capture_output=True,
-            text=True,
-            timeout=_LINK_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainError(f"{command[0]} does not run: {error}") from error
-    if done.returncode != 0:
-        raise RuntimeBuildError(
-            f"{Path(command[0]).name} failed: {(done.stderr or done.stdout).strip()[-500:]}"
-        )
+    forwarded = {symbol.name: symbol.forward for symbol in exports(data)}
+    if forwarded != {symbol.name: f"{target}.{symbol.name}" for symbol in symbols} or imports(data):
+        raise RuntimeBuildError(f"the forwarder to {library.name} does not forward that library's exports")

@@ -1,43 +1,231 @@
-"""Values of the runtime room."""
+"""Builds of the library in the cache: one folder per set of inputs, verified whenever it is used."""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from aotforge.base.files import staged_folder
+from aotforge.errors import CacheError, OutputError
+from aotforge.library.build_tools import Tools
+from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
+from aotforge.library.zstd_source import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
+from aotforge.sandbox.executors.step import ExecutionTarget, RootFS
 
-@dataclass(frozen=True, kw_only=True)
-class Tools:
-    """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own description.
-
-    `identity` names everything of this machine that the library's bytes can depend on: versions of the programs, SHA-256 of the
-    static libstdc++ and of glibc.
-    """
-
-    cc: Path
-    cxx: Path
-    cmake: Path
-    ninja: Path
-    compiler: str
-    identity: tuple[tuple[str, str], ...]
+_NOT_SHIPPED = ("tests", "fuzz", "hip_double")
+_STAMP = "build.json"
+_FORMAT = 2
+"""Of the stamp."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimeBuild:
-    """A built and checked runtime. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the file that
-    `soname` names, `sha256` its digest.
+class LibraryBuild:
+    """A built and verified library. `prefix` holds lib/, include/ and lib/cmake/aotriton/; `library` is the shared library in it,
+    `digests` are the SHA-256 of all files by path there.
 
-    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change the
-    library's bytes. `glibc` is the newest symbol version that it needs, e.g. "2.35". `fresh` is False when an
-    earlier build had made exactly this.
+    `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change a
+    file's bytes. `notes` are `compiler`, for Linux `glibc` (e.g. "2.35"), for Windows `dl`. `fresh` is False when an earlier build
+    had the same inputs.
     """
 
     prefix: Path
     library: Path
-    soname: str
-    sha256: str
+    digests: Mapping[str, str]
+    notes: Mapping[str, str]
     source_digest: str
     inputs: str
-    compiler: str
-    glibc: str
     fresh: bool
+
+    @property
+    def soname(self) -> str:
+        """File name of the library."""
+        return self.library.name
+
+    @property
+    def compiler(self) -> str:
+        """Description of the C++ compiler."""
+        return self.notes["compiler"]
+
+    @property
+    def glibc(self) -> str:
+        """Newest glibc symbol version that the library for Linux requires."""
+        return self.notes["glibc"]
+
+    @property
+    def dl(self) -> str:
+        """Sources of dl.dll."""
+        return self.notes["dl"]
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the library."""
+        return self.digests[self.library.relative_to(self.prefix).as_posix()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryRequest:
+    """A build of `root`/runtime in `cache`. With a rootfs in `execution`, its tools build the library, and its digest is their
+    identity; else this machine's. `environment` gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored,
+    because bytes must not depend on them."""
+
+    root: Path
+    cache: Path
+    environment: Mapping[str, str]
+    jobs: int | None
+    download: Download | None
+    execution: ExecutionTarget | None
+
+    @cached_property
+    def manifest(self) -> RuntimeManifest:
+        """`manifests/runtime.yaml`."""
+        return load_runtime_manifest(self.root / "manifests")
+
+    @cached_property
+    def sources(self) -> str:
+        """Digest of the C++ sources."""
+        return source_digest(self.root / "runtime")
+
+    @property
+    def rootfs(self) -> RootFS | None:
+        """The rootfs whose tools build the library; None for this machine's."""
+        return self.execution.rootfs if self.execution is not None else None
+
+    def identity(self, tools: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Identity of the rootfs, which covers its tools, or of this machine's `tools`."""
+        return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
+
+    def build(
+        self,
+        name: str,
+        staged: Path,
+        *,
+        tools: Tools | None,
+        folders: Mapping[str, Path],
+        settings: Mapping[str, str],
+        compilers: Mapping[str, str],
+    ) -> str:
+        """Builds and installs to `staged`/prefix; returns the compiler's description."""
+        zstd = unpack_zstd(
+            self.manifest.zstd,
+            cache=self.cache,
+            folder=staged / "work" / "zstd",
+            environment=self.environment,
+            download=self.download,
+        )
+        build = CMakeBuild(
+            name=name,
+            sources=shipped_files(self.root / "runtime"),
+            folders={"AOTFORGE_ZSTD_DIR": zstd, **folders},
+            settings={"AOTRITON_GIT_SHA1": self.sources[:40], **settings},
+            compilers=compilers,
+            tools=tools,
+            environment=self.environment,
+            jobs=self.jobs,
+        )
+        return build_in_executor(self.execution or local_execution(self.cache), build, staged / "prefix")
+
+    def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
+        """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's prefix/ and returns the
+        notes. Processes may share the cache."""
+        folder = self.cache / "runtime" / inputs
+
+        def found(*, fresh: bool) -> LibraryBuild | None:
+            try:
+                stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
+                if stamp["files"] != file_digests(folder / "prefix"):
+                    return None
+                prefix, files, notes = folder / "prefix", dict(stamp["files"]), dict(stamp["notes"])
+            except (OSError, ValueError, KeyError, TypeError):
+                return None
+            return LibraryBuild(
+                prefix=prefix,
+                library=prefix / library,
+                digests=files,
+                notes=notes,
+                source_digest=self.sources,
+                inputs=inputs,
+                fresh=fresh,
+            )
+
+        with _cache_lock(folder), _cache_errors(self.cache):
+            if (done := found(fresh=False)) is not None:
+                return done
+            with staged_folder(folder) as staged:
+                notes = build(staged)
+                stamp = {"files": file_digests(staged / "prefix"), "notes": dict(notes)}
+                (staged / _STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
+            done = found(fresh=True)
+        if done is None:
+            raise CacheError(f"{folder} changed while it was written", hint="build again")
+        return done
+
+
+def shipped_files(folder: Path) -> dict[str, Path]:
+    """Every shipped source below `folder` by its name there; without tests."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in name.parts)
+        if name.parts[0] not in _NOT_SHIPPED and not hidden and path.is_file():
+            found[name.as_posix()] = path
+    return found
+
+
+def source_digest(folder: Path) -> str:
+    """SHA-256 over names and contents of every shipped source below `folder`; tests do not count."""
+    total = hashlib.sha256()
+    for name, path in shipped_files(folder).items():
+        content = path.read_bytes()
+        total.update(f"{name}\0{len(content)}\0".encode() + content)
+    return total.hexdigest()
+
+
+def inputs_key(**facts: object) -> str:
+    """SHA-256 of everything that can change the library's bytes: pins, sources, identity of the tools."""
+    return hashlib.sha256(json.dumps(facts | {"format": _FORMAT}, sort_keys=True).encode()).hexdigest()
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below `folder` by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
+@contextmanager
+def _cache_errors(cache: Path) -> Iterator[None]:
+    """Files are written to the cache only; no output folder has been changed yet."""
+    try:
+        yield
+    except OutputError as error:
+        raise CacheError(
+            error.what,
+            cause=error.cause,
+            hint=f"free some space in the cache folder {cache}, or choose another one with --cache; then build again",
+        ) from error
+
+
+@contextmanager
+def _cache_lock(folder: Path) -> Iterator[None]:
+    """Builds of the same inputs wait for one another; the kernel releases the lock of a killed one."""
+    lock = folder.parent / f".{folder.name}.build.lock"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise CacheError(
+            f"{folder.parent} cannot be used: {error.strerror}", hint="choose another cache folder"
+        ) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,4 +1,4 @@
-"""The C sources of zstd: from the cache, a file that the caller names, or the package index; always the pinned bytes."""
+"""`manifests/runtime.yaml`, and the C sources of zstd that it pins: from the cache, a named file, or the package index."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated, Literal
 
+from pydantic import Field, model_validator
+
+from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
-from aotforge.library.library_manifest import ZstdPin
 from aotforge.library.pinned_source import PinnedArchive, pinned_archive, unpack_flat
 
 SOURCE_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
@@ -19,8 +22,41 @@ _DOWNLOAD_SECONDS = 600
 _OTHER_BYTES = "DO NOT MATCH THE HASHES"
 """Of pip's message (pip._internal.exceptions.HashMismatch)."""
 
+Version = Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
+
+
+class ZstdPin(Manifest):
+    """The source distribution that contains the decoder's C sources; `members` are paths below its top folder."""
+
+    package: str
+    version: Version
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+\.tar\.gz$")]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    members: tuple[str, ...]
+
+
+class RuntimeManifest(Manifest):
+    """Version and pins of the runtime library."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    version: Version
+    soname: str
+    zstd: ZstdPin
+
+    @model_validator(mode="after")
+    def _soname_has_version(self) -> RuntimeManifest:
+        if self.soname != f"libaotriton_v2.so.{self.version}":
+            raise ValueError(f"soname {self.soname} is not that of version {self.version}")
+        return self
+
+
 Download = Callable[[ZstdPin, Path], None]
 """Puts the pinned file into a folder; raises ToolchainError."""
+
+
+def load_runtime_manifest(folder: Path) -> RuntimeManifest:
+    """`folder`/runtime.yaml. Raises ManifestError."""
+    return load(folder / "runtime.yaml", RuntimeManifest)
 
 
 def unpack_zstd(
@@ -31,10 +67,9 @@ def unpack_zstd(
     environment: Mapping[str, str],
     download: Download | None = None,
 ) -> Path:
-    """Puts the pinned members flat into `folder` and returns it.
+    """Unpacks the pinned members flat into `folder` and returns it.
 
-    Raises ToolchainError when the archive is nowhere to be had, RuntimeBuildError when a file that was named or fetched is
-    not the pinned one.
+    Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file is not the pinned one.
     """
     pinned = PinnedArchive(
         file=pin.file, sha256=pin.sha256, variable=SOURCE_VARIABLE, manifest="manifests/runtime.yaml"
@@ -45,9 +80,9 @@ def unpack_zstd(
 
 
 def pip_download(pin: ZstdPin, folder: Path) -> None:
-    """Fetch the source distribution with pip and the caller's index settings.
+    """Fetches the source distribution with pip and the caller's index settings.
 
-    pip asks a source distribution for its metadata, which runs code of it; the hash makes it compare the bytes first. Raises
+    pip builds a source distribution's metadata, which runs code of it; the hash makes pip compare the bytes first. Raises
     ToolchainError, RuntimeBuildError for other bytes than the pinned ones.
     """
     requirements = folder / "requirements.txt"
@@ -64,20 +99,20 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
-        output = done.stderr or done.stdout
-        failed = done.returncode != 0
+        output, failed = done.stderr or done.stdout, done.returncode != 0
     except (OSError, subprocess.TimeoutExpired) as error:
         output, failed = str(error), True
+    hint = f"put the file (SHA-256 {pin.sha256}) into any folder and set {SOURCE_VARIABLE} to its path"
     if failed and _OTHER_BYTES in output:
         raise RuntimeBuildError(
             f"the index has another {pin.file} than the pinned one (SHA-256 {pin.sha256})",
             cause="a file that was replaced on the index, or a mirror that cannot be trusted",
-            hint=f"put the pinned file anywhere and set {SOURCE_VARIABLE} to its path",
+            hint=hint,
         )
     if failed:
         lines = output.strip().splitlines()
         raise ToolchainError(
             f"{pin.file} cannot be fetched: {lines[-1] if lines else 'pip failed'}",
-            cause="no package index in reach",
-            hint=f"put the file (SHA-256 {pin.sha256}) anywhere and set {SOURCE_VARIABLE} to its path",
+            cause="no reachable package index",
+            hint=hint,
         )

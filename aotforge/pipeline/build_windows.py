@@ -17,8 +17,9 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
-from aotforge.library.build_windows import WindowsBuild, build_windows_runtime
+from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
+from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.release.layout import TOP
@@ -58,7 +59,7 @@ class WindowsReport:
     sha256: str
     contents: str
     images: tuple[tuple[str, int], ...]
-    runtime: WindowsBuild
+    runtime: LibraryBuild
     roots: tuple[tuple[str, str], ...]
     fresh: bool
 
@@ -127,7 +128,7 @@ def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:
 
 
 def _members(
-    root: Path, manifest: ReleaseManifest, runtime: WindowsBuild, packs: Sequence[ImagePack]
+    root: Path, manifest: ReleaseManifest, runtime: LibraryBuild, packs: Sequence[ImagePack]
 ) -> dict[str, bytes]:
     own = resources.files("aotforge.release")
     found = {f"{TOP}/{name}": (runtime.prefix / name).read_bytes() for name in runtime.digests}

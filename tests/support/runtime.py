@@ -14,11 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aotforge.library.build_linux import configure_and_build
-from aotforge.library.build_tools import find_tools
-from aotforge.library.library_build import Tools
-from aotforge.library.library_manifest import load_runtime_manifest
-from aotforge.library.zstd_source import unpack_zstd
+from aotforge.library.build_tools import Tools, find_tools
+from aotforge.library.cmake_build import configure_and_build
+from aotforge.library.zstd_source import load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"

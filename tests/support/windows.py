@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import ToolchainError
-from aotforge.library.build_linux import configure_and_build
-from aotforge.library.build_windows import WindowsBuild, build_windows_runtime, find_windows_tools
+from aotforge.library.build_windows import build_windows_runtime
+from aotforge.library.cmake_build import configure_and_build
+from aotforge.library.library_build import LibraryBuild
+from aotforge.library.mingw import find_windows_tools
 from tests.support.runtime import CACHE, ROOT, _alone, tree_digest
 from tests.support.wine import Wine, windows_path
 
@@ -52,7 +54,7 @@ def missing_msvc_tools() -> str:
 class WindowsObjects:
     """The runtime's install prefix and a build folder of the test programs."""
 
-    runtime: WindowsBuild
+    runtime: LibraryBuild
     folder: Path
 
     @property

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from aotforge.library.build_linux import build_runtime
-from aotforge.library.library_build import RuntimeBuild
+from aotforge.library.library_build import LibraryBuild
 from tests.support.runtime import CACHE, ROOT, Objects
 
 
 @pytest.fixture(scope="module")
-def built(objects: object) -> RuntimeBuild:
+def built(objects: object) -> LibraryBuild:
     return build_runtime(ROOT, cache=CACHE)
 
 
-def test_a_second_build_is_the_first(built: RuntimeBuild) -> None:
+def test_a_second_build_is_the_first(built: LibraryBuild) -> None:
     again = build_runtime(ROOT, cache=CACHE, environment={"PATH": os.environ["PATH"], "CXXFLAGS": "-O0 -g"})
     assert (again.fresh, again.sha256, again.inputs) == (False, built.sha256, built.inputs)
     assert again.library.name == again.soname == "libaotriton_v2.so.0.11.2"
 
 
-def test_same_bytes_from_another_folder(built: RuntimeBuild, tmp_path: Path) -> None:
+def test_same_bytes_from_another_folder(built: LibraryBuild, tmp_path: Path) -> None:
     checkout = tmp_path / "another place" / "checkout"
     for part in ("runtime", "manifests"):
         shutil.copytree(ROOT / part, checkout / part)
@@ -34,7 +34,7 @@ def test_same_bytes_from_another_folder(built: RuntimeBuild, tmp_path: Path) -> 
     other = build_runtime(checkout, cache=cache, jobs=2)
     assert other.fresh and other.source_digest == built.source_digest and other.inputs == built.inputs
 
-    def contents(build: RuntimeBuild) -> dict[str, bytes]:
+    def contents(build: LibraryBuild) -> dict[str, bytes]:
         return {
             p.relative_to(build.prefix).as_posix(): p.read_bytes()
             for p in build.prefix.rglob("*")
@@ -50,7 +50,7 @@ def test_same_bytes_from_another_folder(built: RuntimeBuild, tmp_path: Path) -> 
     assert repaired.fresh and repaired.sha256 == built.sha256 and contents(repaired) == contents(built)
 
 
-def test_install_tree(built: RuntimeBuild) -> None:
+def test_install_tree(built: LibraryBuild) -> None:
     files = {p.relative_to(built.prefix).as_posix() for p in built.prefix.rglob("*") if not p.is_dir()}
     assert {
         f"lib/{built.soname}",
@@ -98,7 +98,7 @@ target_link_libraries(client PRIVATE aotriton::aotriton_v2 aotriton_v2)
 """
 
 
-def test_find_package_after_moving(built: RuntimeBuild, tmp_path: Path) -> None:
+def test_find_package_after_moving(built: LibraryBuild, tmp_path: Path) -> None:
     prefix = tmp_path / "moved"
     shutil.copytree(built.prefix, prefix, symlinks=True)
     (tmp_path / "CMakeLists.txt").write_text(CLIENT)

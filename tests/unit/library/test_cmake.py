@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.library.cmake import cmake_commands, shell_script
+from aotforge.library.cmake_build import cmake_commands, shell_script
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
-from aotforge.library.build_linux import source_digest
 from aotforge.library.build_tools import find_tools
 from aotforge.library.elf_check import check_library
-from aotforge.library.library_manifest import ZstdPin, load_runtime_manifest
-from aotforge.library.zstd_source import SOURCE_VARIABLE, unpack_zstd
+from aotforge.library.library_build import source_digest
+from aotforge.library.zstd_source import SOURCE_VARIABLE, ZstdPin, load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).parents[3]
 

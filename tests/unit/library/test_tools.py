@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import CacheError, ToolchainError
-from aotforge.library.build_linux import build_runtime, configure_and_build, inputs_key
-from aotforge.library.build_tools import find_tools
-from aotforge.library.library_build import Tools
-from aotforge.library.library_manifest import load_runtime_manifest
+from aotforge.library.build_linux import build_runtime
+from aotforge.library.build_tools import Tools, find_tools
+from aotforge.library.cmake_build import configure_and_build
+from aotforge.library.library_build import inputs_key
+from aotforge.library.zstd_source import load_runtime_manifest
 
 ROOT = Path(__file__).parents[3]
 MANIFEST = load_runtime_manifest(ROOT / "manifests")
@@ -52,7 +53,7 @@ def tools(folder: Path) -> Tools:
 
 
 def key(folder: Path) -> str:
-    return inputs_key(MANIFEST, "sources", tools(folder).identity)
+    return inputs_key(manifest=MANIFEST.version, sources="sources", tools=tools(folder).identity)
 
 
 @pytest.mark.parametrize("name", ["g++", "gcc", "cmake", "ld", "lib/libstdc++.a", "lib/libc.so.6"])

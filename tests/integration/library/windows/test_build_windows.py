@@ -12,7 +12,8 @@ import pytest
 from aotforge.base.progress import SILENT
 from aotforge.errors import ExecutorError, PackError, ReleaseError, RuntimeBuildError, ToolchainError
 from aotforge.formats.archive import Link, Member, write_tar_gz
-from aotforge.library.build_windows import check_dll, exported_names, find_windows_tools
+from aotforge.library.build_windows import check_dll, exported_names
+from aotforge.library.mingw import find_windows_tools
 from aotforge.pipeline.build_windows import (
     WindowsReport,
     WindowsRequest,
@@ -166,7 +167,7 @@ def test_missing_tools_name_the_packages(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="x86_64-w64-mingw32") as caught:
         find_windows_tools({"PATH": str(tmp_path)})
     assert "apt-get install" in caught.value.hint and caught.value.exit_code == 14
-    with pytest.raises(ToolchainError, match="no compiler for x86_64-w64-mingw32"):
+    with pytest.raises(ToolchainError, match="is not a compiler for x86_64-w64-mingw32"):
         find_windows_tools(
             {"PATH": os.environ["PATH"], "AOTFORGE_MINGW_CXX": "g++", "AOTFORGE_MINGW_CC": "gcc"}
         )
