@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aotforge.base.progress import SILENT
 from aotforge.library.build_linux import build_runtime
-from aotforge.library.zstd_source import load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 from aotforge.pipeline.build_windows import WindowsRequest, build_windows
 
 ROOT = Path(__file__).parents[1]

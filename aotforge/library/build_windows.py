@@ -19,11 +19,10 @@ from aotforge.formats.pe import (
 )
 from aotforge.formats.pe import exports as read_exports
 from aotforge.library.cmake_build import WORK
-from aotforge.library.dl_source import DlSource, dl_source
 from aotforge.library.exports import EXPORTS
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, inputs_key
 from aotforge.library.mingw import INSTALL, TARGET, find_windows_tools
-from aotforge.library.zstd_source import Download
+from aotforge.library.sources import DlSource, Download, dl_source
 from aotforge.sandbox.executors.step import ExecutionTarget
 
 LIBRARY = "lib/aotriton_v2.dll"

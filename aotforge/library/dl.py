@@ -11,9 +11,9 @@ from pathlib import Path
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.library.build_tools import find_tools
 from aotforge.library.cmake_build import configure_and_build
-from aotforge.library.dl_source import DlManifest, dl_source
 from aotforge.library.library_build import file_digests
 from aotforge.library.mingw import cross_environment
+from aotforge.library.sources import DlManifest, dl_source
 
 _WINDOWS = {"CMAKE_SYSTEM_NAME": "Windows", "CMAKE_SYSTEM_PROCESSOR": "x86_64"}
 
@@ -50,7 +50,7 @@ def build_dl(
                 root / "runtime" / "dl",
                 Path(work) / "objects",
                 tools,
-                _WINDOWS | source.settings,
+                _WINDOWS | {"AOTFORGE_DL_ORIGINAL": str(source.original or "")},
                 environment=env,
                 install=staged,
             )

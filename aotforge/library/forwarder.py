@@ -87,8 +87,8 @@ def build_forwarder(
         for command in (link, [dlltool, "-m", "i386:x86-64", "-d", "plain.def", "-l", msvc]):
             done = run_tool(command, tool_environment(given), seconds=_LINK_SECONDS, folder=folder)
             if done.returncode != 0:
-                output = (done.stderr or done.stdout).strip()[-500:]
-                raise RuntimeBuildError(f"{Path(command[0]).name} failed: {output}")
+                printed = (done.stderr or done.stdout).strip()[-500:]
+                raise RuntimeBuildError(f"{Path(command[0]).name} failed: {printed}")
         _check((folder / name).read_bytes(), symbols, library)
         for file in (module, msvc, gnu):
             write_atomic(output / file, (folder / file).read_bytes())

@@ -16,7 +16,7 @@ from aotforge.base.files import staged_folder
 from aotforge.errors import CacheError, OutputError
 from aotforge.library.build_tools import Tools
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
-from aotforge.library.zstd_source import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
 from aotforge.sandbox.executors.step import ExecutionTarget, RootFS
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double")

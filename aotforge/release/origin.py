@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aotforge.base.git import outside_environment
 from aotforge.errors import ReleaseError, ToolchainError, listed
-from aotforge.library.zstd_source import load_runtime_manifest
+from aotforge.library.sources import load_runtime_manifest
 from aotforge.release.attestations import BuildTools
 from aotforge.toolchain.triton import Toolchain
 

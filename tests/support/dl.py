@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.library.dl import build_dl
-from aotforge.library.dl_source import DlManifest
 from aotforge.library.mingw import TARGET
+from aotforge.library.sources import DlManifest
 from tests.support.runtime import CACHE, ROOT, tree_digest
 
 GCC = f"{TARGET}-gcc-posix"

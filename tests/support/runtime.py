@@ -16,7 +16,7 @@ from typing import Any
 
 from aotforge.library.build_tools import Tools, find_tools
 from aotforge.library.cmake_build import configure_and_build
-from aotforge.library.zstd_source import load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"

@@ -10,7 +10,7 @@ from aotforge.base.progress import Observer
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
 from aotforge.library.library_build import source_digest
-from aotforge.library.zstd_source import load_runtime_manifest
+from aotforge.library.sources import load_runtime_manifest
 from aotforge.pipeline.build_release import BuildRequest, execution_targets, make_plans
 from aotforge.pipeline.shards import shard_file as archive
 from aotforge.pipeline.shards.image_shard import PartReport

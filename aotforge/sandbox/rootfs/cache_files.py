@@ -7,7 +7,6 @@ again whenever a rootfs is assembled from it.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 import tempfile
@@ -19,6 +18,7 @@ from typing import BinaryIO
 
 from aotforge.base.files import output_errors
 from aotforge.errors import ContainerError, OutputError
+from aotforge.formats.archive import sha256_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +56,6 @@ class CachePaths:
     def archive(self, digest: str) -> Path:
         """A rootfs as an archive for `docker load`."""
         return self.base / "archives" / f"{digest}.tar"
-
-
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file, hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -129,7 +123,7 @@ class Store:
     def checked(self, sha256: str) -> Path:
         """The verified file. Raises ContainerError and removes a damaged file, so that it is downloaded again."""
         path = self.path(sha256)
-        found = file_digest(path)
+        found = sha256_file(path)
         if found != sha256:
             path.unlink(missing_ok=True)
             raise ContainerError(
@@ -145,7 +139,7 @@ class Store:
         with staged_file(self.path(sha256), locked=False) as staged:
             with staged.open("wb") as file:
                 yield file
-            found = file_digest(staged)
+            found = sha256_file(staged)
             if found != sha256:
                 raise ContainerError(f"SHA-256 {found} instead of {sha256}")
 
@@ -167,6 +161,6 @@ class Store:
                 raise ContainerError(
                     f"{sha256} is not in the store", hint="build the rootfs first: ./dev containers.build"
                 )
-            if not other.has(sha256) or file_digest(other.path(sha256)) != sha256:
+            if not other.has(sha256) or sha256_file(other.path(sha256)) != sha256:
                 other.put_file(sha256, self.path(sha256))
         return len(wanted)

@@ -1,13 +1,20 @@
-"""Downloads the locked packages and wheels that the store lacks and verifies their SHA-256."""
+"""Downloads the locked packages and wheels that the store lacks and verifies their SHA-256.
+
+Packages come from the archives that this machine's apt uses, then from Debian's own. Only addresses, proxies and certificates of apt
+are used, not Release files, their dates and signatures: the lock has the SHA-256 of every file.
+"""
 
 from __future__ import annotations
 
 import http.client
 import posixpath
+import re
+import shutil
 import ssl
+import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,15 +26,65 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.cache_files import Store
 from aotforge.sandbox.rootfs.definitions import Lock, LockedFile, LockedPackage, LockedWheel, RootfsSpec
-from aotforge.sandbox.rootfs.mirrors import AptSettings, apt_settings
 from aotforge.sandbox.rootfs.pip_wheels import fetch_wheel
 
 SOURCES = "AOTFORGE_CONTAINER_SOURCES"
 """Environment variable: folders and URLs, separated by spaces, that are searched for packages and wheels before any mirror."""
 
+DEBIAN = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
+SNAPSHOT = "https://snapshot.debian.org/file"
+"""Debian's archive of every package ever published, by SHA-1 (https://snapshot.debian.org/)."""
+
 _PARALLEL = 6
 _SHOWN = 6
 _FAILURES = (ConnectionError, TimeoutError, ValueError, http.client.HTTPException, ContainerError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AptSettings:
+    """apt's configuration: archive URLs in order, proxies by scheme or "scheme::host", file of certificates, timeout in seconds."""
+
+    archives: tuple[str, ...]
+    proxies: Mapping[str, str]
+    certificates: str = ""
+    timeout: int = 30
+    snapshot: str = SNAPSHOT
+
+
+def apt_settings() -> AptSettings:
+    """This machine's settings; only Debian's own archives where there is no apt."""
+    sites = _lines(["apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages"])
+    dump = dict(_setting(line) for line in _lines(["apt-config", "dump"]))
+    return settings_from(sites, dump)
+
+
+def settings_from(sites: Sequence[str], dump: Mapping[str, str]) -> AptSettings:
+    """Settings from the sites of `apt-get indextargets` and the keys (lower case) and values of `apt-config dump`."""
+    usable = [site.rstrip("/") for site in sites if re.match(r"(https?|file|copy):", site)]
+    archives = [re.sub(r"^copy:", "file:", site) for site in usable]
+    proxies = {}
+    for key, value in dump.items():
+        if (found := re.fullmatch(r"acquire::(https?)::proxy(?:::(.+))?", key)) and value:
+            proxies["::".join(part for part in found.groups() if part)] = value
+    seconds = dump.get("acquire::http::timeout", "")
+    return AptSettings(
+        archives=tuple(dict.fromkeys((*archives, *DEBIAN))),
+        proxies=proxies,
+        certificates=dump.get("acquire::https::cainfo", ""),
+        timeout=int(seconds) if seconds.isdigit() and int(seconds) else 30,
+    )
+
+
+def _setting(line: str) -> tuple[str, str]:
+    key, _, value = line.partition(" ")
+    return key.lower(), value.strip().rstrip(";").strip('"')
+
+
+def _lines(command: Sequence[str]) -> list[str]:
+    if shutil.which(command[0]) is None:
+        return []
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    return done.stdout.splitlines() if done.returncode == 0 else []
 
 
 def fetch_locked(

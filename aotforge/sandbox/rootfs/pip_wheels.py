@@ -1,20 +1,49 @@
-"""Download of wheels through pip with the user's own settings."""
+"""Wheels of a rootfs: their pins in a requirements file, and their download through pip with the user's own settings."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import ContainerError
-from aotforge.sandbox.rootfs.cache_files import Store, file_digest
+from aotforge.formats.archive import sha256_file
+from aotforge.sandbox.rootfs.cache_files import Store
 from aotforge.sandbox.rootfs.definitions import LockedWheel, Wheels
-from aotforge.sandbox.rootfs.lock_check import Pin, pinned_wheels
 
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """One package of a requirements file: its version, and the SHA-256 of every allowed file."""
+
+    version: str
+    hashes: frozenset[str]
+
+
+def pinned_wheels(wheels: Wheels, checkout: Path) -> Mapping[str, Pin]:
+    """The pins of a definition's wheels; of several (with markers) the last. Raises ContainerError for a missing one."""
+    file, known = checkout / wheels.requirements, {}
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ContainerError(f"{file}: cannot be read: {error.strerror}") from error
+    for line in text.replace("\\\n", " ").splitlines():
+        if match := _PIN.match(line):
+            hashes = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", line))
+            known[match[1].lower().replace("_", "-")] = Pin(version=match[2], hashes=hashes)
+    if missing := [name for name in wheels.names if name not in known]:
+        raise ContainerError(
+            f"{file} does not pin {missing[0]}", hint="correct `wheels.names` in the definition"
+        )
+    return {name: known[name] for name in wheels.names}
 
 
 def choose_wheels(wheels: Wheels, checkout: Path, *, store: Store) -> tuple[LockedWheel, ...]:
@@ -26,7 +55,7 @@ def choose_wheels(wheels: Wheels, checkout: Path, *, store: Store) -> tuple[Lock
                 raise ContainerError(
                     f"{name} {pin.version} has no wheel for Python {wheels.python}", cause=trouble
                 )
-            sha256, size = file_digest(file), file.stat().st_size
+            sha256, size = sha256_file(file), file.stat().st_size
             store.put_file(sha256, file)
             chosen.append(
                 LockedWheel(name=name, version=pin.version, file=file.name, size=size, sha256=sha256)

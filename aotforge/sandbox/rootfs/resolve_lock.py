@@ -14,8 +14,7 @@ from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.assemble import assemble
 from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, cache_lock, staged_file, storage_errors
 from aotforge.sandbox.rootfs.definitions import Lock, LockedPackage, RootfsSpec, find_rootfs, read_lock
-from aotforge.sandbox.rootfs.fetch import SOURCES, fetch_locked
-from aotforge.sandbox.rootfs.mirrors import apt_settings
+from aotforge.sandbox.rootfs.fetch import SOURCES, apt_settings, fetch_locked
 from aotforge.sandbox.rootfs.pip_wheels import choose_wheels
 from aotforge.sandbox.rootfs.resolve_packages import resolve
 from aotforge.sandbox.rootfs.rootfs_cache import record_verified

@@ -18,8 +18,7 @@ from pathlib import Path
 
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.definitions import Definition, LockedPackage
-from aotforge.sandbox.rootfs.fetch import opened
-from aotforge.sandbox.rootfs.mirrors import AptSettings
+from aotforge.sandbox.rootfs.fetch import AptSettings, opened
 
 _INST = re.compile(r"^Inst (\S+) \((\S+) ")
 _UNKNOWN_SHA1 = "0" * 40

@@ -13,19 +13,19 @@ from pathlib import Path
 from aotforge.base.files import write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
+from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs.assemble import assemble
 from aotforge.sandbox.rootfs.cache_files import (
     CachePaths,
     Store,
     cache_lock,
-    file_digest,
     staged_file,
     storage_errors,
 )
 from aotforge.sandbox.rootfs.definitions import Lock, RootfsImage, RootfsSpec, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.fetch import SOURCES, fetch_locked, stage_reporter
-from aotforge.sandbox.rootfs.lock_check import check_lock
 from aotforge.sandbox.rootfs.members import first_difference
+from aotforge.sandbox.rootfs.pip_wheels import pinned_wheels
 
 
 def ensure_rootfs(
@@ -59,6 +59,27 @@ def ensure_rootfs(
     return rootfs_image(spec, lock, paths)
 
 
+def check_lock(spec: RootfsSpec, lock: Lock, checkout: Path) -> None:
+    """Raises ContainerError when the definition or the pinned wheels changed after the lock was written."""
+    hint = f"write the lock again: ./dev containers.lock --name {spec.name}"
+    if lock.definition != spec.definition.digest():
+        raise ContainerError(
+            f"{spec.lock_file} does not match its definition",
+            cause="the definition was changed after the lock was written",
+            hint=hint,
+        )
+    wheels = spec.definition.wheels
+    locked = {wheel.name: wheel for wheel in lock.wheels}
+    for name, pin in (pinned_wheels(wheels, checkout) if wheels else {}).items():
+        if name not in locked or locked[name].sha256 not in pin.hashes:
+            has = locked[name].version if name in locked else "none"
+            raise ContainerError(
+                f"{spec.lock_file} has {name} {has}, {wheels.requirements if wheels else ''} pins {pin.version}",
+                cause="the requirements were changed after the lock was written",
+                hint=hint,
+            )
+
+
 def rootfs_image(spec: RootfsSpec, lock: Lock, paths: CachePaths) -> RootfsImage:
     """The rootfs that a lock describes, built or not."""
     return RootfsImage(
@@ -75,7 +96,7 @@ def _build(
 ) -> None:
     tar, store = paths.tar(lock.digest), Store(paths.store)
     if (
-        not tar.is_file() or file_digest(tar) != lock.digest
+        not tar.is_file() or sha256_file(tar) != lock.digest
     ):  # a restored cache has the same bytes, other times
         with staged_file(tar) as path:
             fetch_locked(spec, lock, store, sources=sources, observer=observer)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.library.zstd_source import load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 from tests.support.runtime import CACHE, ROOT
 
 LAUNCHER = f"{sys.executable};{ROOT / 'tests' / 'support' / 'compile_once.py'};{CACHE}"

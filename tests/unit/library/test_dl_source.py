@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
-from aotforge.library.dl_source import SOURCE_VARIABLE, DlManifest, dl_source, load_dl_manifest
+from aotforge.library.sources import DLFCN_VARIABLE, DlManifest, dl_source, load_dl_manifest
 
 ROOT = Path(__file__).parents[3]
 TOP = "dlfcn-win32-1.4.2"
@@ -65,13 +65,12 @@ def test_a_pinned_archive_is_unpacked_from_anywhere(tmp_path: Path, spelling: st
         "URL": file.as_uri(),
         "variable": "https://nowhere.invalid/x",
     }
-    environment = {SOURCE_VARIABLE: str(file)} if spelling == "variable" else {}
+    environment = {DLFCN_VARIABLE: str(file)} if spelling == "variable" else {}
     chosen = source(tmp_path, manifest(named[spelling], digest), **environment)
     assert chosen.name == "dlfcn-win32 1.4.2"
     assert {path.name: path.read_text() for path in chosen.original.iterdir()} == {
         "dlfcn.c": "src/dlfcn.c", "dlfcn.h": "src/dlfcn.h", "COPYING": "COPYING",
     }  # fmt: skip
-    assert chosen.settings == {"AOTFORGE_DL_ORIGINAL": str(chosen.original)}
     file.unlink()
     source(tmp_path, manifest(named[spelling], digest))  # kept in the cache
 
@@ -84,7 +83,7 @@ def test_other_bytes_and_missing_files_are_refused(tmp_path: Path) -> None:
     assert "manifests/dl.yaml" in wrong.value.hint
     with pytest.raises(ToolchainError, match="cannot be fetched") as missing:
         source(tmp_path, manifest("nowhere.tar.gz", "1" * 64))
-    assert SOURCE_VARIABLE in missing.value.hint
+    assert DLFCN_VARIABLE in missing.value.hint
     with pytest.raises(RuntimeBuildError, match=r"src/dlfcn\.h"):
         source(tmp_path, archive(tmp_path / "half.tar.gz", "src/dlfcn.c"))
     (tmp_path / "text.tar.gz").write_text("no archive")

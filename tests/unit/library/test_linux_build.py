@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
+from aotforge.library.build_linux import check_library
 from aotforge.library.build_tools import find_tools
-from aotforge.library.elf_check import check_library
 from aotforge.library.library_build import source_digest
-from aotforge.library.zstd_source import SOURCE_VARIABLE, ZstdPin, load_runtime_manifest, unpack_zstd
+from aotforge.library.sources import ZSTD_VARIABLE, ZstdPin, load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).parents[3]
 
@@ -76,7 +76,7 @@ def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
 def test_a_named_file_needs_no_network(tmp_path: Path) -> None:
     pin, data = archive()
     (tmp_path / "mine.tar.gz").write_bytes(data)
-    env = {SOURCE_VARIABLE: str(tmp_path / "mine.tar.gz")}
+    env = {ZSTD_VARIABLE: str(tmp_path / "mine.tar.gz")}
     unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out", environment=env, download=never)
     (tmp_path / "mine.tar.gz").unlink()
     unpack_zstd(pin, cache=tmp_path / "cache", folder=tmp_path / "out2", environment=env, download=never)
@@ -85,10 +85,10 @@ def test_a_named_file_needs_no_network(tmp_path: Path) -> None:
 def test_other_bytes_than_the_pinned_are_refused(tmp_path: Path) -> None:
     pin, _ = archive()
     (tmp_path / "mine.tar.gz").write_bytes(archive(b"other")[1])
-    env = {SOURCE_VARIABLE: str(tmp_path / "mine.tar.gz")}
+    env = {ZSTD_VARIABLE: str(tmp_path / "mine.tar.gz")}
     with pytest.raises(RuntimeBuildError, match="is not the pinned"):
         unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment=env, download=never)
-    env[SOURCE_VARIABLE] = str(tmp_path / "nowhere")
+    env[ZSTD_VARIABLE] = str(tmp_path / "nowhere")
     with pytest.raises(ToolchainError, match="cannot be read"):
         unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "out", environment=env, download=never)
 

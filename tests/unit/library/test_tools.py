@@ -13,7 +13,7 @@ from aotforge.library.build_linux import build_runtime
 from aotforge.library.build_tools import Tools, find_tools
 from aotforge.library.cmake_build import configure_and_build
 from aotforge.library.library_build import inputs_key
-from aotforge.library.zstd_source import load_runtime_manifest
+from aotforge.library.sources import load_runtime_manifest
 
 ROOT = Path(__file__).parents[3]
 MANIFEST = load_runtime_manifest(ROOT / "manifests")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import RuntimeBuildError
-from aotforge.library.zstd_source import ZstdPin, pip_download
+from aotforge.library.sources import ZstdPin, pip_download
 
 NAME = "zstandard-1.2.3"
 # a build backend of its own, so that no other package is needed; it marks that it was run

@@ -11,7 +11,7 @@ import pytest
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.pe import exports, imports
 from aotforge.library.dl import build_dl
-from aotforge.library.dl_source import SOURCE_VARIABLE, DlManifest
+from aotforge.library.sources import DLFCN_VARIABLE, DlManifest
 from tests.support.dl import PROGRAMS, dl_programs, missing_mingw
 from tests.support.runtime import CACHE, ROOT
 from tests.support.wine import Wine
@@ -85,7 +85,7 @@ def test_a_failed_build_leaves_the_earlier_one(tmp_path: Path) -> None:
     with pytest.raises(RuntimeBuildError, match="is not the pinned"):
         build_dl(
             ROOT, output=tmp_path / "out", cache=tmp_path, manifest=manifest,
-            environment=path | {SOURCE_VARIABLE: str(tmp_path / "other")},
+            environment=path | {DLFCN_VARIABLE: str(tmp_path / "other")},
         )  # fmt: skip
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["earlier"]
 

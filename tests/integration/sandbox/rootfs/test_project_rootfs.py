@@ -18,7 +18,7 @@ from aotforge.errors import ContainerError
 from aotforge.formats.deb import data_members
 from aotforge.sandbox.rootfs.cache_files import CachePaths
 from aotforge.sandbox.rootfs.definitions import RootfsImage, find_rootfs, read_lock
-from aotforge.sandbox.rootfs.mirrors import apt_settings
+from aotforge.sandbox.rootfs.fetch import apt_settings
 from aotforge.sandbox.rootfs.resolve_packages import private_apt
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
 from aotforge.sandbox.rootfs.shell import bubblewrap_command

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from aotforge.sandbox.rootfs.fetch import _proxies
-from aotforge.sandbox.rootfs.mirrors import DEBIAN, apt_settings, settings_from
+from aotforge.sandbox.rootfs.fetch import DEBIAN, _proxies, apt_settings, settings_from
 
 
 def test_sites_in_order_then_debians_own() -> None:

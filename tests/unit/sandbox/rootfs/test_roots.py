@@ -20,16 +20,16 @@ import pytest
 
 from aotforge.base.progress import LineObserver
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
+from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs import fetch
-from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, file_digest, staged_file
+from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, staged_file
 from aotforge.sandbox.rootfs.cache_gc import entries, fields, remove, unreferenced
 from aotforge.sandbox.rootfs.cache_gc import lines as list_lines
 from aotforge.sandbox.rootfs.definitions import LockedWheel, RootfsImage, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
-from aotforge.sandbox.rootfs.lock_check import check_lock
+from aotforge.sandbox.rootfs.fetch import AptSettings
 from aotforge.sandbox.rootfs.members import Spool
-from aotforge.sandbox.rootfs.mirrors import AptSettings
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store, unpack_rootfs
+from aotforge.sandbox.rootfs.rootfs_cache import check_lock, ensure_rootfs, export_store, unpack_rootfs
 from tests.support.debs import PACKAGES, deb, locked, make_checkout, wheel, write_lock
 
 ROOT = Path(__file__).parents[4]
@@ -79,21 +79,21 @@ def test_fetched_once_then_no_mirror_is_needed(
     checkout, lock = make_checkout(tmp_path / "a", mirror)
     said: list[str] = []
     root = make(checkout, tmp_path / "cache", said=said)
-    assert root.digest == lock.digest == file_digest(root.tar)
+    assert root.digest == lock.digest == sha256_file(root.tar)
     assert root.tar.stat().st_size == lock.size
     assert (root.python, dict(root.environment)) == ("/usr/bin/python3", {"PATH": "/usr/bin"})
     assert any("fetching, 0 of 2 files" in text for text in said)
     only(monkeypatch)
     root.tar.unlink()
     assert make(checkout, tmp_path / "cache") == root
-    assert file_digest(root.tar) == lock.digest
+    assert sha256_file(root.tar) == lock.digest
 
 
 def test_odd_paths_give_the_same_bytes(tmp_path: Path, mirror: Path, served: str) -> None:
     checkout, lock = make_checkout(tmp_path / "mit Leer zeichen, ünï #%20 路径", mirror)
     cache = tmp_path / "caché des  images % 缓存"
     root = make(checkout, cache)
-    assert file_digest(root.tar) == lock.digest
+    assert sha256_file(root.tar) == lock.digest
     assert (unpack_rootfs(root, cache=cache) / "bin" / "sh").resolve().read_bytes() == b"#!ELF\n"
     assert export_store(checkout, "small", cache=cache, folder=tmp_path / "exported ü") == 2
     assert make(checkout, tmp_path / "other", sources=(str(tmp_path / "exported ü"),)).digest == lock.digest
@@ -161,7 +161,7 @@ def test_a_damaged_root_is_made_again(tmp_path: Path, mirror: Path, served: str)
     root = make(checkout, tmp_path / "cache")
     root.tar.chmod(0o644)
     root.tar.write_bytes(b"short")
-    assert file_digest(make(checkout, tmp_path / "cache").tar) == lock.digest
+    assert sha256_file(make(checkout, tmp_path / "cache").tar) == lock.digest
 
 
 def test_another_digest_names_the_first_differing_member(tmp_path: Path, mirror: Path, served: str) -> None:
@@ -284,7 +284,7 @@ def test_killed_in_the_middle(tmp_path: Path, mirror: Path, moment: str) -> None
     command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror), moment]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
     root = make(checkout, tmp_path / "cache", sources=(str(mirror),))
-    assert file_digest(root.tar) == lock.digest
+    assert sha256_file(root.tar) == lock.digest
     left = [path.name for path in root.tar.parent.iterdir()]
     assert sorted(left) == [f"{lock.digest}.json", f"{lock.digest}.tar"]
 
@@ -367,7 +367,7 @@ def test_list_and_prune(tmp_path: Path, mirror: Path, served: str) -> None:
     for path in found:
         remove(path)
     assert unreferenced(checkout, cache) == []
-    assert file_digest(make(checkout, cache).tar) == new.digest
+    assert sha256_file(make(checkout, cache).tar) == new.digest
 
 
 def test_prune_leaves_alone_what_is_being_written(tmp_path: Path, mirror: Path, served: str) -> None:

@@ -1,0 +1,283 @@
+"""C sources of other projects, pinned by SHA-256 in manifests: zstd, and dlfcn-win32 if the user selects it.
+
+An archive comes from the cache, from a file that an environment variable names, or from where it is published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from aotforge.base.files import output_errors, write_atomic
+from aotforge.base.manifest_reader import Manifest, load
+from aotforge.errors import RuntimeBuildError, ToolchainError
+
+ZSTD_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
+"""Environment variable: path of zstandard's source distribution, for machines without a package index."""
+
+DLFCN_VARIABLE = "AOTFORGE_DLFCN_SOURCE"
+"""Environment variable: path of dlfcn-win32's archive, for machines without a network."""
+
+_PIP_SECONDS = 600
+_URL_SECONDS = 60
+_OTHER_BYTES = "DO NOT MATCH THE HASHES"
+"""Of pip's message (pip._internal.exceptions.HashMismatch)."""
+_MEMBER_LIMIT = 16 * 2**20
+
+Version = Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class ZstdPin(Manifest):
+    """The source distribution that contains the decoder's C sources; `members` are paths below its top folder."""
+
+    package: str
+    version: Version
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+\.tar\.gz$")]
+    sha256: Sha256
+    members: tuple[str, ...]
+
+
+class RuntimeManifest(Manifest):
+    """`manifests/runtime.yaml`: version and pins of the runtime library."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    version: Version
+    soname: str
+    zstd: ZstdPin
+
+    @model_validator(mode="after")
+    def _soname_has_version(self) -> RuntimeManifest:
+        if self.soname != f"libaotriton_v2.so.{self.version}":
+            raise ValueError(f"soname {self.soname} is not that of version {self.version}")
+        return self
+
+
+class DlfcnPin(Manifest):
+    """A source archive of dlfcn-win32. `source`: URL, or path (a relative one starts at the repository's root)."""
+
+    version: Version
+    source: Annotated[str, Field(min_length=1)]
+    sha256: Sha256
+
+
+class DlManifest(Manifest):
+    """`manifests/dl.yaml`: pin of dlfcn-win32; without it, dl is built from `runtime/dl`."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    dlfcn_win32: DlfcnPin | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DlSource:
+    """`original`: folder with dlfcn.c and dlfcn.h that replace runtime/dl, or None. `name`: for people."""
+
+    name: str
+    original: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PinnedArchive:
+    """`<top>.tar.gz` with the folder `top`. `variable`: environment variable that may name a copy; `manifest`: file with the pin;
+    `fetch` puts the archive into a folder or raises ToolchainError. Members in `optional` may be missing."""
+
+    top: str
+    sha256: str
+    variable: str
+    manifest: str
+    fetch: Callable[[Path], None]
+    members: tuple[str, ...]
+    optional: tuple[str, ...] = ()
+
+    def unpack(self, folder: Path, *, cache: Path, environment: Mapping[str, str]) -> Path:
+        """Unpacks the members into `folder`, without their own folders, and returns it.
+
+        Raises ToolchainError when the archive cannot be fetched, RuntimeBuildError when a named or fetched file is not the pinned
+        one or lacks a member, OutputError.
+        """
+        archive = self._cached(cache, environment.get(self.variable, ""))
+        with output_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with tarfile.open(archive) as tar:
+                names = set(tar.getnames())
+                found = [name for name in self.optional if f"{self.top}/{name}" in names]
+                for member in (*self.members, *found):
+                    info = tar.getmember(f"{self.top}/{member}")
+                    content = tar.extractfile(info)
+                    if content is None or info.size > _MEMBER_LIMIT:
+                        raise RuntimeBuildError(
+                            f"{archive}: {member} is not a regular file of at most 16 MiB"
+                        )
+                    data, target = content.read(), folder / Path(member).name
+                    with output_errors(target):  # a full disk does not make the archive invalid
+                        target.write_bytes(data)
+        except KeyError as error:
+            raise RuntimeBuildError(
+                f"{archive} has no {error.args[0] if error.args else 'such member'}",
+                cause="the pin selects another archive than the manifest describes",
+                hint="pin the release's own source archive",
+            ) from error
+        except (tarfile.TarError, EOFError, OSError) as error:
+            raise RuntimeBuildError(f"{archive} cannot be unpacked: {error}") from error
+        return folder
+
+    def _cached(self, cache: Path, named: str) -> Path:
+        """The archive as `cache`/sources/<sha256>/<file>; a damaged one there is replaced."""
+        kept = cache / "sources" / self.sha256 / f"{self.top}.tar.gz"
+        with suppress(ToolchainError, RuntimeBuildError):
+            self._verified(kept)
+            return kept
+        with tempfile.TemporaryDirectory(prefix="aotforge-sources-") as folder:
+            if not named:
+                self.fetch(Path(folder))
+            write_atomic(kept, self._verified(Path(named) if named else Path(folder) / kept.name))
+        return kept
+
+    def _verified(self, path: Path) -> bytes:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise ToolchainError(
+                f"{path} cannot be read: {error.strerror}",
+                hint=f"set {self.variable} to a copy of {self.top}.tar.gz",
+            ) from error
+        if (digest := hashlib.sha256(data).hexdigest()) != self.sha256:
+            raise RuntimeBuildError(
+                f"{path} is not the pinned {self.top}.tar.gz: SHA-256 {digest} instead of {self.sha256}",
+                cause="a damaged download, or a file that was replaced where it is published",
+                hint=f"remove it and build again; {self.manifest} has the pin",
+            )
+        return data
+
+
+Download = Callable[[ZstdPin, Path], None]
+"""Puts the pinned file into a folder; raises ToolchainError."""
+
+
+def load_runtime_manifest(folder: Path) -> RuntimeManifest:
+    """`folder`/runtime.yaml. Raises ManifestError."""
+    return load(folder / "runtime.yaml", RuntimeManifest)
+
+
+def load_dl_manifest(folder: Path) -> DlManifest:
+    """`folder`/dl.yaml. Raises ManifestError."""
+    return load(folder / "dl.yaml", DlManifest)
+
+
+def unpack_zstd(
+    pin: ZstdPin,
+    *,
+    cache: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    download: Download | None = None,
+) -> Path:
+    """Unpacks the pinned C sources of zstd into `folder` and returns it. Raises what `PinnedArchive.unpack` raises."""
+    archive = PinnedArchive(
+        top=pin.file.removesuffix(".tar.gz"),
+        sha256=pin.sha256,
+        variable=ZSTD_VARIABLE,
+        manifest="manifests/runtime.yaml",
+        fetch=partial(download or pip_download, pin),
+        members=pin.members,
+    )
+    return archive.unpack(folder, cache=cache, environment=environment)
+
+
+def dl_source(
+    root: Path,
+    *,
+    cache: Path,
+    folder: Path,
+    environment: Mapping[str, str],
+    manifest: DlManifest | None = None,
+) -> DlSource:
+    """The sources that the manifest (default: the repository's) selects, a pinned archive unpacked into `folder`.
+
+    Raises ManifestError, and what `PinnedArchive.unpack` raises.
+    """
+    pin = (manifest or load_dl_manifest(root / "manifests")).dlfcn_win32
+    if pin is None:
+        return DlSource(name="aotforge dl", original=None)
+    archive = PinnedArchive(
+        top=f"dlfcn-win32-{pin.version}",
+        sha256=pin.sha256,
+        variable=DLFCN_VARIABLE,
+        manifest="manifests/dl.yaml",
+        fetch=partial(_url_download, pin, root),
+        members=("src/dlfcn.c", "src/dlfcn.h"),
+        optional=("COPYING",),
+    )
+    original = archive.unpack(folder, cache=cache, environment=environment)
+    return DlSource(name=f"dlfcn-win32 {pin.version}", original=original)
+
+
+def pip_download(pin: ZstdPin, folder: Path) -> None:
+    """Fetches the source distribution with pip and the caller's index settings.
+
+    pip builds a source distribution's metadata, which runs code of it; the hash makes pip compare the bytes first. Raises
+    ToolchainError, RuntimeBuildError for other bytes than the pinned ones.
+    """
+    requirements = folder / "requirements.txt"
+    requirements.write_text(f"{pin.package}=={pin.version} --hash=sha256:{pin.sha256}\n", encoding="ascii")
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
+    command += [
+        "--no-binary",
+        pin.package,
+        "--dest",
+        str(folder),
+        "--require-hashes",
+        "-r",
+        str(requirements),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
+        output, failed = done.stderr or done.stdout, done.returncode != 0
+    except (OSError, subprocess.TimeoutExpired) as error:
+        output, failed = str(error), True
+    hint = f"put the file (SHA-256 {pin.sha256}) into any folder and set {ZSTD_VARIABLE} to its path"
+    if failed and _OTHER_BYTES in output:
+        raise RuntimeBuildError(
+            f"the index has another {pin.file} than the pinned one (SHA-256 {pin.sha256})",
+            cause="a file that was replaced on the index, or a mirror that cannot be trusted",
+            hint=hint,
+        )
+    if failed:
+        last = (output.strip().splitlines() or ["pip failed"])[-1]
+        raise ToolchainError(
+            f"{pin.file} cannot be fetched: {last}", cause="no reachable package index", hint=hint
+        )
+
+
+def _url_download(pin: DlfcnPin, root: Path, folder: Path) -> None:
+    url = pin.source
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https", "file"):
+        url = (root / url).resolve().as_uri()
+    try:
+        with (
+            urllib.request.urlopen(url, timeout=_URL_SECONDS) as response,
+            (folder / f"dlfcn-win32-{pin.version}.tar.gz").open("wb") as file,
+        ):
+            shutil.copyfileobj(response, file)
+    except (OSError, ValueError) as error:
+        raise ToolchainError(
+            f"{pin.source} cannot be fetched: {getattr(error, 'reason', None) or error}",
+            cause="no network, or a path that does not exist",
+            hint=f"put the file (SHA-256 {pin.sha256}) into any folder and set {DLFCN_VARIABLE} to its path, "
+            "or remove dlfcn_win32 from manifests/dl.yaml to build aotforge's own dl",
+        ) from error
