@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aotforge.compile.cache_entry import CodeObjectStats
-from aotforge.compile.model import KernelArgument
+from aotforge.compile.model import KernelArgument, kernarg_layout
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.plan.model import CompileJob
 
@@ -24,24 +24,12 @@ HIDDEN_ARGUMENTS = frozenset(
 """Launch geometry for `tl.num_programs`, after the explicit arguments, which HIP fills in by itself. Hidden arguments for
 services (host calls, heap, queues) are refused."""
 
-_SIZES = {"i32": 4, "i64": 8, "u64": 8, "fp32": 4}
-
 
 def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:
-    """Kernarg segment of a job: run-time parameters in order, naturally aligned, then the scratch pointers."""
-    arguments = []
-    offset = 0
+    """Kernarg segment of a job: run-time parameters in order, then the scratch pointers."""
     kinds = [kind for _, kind in job.signature if kind != "constexpr"]
-    for kind in (*kinds, *("*scratch",) * SCRATCH_POINTERS):
-        size = 8 if kind.startswith("*") else _SIZES[kind]
-        offset = (offset + size - 1) // size * size
-        arguments.append(
-            KernelArgument(
-                offset=offset, size=size, kind="global_buffer" if kind.startswith("*") else "by_value"
-            )
-        )
-        offset += size
-    return tuple(arguments)
+    types = ["ptr" if kind.startswith("*") else {"fp32": "f32"}.get(kind, kind) for kind in kinds]
+    return kernarg_layout([*types, *["ptr"] * SCRATCH_POINTERS])
 
 
 def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:

@@ -15,7 +15,7 @@ from aotforge.compile.image_set import ImageSet, image_of
 from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
 from aotforge.compile.pool import WorkerLimits
 from aotforge.compile.resources import spills, violations
-from aotforge.compile.scheduler import CompileSettings, Failure, Outcome, Scheduler
+from aotforge.compile.scheduler import CompileSettings, Outcome, Scheduler
 from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.toolchain.allocator import build_allocator
@@ -88,7 +88,7 @@ def compile_one(
         settings = _settings(cache, kernels_root, limits, workers=1, report=lambda outcome: None)
         failures = _compile([job], settings, execution)
         if failures:
-            raise CompileError(f"{job.label}: {failures[0].reason}\n{failures[0].output}".rstrip())
+            raise CompileError(f"{job.label}: {failures[0].detail}\n{failures[0].output}".rstrip())
         entry = cache.load(job.key)
     assert entry is not None
     return image_of(entry, architectures.architectures[job.target.arch])
@@ -123,7 +123,7 @@ def _settings(
 
 def _compile(
     jobs: list[CompileJob], settings: CompileSettings, execution: ExecutionTarget | None
-) -> list[Failure]:
+) -> list[Outcome]:
     """Compile into the cache, in workers of this process or of the execution target's rootfs."""
     if execution is not None and execution.rootfs is not None:
         from aotforge.compile.remote import RemoteScheduler  # noqa: PLC0415 - as above
@@ -216,9 +216,9 @@ def reproduction(plan: Plan, job: CompileJob, execution: ExecutionTarget | None 
     return f"{command} --executor {execution.executor.name}" if execution and execution.rootfs else command
 
 
-def _compile_error(plan: Plan, failures: list[Failure], execution: ExecutionTarget | None) -> CompileError:
+def _compile_error(plan: Plan, failures: list[Outcome], execution: ExecutionTarget | None) -> CompileError:
     entries = [
-        f"{failure.job.label}: {failure.reason}\n    {reproduction(plan, failure.job, execution)}"
+        f"{failure.job.label}: {failure.detail}\n    {reproduction(plan, failure.job, execution)}"
         + "".join(f"\n    | {line}" for line in failure.output.splitlines()[-5:])
         for failure in sorted(failures, key=lambda failure: failure.job.label)
     ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from aotforge.plan.model import JobKey
+
+_SIZES = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,20 @@ class KernelArgument:
     offset: int
     size: int
     kind: str
+
+
+def kernarg_layout(types: Iterable[str]) -> tuple[KernelArgument, ...]:
+    """The kernarg segment of parameters with these types (`ValueType`): in order, naturally aligned."""
+    arguments = []
+    offset = 0
+    for kind in types:
+        size = _SIZES[kind]
+        offset = -(-offset // size) * size
+        arguments.append(
+            KernelArgument(offset=offset, size=size, kind="global_buffer" if kind == "ptr" else "by_value")
+        )
+        offset += size
+    return tuple(arguments)
 
 
 @dataclass(frozen=True, kw_only=True)

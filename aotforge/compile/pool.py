@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -128,24 +128,24 @@ class Worker(WorkerProcess):
         self._link, theirs = socket.socketpair()
         self._link.setblocking(False)
         self._frames = Frames()
-        with theirs, _opened(allocator) as library:
-            module = ("-s", "-P", "-m", f"{__package__}.worker")
-            try:
+        try:
+            # the loader takes no path with spaces or colons in it, but /proc/self/fd it does
+            with theirs, (allocator or Path(os.devnull)).open("rb") as library:
+                preload = f"/proc/self/fd/{library.fileno()}" if allocator else ""
+                module = ("-s", "-P", "-m", f"{__package__}.worker")
+                arguments = (str(theirs.fileno()), str(os.getpid()), str(kernels_root.resolve()))
                 super().__init__(
                     "compile worker",
-                    [
-                        sys.executable,
-                        *module,
-                        str(theirs.fileno()),
-                        str(os.getpid()),
-                        str(kernels_root.resolve()),
-                    ],
-                    environment=worker_environment(environment, temporary, preload=_path_of(library)),
-                    pass_fds=(theirs.fileno(), *library),
+                    [sys.executable, *module, *arguments],
+                    environment=worker_environment(environment, temporary, preload=preload),
+                    pass_fds=(theirs.fileno(), library.fileno()),
                 )
-            except ToolchainError:
-                self._link.close()
-                raise
+        except OSError as error:
+            self._link.close()
+            raise CacheError(f"the compile workers' allocator {allocator}: {error.strerror}") from error
+        except ToolchainError:
+            self._link.close()
+            raise
         self.ready = False
         self._job_pid = 0
         self._garbled = False
@@ -197,26 +197,6 @@ class Worker(WorkerProcess):
     def death(self) -> str:
         """The end of a worker that closed its connection, in words."""
         return f"the worker {'sent a damaged message' if self._garbled else super().death()}"
-
-
-@contextmanager
-def _opened(library: Path | None) -> Iterator[tuple[int, ...]]:
-    """The library as a descriptor: the loader takes no path with spaces or colons in it, but /proc/self/fd it does."""
-    if library is None:
-        yield ()
-        return
-    try:
-        descriptor = os.open(library, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise CacheError(f"the compile workers' allocator {library}: {error.strerror}") from error
-    try:
-        yield (descriptor,)
-    finally:
-        os.close(descriptor)
-
-
-def _path_of(descriptors: tuple[int, ...]) -> str:
-    return "".join(f"/proc/self/fd/{descriptor}" for descriptor in descriptors)
 
 
 def worker_environment(

@@ -21,7 +21,6 @@ from aotforge.compile.scheduler import (
     ATTEMPTS,
     POLL_SECONDS,
     CompileSettings,
-    Failure,
     Outcome,
     longest_first,
 )
@@ -44,7 +43,7 @@ class RemoteScheduler:
     jobs: list[CompileJob]
     settings: CompileSettings
     execution: ExecutionTarget
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Outcome] = field(default_factory=list)
     _claimed: dict[JobKey, CompileJob] = field(default_factory=dict)
     _started: set[JobKey] = field(default_factory=set)
 
@@ -81,7 +80,7 @@ class RemoteScheduler:
                 cause=error.cause,
                 hint=error.hint,
             ) from error
-        killed = [f.job.label for f in self.failures[before:] if "SIGKILL" in f.reason]
+        killed = [f.job.label for f in self.failures[before:] if "SIGKILL" in f.detail]
         if result.oom_kills and killed:
             raise limit_error(step.name, "memory", step.limits, detail=", ".join(killed), kept=result.kept)
         lost = self._claimed.keys() - {failure.job.key for failure in self.failures}
@@ -116,16 +115,12 @@ class RemoteScheduler:
         )
 
     def _on_message(self, message: dict[str, Any], payload: bytes) -> None:
-        key = str(message.get("started") or message.get("key") or message.get("failure"))
+        key = str(message.get("started") or message.get("key"))
         job = self._claimed.get(key)
         if job is None:
             raise ExecutorError(f"{self.execution.executor.name}: unexpected message for a job", cause=key)
         if "started" in message:
             self._started.add(key)
-        elif "failure" in message:
-            self.failures.append(
-                Failure(job=job, reason=str(message["reason"]), output=str(message["output"]))
-            )
         elif message["outcome"] == "compiled":
             try:
                 self.settings.finish(
@@ -140,7 +135,11 @@ class RemoteScheduler:
             del self._claimed[key]
         else:
             self._started.discard(key)
-            self.settings.report(Outcome(kind=message["outcome"], job=job, detail=str(message["detail"])))
+            detail, output = str(message["detail"]), str(message["output"])
+            outcome = Outcome(kind=message["outcome"], job=job, detail=detail, output=output)
+            if outcome.kind == "failed":
+                self.failures.append(outcome)
+            self.settings.report(outcome)
 
 
 def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) -> Toolchain:

@@ -3,8 +3,8 @@
 Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package and the kernels on the import path and
 nothing else of the project. Finished images are sent with their outcomes and are not stored here.
 
-Frames of `jobs`: {"started": KEY}; {"outcome": KIND, "key", "detail", "seconds", "peak_bytes"} with the encoded entry when KIND is
-"compiled"; {"failure": KEY, "reason", "output"}; {"error": CLASS, "what", "cause", "hint"} when an error ends the run.
+Frames of `jobs`: {"started": KEY}; {"outcome": KIND, "key", "detail", "output", "seconds", "peak_bytes"} with the encoded entry when
+KIND is "compiled"; {"error": CLASS, "what", "cause", "hint"} when an error ends the run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StreamingStore:
 
     def report(self, outcome: Outcome) -> None:
         """Send an outcome, with its entry."""
-        message = {name: getattr(outcome, name) for name in ("detail", "seconds", "peak_bytes")}
+        message = {name: getattr(outcome, name) for name in ("detail", "output", "seconds", "peak_bytes")}
         payload = self._held.pop(outcome.job.key, b"") if outcome.kind == "compiled" else b""
         send({"outcome": outcome.kind, "key": outcome.job.key, **message}, payload)
 
@@ -83,10 +83,7 @@ def compile_jobs(file: Path) -> None:
         limits=WorkerLimits(**order["limits"]),
         report=store.report,
     )
-    scheduler = Scheduler([build(CompileJob, tree) for tree in order["jobs"]], settings)
-    scheduler.run()
-    for failure in scheduler.failures:
-        send({"failure": failure.job.key, "reason": failure.reason, "output": failure.output})
+    Scheduler([build(CompileJob, tree) for tree in order["jobs"]], settings).run()
 
 
 def main(arguments: list[str]) -> int:

@@ -26,22 +26,14 @@ _STARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A job that failed for good: the reason in a line or two, and the end of its output."""
-
-    job: CompileJob
-    reason: str
-    output: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The end of one attempt at a job: `summary` of its image, or the reason in `detail`."""
+    """The end of one attempt at a job: the `summary` of its image, or the reason in `detail` and the end of its `output`."""
 
     kind: EventKind
     job: CompileJob
     summary: Summary | None = None
     detail: str = ""
+    output: str = ""
     seconds: float = 0.0
     peak_bytes: int = 0
 
@@ -121,7 +113,7 @@ class Scheduler:
 
     jobs: list[CompileJob]
     settings: CompileSettings
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Outcome] = field(default_factory=list)
     _locked_elsewhere: list[CompileJob] = field(default_factory=list)
     _tries: dict[JobKey, int] = field(default_factory=dict)
     _workers: list[Worker] = field(default_factory=list)
@@ -250,8 +242,8 @@ class Scheduler:
             self._waiting.append(job)
             self.settings.report(Outcome(kind="retry", job=job, detail=reason))
         else:
-            self.failures.append(Failure(job=job, reason=reason, output=output))
-            self.settings.report(Outcome(kind="failed", job=job, detail=reason))
+            self.failures.append(Outcome(kind="failed", job=job, detail=reason, output=output))
+            self.settings.report(self.failures[-1])
 
     def _remove(self, worker: Worker) -> Worker:
         self._workers.remove(worker)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from aotforge.compile.model import KernelArgument, KernelImage
+from aotforge.compile.model import KernelImage, kernarg_layout
 from aotforge.errors import PackError
 from aotforge.plan.model import Plan, PlannedKernel
-from aotforge.rules import ValueType
-
-_SIZES: dict[ValueType, int] = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}
 
 
 def check_plan(plan: Plan) -> None:
@@ -71,20 +68,15 @@ def check_arguments(kernel: PlannedKernel, image: KernelImage) -> int:
     planned, found = len(kernel.parameters), len(image.arguments)
     if found < planned:
         raise PackError(f"{image.symbol} ({image.key}) takes {found} arguments, the plan passes {planned}")
-    types = [parameter.type for parameter in kernel.parameters] + ["ptr" for _ in range(found - planned)]
-    offset = 0
-    for number, (argument, kind) in enumerate(zip(image.arguments, types, strict=True)):
-        size = _SIZES[kind]
-        offset = -(-offset // size) * size
-        expected = "global_buffer" if kind == "ptr" else "by_value"
-        if argument != KernelArgument(offset=offset, size=size, kind=expected):
+    types = [*(parameter.type for parameter in kernel.parameters), *["ptr"] * (found - planned)]
+    for number, (argument, expected) in enumerate(zip(image.arguments, kernarg_layout(types), strict=True)):
+        if argument != expected:
             raise PackError(
                 f"{image.symbol} ({image.key}): argument {number} is {argument.kind}, {argument.size} bytes"
-                f" at {argument.offset}; the plan passes {size} bytes at {offset}",
+                f" at {argument.offset}; the plan passes {expected.size} bytes at {expected.offset}",
                 cause="the arguments in rules.py are not those of the compiled function",
                 hint=f"compare {kernel.family}.{kernel.name} in rules.py with the function's parameters",
             )
-        offset += size
     return found - planned
 
 

@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     kept = cache / "source-route" / "objects" / _key(command, Path(command[command.index("-c") + 1]))
     kept.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{kept}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever comes second waits for the object
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the second process waits for the object
         if (kept / "object").is_file():
             _reuse(kept, command, folders)
             return 0

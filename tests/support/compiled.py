@@ -1,4 +1,4 @@
-"""Kernels given as text, compiled in this process as a kernel writer would: with line numbers, any chip."""
+"""Kernels given as text, compiled in this process as a kernel writer would: with line numbers, for any arch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compile_text(
     hints: dict[Any, Any] = {
         (i,): [["tt.divisibility", 16]] for i, kind in enumerate(signature.values()) if kind.startswith("*")
     }
-    hsaco, asm, notes = lower(
+    hsaco, asm, metadata = lower(
         module.kernel, target, types, dict(constants or {}), hints, {"num_warps": warps}
     )
-    return Compiled(hsaco=hsaco, asm=asm, lds=int(notes["shared"]))
+    return Compiled(hsaco=hsaco, asm=asm, lds=int(metadata["shared"]))

@@ -34,7 +34,7 @@ FAMILY = Family(
                 Argument(name="x", type="*fp32", value="X", divisible_by={align}),
                 Argument(name="n", type="i32", value="n"),
             ),
-            settings=lambda chip, functional: tuple(
+            settings=lambda target, functional: tuple(
                 Setting(constants={{"BLOCK": block}}, num_warps={warps}, waves_per_eu={waves}) for block in {blocks}
             ),
             grid=((Term(value="n", divisor="BLOCK"),),),

@@ -1,4 +1,4 @@
-"""A second, independent writer of image packs, straight from docs/image-pack-format.md. Tests compare peers with it.
+"""A second, independent writer of image packs, made from docs/image-pack-format.md alone, for comparison in tests.
 
 Values are plain dataclasses that mirror the format's tables; nothing is checked, so that broken packs can be written too.
 """

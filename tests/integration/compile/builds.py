@@ -1,4 +1,4 @@
-"""Running builds, here and in processes of their own."""
+"""Builds in this process and in processes of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.families import PROJECT, architectures, plan_of
 def build(
     root: Path, folder: Path, *, jobs: int = 2, limits: WorkerLimits | None = None, arch: str = "gfx908"
 ) -> tuple[ImageSet, list[CompileEvent]]:
-    """Build a kernels root into a cache folder; images and everything that was told."""
+    """Build a kernels root into a cache folder; the images and all events."""
     events: list[CompileEvent] = []
     with Cache(folder) as cache:
         images = compile_plan(
@@ -37,7 +37,7 @@ def build(
 
 
 def kinds(events: list[CompileEvent]) -> Counter[str]:
-    """How often each kind of event came."""
+    """Number of events of each kind."""
     return Counter(event.kind for event in events)
 
 
@@ -53,7 +53,7 @@ def start(root: Path, folder: Path, *, jobs: int = 2, **environment: str) -> sub
 
 
 def lines(output: str) -> list[dict[str, Any]]:
-    """What a driver wrote, as far as whole lines came."""
+    """The JSON objects of the complete lines that a driver wrote."""
     return [json.loads(line) for line in output.splitlines() if line.endswith("}")]
 
 

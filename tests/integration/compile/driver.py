@@ -17,7 +17,7 @@ from aotforge.compile.model import CompileEvent
 from tests.support.families import architectures, plan_of
 
 
-def tell(event: CompileEvent) -> None:
+def write_event(event: CompileEvent) -> None:
     sys.stdout.write(json.dumps(asdict(event)) + "\n")
     sys.stdout.flush()
 
@@ -30,7 +30,12 @@ def main() -> None:
     plan = plan_of(root)
     with Cache(folder) as cache:
         images = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=jobs, on_event=tell
+            plan,
+            kernels_root=root,
+            architectures=architectures(),
+            cache=cache,
+            jobs=jobs,
+            on_event=write_event,
         )
         digests = {key: images.digest(key) for key in images}
     sys.stdout.write(json.dumps({"digests": digests}) + "\n")

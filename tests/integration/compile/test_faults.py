@@ -73,7 +73,7 @@ if not triton.runtime.cache.os.path.exists({str(marker)!r}):
     assert next(event.label for event in events if event.kind == "retry") == "flaky.flaky:gfx908:0"
 
 
-def test_workers_that_cannot_start_are_the_toolchains_fault(
+def test_workers_that_cannot_start_are_a_toolchain_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = write_many(tmp_path / "k", 1)
@@ -103,7 +103,7 @@ def test_source_that_changes_after_planning_is_not_compiled(
     assert entries(tmp_path / "cache") == {}
 
 
-def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_killed_build_resumes_where_it_was(tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 12)
     build(root, tmp_path / "undisturbed")
     wanted = entries(tmp_path / "undisturbed")
@@ -120,10 +120,10 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
         process.send_signal(signal.SIGKILL)
         output += process.stdout.readlines()
         process.wait()
-        told = [event["key"] for event in lines("".join(output)) if event.get("kind") == "compiled"]
+        reported = [event["key"] for event in lines("".join(output)) if event.get("kind") == "compiled"]
         stored = set(entries(folder)) - before
-        assert set(told) <= stored
-        assert not before & set(told)
+        assert set(reported) <= stored
+        assert not before & set(reported)
         made += sorted(stored)
         _gone(root)
     _, events = build(root, folder)
@@ -161,7 +161,7 @@ def test_two_builds_at_once_share_the_work(tmp_path: Path) -> None:
     assert outputs[0][-1]["digests"] == outputs[1][-1]["digests"]
 
 
-def test_damaged_entries_are_compiled_again_and_said(tmp_path: Path) -> None:
+def test_damaged_entries_are_compiled_again_and_reported(tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 5)
     folder = tmp_path / "cache"
     build(root, folder)
@@ -199,7 +199,7 @@ def small_disk(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_full_disk_is_said_and_keeps_what_is_finished(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_reported_and_keeps_finished_images(tmp_path: Path, small_disk: Path) -> None:
     root = write_many(tmp_path / "k", 12)
     try:
         with pytest.raises(CacheError, match="No space left") as caught:
@@ -223,7 +223,7 @@ def test_a_full_disk_is_said_and_keeps_what_is_finished(tmp_path: Path, small_di
         subprocess.run(["umount", str(small_disk)], check=True)
 
 
-def test_a_cache_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
+def test_a_cache_folder_that_is_a_file_is_reported(tmp_path: Path) -> None:
     root = write_many(tmp_path / "k", 1)
     (tmp_path / "cache").write_text("not a folder")
     with pytest.raises(CacheError, match="Not a directory"):

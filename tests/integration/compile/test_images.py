@@ -56,7 +56,7 @@ def test_every_job_has_its_image_and_the_second_build_compiles_nothing(tiny_cach
     assert len({image.digest for image in images.values()}) >= 6
 
 
-def test_code_objects_are_elf_files_of_the_chip_and_the_note_reader_agrees_with_pyelftools(
+def test_code_objects_are_elf_files_of_the_arch_and_the_note_reader_agrees_with_pyelftools(
     tiny_cache: Path,
 ) -> None:
     images, _ = build(TINY, tiny_cache)
@@ -96,7 +96,7 @@ def kernel(x, n, BLOCK: tl.constexpr):
 
 
 def _scalars(count: int) -> str:
-    """A kernel that keeps so many scalars alive through a loop."""
+    """A kernel that keeps `count` scalars alive through a loop."""
     names = [f"s{number}" for number in range(count)]
     loads = "".join(f"    {name} = tl.load(x + {number})\n" for number, name in enumerate(names))
     uses = "".join(f"        v = v * 3 + {name}\n" for name in names)
@@ -107,23 +107,23 @@ def _scalars(count: int) -> str:
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx942", "gfx950"])
-def test_register_occupancy_is_what_llvm_says(tmp_path: Path, arch: str) -> None:
+def test_register_occupancy_equals_that_of_llvm(tmp_path: Path, arch: str) -> None:
     for block in (64, 512, 1024, 2048):
         write_family(tmp_path / "k", f"v{block}", _VECTORS, blocks=(block,), spills="report")
     for count in (40, 56, 72):
         write_family(tmp_path / "k", f"s{count}", _scalars(count), spills="report")
     images, _ = build(tmp_path / "k", tmp_path / "cache", arch=arch)
-    chip = architectures().architectures[arch]
+    architecture = architectures().architectures[arch]
     seen = set()
     for image in images.values():
         found = re.search(r"^; Occupancy: (\d+)", image.asm, re.MULTILINE)
         assert found
-        assert register_waves(_figures(image.resources), chip) == int(found[1])
+        assert register_waves(_stats(image.resources), architecture) == int(found[1])
         seen.add(int(found[1]))
-    assert len(seen) >= 3  # otherwise the comparison says little
+    assert len(seen) >= 3  # otherwise the comparison shows little
 
 
-def _figures(r: Resources) -> CodeObjectStats:
+def _stats(r: Resources) -> CodeObjectStats:
     return CodeObjectStats(
         vgpr=r.vgpr,
         agpr=r.agpr,
@@ -152,7 +152,7 @@ def kernel(x, n, BLOCK: tl.constexpr):
 """
 
 
-def test_spills_to_memory_are_rejected_or_reported_as_the_rules_say(tmp_path: Path) -> None:
+def test_spills_to_memory_are_rejected_or_reported_as_the_rules_state(tmp_path: Path) -> None:
     write_family(tmp_path / "a", "reject", _SPILLING, blocks=(1024,), waves=10, spills="reject")
     with pytest.raises(ResourceError, match=r"reject\.reject.*spills [1-9]\d* VGPRs") as caught:
         build(tmp_path / "a", tmp_path / "cache")
@@ -163,7 +163,7 @@ def test_spills_to_memory_are_rejected_or_reported_as_the_rules_say(tmp_path: Pa
     assert next(iter(images.values())).resources.vgpr_spills > 0
 
 
-def test_more_lds_than_the_chip_has_is_rejected_whatever_the_rules_say(tmp_path: Path) -> None:
+def test_more_lds_than_the_arch_has_is_rejected_with_any_rules(tmp_path: Path) -> None:
     body = """
 @triton.jit
 def kernel(x, n, BLOCK: tl.constexpr):
@@ -202,7 +202,7 @@ def test_one_job_can_be_compiled_alone(tiny_cache: Path, tmp_path: Path) -> None
         find_job(plan, "tiny.axpi")
 
 
-def test_one_failing_job_says_everything(tmp_path: Path) -> None:
+def test_one_failing_job_shows_its_complete_output(tmp_path: Path) -> None:
     write_family(tmp_path / "k", text=KERNEL.replace("tl.load(", "tl.lod("))
     plan = plan_of(tmp_path / "k")
     with pytest.raises(CompileError, match="lod"):

@@ -31,7 +31,7 @@ def planned(kernel: Kernel) -> PlannedKernel:
 
 
 def look_up(kernel: PlannedKernel, values: dict[str, int]) -> PlannedChoice | None:
-    """The first choice of the functional whose predicates all hold, as docs/image-pack-format.md says."""
+    """The first choice of the functional whose predicates all hold (docs/image-pack-format.md)."""
     key = tuple(values[name] for name in kernel.keys)
     for functional in kernel.functionals:
         if functional.key == key:

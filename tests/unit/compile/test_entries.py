@@ -1,4 +1,4 @@
-"""Cache entries and code-object notes as bytes: nothing but what was written is ever read back."""
+"""Cache entries and code-object notes as bytes: only what was written is read back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_entries_round_trip(hsaco: bytes, asm: str) -> None:
 
 
 @given(st.data())
-def test_any_changed_lost_or_added_byte_is_found_out(data: st.DataObject) -> None:
+def test_any_changed_lost_or_added_byte_is_detected(data: st.DataObject) -> None:
     good = encode(make_entry())
     where = data.draw(st.integers(0, len(good) - 1))
     flip = data.draw(st.integers(1, 255))
@@ -68,7 +68,7 @@ def test_any_changed_lost_or_added_byte_is_found_out(data: st.DataObject) -> Non
                 decode(bad, "ab" * 32)
 
 
-def test_an_entry_under_another_key_is_found_out() -> None:
+def test_an_entry_under_another_key_is_detected() -> None:
     with pytest.raises(EntryError, match="is the entry of abab"):
         decode(encode(make_entry()), "cd" * 32)
 

@@ -1,4 +1,4 @@
-"""Occupancy, limits and layouts from stats, without a compiler."""
+"""Occupancy, limits and layouts from stats."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
         ({"static_lds_bytes": 16384, "dynamic_lds_bytes": 16384}, 2),
         ({"dynamic_lds_bytes": 65537}, 0),
         ({"num_warps": 8, "dynamic_lds_bytes": 65536}, 2),
-        ({"num_warps": 8, "vgpr": 48}, 4),  # five waves fit, but workgroups of eight come whole
+        ({"num_warps": 8, "vgpr": 48}, 4),  # five waves fit, but a workgroup has eight
         ({"num_warps": 1, "dynamic_lds_bytes": 65536}, 1),
         ({"num_warps": 2, "vgpr": 24}, 8),  # sixteen workgroups of two waves
         ({"num_warps": 1, "vgpr": 24}, 10),
     ],
 )
-def test_occupancy_counts_whole_workgroups(given: dict[str, int], waves: int) -> None:
+def test_occupancy_counts_complete_workgroups(given: dict[str, int], waves: int) -> None:
     assert occupancy(stats(**given), GFX908) == waves
 
 
@@ -76,9 +76,11 @@ _LIKE_1102 = ("gfx1102", "gfx1103", "gfx1150", "gfx1152", "gfx1153")
 
 @pytest.mark.parametrize("arch", [*_LIKE_1100, *_LIKE_1102])
 def test_rdna_registers_bound_waves(arch: str) -> None:
-    chip = architectures().architectures[arch]
+    architecture = architectures().architectures[arch]
     expected = _WAVE32["gfx1100" if arch in _LIKE_1100 else "gfx1102"]
-    found = {vgpr: register_waves(stats(wavefront=32, vgpr=vgpr, sgpr=106), chip) for vgpr in expected}
+    found = {
+        vgpr: register_waves(stats(wavefront=32, vgpr=vgpr, sgpr=106), architecture) for vgpr in expected
+    }
     assert found == expected
 
 
@@ -120,7 +122,7 @@ def test_occupancy_stays_in_bounds_and_falls_with_use(
     assert waves(8) <= waves(0)
 
 
-def test_spills_to_memory_break_limits_and_those_to_lanes_are_only_told() -> None:
+def test_spills_to_memory_break_limits_and_those_to_lanes_are_only_reported() -> None:
     job = plan_of(TINY, compiler=FAKE_TOOLCHAIN).jobs[0]
     lanes = resources(stats(sgpr_spills=3), GFX908)
     memory = resources(stats(vgpr_spills=2, scratch_bytes=12), GFX908)

@@ -1,4 +1,4 @@
-"""A small plan with made-up code objects: two operators, three kernels, two chips; no compiler needed."""
+"""A small plan with made-up code objects: two operators, three kernels, two archs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def job(kernel: str, label: str, arch: str) -> CompileJob:
 
 
 def arguments(parameters: Sequence[PlannedParameter], null_pointers: int = 2) -> tuple[KernelArgument, ...]:
-    """What the code object of these parameters says: natural alignment, then scratch pointers."""
+    """The arguments of a code object with these parameters: natural alignment, then scratch pointers."""
     found, at = [], 0
     for type_ in [parameter.type for parameter in parameters] + ["ptr"] * null_pointers:
         size = SIZES[type_]
@@ -92,7 +92,7 @@ def image(of: CompileJob, parameters: Sequence[PlannedParameter], hsaco: bytes |
 def kernel(
     name: str, operator: Operator, step: int, keys: Sequence[tuple[int, ...]]
 ) -> tuple[PlannedKernel, list[CompileJob]]:
-    """A kernel with two choices per functional on two chips; the first asks for aligned tensors and few
+    """A kernel with two choices per functional on two archs; the first requires aligned tensors and few
     elements.
     """
     blend = operator is BLEND

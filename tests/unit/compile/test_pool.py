@@ -1,4 +1,4 @@
-"""How many workers a machine takes, on machines made up for the test."""
+"""The number of workers and their environment, on simulated machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Against a second writer that was made from the format's document alone."""
+"""The writer and reader compared with an independent writer, made from the format's document alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def peer_files(dictionary: bytes) -> dict[str, bytes]:
     return small_pack.files(packed)
 
 
-def test_both_writers_say_the_same() -> None:
+def test_both_writers_give_equal_bytes() -> None:
     ours = open_files(write_pack(PLAN, IMAGES, release="0.0-r1"))
     for dictionary in (b"", IMAGES[0].hsaco):
         theirs = peer_files(dictionary)

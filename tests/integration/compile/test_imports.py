@@ -1,4 +1,4 @@
-"""What importing the rooms costs: workers load no manifests, and every public name is there."""
+"""Modules that a worker process imports."""
 
 from __future__ import annotations
 

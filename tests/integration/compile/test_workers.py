@@ -1,4 +1,4 @@
-"""What builder and worker say to each other, with workers that are no compilers."""
+"""Messages between builder and worker, with stand-ins for the worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ for answer in answers:
 
 
 def worker(folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: bytes) -> Worker:
-    """A worker that says the first answer when it starts, and another one after each job."""
+    """A worker that sends the first answer when it starts, and another one after each job."""
     script = folder / "worker"
     script.write_text(_STAND_IN.format(python=sys.executable, answers=answers))
     script.chmod(0o755)
@@ -43,7 +43,7 @@ def worker(folder: Path, monkeypatch: pytest.MonkeyPatch, *answers: bytes) -> Wo
         return Worker(folder, (), folder)
 
 
-def told(made: Worker) -> tuple[list[dict[str, Any]], bool]:
+def received(made: Worker) -> tuple[list[dict[str, Any]], bool]:
     select.select([made], [], [], 30)
     messages, connected = made.receive()
     return [message for message, _ in messages], connected
@@ -54,10 +54,10 @@ def test_the_memory_of_a_job_is_not_counted_for_the_next(
 ) -> None:
     made = worker(tmp_path, monkeypatch, frame({"ready": 1}), frame({"job_pid": os.getpid()}))
     try:
-        assert told(made) == ([{"ready": 1}], True)
+        assert received(made) == ([{"ready": 1}], True)
         own = made.memory()
         made.send(JOB)
-        assert told(made) == ([], True)
+        assert received(made) == ([], True)
         assert made.memory() > own  # that of the tests
         made.send(JOB)
         assert made.memory() <= own * 2
@@ -73,13 +73,13 @@ def test_a_damaged_message_is_a_lost_worker(
 ) -> None:
     made = worker(tmp_path, monkeypatch, bytes_)
     try:
-        assert told(made) == ([], False)
+        assert received(made) == ([], False)
         assert made.death() == "the worker sent a damaged message"
     finally:
         made.kill()
 
 
-def test_a_fork_tells_its_number_before_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_sends_its_process_id_before_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it is done before the process that forked it runs again."""
     fork = os.fork
     forked = []
@@ -105,5 +105,5 @@ def test_a_fork_tells_its_number_before_its_answer(monkeypatch: pytest.MonkeyPat
     assert second["error"] == "ValueError: no compiler"
 
 
-def test_reproduction_commands_run_as_they_stand() -> None:
+def test_reproduction_commands_can_be_pasted() -> None:
     assert reproduction(PLAN, JOB).startswith("./dev compile.job ")

@@ -1,4 +1,4 @@
-"""The plan against a pack, both ways."""
+"""Comparison of a pack with its plan, in both directions."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Listings of packs as text and JSON."""
+
 from __future__ import annotations
 
 import json
