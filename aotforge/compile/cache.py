@@ -1,4 +1,4 @@
-"""The content-addressed cache: one file per job key, verified on every read, written by rename, shared by concurrent builds.
+"""The content-addressed cache, shared by concurrent builds: one file per job key.
 
 Layout below the folder: `images-1/<first two digits>/<key>` entries, `images-1/locks` the lock file, `images-1/tmp/<session>/` files
 being written. Nothing is synced to disk on purpose: an entry torn by a power failure fails its digest and is compiled again, which costs less

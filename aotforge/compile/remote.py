@@ -1,4 +1,4 @@
-"""Compilation in an executor: jobs and sources are sent, finished images enter the cache one by one as they arrive."""
+"""Compilation in an executor: sends jobs and sources, stores each image as it arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler in a container: jobs from a file, outcomes as frames on stdout (`aotforge.compile.wire`).
+"""The scheduler in a container: jobs from a file, outcomes as frames (`wire`) on stdout.
 
 Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package and the kernels on the import path and
 nothing else of the project. Finished images are sent with their outcomes and are not stored here.

@@ -1,4 +1,4 @@
-"""Resources of an image on its arch: occupancy from registers, LDS and wave slots, and violations of limits."""
+"""Resources of an image on its arch: occupancy, spills and violations of limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The build loop: sends missing jobs to workers, stores results, retries failures once and then reports them.
+"""The build loop: sends missing jobs to workers, stores results, retries failures once.
 
 One thread, so that workers exit with it (PR_SET_PDEATHSIG goes by thread) and nothing needs a lock.
 """

@@ -1,6 +1,6 @@
-"""One compile job through Triton's AMD backend, stage by stage. Imported in worker processes only: it loads Triton.
+"""One compile job through Triton's AMD backend, stage by stage.
 
-`triton.compile` is not used: it has a cache, dumps and a driver look-up of its own.
+Imported in worker processes only: it loads Triton. `triton.compile` is not used: it has a cache, dumps and a driver look-up of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The worker process: imports Triton once, compiles jobs one after another, and shares only a socket with the builder.
+"""The worker process: imports Triton once and compiles jobs, one after another.
 
-Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
+It shares only a socket with the builder. Each job runs in a fork of the warm process, in a thread of its own. LLVM's optimiser lets addresses decide where its own order
 leaves a choice (seen in Triton 3.9.0: operands of `or` chains in attention kernels), so the same job compiled after
 different others, in one process, gives different bytes, and so do other versions of glibc. The worker therefore runs with an allocator of
 this project (aotforge/toolchain), and each fork gives LLVM a fresh heap: addresses in it depend on nothing but the job. Python's

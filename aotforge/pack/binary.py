@@ -1,4 +1,4 @@
-"""Little-endian integers and short strings of the image pack: a bounded cursor to read, an appending writer."""
+"""Reader and writer of the image pack's little-endian integers and short strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random access to the bytes of a pack's file, in memory or on disk, where only the requested parts are read."""
+"""Random access to the bytes of a pack's file, in memory or on disk."""
 
 from __future__ import annotations
 

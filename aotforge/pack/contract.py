@@ -1,4 +1,4 @@
-"""The contract of a plan and its images: no pack is written from a plan with missing steps, calls or arguments."""
+"""Checks that a plan and its images are complete and agree, before a pack is written."""
 
 from __future__ import annotations
 

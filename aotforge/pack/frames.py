@@ -1,4 +1,4 @@
-"""zstd frames of a container: one image each, decoded alone, with the container's raw content dictionary."""
+"""zstd frames of a container: one image each, with the container's raw content dictionary."""
 
 from __future__ import annotations
 

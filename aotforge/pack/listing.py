@@ -1,4 +1,4 @@
-"""Listing of a pack, one row for each call that an image serves, as values, text and JSON; extraction of one image."""
+"""Listing of a pack as values, text and JSON: one row for each call; extraction of one image."""
 
 from __future__ import annotations
 

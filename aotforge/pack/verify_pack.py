@@ -1,4 +1,4 @@
-"""Comparison of a pack with its plan: nothing missing, nothing unexpected, every image with its planned bytes."""
+"""Comparison of a pack with its plan in both directions, every image included."""
 
 from __future__ import annotations
 

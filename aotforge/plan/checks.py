@@ -1,4 +1,4 @@
-"""Checks that a family's rules are consistent with its operators and with the parameters of its kernels."""
+"""Checks of a family's rules against its operators and its kernels' parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source closure of a kernel: the files that its compiled bytes depend on, and the digest of their syntax.
+"""The source closure of a kernel: the files that its image depends on; digest of their syntax.
 
 The closure of a file is the file, the `__init__.py` files of its packages, and the closures of all modules that it imports
 relatively, anywhere in it. The digest does not cover comments, docstrings and formatting, and is the same in every Python version

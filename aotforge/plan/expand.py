@@ -1,4 +1,4 @@
-"""Expansion of rules into jobs: one image for each functional and setting, and one more without hints (aotforge/rules.py)."""
+"""Expansion of rules into jobs: an image for each functional and setting, and one without hints."""
 
 from __future__ import annotations
 

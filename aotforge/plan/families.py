@@ -1,4 +1,4 @@
-"""Loader of kernel families: every folder of a kernels root with a `rules.py`, which is run; kernels are not.
+"""Loader of kernel families: runs the `rules.py` of every folder of a kernels root.
 
 Rules run as modules of a package whose path is the kernels root, so `from .operators import ...` works. They cannot import Triton:
 planning must stay quick, and must work where Triton is missing.

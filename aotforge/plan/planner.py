@@ -1,4 +1,4 @@
-"""The plan of a build, made from rules, manifests and the toolchain. Nothing compiles and Triton is not imported."""
+"""The plan of a build, made from rules, manifests and the toolchain, without Triton."""
 
 from __future__ import annotations
 
