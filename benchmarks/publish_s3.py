@@ -21,7 +21,7 @@ import boto3
 from boto3.s3.transfer import TransferConfig
 
 from aotforge.formats.archive import sha256_file
-from aotforge.publish.index_model import IndexedFile, UploadStats
+from aotforge.publish.index import IndexedFile, UploadStats
 from aotforge.publish.stores.s3 import PART, S3Store, open_s3
 from aotforge.publish.upload import upload_object
 from tests.support.s3 import Server, running_server

@@ -16,7 +16,7 @@ from aotforge.cli.command import JSON, ROOT, cache_folder, door, say
 
 if TYPE_CHECKING:
     from aotforge.deliver.install.model import DropIn
-    from aotforge.publish.index_model import Index, Publication
+    from aotforge.publish.index import Index, Publication
     from aotforge.publish.keys import KeySet
     from aotforge.publish.stores.store import Reader
     from aotforge.publish.trust import TrustedIndex

@@ -18,8 +18,8 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, parse_sums
-from aotforge.release.attestations import MANIFEST, UNSIGNED
 from aotforge.release.layout import TOP
+from aotforge.release.model import MANIFEST, UNSIGNED
 
 MEMBER_LIMIT = 2 * 1024**3
 """Bytes that one tarball may hold; a guard against bombs."""

@@ -16,9 +16,9 @@ from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
 from aotforge.pipeline.build_windows import WindowsReport, WindowsRequest, build_windows
 from aotforge.pipeline.display import BuildObserver
-from aotforge.release.attestations import MANIFEST, Origin
 from aotforge.release.finalize import FinalizedRelease, finalize_release
-from aotforge.release.origin import build_tools, source_commit
+from aotforge.release.model import MANIFEST
+from aotforge.release.origin import Origin, build_tools, source_commit
 from aotforge.release.record import Record, check_record, make_record, save_record
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from aotforge.base.files import output_errors
 from aotforge.errors import TrustError
 from aotforge.formats.archive import sha256_file
-from aotforge.publish.index_model import IndexedFile
+from aotforge.publish.index import IndexedFile
 from aotforge.publish.stores.store import CHUNK, OnBytes, Reader
 
 

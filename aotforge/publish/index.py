@@ -6,8 +6,9 @@ SHA256SUMS, whose presence makes a release.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,13 +17,94 @@ from tuf.api.metadata import TargetFile, Targets
 from aotforge.errors import TrustError
 from aotforge.formats.sums import SUMS
 from aotforge.formats.untrusted_tar import TarFacts
-from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease, Yank
 
 RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Count = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexedFile:
+    """A file of a release: bytes, SHA-256 (hexadecimal), and `tar` of a .tar.gz."""
+
+    name: str
+    size: int
+    sha256: str
+    tar: TarFacts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Yank:
+    """Mark of a release that must not be installed, though its files stay. `time` is ISO 8601, UTC."""
+
+    reason: str
+    time: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndexedRelease:
+    """A published release. `published` is ISO 8601, UTC; `development`: reasons against its use, as in MANIFEST.json."""
+
+    name: str
+    files: tuple[IndexedFile, ...]
+    published: str
+    verified: bool
+    development: tuple[str, ...] = ()
+    yanked: Yank | None = None
+
+    def file(self, name: str) -> IndexedFile | None:
+        """The file of this name."""
+        return next((file for file in self.files if file.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """A store's signed index, sorted by name. `version` is that of the targets metadata, 0 for an empty store."""
+
+    version: int
+    releases: tuple[IndexedRelease, ...]
+
+    def release(self, name: str) -> IndexedRelease | None:
+        """The release of this name."""
+        return next((release for release in self.releases if release.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRelease:
+    """A release folder that matches its sums. `files` are in the order of publication: the manifest, which names all
+    the others, first, SHA256SUMS last."""
+
+    name: str
+    folder: Path
+    files: tuple[IndexedFile, ...]
+    verified: bool
+    development: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class UploadStats:
+    """Running totals of uploads. `sent` and `found`: objects that were created, and that existed with the same bytes.
+    Seconds are wall time; `bytes_sent` and `bytes_read` the bytes in each direction."""
+
+    sent: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    bytes_sent: int = 0
+    bytes_read: int = 0
+    seconds_sending: float = 0.0
+    seconds_reading: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Publication(UploadStats):
+    """Report of a publication. `notes`: warnings for the user."""
+
+    release: str
+    url: str
+    index_version: int
+    dry_run: bool = False
+    notes: tuple[str, ...]
 
 
 class _Model(BaseModel):
@@ -61,7 +143,7 @@ def read_index(targets: Targets) -> Index:
     releases: dict[str, _Release] = {}
     for target in map(_target, targets.targets.values()):
         release, _, name = target.path.partition("/")
-        tar = TarFacts(**target.custom.tar.model_dump()) if target.custom.tar else None
+        tar = TarFacts(**dict(target.custom.tar)) if target.custom.tar else None
         file = IndexedFile(name=name, size=target.length, sha256=target.sha256, tar=tar)
         files.setdefault(release, []).append(file)
         if name == SUMS and target.custom.release:
@@ -70,10 +152,7 @@ def read_index(targets: Targets) -> Index:
         IndexedRelease(
             name=name,
             files=tuple(sorted(files[name], key=lambda file: file.name)),
-            published=custom.published,
-            verified=custom.verified,
-            development=custom.development,
-            yanked=custom.yanked,
+            **{field: value for field, value in custom if field != "format"},
         )
         for name, custom in sorted(releases.items())
     ]
@@ -102,19 +181,12 @@ def make_targets(index: Index, *, expires: datetime) -> Targets:
             fields: dict[str, Any] = {"length": file.size, "hashes": {"sha256": file.sha256}}
             custom: dict[str, Any] = {"tar": asdict(file.tar)} if file.tar else {}
             if file.name == SUMS:
-                custom["release"] = _release_fields(release)
+                fields_of_release = asdict(replace(release, files=()))
+                left_out = {"name", "files"} | ({"yanked"} if not release.yanked else set())
+                custom["release"] = {"format": 1} | {
+                    name: value for name, value in fields_of_release.items() if name not in left_out
+                }
             if custom:
                 fields["custom"] = custom
             targets[path] = TargetFile.from_dict(fields, path)
     return Targets(version=index.version, expires=expires, targets=targets)
-
-
-def _release_fields(release: IndexedRelease) -> dict[str, Any]:
-    yanked = {"yanked": asdict(release.yanked)} if release.yanked else {}
-    return {
-        "format": 1,
-        "published": release.published,
-        "verified": release.verified,
-        "development": list(release.development),
-        **yanked,
-    }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aotforge.errors import PublishError, UnknownNameError, suggest
 from aotforge.publish.fetch import fetch_file
-from aotforge.publish.index_model import Index, Publication, UploadStats, Yank
+from aotforge.publish.index import Index, Publication, UploadStats, Yank
 from aotforge.publish.keys import KeySet
 from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index, put_or_compare, root_name
 from aotforge.publish.stores.store import Reader, Store, read_small
@@ -80,7 +80,8 @@ def mirror(
             path.unlink()
         _copy_index(reader, trusted, store)
     names = ", ".join(release.name for release in releases)
-    return stats.report(names, store.url, trusted.index.version, notes)
+    version = trusted.index.version
+    return Publication(release=names, url=store.url, index_version=version, notes=notes, **vars(stats))
 
 
 def _version(timestamp: bytes, where: str) -> int:

@@ -11,12 +11,9 @@ from typing import Any
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, read_archive
-from aotforge.publish.index import FILE_NAME, RELEASE_NAME
-from aotforge.publish.index_model import IndexedFile, LocalRelease
+from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
 from aotforge.publish.stores.store import OnBytes, read_chunks
-from aotforge.release.attestations import MANIFEST, UNSIGNED
-
-_REBUILD = "build the release again; the folder must be as the build made it"
+from aotforge.release.model import MANIFEST, UNSIGNED
 
 
 def read_release_folder(
@@ -44,7 +41,7 @@ def read_release_folder(
         )
     files = [_file(path, sums, tars, on_bytes) for path in paths]
     if missing := sorted({*sums} - {file.name for file in files}):
-        raise PublishError(f"{folder}: {SUMS} lists {missing[0]}, which is missing", hint=_REBUILD)
+        raise _refused(f"{folder}: {SUMS} lists {missing[0]}, which is missing")
     order = {MANIFEST: -1, SUMS: 1}
     files.sort(key=lambda file: (order.get(file.name, 0), file.name))
     return LocalRelease(
@@ -52,11 +49,16 @@ def read_release_folder(
     )
 
 
+def _refused(what: str, cause: str = "") -> PublishError:
+    hint = "build the release again; the folder must be as the build made it"
+    return PublishError(what, cause=cause, hint=hint)
+
+
 def _sums(path: Path) -> dict[str, str]:
     try:
         return parse_sums(_text(path))
     except ValueError as error:
-        raise PublishError(f"{path}: {error}", hint=_REBUILD) from None
+        raise _refused(f"{path}: {error}") from None
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     except ValueError:
         manifest = None
     if not isinstance(manifest, dict) or not re.fullmatch(RELEASE_NAME, str(manifest.get("release"))):
-        raise PublishError(f"{folder / MANIFEST} names no release", hint=_REBUILD)
+        raise _refused(f"{folder / MANIFEST} names no release")
     return manifest
 
 
@@ -86,10 +88,7 @@ def _paths(folder: Path) -> list[Path]:
     paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]  # without locks
     for path in paths:
         if path.is_symlink() or not path.is_file() or not re.fullmatch(FILE_NAME, path.name):
-            raise PublishError(
-                f"{path} is not a plain file, and a release holds nothing else",
-                hint=f"move it away, or {_REBUILD}",
-            )
+            raise _refused(f"{path} is not a plain file, and a release holds nothing else")
     return paths
 
 
@@ -107,19 +106,15 @@ def _file(path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: OnBy
                 on_bytes(len(chunk))
             digest = hasher.hexdigest()
     except UnsafeArchiveError as error:
-        cause = "it is damaged, or was not made by the build"
-        raise PublishError(f"{path}: {error}", cause=cause, hint=_REBUILD) from None
+        raise _refused(f"{path}: {error}", "it is damaged, or was not made by the build") from None
     except OSError as error:
-        raise PublishError(f"{path}: {error.strerror}", hint=_REBUILD) from None
+        raise _refused(f"{path}: {error.strerror}") from None
     # installations refuse an archive that is not listed among the uncompressed ones
     for expected, found, listing in (
         (sums.get(path.name, digest), digest, SUMS),
         (tar and tars.get(path.name.removesuffix(".gz")), tar and tar.sha256, TAR_SUMS),
     ):
         if expected != found:
-            raise PublishError(
-                f"{path} differs from {listing}",
-                cause="it was changed after the build, or does not belong to this release",
-                hint=_REBUILD,
-            )
+            cause = "it was changed after the build, or does not belong to this release"
+            raise _refused(f"{path} differs from {listing}", cause)
     return IndexedFile(name=path.name, size=size, sha256=digest, tar=tar)

@@ -16,8 +16,7 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets
 from tuf.api.serialization import DeserializationError
 
 from aotforge.errors import PublishError, TrustError
-from aotforge.publish.index import make_targets, read_index
-from aotforge.publish.index_model import Index
+from aotforge.publish.index import Index, make_targets, read_index
 from aotforge.publish.keys import KeySet, next_root, read_root
 from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError, read_small
 

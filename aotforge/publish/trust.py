@@ -23,8 +23,7 @@ from tuf.ngclient.fetcher import FetcherInterface
 
 from aotforge.base.files import output_errors
 from aotforge.errors import TrustError
-from aotforge.publish.index import read_index
-from aotforge.publish.index_model import Index
+from aotforge.publish.index import Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
 from aotforge.publish.signed_index import FOLDER, LIMIT, SIGNED_AT, TIMESTAMP
 from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
@@ -35,28 +34,19 @@ COMMITTED_ROOT = Path("releases/root.json")
 _SKEW = timedelta(days=1)
 _TIME = "%Y-%m-%d %H:%M UTC"
 _MIRROR = "nothing was installed; use another mirror, and inform the publisher"
-_DISTRUSTED: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
-    ((tuf.DownloadLengthMismatchError,), "a file of the index is longer than its signer stated", _MIRROR),
+_ORIGINAL = "use the original place, or have the mirror brought up to date"
+_EXPIRED = "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead"
+_RENEW = "check the clock; the publisher signs again with `./dev release.renew`"
+_DISTRUSTED = (
+    (tuf.DownloadLengthMismatchError, "a file of the index is longer than its signer stated", _MIRROR),
+    (tuf.ExpiredMetadataError, _EXPIRED, _RENEW),
+    (tuf.BadVersionNumberError, "an older index is served than one seen before, or two are mixed", _ORIGINAL),
     (
-        (tuf.ExpiredMetadataError,),
-        "an old index is served, or the index was not renewed, or this machine's clock ({now}) is ahead",
-        "check the clock; the publisher signs again with `./dev release.renew`",
-    ),
-    (
-        (tuf.BadVersionNumberError,),
-        "an older index is served than one that was seen before, or parts of two are mixed",
-        "use the original place, or have the mirror brought up to date",
-    ),
-    (
-        (tuf.UnsignedMetadataError,),
+        tuf.UnsignedMetadataError,
         "it was changed, or signed with keys that the trusted root does not name",
         _MIRROR,
     ),
-    (
-        (tuf.RepositoryError, DeserializationError, ValueError),
-        "a part of the index was changed, or parts of two are mixed",
-        _MIRROR,
-    ),
+    (Exception, "a part of the index was changed, or parts of two are mixed", _MIRROR),
 )
 """Errors of python-tuf, first match, with likely cause and next step."""
 
@@ -160,11 +150,11 @@ def _trust_errors(reader: Reader, fetcher: _Fetcher) -> Iterator[None]:
     try:
         yield
     except (tuf.DownloadError, tuf.RepositoryError, DeserializationError, ValueError) as error:
-        for kinds, cause, hint in _DISTRUSTED:
-            if isinstance(error, kinds):
-                now = datetime.now(UTC).strftime(_TIME)
-                raise _distrust(reader, str(error), cause.format(now=now), hint) from None
-        raise fetcher.error or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
+        if isinstance(error, tuf.DownloadError) and not isinstance(error, tuf.DownloadLengthMismatchError):
+            raise fetcher.error or StoreError(ErrorKind.UNAVAILABLE, f"{reader.url}: {error}") from None
+        cause, hint = next(found for kind, *found in _DISTRUSTED if isinstance(error, kind))
+        now = datetime.now(UTC).strftime(_TIME)
+        raise _distrust(reader, str(error), cause.format(now=now), hint) from None
 
 
 def _distrust(reader: Reader, what: str, cause: str, hint: str) -> TrustError:

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from aotforge.errors import PublishError
-from aotforge.publish.index_model import (
+from aotforge.publish.index import (
     Index,
     IndexedFile,
     IndexedRelease,
@@ -58,8 +58,16 @@ def publish_release(
         _check_published(state.index, release)
         _check_unrelated(store, release)
         if dry_run:
-            planned = plan_upload(store, release)
-            return planned.report(release.name, store.url, state.index.version, notes, dry_run=True)
+            planned = vars(plan_upload(store, release))
+            version = state.index.version
+            return Publication(
+                release=release.name,
+                url=store.url,
+                index_version=version,
+                notes=notes,
+                dry_run=True,
+                **planned,
+            )
         notes += store.probe().notes(store.url)
         stats = UploadStats()
         sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
@@ -67,7 +75,9 @@ def publish_release(
             name, path = f"{release.name}/{file.name}", release.folder / file.name
             upload_object(store, name, path, file, stats, on_bytes=sending)
         index = change_index(store, keys, lambda index: add_release(index, release, now), now=now)
-    return stats.report(release.name, store.url, index.version, notes)
+    return Publication(
+        release=release.name, url=store.url, index_version=index.version, notes=notes, **vars(stats)
+    )
 
 
 @contextmanager

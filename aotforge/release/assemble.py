@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
-from aotforge.errors import ReleaseError
+from aotforge.errors import ReleaseError, VerifyError
 from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
-from aotforge.release.attestations import MANIFEST
 from aotforge.release.json_documents import manifest_json
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
-from aotforge.release.model import PackInput, PlatformTag, Release, ReleaseFile
+from aotforge.release.model import MANIFEST, ImageRecord, PackInput, PlatformTag, Release, ReleaseFile
 from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
 from aotforge.release.release_manifest import ReleaseManifest
 from aotforge.release.stamp import find_release, write_stamp
-from aotforge.release.verdict_gate import require_verdicts, unverified_reasons
 
+_MOST_LISTED = 10
 _T = TypeVar("_T")
 
 
@@ -51,8 +50,8 @@ def assemble_release(
         if found is not None:
             return found
         if not unverified:
-            require_verdicts(packs)
-        lacking = unverified_reasons(packs)
+            _require_verdicts(packs)
+        lacking = _unverified_reasons(packs)
         check_replaceable(manifest, output, [packed.pack.name for packed in packs])
         if lacking:
             check_not_verified(manifest, output)
@@ -173,3 +172,39 @@ def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str
             if not one.complete
         ),
     )
+
+
+def _require_verdicts(packs: Sequence[PackInput]) -> None:
+    """Raises VerifyError naming the images without a passed verdict."""
+    records = [record for packed in packs for record in packed.records]
+    lacking = [record for record in records if not record.passed]
+    if not lacking:
+        return
+    named = "\n".join(f"{record.label}: {_reason(record)}" for record in lacking[:_MOST_LISTED])
+    more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
+    raise VerifyError(
+        f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released\n{named}{more}",
+        cause="they were not executed on the virtual GPU, or their results differ from the reference",
+        hint="`./dev verify` with the same --arch and --profile reports details; --no-verify makes a development build",
+    )
+
+
+def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
+    """One sentence per pack with images without a passed verdict; part of a development build's description."""
+    counts = [(sum(not record.passed for record in packed.records), packed) for packed in packs]
+    return tuple(
+        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified on the virtual GPU"
+        for lacking, packed in counts
+        if lacking
+    )
+
+
+def _reason(record: ImageRecord) -> str:
+    verdict = record.verdict
+    if verdict is None:
+        return "not executed"
+    if verdict.digest != record.digest:
+        return "the verdict is about another image"
+    if verdict.outcome == "unverified":
+        return "no case selects this image"
+    return verdict.failure.partition("\n")[0] or verdict.outcome

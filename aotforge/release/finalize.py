@@ -10,25 +10,19 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from aotforge.base.files import link_or_copy, output_errors, output_lock, staged_folder, write_atomic
-from aotforge.errors import ReleaseError, SignatureError
+from aotforge.errors import ReleaseError, SignatureError, listed
 from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.plan.model import Plan
-from aotforge.release.attestations import (
-    MANIFEST,
-    PROVENANCE,
-    RELEASE_JSON,
-    SBOM,
-    SIGNATURE,
-    UNSIGNED,
-    Origin,
-)
-from aotforge.release.model import ReleaseFile
+from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE, UNSIGNED, ReleaseFile
+from aotforge.release.origin import Origin
 from aotforge.release.provenance import statement_json
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import release_json_bytes
 from aotforge.release.sbom import sbom_json
 from aotforge.release.signing import check_sums, open_statement, sign_statement, sign_sums
+
+_FETCH = "fetch the release again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +84,12 @@ def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple
     sums = read_sums(folder / SUMS)
     present = {path.name for path in folder.iterdir()} - {SUMS} - UNSIGNED
     if odd := sorted(present ^ set(sums)):
+        names = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'}"
+        cause = "a file was added or lost, or the download is not complete"
         raise ReleaseError(
-            f"{folder}: {', '.join(odd[:5])} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both",
-            cause="a file was added or lost, or the download is not complete",
-            hint="fetch the release again",
+            f"{folder}: {names} in the folder or in {SUMS}, not in both", cause=cause, hint=_FETCH
         )
-    _check_files(folder, sums, hint="fetch it again")
+    _check_files(folder, sums, hint=_FETCH)
     if key is not None:
         _check_signatures(folder, sums, key)
     return tuple(sums)
@@ -114,30 +108,21 @@ def build_files(build: Path) -> tuple[list[Path], Mapping[str, object]]:
 def _check_files(folder: Path, sums: Mapping[str, str], *, hint: str) -> None:
     for name, digest in sums.items():
         if not (folder / name).is_file() or sha256_file(folder / name) != digest:
-            raise ReleaseError(
-                f"{folder / name} is missing or not the file that {SUMS} names",
-                cause="it was altered or damaged",
-                hint=hint,
-            )
+            what = f"{folder / name} is missing or not the file that {SUMS} names"
+            raise ReleaseError(what, cause="it was altered or damaged", hint=hint)
 
 
 def _check_signatures(folder: Path, sums: Mapping[str, str], key: Ed25519PublicKey) -> None:
     for name in (SIGNATURE, PROVENANCE):
         if not (folder / name).is_file():
-            raise SignatureError(
-                f"{folder} has no {name}",
-                cause="the release was not signed, or the file was lost",
-                hint="fetch the release again",
-            )
+            cause = "the release was not signed, or the file was lost"
+            raise SignatureError(f"{folder} has no {name}", cause=cause, hint=_FETCH)
     check_sums((folder / SUMS).read_bytes(), (folder / SIGNATURE).read_bytes(), key)
     statement = json.loads(open_statement((folder / PROVENANCE).read_bytes(), key))
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     if subjects != dict(sums) | {SUMS: sha256_file(folder / SUMS)}:
-        raise SignatureError(
-            f"{folder / PROVENANCE} lists different files than {SUMS}",
-            cause="files of two releases were mixed",
-            hint="fetch the release again",
-        )
+        what = f"{folder / PROVENANCE} lists different files than {SUMS}"
+        raise SignatureError(what, cause="files of two releases were mixed", hint=_FETCH)
 
 
 def _described(path: Path, tars: Mapping[str, str], origin: Origin) -> ReleaseFile:

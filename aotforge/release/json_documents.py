@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 from aotforge.pack.reader import open_files
 from aotforge.release.model import ImageRecord, PackInput
-from aotforge.release.verdict_gate import passed
 
 FORMAT = 1
 
@@ -45,7 +44,7 @@ def manifest_json(
     manifest = {
         "format": FORMAT,
         "release": release,
-        "verified": all(passed(record) for one in packed for record in one.records),
+        "verified": all(record.passed for one in packed for record in one.records),
         "development": list(development),
         "platform": platform,
         "tarballs": dict(sorted(tars.items())),

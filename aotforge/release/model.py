@@ -1,15 +1,25 @@
-"""Values that make up a release: image records, packs, files, platform."""
+"""Values that make up a release: file names, image records, packs, files, platform."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from aotforge.compile.model import Resources
-from aotforge.pack.model import ImagePack
-from aotforge.plan.model import JobKey
-from aotforge.verify.verdict import Verdict
+if TYPE_CHECKING:
+    from aotforge.compile.model import Resources
+    from aotforge.pack.model import ImagePack
+    from aotforge.plan.model import JobKey
+    from aotforge.verify.verdict import Verdict
+
+MANIFEST = "MANIFEST.json"
+RELEASE_JSON = "release.json"
+SBOM = "sbom.cdx.json"
+PROVENANCE = "provenance.dsse.json"
+SIGNATURE = "SHA256SUMS.sig"
+UNSIGNED = frozenset({PROVENANCE, SIGNATURE})
+"""Files that depend on a key: not covered by the digests that a second build must reproduce."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +46,12 @@ class ImageRecord:
     digest: str
     resources: Resources
     verdict: Verdict | None = None
+
+    @property
+    def passed(self) -> bool:
+        """True when the image was executed and passed, and the verdict belongs to exactly these bytes."""
+        verdict = self.verdict
+        return verdict is not None and verdict.outcome == "passed" and verdict.digest == self.digest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,43 @@ import platform
 import subprocess
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.git import outside_environment
 from aotforge.errors import ReleaseError, ToolchainError, listed
 from aotforge.library.sources import load_runtime_manifest
-from aotforge.release.attestations import BuildTools
 from aotforge.toolchain.triton import Toolchain
 
 NO_COMMIT = "0" * 40
 """The commit of development releases from uncommitted sources."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildTools:
+    """Tools whose output a release is. `roots`: rootfs images as (name, SHA-256 of the tar), none for a build on the
+    host; `compiler` made the runtime; `zstd`: (file, SHA-256) of the sources compiled into it; `zlib` made the .gz."""
+
+    toolchain: Toolchain
+    python: str
+    compiler: str
+    zstd: tuple[str, str]
+    zlib: str
+    executor: str
+    roots: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The inputs that reproduce a release: commit, request, time of the archives' members, tools."""
+
+    release: str
+    commit: str
+    archs: tuple[str, ...]
+    profile: str
+    platforms: tuple[str, ...]
+    epoch: int
+    tools: BuildTools
 
 
 def source_commit(root: Path, *, development: bool) -> str:

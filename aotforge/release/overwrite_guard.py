@@ -10,7 +10,7 @@ from aotforge.base.files import output_errors
 from aotforge.errors import OutputError, listed
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
-from aotforge.release.attestations import MANIFEST
+from aotforge.release.model import MANIFEST
 from aotforge.release.release_manifest import ReleaseManifest
 from aotforge.release.stamp import stamped_files
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from aotforge.release.attestations import Origin
 from aotforge.release.model import ReleaseFile
+from aotforge.release.origin import Origin
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"

@@ -17,8 +17,8 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, read_sums
 from aotforge.pack.model import ImagePack
-from aotforge.release.attestations import MANIFEST
 from aotforge.release.layout import TOP
+from aotforge.release.model import MANIFEST
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from pydantic import Field
 from aotforge.base.files import write_atomic
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ReleaseError, UnknownNameError, suggest
-from aotforge.release.attestations import Origin
+from aotforge.release.origin import Origin
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.release.attestations import RELEASE_JSON, Origin
-from aotforge.release.model import ReleaseFile
+from aotforge.release.model import RELEASE_JSON, ReleaseFile
+from aotforge.release.origin import Origin
 from aotforge.release.reader import ReleasedPack
 
 FORMAT = 1

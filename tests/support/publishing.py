@@ -12,7 +12,7 @@ from pathlib import Path
 from aotforge.deliver.install.install_release import install
 from aotforge.deliver.install.model import Installation, InstallRequest, Machine
 from aotforge.formats.archive import Link, Member, Members, write_tar_gz
-from aotforge.publish.index_model import Publication
+from aotforge.publish.index import Publication
 from aotforge.publish.keys import KeySet, create_keys, load_keys
 from aotforge.publish.stores.store import Reader, Store
 from aotforge.publish.trust import trusted_index

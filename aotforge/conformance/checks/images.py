@@ -14,8 +14,8 @@ from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import AotforgeError, PackError, ToolchainError
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.pack.verify_pack import verify_pack
-from aotforge.release.attestations import MANIFEST
 from aotforge.release.layout import TOP
+from aotforge.release.model import MANIFEST
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from aotforge.deliver.install.model import InstallRequest, Machine
 from aotforge.errors import InstallError, UnknownNameError, suggest
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
-from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease
+from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 
 _NAME = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?b(?:-r(\d+))?")
 

@@ -24,7 +24,7 @@ from aotforge.deliver.install.unpack import FolderSink, unpack
 from aotforge.errors import InstallError, TrustError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.publish.fetch import fetch_file
-from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease
+from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import Reader, StoreError, read_chunks, read_small
 from aotforge.publish.upload import OnProgress, byte_counter

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from aotforge.errors import TrustError
 from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive
-from aotforge.publish.index_model import IndexedFile
+from aotforge.publish.index import IndexedFile
 
 
 @dataclass(kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from aotforge.errors import ShardError
 from aotforge.formats.archive import sha256_file
 from aotforge.pipeline.shards.shard_file import SUFFIX, decode
-from aotforge.release.attestations import MANIFEST
+from aotforge.release.model import MANIFEST
 
 
 def summary(title: str, folder: Path, seconds: float | None = None) -> str:

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import http.client
-import itertools
 import random
 import time
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from aotforge.publish.stores.store import CHUNK, ErrorKind, StoreError, redact_url
+from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, redact_url
 
 _TIMEOUT = 60.0
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
-_MISSING = (ErrorKind.MISSING, "there is no such file at this address", "check the address")
-_DENIED = (ErrorKind.DENIED, "the server requires other credentials", "check user and password")
-_STATUSES = (
-    dict.fromkeys(_RETRIED, (ErrorKind.UNAVAILABLE, "tried {} times", "try again later"))
-    | dict.fromkeys((404, 410), _MISSING)
-    | dict.fromkeys((401, 403, 407), _DENIED)
-)
+_STATUSES = {
+    **dict.fromkeys(_RETRIED, (ErrorKind.UNAVAILABLE, "tried {} times", "try again later")),
+    **dict.fromkeys(
+        (404, 410), (ErrorKind.MISSING, "there is no such file at this address", "check the address")
+    ),
+    **dict.fromkeys(
+        (401, 403, 407),
+        (ErrorKind.DENIED, "the server requires other credentials", "check user and password"),
+    ),
+}
 
 
 class HttpReader:
     """Objects below an address. Temporary failures are retried up to `attempts` requests, with growing pauses."""
 
-    def __init__(self, base: str, *, attempts: int = 5, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, base: str, *, attempts: int = 5, sleep: Sleep = time.sleep) -> None:
         self._url = redact_url(base)  # first: raises StoreError for a malformed address
         self._parts = urlsplit(base)
         self._attempts = attempts
@@ -39,19 +41,6 @@ class HttpReader:
     def url(self) -> str:
         """The address without user, password and query."""
         return self._url
-
-    def size(self, name: str) -> int | None:
-        """Content-Length, None when the server does not send it."""
-        for failures in itertools.count(1):
-            try:
-                with self._open(name, method="HEAD") as response:
-                    length = response.headers.get("Content-Length", "")
-                    return int(length) if length.isdigit() else None
-            except (OSError, http.client.HTTPException) as error:
-                if _STATUSES.get(getattr(error, "code", 0)) == _MISSING:
-                    return None
-                self._retry(name, failures, error)
-        raise AssertionError("the loop returns or raises")
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """Resumes with Range after a broken connection; without Range support, reads again and skips."""
@@ -74,12 +63,12 @@ class HttpReader:
                 failures += 1
                 self._retry(name, failures, error)
 
-    def _open(self, name: str, *, start: int = 0, method: str = "GET") -> Any:
+    def _open(self, name: str, *, start: int) -> Any:
         parts = self._parts
         query = f"?{parts.query}" if parts.query else ""
         host = parts.netloc.rpartition("@")[2]
         address = f"{parts.scheme}://{host}{parts.path.rstrip('/')}/{quote(name)}{query}"
-        request = urllib.request.Request(address, method=method, headers={"User-Agent": "aotforge"})
+        request = urllib.request.Request(address, headers={"User-Agent": "aotforge"})
         if "@" in parts.netloc:
             credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
             basic = b64encode(credentials.encode()).decode()

@@ -20,6 +20,7 @@ from aotforge.publish.stores.store import (
     ErrorKind,
     Guarantees,
     OnBytes,
+    Sleep,
     StoreError,
     content_size,
     too_large,
@@ -73,13 +74,7 @@ class S3Store:
     """Objects below `prefix` of a bucket. `part`: bytes of an upload's parts."""
 
     def __init__(
-        self,
-        client: Any,
-        bucket: str,
-        prefix: str,
-        *,
-        part: int = PART,
-        sleep: Callable[[float], None] = time.sleep,
+        self, client: Any, bucket: str, prefix: str, *, part: int = PART, sleep: Sleep = time.sleep
     ) -> None:
         self._client = client
         self._bucket = bucket

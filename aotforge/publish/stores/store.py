@@ -15,6 +15,9 @@ Content = Path | bytes
 OnBytes = Callable[[int], None]
 """Called with the number of bytes that were just written or read."""
 
+Sleep = Callable[[float], None]
+"""Pauses for a number of seconds; replaced in tests."""
+
 CHUNK = 1024 * 1024
 ADDRESSES = "s3://, http(s)://, file:// or a folder"
 
@@ -74,9 +77,6 @@ class Reader(Protocol):
     def url(self) -> str:
         """The place, without secrets."""
 
-    def size(self, name: str) -> int | None:
-        """Bytes of an object, None when it is missing or its size unknown. Raises StoreError."""
-
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """The bytes from `start` on, in pieces. Raises StoreError, MISSING when there is no such object."""
 
@@ -86,6 +86,9 @@ class Store(Reader, Protocol):
 
     def probe(self) -> Guarantees:
         """Tests which conditions are honoured. Writes at most one constant object outside of every release."""
+
+    def size(self, name: str) -> int | None:
+        """Bytes of an object, None when it is missing."""
 
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`, with their sizes in bytes."""

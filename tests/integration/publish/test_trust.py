@@ -13,7 +13,7 @@ import pytest
 from tuf.api.metadata import Metadata
 
 from aotforge.errors import InstallError, TrustError
-from aotforge.publish.index_model import Index
+from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, rotate_keys
 from aotforge.publish.signed_index import change_index
 from aotforge.publish.stores.directory import DirectoryStore

@@ -23,7 +23,7 @@ from aotforge.formats.untrusted_tar import (
     UnsafeArchiveError,
     read_archive,
 )
-from aotforge.publish.index_model import IndexedFile
+from aotforge.publish.index import IndexedFile
 
 Entry = tuple[str, bytes | None, dict[str, object]]
 """Name, content of a regular file, and fields of TarInfo."""

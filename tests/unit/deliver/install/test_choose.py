@@ -10,7 +10,7 @@ from aotforge.deliver.install.choose import choose_files, choose_release
 from aotforge.deliver.install.model import InstallRequest, Machine, this_machine
 from aotforge.errors import InstallError, UnknownNameError
 from aotforge.formats.untrusted_tar import TarFacts
-from aotforge.publish.index_model import Index, IndexedFile, IndexedRelease, Yank
+from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Yank
 
 MACHINE = Machine(processor="x86_64", glibc=(2, 36), rocm="7.0")
 REQUEST = InstallRequest(packs={"gfx908": "amd-gfx908"})
