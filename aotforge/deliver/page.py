@@ -18,8 +18,8 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
-from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.finalize import check_finalized_release
+from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.release_json import load_release_json
 
 INDEX = "index.html"
