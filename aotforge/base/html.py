@@ -1,4 +1,4 @@
-"""HTML pages from the Jinja templates in `aotforge/base/templates/`."""
+"""HTML pages and generated sources from the Jinja templates in `aotforge/base/templates/`."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from aotforge.base.html import render
 from aotforge.conformance.checks.calls import compile_calls, served_rows
 from aotforge.conformance.checks.context import CheckContext, Group, group
 from aotforge.conformance.compilers import Compiler, tree_digest
@@ -140,29 +141,6 @@ def _dropin(context: CheckContext, row: Row, name: str) -> list[Finding]:
     ]
 
 
-PROBE = """#include <aotriton/flash.h>
-#include <array>
-#include <cstdio>
-#include <cstdlib>
-using namespace aotriton;
-int main(int, char** words) {
-  const DType dtype = static_cast<DType>(std::atoi(words[1]));
-  const uint64_t dim = static_cast<uint64_t>(std::atoi(words[2]));
-  const Stream stream(nullptr);
-  std::printf("check_gpu %d\\n", static_cast<int>(v2::flash::check_gpu(stream)));
-  const std::array<uint64_t, 4> sizes{1, 2, 64, dim}, strides{128 * dim, 64 * dim, dim, 1};
-  const TensorView<4> t(static_cast<intptr_t>(65536), sizes, strides, dtype);
-  v3::flash::attn_fwd_params p;
-  p.Q = p.K = p.V = p.Out = t;
-  p.L = TensorView<2>(static_cast<intptr_t>(65536), {2, 64}, {64, 1}, DType::kFloat32);
-  p.Sm_scale = 0.125f;
-  std::printf("attn_fwd %d\\n", static_cast<int>(v3::flash::attn_fwd(p, p.kVersion, stream)));
-  std::printf("version %d\\n", static_cast<int>(v3::flash::attn_fwd(p, p.kVersion + 1, stream)));
-}
-"""
-"""Calls check_gpu, attention without a mask (words: DType, head_dim), and attention with params of another version."""
-
-
 def refusal_group(context: CheckContext) -> Group:
     """Per image pack: it is served; with another format or operator interface it is refused, and the log names both."""
     packs = context.candidate.packs()
@@ -215,7 +193,7 @@ class PackProbe:
 
 
 def _refusals(context: CheckContext, pack: str, folder: Path) -> list[Finding]:
-    built = context.compile(context.compilers[-1], PROBE, flags=["-std=c++17"])
+    built = context.compile(context.compilers[-1], render("attention_probe.cpp.jinja"), flags=["-std=c++17"])
     if built.program is None:
         what = f"{pack} is used for attention"
         return [failed("refusal", what, f"the program does not compile: {built.output[-200:]}")]

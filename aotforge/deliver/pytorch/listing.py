@@ -18,6 +18,11 @@ class Runtime:
     rocm: str
     sha256: str
 
+    @property
+    def label(self) -> str:
+        """E.g. `rocm7.0`."""
+        return f"rocm{self.rocm}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:

@@ -6,17 +6,16 @@ Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
+from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_models import version_key
 from aotforge.deliver.pytorch.listing import Listing, list_release
 from aotforge.errors import UnsupportedError
 
-_BASE_IN_ENVIRONMENT = "PYTORCH_AOTRITON_BASE_URL"
 _READS_BASE_URL = (2, 13)
-"""The first PyTorch whose file reads the variable (it pins 0.12b)."""
+"""The first PyTorch whose file reads PYTORCH_AOTRITON_BASE_URL (it pins 0.12b)."""
 
 
 def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: bool) -> str:
@@ -24,30 +23,13 @@ def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: 
 
     `environment_url`: that PyTorch reads PYTORCH_AOTRITON_BASE_URL, so the file need not contain the address.
     """
-    base = base_url.rstrip("/") + "/"
-    labels = [f"rocm{runtime.rocm}" for runtime in listing.runtimes]
-    packs = [pack for pack, _ in listing.images]
-    lines = [
-        f'set(__AOTRITON_VER "{listing.release}")',
-        *_list("__AOTRITON_MANYLINUX_LIST", [runtime.tag for runtime in listing.runtimes], labels),
-        *_list("__AOTRITON_ROCM_LIST", labels),
-    ]
-    if commit:
-        lines += [
-            "# of aotforge's sources: only used with AOTRITON_INSTALL_FROM_SOURCE and for a ROCm that the list lacks, and then",
-            "# GIT_REPOSITORY must name them too",
-            f'set(__AOTRITON_CI_COMMIT "{commit}")',
-        ]
-    lines += [
-        *_list("__AOTRITON_SHA256_LIST", [runtime.sha256 for runtime in listing.runtimes], labels),
-        *_list("__AOTRITON_IMAGE_LIST", packs),
-        *_list("__AOTRITON_IMAGE_SHA256_LIST", [digest for _, digest in listing.images], packs),
-        f"# and in the environment of the build: {_BASE_IN_ENVIRONMENT}={base}"
-        if environment_url
-        else f'set(__AOTRITON_BASE_URL "{base}")',
-        'set(__AOTRITON_Z "gz")',
-    ]
-    return "".join(f"  {line}\n" for line in lines)
+    return render(
+        "pytorch_pins.cmake.jinja",
+        listing=listing,
+        base_url=base_url.rstrip("/") + "/",
+        commit=commit,
+        environment_url=environment_url,
+    )
 
 
 def prefix_text(listing: Listing, base_url: str) -> str:
@@ -87,9 +69,3 @@ def _commit(folder: Path) -> str:
         return str(json.loads((folder / "release.json").read_bytes())["origin"]["commit"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def _list(name: str, values: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
-    notes = [f"  # {label}" for label in labels] or [""] * len(values)
-    lines = (f'    "{value}"{note}' for value, note in zip(values, notes, strict=True))
-    return [f"set({name}", *lines, "    )"]
