@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
 import os
 import tarfile
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
+from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.sums import SUMS, parse_sums
+from aotforge.formats.untrusted_tar import LIMITS, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, UNSIGNED
 
@@ -126,34 +125,32 @@ def _archive(
 
 
 def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
-    """Unpacks a .tar.gz below `root`: files, folders and links that stay inside; anything else is left out and complained about.
+    """Unpacks a .tar.gz below `root`; of an unsafe one what precedes the first unsafe entry.
 
-    Returns the SHA-256 of the uncompressed tar and what is wrong with the archive's form.
+    Returns the SHA-256 of the uncompressed tar, empty for an unsafe one, and the faults of the archive's form.
     """
     violations: list[str] = []
-    digest = hashlib.sha256()
+    names: list[str] = []
+
+    def check_form(info: tarfile.TarInfo) -> None:
+        violations.extend(_form(info, names))
+        names.append(info.name)
+
+    sink = FolderSink(root=root, neighbours=True)
+    sink.root.mkdir(parents=True, exist_ok=True)
+    bounds = replace(LIMITS, size=MEMBER_LIMIT)
     try:
-        with gzip.open(path, "rb") as file:
-            size = 0
-            while chunk := file.read(1024 * 1024):
-                digest.update(chunk)
-                size += len(chunk)
-                if size > MEMBER_LIMIT:
-                    return "", (f"holds more than {MEMBER_LIMIT} bytes",)
-        with path.open("rb") as raw:
-            head = raw.read(10)
-        if head[3] & 0x08 or head[4:8] != b"\0\0\0\0":
+        with path.open("rb") as file:
+            head = file.read(10)
+        if head[3:4] != b"\0" or head[4:8] != b"\0\0\0\0":
             violations.append("its gzip header holds a name or a time")
-        with tarfile.open(path, "r:gz") as tar:
-            names: list[str] = []
-            for info in tar:
-                violations += _form(info, names)
-                names.append(info.name)
-                _extract(tar, info, root, violations)
-        violations += _tops(names)
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        violations.append(f"cannot be unpacked: {error}")
-    return digest.hexdigest(), tuple(dict.fromkeys(violations))
+        facts = read_archive(file_chunks(path), sink, bounds=bounds, top=None, on_entry=check_form)
+    except (OSError, UnsafeArchiveError) as error:
+        return "", (*violations, f"cannot be unpacked: {error}")
+    tops = sorted({name.split("/", 1)[0] for name in names})
+    if tops != [TOP]:
+        violations.append(f"has {len(tops)} top entries ({', '.join(tops[:4])}), PyTorch needs one: {TOP}")
+    return facts.tar.sha256, tuple(dict.fromkeys(violations))
 
 
 def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
@@ -163,41 +160,8 @@ def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
     if info.isreg() and info.mode & 0o7022:
         found.append(f"{info.name} has mode {info.mode:o}")
     if names and names[-1].split("/") >= info.name.split("/"):
-        found.append(f"{info.name} is out of order or there twice")
+        found.append(f"{info.name} is out of order")
     return found
-
-
-def _extract(tar: tarfile.TarFile, info: tarfile.TarInfo, root: Path, violations: list[str]) -> None:
-    parts = PurePosixPath(info.name).parts
-    if not parts or info.name.startswith("/") or ".." in parts:
-        violations.append(f"{info.name!r} is outside of the archive's folder")
-        return
-    target = root.joinpath(*parts)
-    if any(parent.is_symlink() for parent in target.parents if parent != root):
-        violations.append(f"{info.name} is behind a link")
-        return
-    if info.isdir():
-        target.mkdir(parents=True, exist_ok=True)
-    elif info.isreg():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        stream = tar.extractfile(info)
-        if stream is not None and not target.exists():
-            target.write_bytes(stream.read())
-    elif info.issym() and "/" not in info.linkname and info.linkname not in {"", ".", ".."}:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.is_symlink() and not target.exists():
-            target.symlink_to(info.linkname)
-    else:
-        violations.append(f"{info.name} is neither a file, a folder nor a link to its neighbour")
-
-
-def _tops(names: list[str]) -> list[str]:
-    tops = sorted({name.split("/", 1)[0] for name in names})
-    return (
-        []
-        if tops == [TOP]
-        else [f"has {len(tops)} top entries ({', '.join(tops[:4])}), PyTorch needs one: {TOP}"]
-    )
 
 
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tarfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
+from aotforge.formats.folder_sink import FolderSink
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 
 _TOP = "aotriton"
 
@@ -36,41 +36,24 @@ def extract_release(release: Path, packs: Sequence[str], folder: Path) -> Extrac
         )
     images = [_one(release, ArtifactName(release="*", kind="images", pack=pack)) for pack in packs]
     texts = tuple(_one(release, ArtifactName(release="*", kind="asm", pack=pack)) for pack in packs)
-    for tarball in (runtimes[-1], *images):
-        unpack(tarball, folder)
+    prefix = unpack([runtimes[-1], *images], folder)
     names = tuple(path.name for path in (runtimes[-1], *images, *texts))
-    return ExtractedRelease(prefix=folder / _TOP, texts=texts, names=names)
+    return ExtractedRelease(prefix=prefix, texts=texts, names=names)
 
 
-def unpack(tarball: Path, folder: Path) -> None:
-    """What a release's tarballs hold: folders, files, and links to a neighbour. Anything else raises ReleaseError.
+def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
+    """Unpacks tarballs of a release over one another; returns their top folder, which must not exist. Raises ReleaseError.
 
-    By hand: the first releases of Python 3.11 have no extraction filters.
+    The library's links lead to files of their own folder.
     """
-    try:
-        with tarfile.open(tarball) as tar:
-            for member in tar:
-                path = PurePosixPath(member.name)
-                if path.is_absolute() or ".." in path.parts:
-                    raise ReleaseError(f"{tarball} has a member that leaves its folder: {member.name}")
-                _place(tar, member, folder / path)
-    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-        raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
-
-
-def _place(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
-    if member.isdir():
-        target.mkdir(parents=True, exist_ok=True)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    content = tar.extractfile(member) if member.isfile() else None
-    if content is not None:
-        target.write_bytes(content.read())
-        target.chmod(member.mode & 0o777)
-    elif member.issym() and "/" not in member.linkname and member.linkname not in {"", ".", ".."}:
-        target.symlink_to(member.linkname)
-    else:
-        raise ReleaseError(f"{tar.name!s} has a member that no release has: {member.name}")
+    sink = FolderSink(root=folder / _TOP, neighbours=True)
+    for tarball in tarballs:
+        try:
+            sink.root.mkdir(parents=True, exist_ok=bool(sink.made))
+            read_archive(file_chunks(tarball), sink, top=_TOP)
+        except (OSError, UnsafeArchiveError) as error:
+            raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
+    return sink.root
 
 
 def _one(release: Path, pattern: ArtifactName) -> Path:

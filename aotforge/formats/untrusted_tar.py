@@ -1,7 +1,7 @@
-"""Reading a .tar.gz that nobody vouches for yet: one pass over its bytes, every entry judged before anything is made of it.
+"""Reader of untrusted tar archives: one pass over the bytes; every entry is checked before it reaches the sink.
 
-Python's tarfile gained its filters in 3.11.4 only, and reads whole extended headers into memory; an archive here holds regular files, folders
-and links to what lies beside or below them, in plain ustar (POSIX.1-1988) under one top folder, or it is refused.
+Accepted are regular files, folders and links to the same folder or below, in plain ustar (POSIX.1-1988). Not built on tarfile's
+extraction: its filters need Python 3.11.4, and it reads extended headers of any size into memory.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 _BLOCK = 512
@@ -37,7 +37,7 @@ class UnsafeArchiveError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class TarFacts:
-    """Of an archive: SHA-256 (hexadecimal) and bytes of the uncompressed tar, and its number of entries."""
+    """Of a tar: SHA-256 (hexadecimal) and bytes of the uncompressed tar, and its number of entries."""
 
     sha256: str
     size: int
@@ -58,7 +58,7 @@ LIMITS = TarFacts(sha256="", size=64 * 1024**3, members=1_000_000)
 
 
 class Sink(Protocol):
-    """What becomes of the entries; paths are relative to the top folder, which is left out, and safe to be joined to a folder."""
+    """Receives the entries; paths are relative, checked, and without the top folder."""
 
     def folder(self, path: PurePosixPath) -> None:
         """A folder."""
@@ -71,7 +71,7 @@ class Sink(Protocol):
 
 
 class NoSink:
-    """Reads and judges only."""
+    """Reads and checks only."""
 
     def folder(self, path: PurePosixPath) -> None:
         """Nothing."""
@@ -85,43 +85,68 @@ class NoSink:
         """Nothing."""
 
 
+def file_chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes, piece by piece. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_PIECE):
+            yield chunk
+
+
 def read_archive(
     chunks: Iterable[bytes],
     sink: Sink,
     *,
     bounds: TarFacts = LIMITS,
+    top: str | None = "",
     on_bytes: Callable[[int], None] | None = None,
+    on_entry: Callable[[tarfile.TarInfo], None] | None = None,
 ) -> ArchiveFacts:
-    """Hands every entry to `sink` and tells what was read. `bounds` has the most bytes and entries of the tar; `on_bytes` hears of
-    compressed bytes. Raises UnsafeArchiveError; what `sink` has made by then must be thrown away.
+    """Reads a .tar.gz with one top folder into `sink`: any name for "", and for None there need not be one and paths keep it.
+
+    `bounds` has the most bytes and entries of the tar; `on_bytes` receives numbers of compressed bytes, `on_entry` checked headers.
+    Raises UnsafeArchiveError; what `sink` has made by then must be deleted.
     """
     stream = _Inflated(chunks, bounds.size, on_bytes)
-    judge = _Judge()
+    tar = _read(stream, sink, bounds, _EntryCheck(top), on_entry)
+    if not tar.members:
+        raise UnsafeArchiveError("it has no entries")
+    return ArchiveFacts(sha256=stream.file.hexdigest(), size=stream.file_size, tar=tar)
+
+
+def read_tar(chunks: Iterable[bytes], sink: Sink, *, bounds: TarFacts = LIMITS) -> TarFacts:
+    """Reads an uncompressed tar without a top folder into `sink`. Raises UnsafeArchiveError as `read_archive` does."""
+    return _read(_Stream(chunks, bounds.size), sink, bounds, _EntryCheck(None), None)
+
+
+def _read(
+    stream: _Stream,
+    sink: Sink,
+    bounds: TarFacts,
+    check: _EntryCheck,
+    on_entry: Callable[[tarfile.TarInfo], None] | None,
+) -> TarFacts:
     members = 0
     while (block := stream.take(_BLOCK)).strip(b"\0"):
         members += 1
         if members > bounds.members:
-            raise UnsafeArchiveError(f"more entries than the {bounds.members} that it should have")
+            raise UnsafeArchiveError(f"it has more than the expected {bounds.members} entries")
         info = _header(block)
-        path = judge.entry(info)
+        path = check.entry(info)
+        if on_entry:
+            on_entry(info)
         if info.isdir():
             if path is not None:
                 sink.folder(path)
         elif path is None:
-            raise UnsafeArchiveError(
-                f"{info.name!r} is no folder, and nothing but a top folder may lie at the top"
-            )
+            raise UnsafeArchiveError(f"{info.name!r} is not in a top folder")
         elif info.issym():
             sink.link(path, info.linkname)
         else:
             sink.file(path, executable=bool(info.mode & 0o100), pieces=stream.pieces(info.size))
             if stream.take(-info.size % _BLOCK).strip(b"\0"):
-                raise UnsafeArchiveError(f"padding after {info.name!r} is not zero")
-    if not members:
-        raise UnsafeArchiveError("it is empty")
+                raise UnsafeArchiveError(f"the padding after {info.name!r} is not zero")
     stream.finish()
-    tar = TarFacts(sha256=stream.tar.hexdigest(), size=stream.size, members=members)
-    return ArchiveFacts(sha256=stream.file.hexdigest(), size=stream.file_size, tar=tar)
+    return TarFacts(sha256=stream.tar.hexdigest(), size=stream.size, members=members)
 
 
 def _header(block: bytes) -> tarfile.TarInfo:
@@ -130,80 +155,73 @@ def _header(block: bytes) -> tarfile.TarInfo:
     except (tarfile.HeaderError, UnicodeDecodeError, ValueError) as error:
         raise UnsafeArchiveError(f"a header is damaged ({error})") from None
     if info.type not in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE}:
-        raise UnsafeArchiveError(
-            f"{info.name!r} is {_KINDS.get(info.type, f'an entry of type {info.type!r}')}"
-        )
+        kind = _KINDS.get(info.type, f"an entry of type {info.type!r}")
+        raise UnsafeArchiveError(f"{info.name!r} is {kind}")
     if info.size < 0 or (info.size and not info.isreg()):
-        raise UnsafeArchiveError(f"{info.name!r} says that it has {info.size} bytes")
+        raise UnsafeArchiveError(f"{info.name!r} has an invalid size of {info.size} bytes")
     return info
 
 
-class _Judge:
-    """Remembers what was there, so that nothing lies twice, nor below a file or a link."""
+class _EntryCheck:
+    """Remembers the entries, so that none occurs twice or below a file or a link. `top`: see `read_archive`; None for none."""
 
-    def __init__(self) -> None:
-        self._top = ""
+    def __init__(self, top: str | None) -> None:
+        self._top = top
         self._seen: dict[PurePosixPath, bool] = {}  # True for folders
 
     def entry(self, info: tarfile.TarInfo) -> PurePosixPath | None:
         """The path below the top folder; None for the top folder itself."""
-        parts = self._parts(info.name.removesuffix("/") if info.isdir() else info.name)
-        self._top = self._top or parts[0]
-        if parts[0] != self._top:
-            raise UnsafeArchiveError(f"{parts[0]!r} lies beside {self._top!r}: one top folder is allowed")
-        path = PurePosixPath(*parts[1:])
-        if len(parts) == 1:
+        parts = _parts(info.name.removesuffix("/") if info.isdir() else info.name, repr(info.name))
+        if self._top is not None:
+            self._top = self._top or parts[0]
+            if parts[0] != self._top:
+                raise UnsafeArchiveError(f"{parts[0]!r} is outside the top folder {self._top!r}")
+            parts = parts[1:]
+        path = PurePosixPath(*parts)
+        if not parts:
             if info.isdir():
-                self._new(path, info)
+                self._add(path, info)
             return None
         for parent in path.parents:
             if self._seen.get(parent, True) is False:
-                raise UnsafeArchiveError(f"{info.name!r} lies below something that is no folder")
+                raise UnsafeArchiveError(f"{info.name!r} is below an entry that is not a folder")
             self._seen.setdefault(parent, True)
-        self._new(path, info)
+        self._add(path, info)
         if info.issym():
-            target = self._parts(info.linkname, what=f"the link {info.name!r} leads to ")
-            if not target:
-                raise UnsafeArchiveError(f"the link {info.name!r} leads nowhere")
+            _parts(info.linkname, f"the target {info.linkname!r} of the link {info.name!r}")
         return path
 
-    def _new(self, path: PurePosixPath, info: tarfile.TarInfo) -> None:
-        # a folder may have been implied by what lies in it, once
+    def _add(self, path: PurePosixPath, info: tarfile.TarInfo) -> None:
+        # a folder may have been implied by what is in it, once
         known = self._seen.get(path)
         if known is False or (known is True and not info.isdir()):
-            raise UnsafeArchiveError(f"{info.name!r} is in it twice")
+            raise UnsafeArchiveError(f"{info.name!r} occurs twice")
         self._seen[path] = info.isdir()
 
-    @staticmethod
-    def _parts(name: str, what: str = "") -> tuple[str, ...]:
-        if name.startswith("/"):
-            raise UnsafeArchiveError(f"{what}{name!r}, which is an absolute path")
-        parts = tuple(name.split("/"))
-        for part in parts:
-            if part == "..":
-                raise UnsafeArchiveError(f"{what}{name!r}, which leads out of its folder")
-            if (
-                part in {"", "."}
-                or "\\" in part
-                or not part.isprintable()
-                or len(part.encode()) > _NAME_BYTES
-            ):
-                raise UnsafeArchiveError(f"{what}{name!r}, which is no plain path")
-        return parts
+
+def _parts(name: str, subject: str) -> tuple[str, ...]:
+    """Components of a relative path. Raises UnsafeArchiveError about `subject`."""
+    if name.startswith("/"):
+        raise UnsafeArchiveError(f"{subject} is an absolute path")
+    parts = tuple(name.split("/"))
+    if ".." in parts:
+        raise UnsafeArchiveError(f"{subject} is outside its folder")
+    for part in parts:
+        if part in {"", "."} or "\\" in part or not part.isprintable() or len(part.encode()) > _NAME_BYTES:
+            raise UnsafeArchiveError(f"{subject} is not a plain path")
+    return parts
 
 
-class _Inflated:
-    """The tar inside gzip: exact reads, digests of both on the way, never more than `limit` bytes nor much of it in memory."""
+class _Stream:
+    """An uncompressed tar: exact reads, its digest on the way, never more than `limit` bytes."""
 
-    def __init__(self, chunks: Iterable[bytes], limit: int, on_bytes: Callable[[int], None] | None) -> None:
+    def __init__(self, chunks: Iterable[bytes], limit: int) -> None:
         self._chunks = iter(chunks)
         self._limit = limit
-        self._on_bytes = on_bytes
-        self._zlib = zlib.decompressobj(_GZIP)
         self._ready = b""
         self._at = 0
-        self.tar, self.file = hashlib.sha256(), hashlib.sha256()
-        self.size = self.file_size = 0
+        self.tar = hashlib.sha256()
+        self.size = 0
 
     def take(self, count: int) -> bytes:
         """Exactly `count` bytes."""
@@ -213,23 +231,51 @@ class _Inflated:
         """Exactly `count` bytes, piece by piece."""
         while count:
             if self._at == len(self._ready) and not self._more():
-                raise UnsafeArchiveError("it ends too early")
+                raise UnsafeArchiveError("the tar is truncated")
             piece = self._ready[self._at : self._at + count]
             self._at += len(piece)
             count -= len(piece)
             yield piece
 
     def finish(self) -> None:
-        """After the tar's end marker only zeros may follow, and nothing after gzip's own end."""
+        """Only zeros may follow the tar's end marker."""
         rest = self._ready[self._at :]
         while True:
             if rest.strip(b"\0"):
-                raise UnsafeArchiveError("something follows the end of the tar")
+                raise UnsafeArchiveError("there is data after the end of the tar")
             if not self._more():
-                break
+                return
             rest = self._ready
+
+    def _more(self) -> bool:
+        """Fills the buffer; False at the end."""
+        piece = next(filter(None, self._chunks), b"")
+        self._accept(piece)
+        return bool(piece)
+
+    def _accept(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self.size > self._limit:
+            raise UnsafeArchiveError(f"it unpacks to more than the expected {self._limit} bytes")
+        self.tar.update(piece)
+        self._ready, self._at = piece, 0
+
+
+class _Inflated(_Stream):
+    """The tar inside gzip, little of it in memory; counts and hashes the compressed bytes too."""
+
+    def __init__(self, chunks: Iterable[bytes], limit: int, on_bytes: Callable[[int], None] | None) -> None:
+        super().__init__(chunks, limit)
+        self._on_bytes = on_bytes
+        self._zlib = zlib.decompressobj(_GZIP)
+        self.file = hashlib.sha256()
+        self.file_size = 0
+
+    def finish(self) -> None:
+        """Nothing may follow gzip's own end either."""
+        super().finish()
         if self._zlib.unused_data or any(self._counted(chunk) for chunk in self._chunks):
-            raise UnsafeArchiveError("something follows the end of the archive")
+            raise UnsafeArchiveError("there is data after the end of the archive")
 
     def _counted(self, chunk: bytes) -> bytes:
         self.file.update(chunk)
@@ -239,25 +285,17 @@ class _Inflated:
         return chunk
 
     def _more(self) -> bool:
-        """Fills the buffer; False at gzip's end."""
         try:
             while not self._zlib.eof:
                 data = self._zlib.unconsumed_tail
                 if not data:
                     chunk = next(self._chunks, None)
                     if chunk is None:
-                        raise UnsafeArchiveError("it is cut off")
+                        raise UnsafeArchiveError("the gzip file is truncated")
                     data = self._counted(chunk)
-                piece = self._zlib.decompress(data, _PIECE)
-                if piece:
-                    self.size += len(piece)
-                    if self.size > self._limit:
-                        raise UnsafeArchiveError(
-                            f"it unpacks to more than the {self._limit} bytes that it should have"
-                        )
-                    self.tar.update(piece)
-                    self._ready, self._at = piece, 0
+                if piece := self._zlib.decompress(data, _PIECE):
+                    self._accept(piece)
                     return True
         except zlib.error as error:
-            raise UnsafeArchiveError(f"it is no whole gzip file ({error})") from None
+            raise UnsafeArchiveError(f"it is not a complete gzip file ({error})") from None
         return False

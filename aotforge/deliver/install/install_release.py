@@ -20,8 +20,9 @@ from aotforge.deliver.install.prefix import (
     real_prefix,
     write_record,
 )
-from aotforge.deliver.install.unpack import FolderSink, unpack
+from aotforge.deliver.install.unpack import unpack
 from aotforge.errors import InstallError, TrustError
+from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease

@@ -300,9 +300,16 @@ def send_outputs(header: dict[str, Any]) -> None:
     for name in header["outputs"]:
         if not os.path.lexists(os.path.join(header["folder"], "out", name)):
             raise FileNotFoundError("the step succeeded without creating " + name)
-    with tarfile.open(fileobj=OutputStream(), mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=OutputStream(), mode="w|", format=tarfile.USTAR_FORMAT) as tar:  # type: ignore[call-overload]
         for name in header["outputs"]:
-            tar.add(os.path.join(header["folder"], "out", name), name)
+            tar.add(os.path.join(header["folder"], "out", name), name, filter=without_origin)
+
+
+def without_origin(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """A member without owner and time: plain ustar has no room for large user IDs and fractions of seconds."""
+    info.uid = info.gid = info.mtime = 0
+    info.uname = info.gname = ""
+    return info
 
 
 def drop_privileges(uid: int) -> None:

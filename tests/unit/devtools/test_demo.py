@@ -38,39 +38,42 @@ def archive(path: Path, *members: Callable[[tarfile.TarFile], None]) -> Path:
 
 def test_release_trees_are_unpacked(tmp_path: Path) -> None:
     members = (
-        member("a/lib", tarfile.DIRTYPE),
-        member("a/lib/x.so.1"),
-        member("a/lib/x.so", tarfile.SYMTYPE, "x.so.1"),
+        member("aotriton/lib", tarfile.DIRTYPE),
+        member("aotriton/lib/x.so.1"),
+        member("aotriton/lib/x.so", tarfile.SYMTYPE, "x.so.1"),
     )
-    unpack(archive(tmp_path / "t.tar.gz", *members), tmp_path / "out")
-    assert (tmp_path / "out" / "a" / "lib" / "x.so").read_bytes() == b"ab"
+    prefix = unpack([archive(tmp_path / "t.tar.gz", *members)], tmp_path / "out")
+    assert prefix == tmp_path / "out" / "aotriton"
+    assert (prefix / "lib" / "x.so").read_bytes() == b"ab"
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        member("../x"), member("/x"), member("a/../../x"), member("x", tarfile.SYMTYPE, "../y"), member("x", tarfile.LNKTYPE, "y"),
-        member("x", tarfile.FIFOTYPE), member("x", tarfile.SYMTYPE, ".."), member("x", tarfile.SYMTYPE, "."),
+        member("../x"), member("/x"), member("aotriton/../../x"), member("torch/x"),
+        member("aotriton/x", tarfile.SYMTYPE, "../y"), member("aotriton/x", tarfile.SYMTYPE, "y/z"),
+        member("aotriton/x", tarfile.LNKTYPE, "y"), member("aotriton/x", tarfile.FIFOTYPE),
+        member("aotriton/x", tarfile.SYMTYPE, ".."), member("aotriton/x", tarfile.SYMTYPE, "."),
     ],
 )  # fmt: skip
 def test_anything_else_is_refused(tmp_path: Path, bad: Callable[[tarfile.TarFile], None]) -> None:
     with pytest.raises(ReleaseError):
-        unpack(archive(tmp_path / "t.tar.gz", member("a"), bad), tmp_path / "out")
+        unpack([archive(tmp_path / "t.tar.gz", member("aotriton/a"), bad)], tmp_path / "out")
     assert not (tmp_path / "x").exists()
 
 
 def test_no_file_goes_through_a_link_out_of_the_folder(tmp_path: Path) -> None:
-    members = member("a", tarfile.SYMTYPE, ".."), member("a/escaped")
-    with pytest.raises(ReleaseError):
-        unpack(archive(tmp_path / "t.tar.gz", *members), tmp_path / "out")
+    members = member("aotriton/a", tarfile.SYMTYPE, "b"), member("aotriton/a/escaped")
+    with pytest.raises(ReleaseError, match="below an entry that is not a folder"):
+        unpack([archive(tmp_path / "t.tar.gz", *members)], tmp_path / "out")
     assert not (tmp_path / "escaped").exists()
 
 
 def test_truncated_archives_are_refused(tmp_path: Path) -> None:
-    path = archive(tmp_path / "t.tar.gz", member("a"), member("b"))
+    path = archive(tmp_path / "t.tar.gz", member("aotriton/a"), member("aotriton/b"))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ReleaseError, match="cannot be unpacked"):
-        unpack(path, tmp_path / "out")
+        unpack([path], tmp_path / "out")
 
 
 def test_calls_are_those_that_the_profile_serves() -> None:

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.deliver.install.unpack import FolderSink, unpack
+from aotforge.deliver.install.unpack import unpack
 from aotforge.errors import TrustError
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import (
     ArchiveFacts,
     NoSink,
@@ -58,29 +59,29 @@ def typed(kind: bytes, name: str = "top/x", **fields: object) -> Entry:
 
 
 HOSTILE: dict[str, tuple[tuple[Entry, ...], str]] = {
-    "second top": ((FILE, ("other/b", b"2", {})), "'other' lies beside 'top'"),
-    "top file": ((("file", b"1", {}),), "may lie at the top"),
+    "second top": ((FILE, ("other/b", b"2", {})), "'other' is outside the top folder 'top'"),
+    "top file": ((("file", b"1", {}),), "is not in a top folder"),
     "absolute": ((("/etc/passwd", b"1", {}),), "absolute path"),
-    "parent": ((FILE, ("top/../../b", b"1", {})), "leads out of its folder"),
-    "dot": ((("top/./b", b"1", {}),), "no plain path"),
-    "empty part": ((("top//b", b"1", {}),), "no plain path"),
-    "backslash": ((("top/..\\b", b"1", {}),), "no plain path"),
-    "control character": ((("top/a\nb", b"1", {}),), "no plain path"),
-    "absolute link": ((typed(tarfile.SYMTYPE, linkname="/etc/passwd"),), "leads to '/etc/passwd', which is an absolute"),
-    "climbing link": ((typed(tarfile.SYMTYPE, linkname="../../b"),), "leads to '../../b', which leads out"),
-    "climbing link within": ((typed(tarfile.SYMTYPE, "top/a/x", linkname="../b"),), "leads out"),
-    "link to itself": ((typed(tarfile.SYMTYPE, linkname="."),), "no plain path"),
-    "empty link": ((typed(tarfile.SYMTYPE, linkname=""),), "no plain path"),
-    "through a link": ((typed(tarfile.SYMTYPE, linkname="a"), ("top/x/y", b"1", {})), "below something that is no folder"),
-    "through a file": ((FILE, ("top/a/y", b"1", {})), "below something that is no folder"),
+    "parent": ((FILE, ("top/../../b", b"1", {})), "is outside its folder"),
+    "dot": ((("top/./b", b"1", {}),), "is not a plain path"),
+    "empty part": ((("top//b", b"1", {}),), "is not a plain path"),
+    "backslash": ((("top/..\\b", b"1", {}),), "is not a plain path"),
+    "control character": ((("top/a\nb", b"1", {}),), "is not a plain path"),
+    "absolute link": ((typed(tarfile.SYMTYPE, linkname="/etc/passwd"),), "target '/etc/passwd' of the link 'top/x' is an absolute path"),
+    "climbing link": ((typed(tarfile.SYMTYPE, linkname="../../b"),), "target '../../b' of the link 'top/x' is outside its folder"),
+    "climbing link within": ((typed(tarfile.SYMTYPE, "top/a/x", linkname="../b"),), "is outside its folder"),
+    "link to itself": ((typed(tarfile.SYMTYPE, linkname="."),), "is not a plain path"),
+    "empty link": ((typed(tarfile.SYMTYPE, linkname=""),), "is not a plain path"),
+    "through a link": ((typed(tarfile.SYMTYPE, linkname="a"), ("top/x/y", b"1", {})), "is below an entry that is not a folder"),
+    "through a file": ((FILE, ("top/a/y", b"1", {})), "is below an entry that is not a folder"),
     "hard link": ((FILE, typed(tarfile.LNKTYPE, linkname="top/a")), "is a hard link"),
     "device": ((typed(tarfile.CHRTYPE),), "is a character device"),
     "block device": ((typed(tarfile.BLKTYPE),), "is a block device"),
     "pipe": ((typed(tarfile.FIFOTYPE),), "is a named pipe"),
     "unknown": ((typed(b"Z"),), "is an entry of type b'Z'"),
-    "twice": ((FILE, FILE), "in it twice"),
-    "link over file": ((FILE, typed(tarfile.SYMTYPE, "top/a", linkname="b")), "in it twice"),
-    "file over folder": ((("top/a/b", b"1", {}), FILE), "in it twice"),
+    "twice": ((FILE, FILE), "occurs twice"),
+    "link over file": ((FILE, typed(tarfile.SYMTYPE, "top/a", linkname="b")), "occurs twice"),
+    "file over folder": ((("top/a/b", b"1", {}), FILE), "occurs twice"),
 }  # fmt: skip
 
 
@@ -106,20 +107,20 @@ def whole() -> bytes:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: b"", "cut off"),
-        (lambda: b"no gzip", "no whole gzip"),
-        (lambda: pack(b""), "ends too early"),
-        (lambda: pack(b"\0" * 1024), "empty"),
-        (lambda: pack(whole())[:-1], "cut off"),
-        (lambda: pack(whole())[:-9], "cut off"),
-        (lambda: pack(whole()[:2000]), "ends too early"),
-        (lambda: pack(whole()) + b"\0", "follows the end of the archive"),
-        (lambda: pack(whole()) + pack(b"x"), "follows the end of the archive"),
-        (lambda: pack(whole() + b"x"), "follows the end of the tar"),
-        (lambda: pack(whole() + whole()), "follows the end of the tar"),
+        (lambda: b"", "gzip file is truncated"),
+        (lambda: b"no gzip", "not a complete gzip"),
+        (lambda: pack(b""), "the tar is truncated"),
+        (lambda: pack(b"\0" * 1024), "no entries"),
+        (lambda: pack(whole())[:-1], "gzip file is truncated"),
+        (lambda: pack(whole())[:-9], "gzip file is truncated"),
+        (lambda: pack(whole()[:2000]), "the tar is truncated"),
+        (lambda: pack(whole()) + b"\0", "data after the end of the archive"),
+        (lambda: pack(whole()) + pack(b"x"), "data after the end of the archive"),
+        (lambda: pack(whole() + b"x"), "data after the end of the tar"),
+        (lambda: pack(whole() + whole()), "data after the end of the tar"),
         (lambda: pack(whole()[:600] + b"x" + whole()[601:]), "damaged"),
         (lambda: pack(whole().replace(b"2" + b"\0" * 511, b"2" + b"\0" * 510 + b"x")), "padding"),
-        (lambda: pack(whole())[:-8] + b"\0" * 8, "no whole gzip"),
+        (lambda: pack(whole())[:-8] + b"\0" * 8, "not a complete gzip"),
     ],
 )
 def test_damaged(make: Callable[[], bytes], says: str) -> None:
@@ -131,10 +132,10 @@ def test_bombs() -> None:
     """Neither many bytes nor many entries beyond what the index says; and never much of them in memory."""
     bomb = pack(tar(("top/a", b"\0" * (64 << 20), {})))
     assert len(bomb) < 100_000
-    with pytest.raises(UnsafeArchiveError, match="unpacks to more than the 100000 bytes"):
+    with pytest.raises(UnsafeArchiveError, match="unpacks to more than the expected 100000 bytes"):
         read(bomb, bounds=TarFacts(sha256="", size=100_000, members=10))
     many = pack(tar(*((f"top/{n}", b"", {}) for n in range(50))))
-    with pytest.raises(UnsafeArchiveError, match="more entries than the 49"):
+    with pytest.raises(UnsafeArchiveError, match="more than the expected 49 entries"):
         read(many, bounds=TarFacts(sha256="", size=1 << 20, members=49))
     assert read(many).tar.members == 50
 

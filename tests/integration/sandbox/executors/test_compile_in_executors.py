@@ -111,12 +111,14 @@ def test_outputs_stay_in_their_folder(tmp_path: Path) -> None:
 
     from aotforge.errors import ExecutorError
 
-    for name, link in (("../x", ""), ("/x", ""), ("a/../../x", ""), ("l", "/etc"), ("a/l", "../../x")):
+    for number, (name, link) in enumerate(
+        (("../x", ""), ("/x", ""), ("a/../../x", ""), ("l", "/etc"), ("a/l", "../../x"))
+    ):
         packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as tar:
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             info = tarfile.TarInfo(name)
             if link:
                 info.type, info.linkname = tarfile.SYMTYPE, link
             tar.addfile(info, io.BytesIO(b""))
-        with pytest.raises(ExecutorError, match="outside"):
-            unpack_outputs(packed.getvalue(), tmp_path / "out")
+        with pytest.raises(ExecutorError, match=r"outside|absolute"):
+            unpack_outputs(packed.getvalue(), tmp_path / str(number))

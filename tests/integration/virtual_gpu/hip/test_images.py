@@ -42,7 +42,7 @@ def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_
     name = f"aotriton/share/aotriton/asm/amd-gfx908/{add.digest}.s"
     packed = archive(tmp_path / "asm.tar.gz", {"aotriton/other.s": b"", name: add.asm.encode()})
     assert load(play(texts=str(packed)), add.hsaco) == 0
-    unpack(packed, tmp_path / "folder")
+    unpack([packed], tmp_path / "folder")
     empty = tmp_path / "empty"
     empty.mkdir()
     assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.hsaco) == 0
