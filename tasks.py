@@ -1,40 +1,23 @@
-"""Tasks of `invoke` (`./dev TASK`), collected from `aotforge/cli/`."""
+"""Tasks of `./dev TASK`, collected from `aotforge/cli/`."""
 
 from invoke.collection import Collection
 
-from aotforge.cli import (
+from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
     ci_jobs,
     conformance,
+    deliver,
     developer,
     devtools,
-    packs,
     publish,
     release,
     rootfs,
-    sandbox,
-    source_route,
-    windows_dl,
 )
-
-_MODULES = (
-    build,
-    release,
-    publish,
-    packs,
-    rootfs,
-    sandbox,
-    ci_jobs,
-    devtools,
-    conformance,
-    windows_dl,
-    source_route,
-    developer,
-)  # the order of `invoke --list`
+from aotforge.cli.command import TASKS
 
 namespace = Collection()
-for _module in _MODULES:
-    for _group, _name, _task in _module.TASKS:
-        if _group and _group not in namespace.collections:
-            namespace.add_collection(Collection(_group))
-        (namespace.collections[_group] if _group else namespace).add_task(_task, name=_name)
+for _path, _task in TASKS.items():
+    _group, _, _name = _path.rpartition(".")
+    if _group and _group not in namespace.collections:
+        namespace.add_collection(Collection(_group))
+    (namespace.collections[_group] if _group else namespace).add_task(_task, name=_name)

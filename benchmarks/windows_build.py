@@ -20,7 +20,8 @@ from pathlib import Path
 from aotforge.base.progress import SILENT
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.sources import load_runtime_manifest, unpack_zstd
-from aotforge.pipeline.build_windows import WindowsRequest, build_windows
+from aotforge.pipeline.build_windows import build_windows
+from aotforge.pipeline.requests import BuildRequest
 
 ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")
@@ -46,7 +47,7 @@ def main() -> int:
             environment=os.environ,
         )
         shutil.copytree(CACHE / "sources", cache / "sources")
-        request = WindowsRequest(
+        request = BuildRequest(
             root=ROOT, output=Path(name) / "out", cache=cache, jobs=None, environment=dict(os.environ)
         )
         linux = measured(lambda: build_runtime(ROOT, cache=cache))

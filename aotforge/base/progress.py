@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -77,6 +78,26 @@ def progress(
     if not where.isatty() or environment.get("TERM") == "dumb":
         return _Plain(where)
     return _Live(title, where, color=not environment.get("NO_COLOR"))
+
+
+OnBytes = Callable[[str, int, int], None]
+"""Receives a stage (checking, sending, downloading, unpacking), the bytes done in it and their total."""
+
+
+@contextmanager
+def byte_progress(*, quiet: bool) -> Iterator[OnBytes]:
+    """Progress in MiB, one line per stage."""
+    with ExitStack() as shown:
+        stages: dict[str, Progress] = {}
+
+        def report(stage: str, done: int, total: int) -> None:
+            if stage not in stages:
+                shown.close()
+                stages.clear()
+                stages[stage] = shown.enter_context(progress(f"{stage}, MiB", quiet=quiet))
+            stages[stage].update(done >> 20, (total >> 20) + 1)
+
+        yield report
 
 
 class _Plain:

@@ -58,9 +58,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "pack/*.py",
         "release/**/*",
         "pipeline/build_release.py",
+        "pipeline/images.py",
     ),
     # what makes shards: shards of different revisions do not belong together
-    "shards": ("compile/*.py", "formats/archive.py", "pipeline/shards/*.py"),
+    "shards": ("compile/*.py", "formats/archive.py", "pipeline/images.py", "pipeline/shards/*.py"),
 }
 
 Effect = Literal["checks", "plans", "runtime", "everything"]

@@ -1,210 +1,87 @@
-"""Tasks that walk through the rooms: plan, compile, verify, assemble, show."""
+"""Tasks that build and verify images, and the pieces of a release that can be built alone."""
 
-from __future__ import annotations
-
-import json as json_
 import os
+from dataclasses import asdict
 from pathlib import Path
-
-from invoke.context import Context
-from invoke.tasks import task
+from typing import Annotated
 
 from aotforge.cli.command import (
-    ARCH,
-    EXECUTOR,
-    JSON,
-    PROFILE,
     ROOT,
+    Arch,
+    Cache,
+    Executor,
+    Json,
+    Profile,
+    Quiet,
     archs_of,
     cache_folder,
-    door,
+    cli_command,
     job_count,
-    say,
-    say_aside,
+    print_either,
+    print_report,
+    print_result,
+    print_status,
 )
+from aotforge.pipeline.requests import BuildRequest, PacksRequest, VerifyRequest
 
 
-@task(
-    help={
-        "arch": ARCH,
-        "profile": PROFILE,
-        "jobs": "worker processes at most (default: as many as CPUs and free memory allow)",
-        "output": "folder that gets <release>/ (default: releases/dist, or releases/dist/<profile> for incomplete ones)",
-        "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
-        "platform": "linux, or windows: the library alone as a zip file, with --images also images that were built on Linux",
-        "images": "for --platform windows: tarball of images, pack folder or release folder; several are joined by commas",
-        "verify": "execute every image on the virtual GPU; without, the release is a development build and says so",
-        "executor": EXECUTOR,
-        "keep": "leave a container whose step failed, and say how to enter it",
-        "shard": "make one part of the release only: shard NUMBER/COUNT of its images, or `runtime`; --output gets the part's file",
-        "gather": "assemble the release from the parts in this folder; nothing is compiled or executed",
-        "json": JSON,
-        "quiet": "no progress and no notes",
-    }
-)
-@door
-def build(
-    c: Context,
-    arch: str | None = None,
-    profile: str | None = None,
-    jobs: int = 0,
-    output: str | None = None,
-    cache: str | None = None,
-    platform: str = "linux",
-    images: str | None = None,
-    verify: bool = True,
-    executor: str = "local",
-    keep: bool = False,
-    shard: str | None = None,
-    gather: str | None = None,
-    json: bool = False,
-    quiet: bool = False,
-) -> None:
+@cli_command("build")
+def build(request: BuildRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
-    from aotforge.pipeline.build_windows import check_platform  # noqa: PLC0415
+    from aotforge.pipeline.build_command import run_build
+    from aotforge.pipeline.display import build_display
 
-    check_platform(platform, arch=arch, profile=profile, images=images)
-    if platform == "windows":
-        _build_windows(
-            images,
-            output=output,
-            cache=cache,
-            jobs=jobs,
-            executor=executor,
-            keep=keep,
-            json=json,
-            quiet=quiet,
-        )
-        return
-    from aotforge.pipeline.build_release import BuildRequest, build, report_fields, report_lines  # noqa: PLC0415
-    from aotforge.pipeline.display import build_display  # noqa: PLC0415
-
-    request = BuildRequest(
-        root=ROOT,
-        archs=archs_of(arch),
-        profile=profile,
-        output=Path(output).absolute() if output else None,
-        cache=cache_folder(cache),
-        jobs=job_count(jobs),
-        verify=verify,
-        executor=executor,
-        keep=keep,
-        environment=dict(os.environ),
-    )
     with build_display(quiet=quiet or json) as display:
-        if shard or gather:
-            from aotforge.pipeline.shards.shard_command import run_parts  # noqa: PLC0415
-
-            parts = run_parts(
-                request, shard=shard, gather_from=Path(gather).absolute() if gather else None, observer=display,
-            )  # fmt: skip
-            fields, told = parts.fields(), parts.lines()
-        else:
-            report = build(
-                request,
-                observer=display,
-            )
-            fields, told = report_fields(report), report_lines(report)
-    lines = [json_.dumps(fields, indent=1)] if json else told
-    for line in lines:
-        say(line)
+        report = run_build(request, observer=display)
+    print_report(report, json=json)
 
 
-def _build_windows(
-    images: str | None,
-    *,
-    output: str | None,
-    cache: str | None,
-    jobs: int,
-    executor: str,
-    keep: bool,
-    json: bool,
-    quiet: bool,
-) -> None:
-    from aotforge.pipeline.build_windows import (  # noqa: PLC0415
-        WindowsRequest,
-        build_windows,
-        report_fields,
-        report_lines,
-    )
-    from aotforge.pipeline.display import build_display  # noqa: PLC0415
-
-    request = WindowsRequest(
-        root=ROOT,
-        output=Path(output).absolute() if output else None,
-        cache=cache_folder(cache),
-        jobs=job_count(jobs),
-        images=tuple(Path(name) for name in images.split(",")) if images else (),
-        executor=executor,
-        keep=keep,
-        environment=dict(os.environ),
-    )
-    with build_display(quiet=quiet or json) as display:
-        report = build_windows(request, observer=display)
-    for line in [json_.dumps(report_fields(report), indent=1)] if json else report_lines(report):
-        say(line)
-
-
-@task(help={"arch": ARCH, "profile": PROFILE, "json": JSON})
-@door
-def plan(c: Context, arch: str, profile: str | None = None, json: bool = False) -> None:
+@cli_command("plan")
+def plan(arch: Arch, profile: Profile = None, json: Json = False) -> None:
     """List every compile job, in canonical order, without compiling."""
-    from aotforge.plan.planner import plan_project  # noqa: PLC0415
-    from aotforge.plan.serial import plan_to_json  # noqa: PLC0415
+    from aotforge.plan.planner import plan_project
+    from aotforge.plan.serial import plan_to_json
 
     made = plan_project(ROOT, archs=archs_of(arch), profile=profile)
     if json:
-        say(plan_to_json(made))
+        print_result(plan_to_json(made))
         return
     for job in made.jobs:
-        say(f"{job.key[:12]}  {job.label}")
-    say(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
+        print_result(f"{job.key[:12]}  {job.label}")
+    print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
 
 
-@task(
-    help={
-        "name": "label or key of a compile job",
-        "arch": ARCH,
-        "profile": PROFILE,
-        "executor": EXECUTOR,
-        "keep": "leave a container whose step failed, and say how to enter it",
-        "cache": "cache folder with the containers' roots (default: AOTFORGE_CACHE, else .aotforge/cache)",
-        "json": JSON,
-    }
-)
-@door
+@cli_command("compile.job")
 def compile_job(
-    c: Context,
-    name: str,
-    arch: str,
-    profile: str | None = None,
-    executor: str = "local",
-    keep: bool = False,
-    cache: str | None = None,
-    json: bool = False,
+    name: Annotated[str, "label or key of a compile job"],
+    arch: Arch,
+    profile: Profile = None,
+    executor: Executor = "local",
+    keep: Annotated[bool, "keep a container whose step failed, and print how to enter it"] = False,
+    cache: Cache = None,
+    json: Json = False,
 ) -> None:
-    """Compile one job alone, past the cache, and show its resources or everything that goes wrong."""
-    from dataclasses import asdict  # noqa: PLC0415
-    from tempfile import TemporaryDirectory  # noqa: PLC0415
+    """Compile one job alone, without the cache, and show its resources or every error."""
+    from tempfile import TemporaryDirectory
 
-    from aotforge.base.architectures import load_architectures  # noqa: PLC0415
-    from aotforge.base.progress import LineObserver  # noqa: PLC0415
-    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of  # noqa: PLC0415
-    from aotforge.plan.planner import plan_project  # noqa: PLC0415
-    from aotforge.sandbox.executors.choose import choose_execution_targets  # noqa: PLC0415
-    from aotforge.sandbox.executors.step import KERNELS  # noqa: PLC0415
+    from aotforge.base.architectures import load_architectures
+    from aotforge.base.progress import LineObserver
+    from aotforge.compile.compile_plan import compile_one, find_job, toolchain_of
+    from aotforge.plan.planner import plan_project
+    from aotforge.sandbox.executors.choose import choose_execution_targets
+    from aotforge.sandbox.executors.step import KERNELS
 
-    kept = cache_folder(cache)
+    folder = cache_folder(cache)
     execution = choose_execution_targets(
         executor,
         ROOT,
+        cache=folder,
         roots=(KERNELS,),
-        cache=kept,
         keep=keep,
         environment=dict(os.environ),
-        observer=LineObserver(say_aside),
+        observer=LineObserver(print_status),
     ).kernels
-    toolchain = toolchain_of(execution, cache=kept)
+    toolchain = toolchain_of(execution, cache=folder)
     job = find_job(plan_project(ROOT, archs=archs_of(arch), profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
@@ -214,97 +91,107 @@ def compile_job(
             scratch=Path(scratch),
             execution=execution,
         )
-    fields = {"label": job.label, "key": job.key, "digest": image.digest, "bytes": len(image.hsaco)}
-    fields |= asdict(image.resources)
-    say(json_.dumps(fields, indent=1) if json else "\n".join(f"{k:18} {v}" for k, v in fields.items()))
-
-
-@task(
-    help={
-        "arch": ARCH,
-        "profile": PROFILE,
-        "release": "verify what lies in this release folder, from its own archives (--arch then chooses among its chips)",
-        "jobs": "processes at most (default: as many as CPUs)",
-        "cache": "folder of compiled images and verdicts (default: AOTFORGE_CACHE, else .aotforge/cache)",
-        "html": "write the report to this file as well, as one HTML page",
-        "json": JSON,
-        "quiet": "no progress",
+    fields: dict[str, object] = {
+        "label": job.label,
+        "key": job.key,
+        "digest": image.digest,
+        "bytes": len(image.hsaco),
     }
-)
-@door
-def verify(
-    c: Context,
-    arch: str | None = None,
-    profile: str | None = None,
-    release: str | None = None,
-    jobs: int = 0,
-    cache: str | None = None,
-    html: str | None = None,
-    json: bool = False,
-    quiet: bool = False,
-) -> None:
-    """Execute every image of a profile or a release on the virtual GPU and compare with float64; compiles what is missing."""
-    from aotforge.base.files import write_atomic  # noqa: PLC0415
-    from aotforge.pipeline.display import build_display  # noqa: PLC0415
-    from aotforge.pipeline.verify_release import VerifyRequest, verify  # noqa: PLC0415
+    fields |= asdict(image.resources)
+    print_either(fields, [f"{name:18} {value}" for name, value in fields.items()], json=json)
 
-    request = VerifyRequest(
-        root=ROOT, archs=archs_of(arch), profile=profile,
-        release=Path(release).absolute() if release else None, cache=cache_folder(cache), jobs=job_count(jobs),
-    )  # fmt: skip
+
+@cli_command("verify")
+def verify(
+    request: VerifyRequest,
+    html: Annotated[str | None, "write the report to this file as well, as one HTML page"] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Execute every image of a profile or a release on the virtual GPU and compare with float64; missing images are compiled."""
+    from aotforge.base.files import write_atomic
+    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.verify_release import verify
+
     with build_display(quiet=quiet or json) as display:
         report = verify(request, observer=display)
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
-    say(json_.dumps(report.fields(), indent=1) if json else "\n".join(report.lines()))
+    print_report(report, json=json)
     report.require_passed()
 
 
-@task(
-    help={
-        "arch": ARCH,
-        "profile": "what to build (default: quick)",
-        "release": "a release folder to show instead of building one",
-        "cache": "folder of images and emulated programs (default: AOTFORGE_CACHE, else .aotforge/cache)",
-        "jobs": "compile processes at most (default: as many as CPUs and free memory allow)",
-        "json": JSON,
-        "quiet": "no progress",
-    }
-)
-@door
+@cli_command("demo")
 def demo(
-    c: Context,
-    arch: str = "gfx908",
-    profile: str = "quick",
-    release: str | None = None,
-    cache: str | None = None,
-    jobs: int = 0,
-    json: bool = False,
-    quiet: bool = False,
+    arch: Arch = "gfx908",
+    profile: Annotated[str, "what to build (default: quick)"] = "quick",
+    release: Annotated[str | None, "a release folder to show instead of building one"] = None,
+    cache: Cache = None,
+    jobs: Annotated[int, "worker processes at most (default: as many as CPUs and free memory allow)"] = 0,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
-    from aotforge.devtools.demo.demo_text import report_json, report_text, require_passed  # noqa: PLC0415
-    from aotforge.devtools.demo.run_demo import DemoRequest, demo  # noqa: PLC0415
-    from aotforge.pipeline.build_release import BuildRequest  # noqa: PLC0415
-    from aotforge.pipeline.display import build_display  # noqa: PLC0415
+    from aotforge.devtools.demo.demo_text import report_json, report_text, require_passed
+    from aotforge.devtools.demo.run_demo import DemoRequest, demo
+    from aotforge.pipeline.display import build_display
 
     request = BuildRequest(
-        root=ROOT, archs=archs_of(arch), profile=profile, output=None, cache=cache_folder(cache), jobs=job_count(jobs),
+        root=ROOT,
+        archs=archs_of(arch),
+        profile=profile,
+        cache=cache_folder(cache),
+        jobs=job_count(jobs),
         environment=dict(os.environ),
-    )  # fmt: skip
+    )
+    folder = Path(release).absolute() if release else None
     with build_display(quiet=quiet or json) as display:
-        report = demo(
-            DemoRequest(build=request, release=Path(release).absolute() if release else None),
-            observer=display,
-        )
-    say(report_json(report) if json else report_text(report))
+        report = demo(DemoRequest(build=request, release=folder), observer=display)
+    print_result(report_json(report) if json else report_text(report))
     require_passed(report)
 
 
-TASKS = (
-    ("", "build", build),
-    ("", "plan", plan),
-    ("compile", "job", compile_job),
-    ("", "verify", verify),
-    ("", "demo", demo),
-)
+@cli_command("source.images")
+def source_images(request: PacksRequest, quiet: Quiet = False) -> None:
+    """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
+    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.image_packs import build_packs
+
+    with build_display(quiet=quiet) as display:
+        report = build_packs(request, observer=display)
+    print_either(None, report.lines(), json=False)
+
+
+@cli_command("dl.build")
+def dl_build(
+    output: Annotated[str, "folder for lib/ and include/ (replaced atomically)"],
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
+    from aotforge.library.dl import build_dl
+
+    built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
+    print_either(
+        {"source": built.source, "folder": str(built.folder), "sha256": dict(built.digests)},
+        [f"{built.source} in {built.folder}:", *(f"  {digest}  {name}" for name, digest in built.digests)],
+        json=json,
+    )
+
+
+@cli_command("dl.forward")
+def dl_forward(
+    library: Annotated[str, "the .dll that has code and state"],
+    name: Annotated[str, "the other name, a .dll"],
+    output: Annotated[
+        str | None, "folder for the forwarder and its import libraries (default: the library's)"
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a .dll of another name that forwards every call to LIBRARY, so that both names share one state."""
+    from aotforge.library.forwarder import build_forwarder
+
+    source = Path(library)
+    made = build_forwarder(source, name=name, output=Path(output) if output else source.parent)
+    files = [str(made.module), str(made.msvc), str(made.gnu)]
+    print_either({"files": files, "names": len(made.names)}, files, json=json)

@@ -1,54 +1,134 @@
-"""What every task shares: where things are, errors as exit codes, flags as values."""
-
-from __future__ import annotations
+"""Tasks made of functions: parameters are flags, `AotforgeError` is an exit code, reports are printed."""
 
 import functools
+import inspect
 import json as json_
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol, get_args, get_origin
 
+from invoke.context import Context
 from invoke.exceptions import Exit
+from invoke.tasks import Task
 
 from aotforge.errors import AotforgeError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
+Arch = Annotated[str, "arch, e.g. gfx908; several are separated by commas"]
+Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
+Executor = Annotated[
+    str,
+    "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
+    "that works",
+]
+Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
+Json = Annotated[bool, "print JSON for programs"]
+Quiet = Annotated[bool, "no progress and no notes"]
 
-def door(body: Callable[..., None]) -> Callable[..., None]:
-    """Errors become a message on stderr (JSON on stdout with --json) and their kind's exit code."""
-
-    @functools.wraps(body)
-    def run(*args: Any, **flags: Any) -> None:
-        try:
-            body(*args, **flags)
-        except AotforgeError as error:
-            if flags.get("json"):
-                fields = {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
-                say(json_.dumps({"error": fields}))
-            sys.stderr.write(f"error: {error}\n")
-            raise Exit(code=error.exit_code) from error
-        except KeyboardInterrupt:
-            sys.stderr.write("interrupted; what is finished is kept, the same command goes on from there\n")
-            raise Exit(code=130) from None
-
-    return run
+TASKS: dict[str, Task[Any]] = {}
+"""Every task by its name: `task` or `group.task`."""
 
 
-def say(text: str) -> None:
-    """One line of a result, on standard output."""
+class Report(Protocol):
+    """A result for `--json` and for people."""
+
+    def fields(self) -> object:
+        """JSON values."""
+
+    def lines(self) -> Sequence[str]:
+        """Lines of text."""
+
+
+def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function the task `name`; `options` are those of `invoke.task`.
+
+    A parameter annotated with `Annotated[type, help]` is a flag. A parameter annotated with a request (a dataclass of
+    `aotforge.pipeline.requests`) stands for the flags of its annotated fields.
+    """
+
+    def register(body: Callable[..., None]) -> Callable[..., None]:
+        flags: dict[str, inspect.Parameter] = {}
+        help_texts: dict[str, str] = {}
+        requests: dict[str, type[Any]] = {}
+        for parameter in inspect.signature(body).parameters.values():
+            if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+                requests[parameter.name] = parameter.annotation
+                found = list(_request_flags(parameter.annotation))
+            else:
+                found = [(parameter.name, parameter.default, get_args(parameter.annotation)[1])]
+            for flag, default, text in found:
+                flags[flag] = inspect.Parameter(flag, inspect.Parameter.KEYWORD_ONLY, default=default)
+                help_texts[flag] = text
+
+        @functools.wraps(body)
+        def run(context: Context, **values: Any) -> None:
+            with exit_codes(json=values.get("json", False)):
+                made = {one: make_request(kind, values) for one, kind in requests.items()}
+                used = {flag for kind in requests.values() for flag, _, _ in _request_flags(kind)}
+                body(**made, **{flag: value for flag, value in values.items() if flag not in used})
+
+        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        run.__signature__ = inspect.Signature([context, *flags.values()])  # type: ignore[attr-defined]
+        TASKS[name] = Task(run, help=help_texts, **options)
+        return body
+
+    return register
+
+
+@contextmanager
+def exit_codes(*, json: bool) -> Iterator[None]:
+    """Errors become a message on stderr (JSON on stdout with --json) and the exit code of their kind."""
+    try:
+        yield
+    except AotforgeError as error:
+        if json:
+            values = {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
+            print_result(json_.dumps({"error": values}))
+        print_status(f"error: {error}")
+        raise Exit(code=error.exit_code) from error
+    except KeyboardInterrupt:
+        print_status("interrupted; finished work is kept, the same command resumes")
+        raise Exit(code=130) from None
+
+
+def print_report(report: Report, *, json: bool) -> None:
+    """The report on standard output."""
+    print_either(report.fields() if json else None, () if json else report.lines(), json=json)
+
+
+def print_either(values: object, lines: Iterable[str], *, json: bool) -> None:
+    """JSON values or lines, on standard output."""
+    text = json_.dumps(values, indent=1) if json else "\n".join(lines)
+    if text:
+        print_result(text)
+
+
+def print_result(text: str) -> None:
+    """A result, on standard output."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def say_aside(text: str) -> None:
-    """One line about what goes on, on standard error."""
+def print_status(text: str) -> None:
+    """A message about progress or an error, on standard error."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def archs_of(arch: str | None) -> tuple[str, ...]:
+    """The names of an --arch flag; none where it is omitted. Raises UnknownNameError, ManifestError."""
+    if not arch:
+        return ()
+    from aotforge.base.architectures import load_architectures, parse_archs
+
+    return parse_archs(arch, load_architectures(ROOT / "manifests").architectures)
 
 
 def cache_folder(folder: str | None) -> Path:
@@ -57,41 +137,73 @@ def cache_folder(folder: str | None) -> Path:
 
 
 def job_count(count: int) -> int | None:
-    """Raises UnsupportedError for fewer than none."""
-    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+    """The flag, None for 0. Raises UnsupportedError for a negative number."""
+    from aotforge.errors import UnsupportedError
 
     if count < 0:
-        raise UnsupportedError(
-            f"--jobs {count} is no number of processes", hint="leave it out, or at least 1"
-        )
+        raise UnsupportedError(f"{count} is negative", hint="omit the flag, or pass at least 1")
     return count or None
 
 
-def archs_of(arch: str | None) -> tuple[str, ...]:
-    """The names of an --arch flag; none where it is left out. Raises UnknownNameError, ManifestError."""
-    from aotforge.base.architectures import load_architectures, parse_archs  # noqa: PLC0415
-
-    known = load_architectures(ROOT / "manifests").architectures
-    return () if arch is None else parse_archs(arch, known)
-
-
-ARCH = "arch, e.g. gfx908; several are joined by commas"
-PROFILE = "what to build: see manifests/profiles.yaml"
-EXECUTOR = "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these that works"
-JSON = "print JSON for programs"
-
-
-def run_command(command: Sequence[str]) -> int:
-    """Exit status of a command that is run in the checkout and prints for itself."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+def absolute(path: str | None) -> Path | None:
+    """The flag as an absolute path."""
+    return Path(path).absolute() if path else None
 
 
 def pairs(text: str) -> dict[str, str]:
     """`a=1,b=2` as a table. Raises UnsupportedError."""
-    from aotforge.errors import UnsupportedError  # noqa: PLC0415
+    from aotforge.errors import UnsupportedError
 
     parts = [part.partition("=") for part in text.split(",") if part]
     if not all(name and sign and value for name, sign, value in parts):
-        raise UnsupportedError(f"{text!r} is not understood", hint="NAME=VALUE,NAME=VALUE")
+        raise UnsupportedError(f"{text!r} is not a list of NAME=VALUE", hint="NAME=VALUE,NAME=VALUE")
     return {name: value for name, _, value in parts}
+
+
+def run_command(command: Sequence[str]) -> int:
+    """Exit status of a command that runs in the checkout and prints for itself."""
+    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+_PARSERS: Mapping[str, tuple[str, object, Callable[[Any], object]]] = {
+    "archs": ("arch", None, archs_of),
+    "cache": ("cache", None, cache_folder),
+    "jobs": ("jobs", 0, job_count),
+    "shards": ("shards", 0, job_count),
+    "images": ("images", None, lambda text: tuple(map(Path, text.split(","))) if text else ()),
+}
+"""Fields of requests whose flag has another name, default or type: flag, default, conversion."""
+
+_GIVEN: Mapping[str, Callable[[], object]] = {
+    "root": lambda: ROOT,
+    "home": lambda: HOME,
+    "environment": lambda: dict(os.environ),
+}
+"""Fields of requests that are not flags."""
+
+
+def _request_flags(kind: type[Any]) -> Iterator[tuple[str, object, str]]:
+    """Name, default and help of every flag of a request."""
+    for field in fields(kind):
+        if get_origin(field.type) is Annotated:
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            name, instead, _ = _PARSERS.get(field.name, (field.name, default, None))
+            required = default is inspect.Parameter.empty and field.name == "archs"
+            yield name, default if required else instead, get_args(field.type)[1]
+
+
+def make_request(kind: type[Any], values: Mapping[str, Any]) -> Any:
+    """The request of flags. Raises UnknownNameError, UnsupportedError for values that are not valid."""
+    made: dict[str, object] = {}
+    for field in fields(kind):
+        if field.name in _GIVEN:
+            made[field.name] = _GIVEN[field.name]()
+        elif field.name in _PARSERS:
+            flag, _, parse = _PARSERS[field.name]
+            made[field.name] = parse(values[flag])
+        elif get_args(get_args(field.type)[0])[:1] == (Path,) or get_args(field.type)[0] is Path:
+            made[field.name] = absolute(values[field.name])
+        else:
+            made[field.name] = values[field.name]
+    return kind(**made)

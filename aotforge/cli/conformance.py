@@ -1,137 +1,103 @@
 """Tasks of compatibility: the PyTorch matrix, and the checks of a candidate release."""
 
-from __future__ import annotations
-
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
-from aotforge.cli.command import JSON, ROOT, cache_folder, door, job_count, say
+from aotforge.cli.command import (
+    ROOT,
+    Cache,
+    Json,
+    cache_folder,
+    cli_command,
+    job_count,
+    print_either,
+    print_result,
+)
 
-_FORK = "ROCm/pytorch instead of pytorch/pytorch"
-
-
-def _json(value: object) -> None:
-    import json  # noqa: PLC0415
-
-    say(json.dumps(value, indent=1))
+Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
+PyTorch = Annotated[str, "version, e.g. 2.9, or main"]
 
 
 def _colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-@task(help={"json": JSON, "html": "write a static page to this file"})
-@door
-def show(c: Context, json: bool = False, html: str | None = None) -> None:
-    """Which AOTriton each PyTorch takes, and which of them ours serves."""
-    from aotforge.base.files import write_atomic  # noqa: PLC0415
-    from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415
-    from aotforge.conformance.matrix_show import (  # noqa: PLC0415
-        matrix_fields,
-        matrix_page,
-        matrix_text,
-    )
+@cli_command("compat.show")
+def show(json: Json = False, html: Annotated[str | None, "write a static page to this file"] = None) -> None:
+    """The AOTriton release that each PyTorch takes, and those that this project serves."""
+    from aotforge.base.files import write_atomic
+    from aotforge.conformance.matrix import load_matrix
+    from aotforge.conformance.matrix_show import matrix_fields, matrix_page, matrix_text
 
     compat = load_matrix(ROOT)
     if html:
         path = Path(html).absolute()
         write_atomic(path, matrix_page(compat).encode())
         if not json:
-            say(f"{path}")
-    if json:
-        _json(matrix_fields(compat))
-    elif not html:
-        say(matrix_text(compat, colour=_colour()))
+            print_result(f"{path}")
+            return
+    print_either(
+        matrix_fields(compat) if json else None,
+        () if json else [matrix_text(compat, colour=_colour())],
+        json=json,
+    )
 
 
-@task(
-    help={
-        "pytorch": "version, e.g. 2.9, or main",
-        "arch": "chip, e.g. gfx908",
-        "rocm": "ROCm version, e.g. 7.0",
-        "platform": "linux (default), windows, or a tag such as manylinux_2_28",
-        "fork": _FORK,
-        "json": JSON,
-    }
-)
-@door
+@cli_command("compat.which")
 def which(
-    c: Context,
-    pytorch: str,
-    arch: str,
-    rocm: str = "",
-    platform: str = "linux",
-    fork: bool = False,
-    json: bool = False,
+    pytorch: PyTorch,
+    arch: Annotated[str, "arch, e.g. gfx908"],
+    rocm: Annotated[str, "ROCm version, e.g. 7.0"] = "",
+    platform: Annotated[str, "linux (default), windows, or a tag such as manylinux_2_28"] = "linux",
+    fork: Fork = False,
+    json: Json = False,
 ) -> None:
-    """What to install for a PyTorch and a chip, and how."""
-    from dataclasses import asdict  # noqa: PLC0415
+    """What to install for a PyTorch and an arch, and how."""
+    from aotforge.conformance.matrix import load_matrix
+    from aotforge.conformance.recommend import recommend, recommendation_text
 
-    from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415
-    from aotforge.conformance.recommend import recommend, recommendation_text  # noqa: PLC0415
-
-    recommendation = recommend(
+    found = recommend(
         load_matrix(ROOT), ROOT, pytorch=pytorch, arch=arch, rocm=rocm, platform=platform, fork=fork
     )
-    if json:
-        _json(asdict(recommendation))
-    else:
-        say(recommendation_text(recommendation))
+    print_either(asdict(found), [recommendation_text(found)], json=json)
 
 
-@task(
-    help={
-        "pytorch": "version, e.g. 2.9, or main",
-        "aotriton": "an AOTriton release, e.g. 0.10b: only what is known of the pair",
-        "fork": _FORK,
-        "json": JSON,
-    }
-)
-@door
-def explain(c: Context, pytorch: str, aotriton: str = "", fork: bool = False, json: bool = False) -> None:
+@cli_command("compat.explain")
+def explain(
+    pytorch: PyTorch,
+    aotriton: Annotated[str, "an AOTriton release, e.g. 0.10b: only what is known of the pair"] = "",
+    fork: Fork = False,
+    json: Json = False,
+) -> None:
     """All that is known of a row of the matrix, or of a pair, with the evidence of each statement."""
-    from aotforge.conformance.matrix import load_matrix  # noqa: PLC0415
-    from aotforge.conformance.matrix_show import explain_fields, explain_row  # noqa: PLC0415
+    from aotforge.conformance.matrix import load_matrix
+    from aotforge.conformance.matrix_show import explain_fields, explain_row
 
     compat = load_matrix(ROOT)
     row = compat.find(pytorch, fork=fork)
     release = compat.release_named(aotriton) if aotriton else None
-    if json:
-        _json(explain_fields(compat, row, release))
-    else:
-        say(explain_row(compat, row, release))
+    print_either(explain_fields(compat, row, release), [explain_row(compat, row, release)], json=json)
 
 
-@task(
-    help={
-        "release": "a release folder (default: the newest in releases/dist)",
-        "only": "some checks instead of all, e.g. calls,layout",
-        "development": "accept a library below the promised platform, and say so",
-        "jobs": "parts at the same time",
-        "cache": "cache folder",
-        "json": JSON,
-    },
-)
-@door
+@cli_command("check")
 def check(
-    c: Context,
-    release: str = "",
-    only: str = "",
-    development: bool = False,
-    jobs: int = 0,
-    cache: str | None = None,
-    json: bool = False,
+    release: Annotated[str, "a release folder (default: the newest in releases/dist)"] = "",
+    only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
+    development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
+    jobs: Annotated[int, "parts at the same time"] = 0,
+    cache: Cache = None,
+    json: Json = False,
 ) -> None:
-    """Prove the matrix on a candidate release: every violation, then exit code 32."""
-    from aotforge.base.progress import progress  # noqa: PLC0415
-    from aotforge.conformance.check_release import check_release, newest_release  # noqa: PLC0415
-    from aotforge.conformance.findings import report_fields, report_lines, require_ok  # noqa: PLC0415
-    from aotforge.errors import CompatError  # noqa: PLC0415
+    """Check a candidate release against the matrix: prints every violation, then exit code 32."""
+    from aotforge.base.progress import progress
+    from aotforge.conformance.check_release import check_release, newest_release
+    from aotforge.conformance.findings import report_fields, report_lines, require_ok
+    from aotforge.errors import CompatError
 
     chosen = Path(release).absolute() if release else newest_release(ROOT / "releases" / "dist")
     with progress("checking", quiet=json) as line:
@@ -144,29 +110,16 @@ def check(
             only=[name for name in only.split(",") if name],
             on_part=line.update,
         )
-    if json:
-        _json(report_fields(report))
-        if not report.ok:  # the one JSON text has the error already
-            raise Exit(code=CompatError.exit_code)
-        return
-    say("\n".join(report_lines(report, colour=_colour())))
+    print_either(report_fields(report), report_lines(report, colour=_colour()), json=json)
+    if json and not report.ok:  # the JSON text has the error already
+        raise Exit(code=CompatError.exit_code)
     require_ok(report)
 
 
-@task(positional=["folder"], help={"folder": "a release folder"})
-@door
-def baseline(c: Context, folder: str) -> None:
-    """Write compat/abi of a release that was published: what later point releases are compared with."""
-    from aotforge.conformance.check_release import write_baselines  # noqa: PLC0415
+@cli_command("compat.baseline", positional=["folder"])
+def baseline(folder: Annotated[str, "a release folder"]) -> None:
+    """Write compat/abi of a published release, which later point releases are compared with."""
+    from aotforge.conformance.check_release import write_baselines
 
     for path in write_baselines(Path(folder).absolute(), checkout=ROOT):
-        say(f"{path}")
-
-
-TASKS = (
-    ("", "check", check),
-    ("compat", "baseline", baseline),
-    ("compat", "show", show),
-    ("compat", "which", which),
-    ("compat", "explain", explain),
-)
+        print_result(f"{path}")

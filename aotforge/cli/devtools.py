@@ -1,130 +1,130 @@
-"""Tools for those who write kernels: source debugger, costs, virtual devices."""
+"""Tools for kernel developers: source debugger, costs, virtual devices, the content of image packs."""
 
-from __future__ import annotations
-
-import json as json_
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from invoke.context import Context
-from invoke.tasks import task
-
-from aotforge.cli.command import ARCH, JSON, PROFILE, ROOT, cache_folder, door, pairs, say
-
-
-@task(
-    positional=["kernel"],
-    iterable=["break_"],
-    help={
-        "kernel": "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd",
-        "case": "one of its family's cases (default: the first), or the beginning of its name",
-        "list": "list the cases and stop",
-        "arch": "the chip whose settings are used",
-        "key": "which functional: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
-        "set": "other constants than the setting's: BLOCK_M=16,BLOCK_N=16",
-        "break_": "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel works too",
-        "program": "stop in this program of the grid only: X,Y,Z",
-        "json": JSON,
-    },
+from aotforge.cli.command import (
+    ROOT,
+    Arch,
+    Cache,
+    Json,
+    Profile,
+    cache_folder,
+    cli_command,
+    pairs,
+    print_either,
+    print_result,
 )
-@door
+
+Pack = Annotated[str, "a folder below aotriton.images"]
+
+
+@cli_command("debug", positional=["kernel"], iterable=["break_"])
 def debug(
-    c: Context,
-    kernel: str,
-    case: str | None = None,
-    list: bool = False,
-    arch: str = "gfx908",
-    key: str = "",
-    set: str = "",
-    break_: Sequence[str] | None = None,
-    program: str | None = None,
-    json: bool = False,
+    kernel: Annotated[str, "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd"],
+    case: Annotated[
+        str | None, "one of its family's cases (default: the first), or the beginning of its name"
+    ] = None,
+    list: Annotated[bool, "list the cases and stop"] = False,
+    arch: Annotated[str, "the arch whose settings are used"] = "gfx908",
+    key: Annotated[
+        str, "which functional: dtype=fp16,head_dim=64,causal=true (default: the first of each)"
+    ] = "",
+    set: Annotated[str, "other constants than the setting's: BLOCK_M=16,BLOCK_N=16"] = "",
+    break_: Annotated[
+        Sequence[str] | None,
+        "stop at FILE.py:LINE of the family (may be repeated); breakpoint() in a kernel also works",
+    ] = None,
+    program: Annotated[str | None, "stop in this program of the grid only: X,Y,Z"] = None,
+    json: Json = False,
 ) -> None:
     """Run a kernel's Python source on one of its cases under Triton's interpreter and Python's debugger, and compare with float64."""
-    from aotforge.devtools import debug_kernel as room  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.debugger.locations import parse_group  # noqa: PLC0415
+    from aotforge.devtools import debug_kernel as tool
+    from aotforge.virtual_gpu.emulator.debugger.locations import parse_group
 
     if list:
-        for name in room.list_cases(ROOT, kernel, pairs(key)):
-            say(name)
+        print_either(None, tool.list_cases(ROOT, kernel, pairs(key)), json=False)
         return
-    report = room.debug(
-        room.DebugRequest(
-            root=ROOT, kernel=kernel, arch=arch, case=case, keys=pairs(key), constants=pairs(set),
-            breaks=tuple(break_ or ()), program=parse_group(program) if program else None,
+    report = tool.debug(
+        tool.DebugRequest(
+            root=ROOT,
+            kernel=kernel,
+            arch=arch,
+            case=case,
+            keys=pairs(key),
+            constants=pairs(set),
+            breaks=tuple(break_ or ()),
+            program=parse_group(program) if program else None,
         )
-    )  # fmt: skip
-    say(json_.dumps(room.report_fields(report), indent=1) if json else "\n".join(room.report_lines(report)))
-    room.require_passed(report)
+    )
+    print_either(tool.report_fields(report), tool.report_lines(report), json=json)
+    tool.require_passed(report)
 
 
-@task(
-    positional=["image"],
-    iterable=["compare", "setting"],
-    help={
-        "image": "label or first digits of a job's key, first digits of an image's digest, or a kernel such as attn_fwd",
-        "compare": "another image, or another kernel, beside it (may be repeated)",
-        "setting": "the kernel with BLOCK_M=64,num_warps=4 instead of the rules' values (may be repeated: side by side)",
-        "arch": ARCH,
-        "profile": PROFILE,
-        "key": "which functional of a kernel: dtype=fp16,head_dim=64,causal=true (default: the first of each)",
-        "case": "one of the family's cases (see invoke debug --list)",
-        "shape": "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)",
-        "top": "also list so many of the busiest instructions",
-        "cache": "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)",
-        "json": JSON,
-    },
-)
-@door
+@cli_command("cost", positional=["image"], iterable=["compare", "setting"])
 def cost(
-    c: Context,
-    image: str,
-    arch: str = "gfx908",
-    compare: Sequence[str] | None = None,
-    setting: Sequence[str] | None = None,
-    profile: str | None = None,
-    key: str = "",
-    case: str | None = None,
-    shape: str = "",
-    top: int = 0,
-    cache: str | None = None,
-    json: bool = False,
+    image: Annotated[
+        str,
+        "label or first digits of a job's key, first digits of an image's digest, or a kernel such as attn_fwd",
+    ],
+    arch: Arch = "gfx908",
+    compare: Annotated[
+        Sequence[str] | None, "another image, or another kernel, next to it (may be repeated)"
+    ] = None,
+    setting: Annotated[
+        Sequence[str] | None,
+        "the kernel with BLOCK_M=64,num_warps=4 instead of the rules' values (may be repeated: side by side)",
+    ] = None,
+    profile: Profile = None,
+    key: Annotated[
+        str, "which functional of a kernel: dtype=fp16,head_dim=64,causal=true (default: the first of each)"
+    ] = "",
+    case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
+    shape: Annotated[
+        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
+    ] = "",
+    top: Annotated[int, "also list this number of the busiest instructions"] = 0,
+    cache: Cache = None,
+    json: Json = False,
 ) -> None:
-    """Execute an image on the virtual GPU, count what it does, and estimate its cycles on the chip."""
-    from aotforge.devtools.cost import cost_report as report  # noqa: PLC0415
-    from aotforge.devtools.cost.run_cost import CostRequest  # noqa: PLC0415
-    from aotforge.devtools.cost.run_cost import cost as run  # noqa: PLC0415
+    """Execute an image on the virtual GPU, count its instructions and accesses, and estimate its cycles on the arch."""
+    from aotforge.devtools.cost import cost_report
+    from aotforge.devtools.cost.run_cost import CostRequest
+    from aotforge.devtools.cost.run_cost import cost as run
 
     costs = run(
         CostRequest(
-            root=ROOT, cache=cache_folder(cache), images=(image, *(compare or ())), arch=arch, profile=profile,
-            settings=tuple(pairs(text) for text in setting or ()), keys=pairs(key), case=case, shape=pairs(shape), top=top,
+            root=ROOT,
+            cache=cache_folder(cache),
+            images=(image, *(compare or ())),
+            arch=arch,
+            profile=profile,
+            settings=tuple(pairs(text) for text in setting or ()),
+            keys=pairs(key),
+            case=case,
+            shape=pairs(shape),
+            top=top,
         )
-    )  # fmt: skip
-    say(json_.dumps(report.fields(costs), indent=1) if json else "\n".join(report.lines(costs)))
+    )
+    print_either(cost_report.fields(costs), cost_report.lines(costs), json=json)
 
 
-@task(
-    help={
-        "arch": "virtual devices, e.g. gfx908,gfx942 (default: gfx908)",
-        "asm": "assembly texts: folders and .tar.gz archives joined by colons (default: AOTFORGE_ASM)",
-        "hip": "the HIP release to play: 5, 6 or 7",
-        "cache": "folder of images and emulated programs (default: AOTFORGE_CACHE, else .aotforge/cache)",
-        "json": JSON,
-    }
-)
-@door
+@cli_command("virtual-hip")
 def virtual_hip(
-    c: Context,
-    arch: str = "gfx908",
-    asm: str | None = None,
-    hip: int = 7,
-    cache: str | None = None,
-    json: bool = False,
+    arch: Annotated[str, "virtual devices, e.g. gfx908,gfx942 (default: gfx908)"] = "gfx908",
+    asm: Annotated[
+        str | None,
+        "assembly texts: folders and .tar.gz archives separated by colons (default: AOTFORGE_ASM)",
+    ] = None,
+    hip: Annotated[int, "the HIP release to implement: 5, 6 or 7"] = 7,
+    cache: Cache = None,
+    json: Json = False,
 ) -> None:
     """Print the variables under which any HIP program runs on virtual GPUs: eval "$(./dev virtual-hip)"."""
-    from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, exports  # noqa: PLC0415
+    from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, exports
 
     folder, texts = cache_folder(cache), (asm or os.environ.get("AOTFORGE_ASM") or "").split(":")
     variables = environment(
@@ -133,7 +133,33 @@ def virtual_hip(
         texts=[Path(text) for text in texts if text],
         cache=folder,
     )
-    say(json_.dumps(variables, indent=1) if json else exports(variables))
+    print_either(variables, [exports(variables)], json=json)
 
 
-TASKS = (("", "debug", debug), ("", "cost", cost), ("", "virtual-hip", virtual_hip))
+@cli_command("images.ls", positional=["pack"])
+def images_ls(pack: Pack, json: Json = False) -> None:
+    """List the images of a pack and the calls that they serve."""
+    from aotforge.pack.listing import list_images, listing_json, listing_text
+
+    images = list_images(Path(pack).absolute())
+    print_result((listing_json(images) if json else listing_text(images)).rstrip("\n"))
+
+
+@cli_command("images.cat", positional=["pack", "image"])
+def images_cat(
+    pack: Pack,
+    image: Annotated[str, "SHA-256 of the image, or its first digits (see images.ls)"],
+    output: Annotated[str | None, "file to write; standard output if not given and not a terminal"] = None,
+) -> None:
+    """Write one image (an HSACO code object), decoded and verified without touching the others."""
+    from aotforge.base.files import write_atomic
+    from aotforge.errors import OutputError
+    from aotforge.pack.listing import cat_image
+
+    data = cat_image(Path(pack).absolute(), image)
+    if output:
+        write_atomic(Path(output).absolute(), data)
+    elif sys.stdout.isatty():
+        raise OutputError("an image is binary and standard output is a terminal", hint="add --output FILE")
+    else:
+        sys.stdout.buffer.write(data)

@@ -1,115 +1,110 @@
-"""Root filesystems that steps of a build run in: locked, made, listed, entered, cleared."""
+"""Tasks for root filesystems of build steps, and for what killed executors left."""
 
-from __future__ import annotations
-
-import json as json_
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from invoke.context import Context
 from invoke.exceptions import Exit
-from invoke.tasks import task
 
 from aotforge.base.progress import LineObserver
-from aotforge.cli.command import JSON, ROOT, cache_folder, door, say
+from aotforge.cli.command import (
+    ROOT,
+    Json,
+    Quiet,
+    absolute,
+    cache_folder,
+    cli_command,
+    print_either,
+    print_result,
+    print_status,
+)
 
-NAME = "a root of manifests/containers.yaml (may be repeated; default: every one)"
-CACHE = "folder of packages and roots (default: AOTFORGE_CACHE, else .aotforge/cache)"
+Names = Annotated[
+    Sequence[str] | None,
+    "a root filesystem of manifests/containers.yaml (may be repeated; default: every one)",
+]
+Cache = Annotated[
+    str | None,
+    "folder of packages and root filesystems (default: AOTFORGE_CACHE, else .aotforge/cache)",
+]
 
 
-def _notes(quiet: bool) -> LineObserver:
+def _observer(*, quiet: bool) -> LineObserver:
     """A line on stderr per stage, with the seconds since the start."""
     start = time.monotonic()
-
-    def note(text: str) -> None:
-        if not quiet:
-            sys.stderr.write(f"[{time.monotonic() - start:5.1f} s] {text}\n")
-            sys.stderr.flush()
-
-    return LineObserver(note)
+    if quiet:
+        return LineObserver(lambda _: None)
+    return LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
 
 
-@task(
-    iterable=["name", "source"],
-    help={
-        "name": NAME,
-        "source": "folder or URL that is asked for packages and wheels first, by SHA-256 or name (may be repeated)",
-        "export": "also copy every locked file into this folder, which then serves as a --source",
-        "cache": CACHE,
-        "json": JSON,
-        "quiet": "no progress",
-    },
-)
-@door
+@cli_command("containers.build", iterable=["name", "source"])
 def build(
-    c: Context,
-    name: Sequence[str] | None = None,
-    source: Sequence[str] | None = None,
-    export: str | None = None,
-    cache: str | None = None,
-    json: bool = False,
-    quiet: bool = False,
+    name: Names = None,
+    source: Annotated[
+        Sequence[str] | None,
+        "folder or URL that is tried for packages and wheels first, by SHA-256 or name (may be repeated)",
+    ] = None,
+    export: Annotated[
+        str | None, "also copy every locked file into this folder, which then serves as a --source"
+    ] = None,
+    cache: Cache = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Make root filesystems from their locks: what is missing is fetched, what is in the cache is kept."""
-    from aotforge.sandbox.rootfs.definitions import rootfs_definitions  # noqa: PLC0415
-    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store  # noqa: PLC0415
+    """Build root filesystems from their locks: what is missing is downloaded, what is in the cache is kept."""
+    from aotforge.sandbox.rootfs.definitions import rootfs_definitions
+    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, export_store
 
-    folder = cache_folder(cache)
+    folder, out = cache_folder(cache), absolute(export)
     for one in name or rootfs_definitions(ROOT):
-        root = ensure_rootfs(
+        rootfs = ensure_rootfs(
             ROOT,
             one,
             cache=folder,
             environment=os.environ,
             sources=source or (),
-            observer=_notes(quiet or json),
+            observer=_observer(quiet=quiet or json),
         )
-        if export:
-            export_store(ROOT, one, cache=folder, folder=Path(export).absolute())
-        found = {"name": root.name, "digest": root.digest, "tar": str(root.tar)}
-        say(json_.dumps(found) if json else f"{root.name}  {root.digest}  {root.tar}")
+        if out:
+            export_store(ROOT, one, cache=folder, folder=out)
+        values = {"name": rootfs.name, "digest": rootfs.digest, "tar": str(rootfs.tar)}
+        _print_row(values, [f"{rootfs.name}  {rootfs.digest}  {rootfs.tar}"], json=json)
 
 
-@task(help={"cache": CACHE, "json": JSON})
-@door
-def list_(c: Context, cache: str | None = None, json: bool = False) -> None:
-    """Name, digest, size and packages of every root, and what of it is in the cache."""
-    from aotforge.sandbox.rootfs import cache_gc  # noqa: PLC0415
+def _print_row(values: object, lines: Sequence[str], *, json: bool) -> None:
+    """One of several results: JSON on a line of its own."""
+    from json import dumps
+
+    print_result(dumps(values) if json else "\n".join(lines))
+
+
+@cli_command("containers.list")
+def list_(cache: Cache = None, json: Json = False) -> None:
+    """Name, digest, size and packages of every root filesystem, and what of it is in the cache."""
+    from aotforge.sandbox.rootfs import cache_gc
 
     found = cache_gc.entries(ROOT, cache_folder(cache))
-    if json:
-        say(json_.dumps([cache_gc.fields(entry) for entry in found], indent=1))
-        return
-    for line in cache_gc.lines(found):
-        say(line)
+    print_either([cache_gc.fields(entry) for entry in found], cache_gc.lines(found), json=json)
 
 
-@task(
-    iterable=["name"],
-    help={
-        "name": NAME,
-        "keep": "keep the locked packages and wheels; record anew what they come to after a change of the definition or the assembler",
-        "cache": CACHE,
-        "json": JSON,
-        "quiet": "no progress",
-    },
-)
-@door
+@cli_command("containers.lock", iterable=["name"])
 def lock(
-    c: Context,
-    name: Sequence[str] | None = None,
-    keep: bool = False,
-    cache: str | None = None,
-    json: bool = False,
-    quiet: bool = False,
+    name: Names = None,
+    keep: Annotated[
+        bool,
+        "keep the locked packages and wheels; record their result anew after a change of the definition or the assembler",
+    ] = False,
+    cache: Cache = None,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Resolve definitions against what mirrors and package index have now, and write their locks and member lists."""
-    from aotforge.sandbox.rootfs.definitions import rootfs_definitions  # noqa: PLC0415
-    from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs  # noqa: PLC0415
+    """Resolve definitions against the current mirrors and package index, and write locks and member lists."""
+    from aotforge.sandbox.rootfs.definitions import rootfs_definitions
+    from aotforge.sandbox.rootfs.resolve_lock import lock_rootfs
 
     for one in name or rootfs_definitions(ROOT):
         made = lock_rootfs(
@@ -117,61 +112,65 @@ def lock(
             one,
             cache=cache_folder(cache),
             environment=os.environ,
-            observer=_notes(quiet or json),
+            observer=_observer(quiet=quiet or json),
             keep=keep,
         )
-        if json:
-            say(json_.dumps({"name": made.name, "digest": made.digest, "changes": made.changes}))
-            continue
-        say(f"{made.name}  {made.digest}  {made.file}")
-        for line in made.changes or ("unchanged",):
-            say(f"  {line}")
+        changes = [f"  {line}" for line in made.changes or ("unchanged",)]
+        values = {"name": made.name, "digest": made.digest, "changes": made.changes}
+        _print_row(values, [f"{made.name}  {made.digest}  {made.file}", *changes], json=json)
 
 
-@task(
-    positional=["name"],
-    help={
-        "name": "a root of manifests/containers.yaml",
-        "run": "a command line instead of an interactive shell",
-        "cache": CACHE,
-    },
-)
-@door
-def shell(c: Context, name: str, run: str = "", cache: str | None = None) -> None:
-    """A shell inside a root: read-only, without network, with an empty /tmp."""
-    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs  # noqa: PLC0415
-    from aotforge.sandbox.rootfs.shell import shell_command  # noqa: PLC0415
+@cli_command("containers.shell", positional=["name"])
+def shell(
+    name: Annotated[str, "a root filesystem of manifests/containers.yaml"],
+    run: Annotated[str, "a command line instead of an interactive shell"] = "",
+    cache: Cache = None,
+) -> None:
+    """A shell inside a root filesystem: read-only, without network, with an empty /tmp."""
+    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs
+    from aotforge.sandbox.rootfs.shell import shell_command
 
     folder = cache_folder(cache)
-    root = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=_notes(quiet=False))
-    command = shell_command(root, cache=folder, run=run, terminal=sys.stdin.isatty())
+    observer = _observer(quiet=False)
+    rootfs = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=observer)
+    command = shell_command(rootfs, cache=folder, run=run, terminal=sys.stdin.isatty())
     if code := subprocess.run(command, check=False).returncode:
         raise Exit(code=code)
 
 
-@task(help={"dry-run": "only say what would be removed", "cache": CACHE, "json": JSON})
-@door
-def prune(c: Context, dry_run: bool = False, cache: str | None = None, json: bool = False) -> None:
-    """Remove packages and roots that no lock of this checkout names."""
-    from aotforge.sandbox.rootfs import cache_gc  # noqa: PLC0415
+@cli_command("containers.prune")
+def prune(
+    dry_run: Annotated[bool, "only list what would be removed"] = False,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Remove packages and root filesystems that no lock of this checkout names."""
+    from aotforge.sandbox.rootfs import cache_gc
 
-    found = cache_gc.unreferenced(ROOT, cache_folder(cache))
-    if not dry_run:
-        for path, _ in found:
-            cache_gc.remove(path)
-    if json:
-        say(json_.dumps([{"path": str(path), "bytes": size} for path, size in found]))
-        return
-    for path, size in found:
-        say(f"{size / 1e6:8.1f} MB  {path}")
+    found: list[tuple[Path, int]] = cache_gc.unreferenced(ROOT, cache_folder(cache))
+    for path, _ in () if dry_run else found:
+        cache_gc.remove(path)
     done = "would be removed" if dry_run else "removed"
-    say(f"{sum(size for _, size in found) / 1e6:.1f} MB in {len(found)} files and folders {done}")
+    total = sum(size for _, size in found) / 1e6
+    lines = [f"{size / 1e6:8.1f} MB  {path}" for path, size in found]
+    _print_row(
+        [{"path": str(path), "bytes": size} for path, size in found],
+        [*lines, f"{total:.1f} MB in {len(found)} files and folders {done}"],
+        json=json,
+    )
 
 
-TASKS = (
-    ("containers", "build", build),
-    ("containers", "list", list_),
-    ("containers", "lock", lock),
-    ("containers", "shell", shell),
-    ("containers", "prune", prune),
-)
+@cli_command("containers.reap")
+def reap(
+    kept: Annotated[bool, "also containers of --keep, unless their build still runs"] = False,
+    cache: Annotated[
+        str | None, "cache folder of the builds (default: AOTFORGE_CACHE, else .aotforge/cache)"
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Remove containers, control groups and work folders of builds that were killed; every build does it for its executor."""
+    from aotforge.sandbox.executors.choose import reap_all
+
+    removed = reap_all(cache=cache_folder(cache), kept=kept)
+    lines = [f"{executor}: {', '.join(names) or 'nothing to remove'}" for executor, names in removed.items()]
+    print_either(removed, lines, json=json)

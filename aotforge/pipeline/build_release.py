@@ -1,149 +1,286 @@
-"""One build, from rules to tarballs: walks through the rooms in order and says what it did."""
+"""The build of a release, from rules to tarballs, and what it shares with a merge of shards."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from aotforge.base.architectures import Architecture, load_architectures
 from aotforge.base.files import output_lock
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan, toolchain_of
-from aotforge.compile.image_set import ImageSet
+from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
-from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import VerifyError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
-from aotforge.pack.reader import open_files
-from aotforge.pack.verify_pack import verify_pack
-from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
-from aotforge.plan.families import load_families
-from aotforge.plan.model import JobKey, Plan
-from aotforge.plan.planner import plan_project, select_archs
+from aotforge.pipeline.images import (
+    ImageBuilder,
+    make_plans,
+    pack_images,
+    planned_architectures,
+    plans_verifier_digest,
+    require_virtual_gpus,
+)
+from aotforge.pipeline.requests import BuildRequest
+from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import ImageRecord, PackInput, Release
+from aotforge.release.model import PackInput, Release
 from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.stamp import find_release, inputs_digest
 from aotforge.sandbox.executors.choose import choose_execution_targets
-from aotforge.sandbox.executors.step import KERNELS, RUNTIME, ExecutionTarget, ExecutionTargets
-from aotforge.toolchain.triton import Toolchain, read_toolchain
-from aotforge.verify.verdict import Verdict, VerifyEvent
-from aotforge.verify.verifier_digest import verifier_digest
+from aotforge.sandbox.executors.step import KERNELS, RUNTIME, ExecutionTargets
+from aotforge.verify.verdict import VerifyEvent
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildRequest:
-    """What to build and where. `root` is the checkout; `output` gets `<release>/`, `cache` images and the runtime's objects.
-
-    Chips of one image pack share it; chips of several make several packs. `jobs` bounds worker processes; `environment` is the
-    caller's (SOURCE_DATE_EPOCH, PATH). Without `verify` no image is executed and the release is a development build. `executor` says where
-    kernels and library are compiled (docs/executors.md); with `keep` a failed container is left for people to look at.
-    """
-
-    root: Path
-    archs: tuple[str, ...]
-    profile: str | None
-    output: Path | None
-    cache: Path
-    jobs: int | None
-    verify: bool = True
-    executor: str = "local"
-    keep: bool = False
-    environment: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildReport:
-    """What a build did. `compiled`, `cached` and `shared` (compiled by another build meanwhile) count images, `executed` and `known`
-    those verified now and before; all are 0 when the release was there already (`release.fresh` is False). `roots` are
-    the root file systems that took part: names and digests. `compiler` made the library."""
+class AssembledReport:
+    """A release in its folder, with the plans of its packs."""
 
     plans: tuple[Plan, ...]
     release: Release
-    compiled: int
-    cached: int
-    shared: int
-    executed: int
-    known: int
-    damaged: tuple[str, ...]
-    spills: tuple[str, ...]
+
+    @property
+    def images(self) -> int:
+        """Compile jobs of all plans."""
+        return sum(len(plan.jobs) for plan in self.plans)
+
+    @property
+    def packs(self) -> list[str]:
+        """Names of the image packs."""
+        return [plan.pack for plan in self.plans]
+
+    def counts(self) -> dict[str, object]:
+        """JSON values of what was counted while it was made."""
+        return {}
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        release = self.release
+        return {
+            "release": release.name,
+            "folder": str(release.folder),
+            "fresh": release.fresh,
+            "packs": self.packs,
+            "profile": self.plans[0].profile,
+            "images": self.images,
+            **self.counts(),
+            "verified": release.verified,
+            "platform": release.platform.tag,
+            "development": release.development,
+            "files": file_fields(release.files),
+        }
+
+    def made(self) -> list[str]:
+        """Lines on how a new release was made."""
+        return []
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        release = self.release
+        if not release.fresh:
+            lines = [f"{release.folder} is up to date ({self.images} images)"]
+        else:
+            lines = [*self.made(), *(f"{f.size:>12,}  {release.folder / f.name}" for f in release.files)]
+        return lines + [f"development build: {reason}" for reason in release.development]
+
+
+def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:
+    """JSON values of a release's files."""
+    return [
+        {name: getattr(file, name) for name in ("name", "size", "sha256", "tar_sha256")} for file in files
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildCounts:
+    """Numbers of images: `compiled`, `cached`, `shared` (compiled by another build meanwhile), `executed` on the virtual
+    GPU, and `known`: verified before. `damaged` are labels of cache entries, `spills` images with spilled registers.
+    """
+
+    compiled: int = 0
+    cached: int = 0
+    shared: int = 0
+    executed: int = 0
+    known: int = 0
+    damaged: tuple[str, ...] = ()
+    spills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildReport(AssembledReport, BuildCounts):
+    """A build; all counts are 0 when the release existed (`release.fresh` is False).
+
+    `roots` are the root filesystems that were used: names and digests. `compiler` compiled the library.
+    """
+
     executor: str
     roots: tuple[tuple[str, str], ...]
     compiler: str
 
+    def counts(self) -> dict[str, object]:
+        """JSON values of what was counted while it was made."""
+        counted = {name: getattr(self, name) for name in BuildCounts.__dataclass_fields__}
+        return {**counted, "executor": self.executor, "roots": dict(self.roots)}
 
-def build(
-    request: BuildRequest,
-    *,
-    observer: BuildObserver,
-) -> BuildReport:
-    """Kernels, images, verdicts, runtime, tarballs. Raises AotforgeError; an earlier release in the
-    output stays until a new one is whole."""
+    def made(self) -> list[str]:
+        """Lines on how a new release was made."""
+        shared = f", {self.shared} compiled by another build" if self.shared else ""
+        lines = [
+            f"{self.images} images of {', '.join(self.packs)}: "
+            f"{self.compiled} compiled, {self.cached} from the cache{shared}"
+        ]
+        if self.release.verified:
+            lines.append(f"all verified: {self.executed} executed, {self.known} known before")
+        lines += [f"damaged cache entry, compiled again: {label}" for label in self.damaged]
+        return lines + [f"spills: {text}" for text in self.spills]
+
+
+class EventCounter:
+    """Counts events and passes them on."""
+
+    def __init__(self, observer: BuildObserver) -> None:
+        self._observer = observer
+        self._numbers: Counter[str] = Counter()
+        self._labels: dict[str, list[str]] = {"damaged": [], "spills": []}
+        self.stage, self.note = observer.stage, observer.note
+
+    def event(self, event: CompileEvent) -> None:
+        """A compile job changed its state."""
+        if event.kind in self._labels:
+            detail = f": {event.detail}" if event.kind == "spills" else ""
+            self._labels[event.kind].append(f"{event.label}{detail}")
+        elif event.kind == "scanned":
+            self._numbers["cached"] += event.done
+        elif event.kind in {"compiled", "shared"}:
+            self._numbers[event.kind] += 1
+        self._observer.event(event)
+
+    def verdict(self, event: VerifyEvent) -> None:
+        """An image has its verdict."""
+        self._numbers["known" if event.verdict.cached else "executed"] += 1
+        self._observer.verdict(event)
+
+    def counts(self) -> BuildCounts:
+        """The numbers so far."""
+        labels = {kind: tuple(found) for kind, found in self._labels.items()}
+        return BuildCounts(**self._numbers, damaged=labels["damaged"], spills=labels["spills"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseDraft:
+    """A release that can be made: its plans, where its parts are compiled, and its output folder."""
+
+    request: BuildRequest
+    manifest: ReleaseManifest
+    epoch: int
+    licence: bytes
+    executions: ExecutionTargets
+    plans: tuple[Plan, ...]
+    output: Path
+
+    def inputs(self, prefix: Path, *, verified: bool) -> str:
+        """The digest of everything that decides the release's bytes. `prefix` has the installed library."""
+        return inputs_digest(
+            self.manifest,
+            self.plans,
+            prefix,
+            epoch=self.epoch,
+            licence=self.licence,
+            architectures=planned_architectures(self.request.root, self.plans),
+            verifier=plans_verifier_digest(self.request.kernels, self.plans) if verified else "",
+        )
+
+    def find(self, prefix: Path) -> Release | None:
+        """The release that was made from the same inputs before."""
+        # a verified release is all that an unverified build of the same inputs needs
+        inputs = (
+            self.inputs(prefix, verified=verified)
+            for verified in sorted({True, self.request.verify}, reverse=True)
+        )
+        return next(filter(None, (find_release(self.manifest, self.output, one) for one in inputs)), None)
+
+    def assemble(self, packs: Sequence[PackInput], prefix: Path) -> Release:
+        """The release of these packs and the library in `prefix`. Raises what `assemble_release` raises."""
+        return assemble_release(
+            self.manifest,
+            packs,
+            prefix,
+            output=self.output,
+            licence=self.licence,
+            epoch=self.epoch,
+            inputs=self.inputs(prefix, verified=self.request.verify),
+            unverified=not self.request.verify,
+        )
+
+
+def draft_release(request: BuildRequest, *, observer: Observer) -> ReleaseDraft:
+    """Everything that can be refused before something slow begins.
+
+    Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
+    """
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
-    executions = execution_targets(request, (KERNELS, RUNTIME), observer=observer)
-    plans = make_plans(request, toolchain=toolchain_of(executions.kernels, cache=request.cache))
-    licence = (request.root / "LICENSE").read_bytes()
+    executions, plans = resolve_targets(request, (KERNELS, RUNTIME), observer=observer)
     output = request.output or default_output(request.root, plans)
-    with output_lock(output / manifest.name):
-        # an output that cannot be written or is being written, or a release that must not be replaced, is said now;
-        # assembly takes the lock and looks again
+    with output_lock(output / manifest.name):  # assembly takes the lock and checks again
         check_replaceable(manifest, output, [plan.pack for plan in plans])
     check_interfaces(request.root, plans)
+    licence = (request.root / "LICENSE").read_bytes()
+    return ReleaseDraft(
+        request=request,
+        manifest=manifest,
+        epoch=epoch,
+        licence=licence,
+        executions=executions,
+        plans=plans,
+        output=output,
+    )
+
+
+def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
+    """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
+    complete."""
+    draft = draft_release(request, observer=observer)
     observer.stage("runtime library")
-    # before the kernels: a missing compiler is said in a second instead of after minutes
+    # before the kernels: a missing compiler is reported in a second instead of after minutes
     runtime = build_runtime(
         request.root,
         cache=request.cache,
         jobs=request.jobs,
         environment=request.environment,
-        execution=executions.runtime,
+        execution=draft.executions.runtime,
     )
-
-    def digest(judges: str) -> str:
-        return inputs_digest(
-            manifest, plans, runtime.prefix, epoch=epoch, licence=licence, architectures=chips_of(request, plans), verifier=judges
-        )  # fmt: skip
-
-    verified = digest(judges_of(request, plans))
-    inputs = verified if request.verify else digest("")
-    # a verified release is all that an unverified build of the same inputs could want
-    release = find_release(manifest, output, verified) or find_release(manifest, output, inputs)
+    release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
         if request.verify:
-            require_virtual_gpus(request, plans)
+            require_virtual_gpus(draft.plans, request.cache)
         else:
-            check_not_verified(manifest, output)
+            check_not_verified(draft.manifest, draft.output)
+        builder = ImageBuilder(request=request, observer=counter, execution=draft.executions.kernels)
+        packs = []
         with Cache(request.cache) as cache:
-            packs = [_pack(plan, request, cache, manifest, counter, executions.kernels) for plan in plans]
+            for plan in draft.plans:
+                images, verdicts = builder.build(plan, cache, verify=request.verify)
+                packs.append(pack_images(plan, images, draft.manifest, verdicts))
         observer.stage("tarballs")
-        release = assemble_release(
-            manifest,
-            packs,
-            runtime.prefix,
-            output=output,
-            licence=licence,
-            epoch=epoch,
-            inputs=inputs,
-            unverified=not request.verify,
-        )
-    return counter.report(plans, release, executions, runtime.compiler)
+        release = draft.assemble(packs, runtime.prefix)
+    return BuildReport(
+        plans=draft.plans,
+        release=release,
+        executor=draft.executions.executor,
+        roots=draft.executions.rootfs_digests(),
+        compiler=runtime.compiler,
+        **vars(counter.counts()),
+    )
 
 
-def execution_targets(
-    request: BuildRequest,
-    roots: Sequence[str],
-    *,
-    observer: Observer,
-) -> ExecutionTargets:
-    """The executor that a request asks for, with the roots that its parts need. Raises ExecutorError, ContainerError."""
+def execution_targets(request: BuildRequest, roots: Sequence[str], *, observer: Observer) -> ExecutionTargets:
+    """The request's executor with the root filesystems `roots`. Raises ExecutorError, ContainerError."""
     return choose_execution_targets(
         request.executor,
         request.root,
@@ -155,243 +292,21 @@ def execution_targets(
     )
 
 
-def make_plans(
-    request: BuildRequest, *, toolchain: Callable[[str], Toolchain] = read_toolchain
-) -> tuple[Plan, ...]:
-    """One plan per image pack of the chips, in the packs' order. Raises what `plan_project` raises."""
-    return tuple(
-        plan_project(request.root, archs=archs, profile=request.profile, toolchain=toolchain)
-        for archs in by_pack(request.root, request.archs)
-    )
+def resolve_targets(
+    request: BuildRequest, roots: Sequence[str], *, observer: Observer
+) -> tuple[ExecutionTargets, tuple[Plan, ...]]:
+    """The executor with `roots`, and one plan per pack for the compiler there.
+
+    Raises what `execution_targets` and `make_plans` raise.
+    """
+    executions = execution_targets(request, roots, observer=observer)
+    return executions, make_plans(request, toolchain=toolchain_of(executions.kernels, cache=request.cache))
 
 
-def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """Chips grouped by their image packs, in the packs' order. Raises ManifestError, UnknownNameError."""
-    architectures = load_architectures(root / "manifests")
-    packs: dict[str, list[str]] = {}
-    for arch in archs:
-        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
-    return tuple(tuple(packs[pack]) for pack in sorted(packs))
+def default_output(root: Path, plans: Sequence[Plan]) -> Path:
+    """Default output: releases/dist for complete profiles, below it the profile's name for others.
 
-
-def default_output(root: Path, plans: tuple[Plan, ...]) -> Path:
-    """Where a build's release folder goes: complete profiles to releases/dist, others below their own name, so that a
-    quick build never takes a complete release's place."""
+    A quick build never replaces a complete release.
+    """
     folder = root / "releases" / "dist"
     return folder if all(plan.complete for plan in plans) else folder / plans[0].profile
-
-
-def chips_of(request: BuildRequest, plans: Sequence[Plan]) -> dict[str, Architecture]:
-    """The figures of the plans' chips. Raises ManifestError."""
-    known = load_architectures(request.root / "manifests").architectures
-    return {arch: known[arch] for plan in plans for arch in plan.archs}
-
-
-def compiled_images(
-    root: Path,
-    archs: Sequence[str],
-    *,
-    profile: str | None,
-    cache: Path,
-    jobs: int | None,
-    observer: BuildObserver,
-) -> tuple[Plan, ImageSet]:
-    """A plan for chips of one pack and its images, compiled where the cache lacks them. Raises what `plan_project` and
-    `compile_plan` raise."""
-    plan = plan_project(root, archs=archs, profile=profile)
-    with Cache(cache) as opened:
-        images = compile_plan(
-            plan,
-            kernels_root=root / "kernels",
-            architectures=load_architectures(root / "manifests"),
-            cache=opened,
-            jobs=jobs,
-            on_event=observer.event,
-        )
-    return plan, images
-
-
-def judges_of(request: BuildRequest, plans: Sequence[Plan]) -> str:
-    """The digest of everything that judges the plans' images."""
-    kernels, wanted = request.root / "kernels", {job.family for plan in plans for job in plan.jobs}
-    # a family's name need not be its folder's
-    folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
-    return verifier_digest(kernels, folders)
-
-
-def require_virtual_gpus(request: BuildRequest, plans: Sequence[Plan]) -> None:
-    """Before anything is compiled: every chip can be emulated, and the interpreter is there. Raises VerifyError, ToolchainError."""
-    # only builds that compile need the emulator: importing it takes longer than a build with nothing to do
-    from aotforge.verify.verify_plan import load_interpreters  # noqa: PLC0415
-    from aotforge.virtual_gpu.emulator.targets import emulated_targets  # noqa: PLC0415
-
-    archs = [arch for plan in plans for arch in plan.archs]
-    emulated = emulated_targets()
-    unknown = [arch for arch in archs if arch not in emulated]
-    if unknown:
-        raise VerifyError(
-            f"images for {', '.join(unknown)} cannot be verified: there is no virtual GPU of that kind",
-            cause=f"the emulator knows {', '.join(emulated)}",
-            hint="leave the chip out, or make a development build: --no-verify",
-        )
-    load_interpreters(archs, request.cache)
-
-
-def _pack(
-    plan: Plan,
-    request: BuildRequest,
-    cache: Cache,
-    manifest: ReleaseManifest,
-    observer: BuildObserver,
-    execution: ExecutionTarget | None,
-) -> PackInput:
-    """Compiled, verified and packed."""
-    observer.stage(f"{len(plan.jobs)} images of {plan.pack}")
-    images = compile_plan(
-        plan,
-        kernels_root=request.root / "kernels",
-        architectures=load_architectures(request.root / "manifests"),
-        cache=cache,
-        jobs=request.jobs,
-        limits=WorkerLimits(),
-        on_event=observer.event,
-        execution=execution,
-    )
-    verdicts: dict[JobKey, Verdict] = {}
-    if request.verify:
-        from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - as above
-
-        observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
-        report = verify_images(
-            plan,
-            images,
-            kernels_root=request.root / "kernels",
-            cache=request.cache,
-            architectures=load_architectures(request.root / "manifests"),
-            jobs=request.jobs,
-            on_event=observer.verdict,
-        )
-        report.require_passed()
-        verdicts = {verdict.key: verdict for verdict in report.verdicts}
-    return packed(plan, images, manifest, verdicts)
-
-
-def packed(
-    plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
-) -> PackInput:
-    """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
-    loaded = list(images.values())
-    pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
-    verify_pack(open_files(pack), plan, loaded)
-    records = tuple(
-        ImageRecord(
-            label=job.label,
-            key=job.key,
-            digest=images.digest(job.key),
-            resources=images.resources(job.key),
-            verdict=verdicts.get(job.key),
-        )
-        for job in plan.jobs
-    )
-    return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)
-
-
-class EventCounter:
-    """Counts events and passes them on."""
-
-    def __init__(self, observer: BuildObserver) -> None:
-        self.stage, self.note = observer.stage, observer.note
-        self._observer = observer
-        self._counts: Counter[str] = Counter()
-        self._cached = 0
-        self._damaged: list[str] = []
-        self._spills: list[str] = []
-
-    def event(self, event: CompileEvent) -> None:
-        """A compile job changed its state."""
-        self._counts[event.kind] += 1
-        if event.kind == "scanned":
-            self._cached += event.done
-        elif event.kind == "damaged":
-            self._damaged.append(event.label)
-        elif event.kind == "spills":
-            self._spills.append(f"{event.label}: {event.detail}")
-        self._observer.event(event)
-
-    def verdict(self, event: VerifyEvent) -> None:
-        """An image has its verdict."""
-        self._counts["known" if event.verdict.cached else "executed"] += 1
-        self._observer.verdict(event)
-
-    def report(
-        self, plans: tuple[Plan, ...], release: Release, executions: ExecutionTargets, compiler: str
-    ) -> BuildReport:
-        """The build's report, with what was counted."""
-        return BuildReport(
-            plans=plans,
-            release=release,
-            compiled=self._counts["compiled"],
-            cached=self._cached,
-            shared=self._counts["shared"],
-            executed=self._counts["executed"],
-            known=self._counts["known"],
-            damaged=tuple(self._damaged),
-            spills=tuple(self._spills),
-            executor=executions.executor,
-            roots=executions.rootfs_digests(),
-            compiler=compiler,
-        )
-
-
-def report_fields(report: BuildReport) -> dict[str, object]:
-    """The report for `--json`."""
-    release = report.release
-    return {
-        "release": release.name,
-        "folder": str(release.folder),
-        "fresh": release.fresh,
-        "packs": [plan.pack for plan in report.plans],
-        "profile": report.plans[0].profile,
-        "images": _images(report),
-        "compiled": report.compiled,
-        "cached": report.cached,
-        "shared": report.shared,
-        "executed": report.executed,
-        "known": report.known,
-        "verified": release.verified,
-        "damaged": report.damaged,
-        "spills": report.spills,
-        "executor": report.executor,
-        "roots": dict(report.roots),
-        "platform": release.platform.tag,
-        "development": release.development,
-        "files": [
-            {"name": f.name, "size": f.size, "sha256": f.sha256, "tar_sha256": f.tar_sha256}
-            for f in release.files
-        ],
-    }
-
-
-def _images(report: BuildReport) -> int:
-    return sum(len(plan.jobs) for plan in report.plans)
-
-
-def report_lines(report: BuildReport) -> Sequence[str]:
-    """The report for people."""
-    release = report.release
-    lines = []
-    if not release.fresh:
-        lines.append(f"{release.folder} is up to date ({_images(report)} images)")
-    else:
-        counts = f"{report.compiled} compiled, {report.cached} from the cache"
-        if report.shared:
-            counts += f", {report.shared} compiled by another build"
-        packs = ", ".join(plan.pack for plan in report.plans)
-        lines.append(f"{_images(report)} images of {packs}: {counts}")
-        if release.verified:
-            lines.append(f"all verified: {report.executed} executed, {report.known} known before")
-        lines.extend(f"damaged cache entry, compiled again: {label}" for label in report.damaged)
-        lines.extend(f"spills: {text}" for text in report.spills)
-        lines.extend(f"{f.size:>12,}  {release.folder / f.name}" for f in release.files)
-    lines.extend(f"development build: {reason}" for reason in release.development)
-    return lines

@@ -1,4 +1,4 @@
-"""A build for Windows: the library, and on request images that were built on Linux, as one zip file."""
+"""The build for Windows: the library, and images that were built on Linux, as one zip file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from aotforge.base.files import output_errors, output_lock, write_atomic
 from aotforge.base.progress import Observer
-from aotforge.errors import InterfaceError, ReleaseError, UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import InterfaceError, ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, sums_bytes
@@ -22,10 +22,11 @@ from aotforge.library.interface import DEFINITION, library_operators
 from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
+from aotforge.pipeline.build_release import execution_targets
+from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.layout import TOP
 from aotforge.release.reader import read_release
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
-from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"
@@ -34,24 +35,11 @@ _IMAGES = f"{TOP}/lib/aotriton.images"
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowsRequest:
-    """What to build and where. `images`: tarballs of image packs, pack folders or release folders, whose files go in unchanged. `output`
-    gets `<release>/`; without it releases/dist/windows. `executor` says where the library is built (docs/executors.md)."""
-
-    root: Path
-    output: Path | None
-    cache: Path
-    jobs: int | None
-    images: tuple[Path, ...] = ()
-    executor: str = "local"
-    keep: bool = False
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class WindowsReport:
-    """What a build made. `contents` is the SHA-256 of the zip's list of members (`digest_members`); `images` are the pack files in it as
-    (pack/file, bytes). `fresh` is False when the same file lay there already."""
+    """The zip file of a build. `contents` is the SHA-256 of its list of members (`digest_members`).
+
+    `images` are the pack files in it as (pack/file, bytes). `fresh` is False when the same file existed.
+    """
 
     release: str
     file: Path
@@ -63,37 +51,39 @@ class WindowsReport:
     roots: tuple[tuple[str, str], ...]
     fresh: bool
 
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return {
+            "release": self.release,
+            "platform": "win_amd64",
+            "file": str(self.file),
+            "size": self.size,
+            "sha256": self.sha256,
+            "contents_sha256": self.contents,
+            "fresh": self.fresh,
+            "compiler": self.runtime.compiler,
+            "dl": self.runtime.dl,
+            "images": [{"name": name, "size": size} for name, size in self.images],
+        }
 
-PLATFORMS = ("linux", "windows")
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        file = f"{self.size:>12,}  {self.file}" if self.fresh else f"{self.file} is up to date"
+        images = [f"{size:>12,}  of it: lib/aotriton.images/{name}" for name, size in self.images]
+        hint = "without images: ./dev build --platform windows --images TARBALL-OR-RELEASE adds them"
+        return [file, *(images or [hint])]
 
 
-def check_platform(platform: str, *, arch: str | None, profile: str | None, images: str | None) -> None:
-    """Whether these options of a build go together. Raises UnknownNameError, UnsupportedError."""
-    if platform not in PLATFORMS:
-        raise UnknownNameError(f"there is no platform {platform!r}", hint=suggest(platform, PLATFORMS))
-    if platform == "windows" and (arch or profile):
-        raise UnsupportedError(
-            "images are not built for Windows: --arch and --profile do not go with --platform windows",
-            cause="the images of the Linux build serve there, unchanged",
-            hint="build them without --platform, then name what was built: --platform windows --images FOLDER",
-        )
-    if platform == "linux" and images:
-        raise UnsupportedError("--images goes with --platform windows only", hint="leave it out")
-    if platform == "linux" and not arch:
-        raise UnsupportedError("no chip was named", hint="invoke build --arch gfx908")
+def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport:
+    """The library for Windows as a zip file, with the images of `request.images`, unchanged.
 
-
-def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsReport:
-    """The library for Windows as a zip file, with the images that were asked for. Raises AotforgeError; an earlier file stays until the
-    new one is whole."""
+    The default output is releases/dist/windows. Raises AotforgeError; an earlier file stays until the new one is complete.
+    """
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)
-    executions = choose_execution_targets(
-        request.executor, request.root, roots=(WINDOWS,), cache=request.cache, keep=request.keep,
-        environment=request.environment, observer=observer,
-    )  # fmt: skip
+    executions = execution_targets(request, (WINDOWS,), observer=observer)
     with output_lock(folder):
         observer.stage("runtime library for Windows")
         runtime = build_windows_runtime(
@@ -123,7 +113,7 @@ def build_windows(request: WindowsRequest, *, observer: Observer) -> WindowsRepo
 
 
 def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:
-    """PyTorch's name for a prebuilt archive; those with images say which, so that none takes another's place."""
+    """PyTorch's name for a prebuilt archive, with the packs in it: different contents have different names."""
     return str(ArtifactName(release=manifest.name, kind="windows", pack="+".join(p.name for p in packs)))
 
 
@@ -144,9 +134,11 @@ def _members(
 
 def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, str]:
     """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file in it."""
+    with output_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with (
         output_errors(path),
-        tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=_made(path.parent)) as work,
+        tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work,
     ):
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
@@ -159,18 +151,15 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
     return fresh, sha256
 
 
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _packs(request: WindowsRequest) -> tuple[ImagePack, ...]:
+def _packs(request: BuildRequest) -> tuple[ImagePack, ...]:
     """Every pack of every source, by name, each one checked. Raises PackError, ReleaseError, InterfaceError."""
     found: dict[str, ImagePack] = {}
     for source in request.images:
         for pack in read_packs(source):
             if pack.name in found and found[pack.name] != pack:
-                raise ReleaseError(f"there are two image packs named {pack.name}", hint="name one of them")
+                raise ReleaseError(
+                    f"there are two image packs named {pack.name}", hint="pass one of them with --images"
+                )
             found[pack.name] = pack
     for pack in found.values():
         check_pack(pack)
@@ -187,9 +176,9 @@ def read_packs(source: Path) -> tuple[ImagePack, ...]:
     if source.is_file():
         return _from_tarball(source)
     raise ReleaseError(
-        f"{source} holds no images" if source.exists() else f"{source} is not there",
-        cause="--images wants a tarball of images, a pack's folder or a release's folder",
-        hint="build one: invoke build --arch gfx908",
+        f"{source} has no images" if source.exists() else f"{source} does not exist",
+        cause="--images takes an image tarball, a pack folder or a release folder",
+        hint="build one: ./dev build --arch gfx908",
     )
 
 
@@ -203,52 +192,24 @@ def _from_tarball(source: Path) -> tuple[ImagePack, ...]:
                 if stream is not None and str(name.parent.parent) == _IMAGES:
                     packs.setdefault(name.parent.name, {})[name.name] = stream.read()
     except (OSError, tarfile.TarError, zlib.error, EOFError) as error:
-        raise ReleaseError(f"{source}: {error}", cause="it is no tarball, or damaged") from error
+        raise ReleaseError(f"{source}: {error}", cause="it is damaged, or not a tarball") from error
     if not packs:
         raise ReleaseError(
-            f"{source} holds no images",
-            cause=f"it has nothing below {_IMAGES}",
-            hint="name a tarball aotriton-...-images-...",
+            f"{source} has no images",
+            cause=f"no member is below {_IMAGES}",
+            hint="pass a tarball aotriton-...-images-...",
         )
     return tuple(ImagePack(name=name, files=files) for name, files in packs.items())
 
 
 def _check_interface(root: Path, pack: ImagePack) -> None:
-    """The library and the pack mean the same operators."""
+    """Checks that library and pack have the same operator interfaces. Raises InterfaceError."""
     served = library_operators(root / DEFINITION)
     for operator in open_files(pack).dispatch.operators:
         ours = served.get(operator.name)
         if ours is not None and ours.interface() != operator.interface():
             raise InterfaceError(
-                f"operator {operator.name}: {pack.name} was built for another interface than {root / DEFINITION} has",
-                cause="the images are of another state of this repository",
-                hint="build them again: invoke build --arch ...",
+                f"operator {operator.name}: {pack.name} was built for another interface than that of {root / DEFINITION}",
+                cause="the images were built from another commit of this repository",
+                hint="build them again: ./dev build --arch ...",
             )
-
-
-def report_fields(report: WindowsReport) -> dict[str, object]:
-    """The report for `--json`."""
-    return {
-        "release": report.release,
-        "platform": "win_amd64",
-        "file": str(report.file),
-        "size": report.size,
-        "sha256": report.sha256,
-        "contents_sha256": report.contents,
-        "fresh": report.fresh,
-        "compiler": report.runtime.compiler,
-        "dl": report.runtime.dl,
-        "images": [{"name": name, "size": size} for name, size in report.images],
-    }
-
-
-def report_lines(report: WindowsReport) -> list[str]:
-    """The report for people."""
-    lines = [f"{report.file} is up to date"] if not report.fresh else []
-    lines += [f"{report.size:>12,}  {report.file}"] if report.fresh else []
-    lines += [f"{size:>12,}  of it: lib/aotriton.images/{name}" for name, size in report.images]
-    if not report.images:
-        lines.append(
-            "without images: invoke build --platform windows --images TARBALL-OR-RELEASE puts them in"
-        )
-    return lines

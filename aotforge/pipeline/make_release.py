@@ -1,4 +1,4 @@
-"""`invoke release`: build what is missing, finish it with its papers, hold it against the compatibility matrix, record it."""
+"""A release: built, finalized with attestations and signature, checked for compatibility, recorded."""
 
 from __future__ import annotations
 
@@ -13,39 +13,24 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import TAR_SUMS, read_sums
-from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
-from aotforge.pipeline.build_windows import WindowsReport, WindowsRequest, build_windows
+from aotforge.pipeline.build_release import BuildReport, build, file_fields
+from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
+from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import MANIFEST
 from aotforge.release.origin import Origin, build_tools, source_commit
 from aotforge.release.record import Record, check_record, make_record, save_record
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
+from aotforge.release.signing import load_private_key
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
     from aotforge.conformance.findings import CheckReport
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReleaseRequest:
-    """What to release. `version` is the API level (0.11.2b) or the whole name (0.11.2b-r1). `build` says what of; without chips, all that a
-    complete profile may hold. `key` signs, None leaves the release unsigned; `builder` is a URI that names who builds. `development` makes
-    a release for oneself: from changed sources, below the promised platform, or incomplete; it gets no record."""
-
-    version: str
-    build: BuildRequest
-    windows: bool
-    output: Path
-    key: Ed25519PrivateKey | None
-    builder: str
-    development: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReleaseReport:
-    """What came of it. `record` is the file to commit, None for a development release."""
+    """A finalized release. `record` is the file to commit, None for a development release."""
 
     build: BuildReport
     windows: WindowsReport | None
@@ -54,21 +39,62 @@ class ReleaseReport:
     checks: CheckReport
     record: Path | None
 
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        done, built = self.finished, self.build
+        return {
+            "release": self.origin.release,
+            "folder": str(done.folder),
+            "fresh": done.fresh,
+            "signed": done.signed,
+            "commit": self.origin.commit,
+            "executor": self.origin.tools.executor,
+            "roots": dict(self.origin.tools.roots),
+            "archs": self.origin.archs,
+            **{name: getattr(built, name) for name in ("compiled", "cached", "executed", "known")},
+            "checks": {status: len(self.checks.of(status)) for status in ("passed", "failed", "not run")},
+            "record": str(self.record) if self.record else None,
+            "files": file_fields(done.files),
+        }
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        done, built, checks = self.finished, self.build, self.checks
+        counts = "nothing to build, the same sources were built before"
+        if built.release.fresh:
+            counts = (
+                f"{built.compiled} compiled, {built.cached} from the cache; "
+                f"{built.executed} executed, {built.known} verified before"
+            )
+        record = "a development release: not recorded, not to be published"
+        return [
+            f"{self.origin.release} for {', '.join(self.origin.archs)}: {counts}",
+            *(f"{file.size:>12,}  {done.folder / file.name}" for file in done.files),
+            f"{len(checks.of('passed'))} checks passed, {len(checks.of('not run'))} not run",
+            "signed" if done.signed else "not signed",
+            f"commit its record: git add {self.record}" if self.record else record,
+        ]
+
 
 def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseReport:
-    """Everything up to a folder that can be published. Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with
-    every violated check; then nothing is recorded."""
-    root = request.build.root
+    """Everything up to a folder that can be published.
+
+    Raises AotforgeError: ReleaseError for a request that makes no release, CompatError with every violated check; then
+    nothing is recorded.
+    """
+    root = request.root
+    # a missing key is reported at once instead of after an hour
+    key = None if request.unsigned else load_private_key(request.key, request.environment)
     manifest = load_release_manifest(root / "manifests" / "release.yaml")
     _check_version(manifest, request.version)
     commit = source_commit(root, development=request.development)
-    wanted = request.build.archs or _all_archs(root)
     built = build(
-        replace(request.build, archs=wanted),
+        request.build(request.archs or tuple(load_architectures(root / "manifests").architectures)),
         observer=observer,
     )
-    _require_no_development(built, development=request.development)
-    windows = _windows(request, observer) if request.windows else None
+    if built.release.development and not request.development:
+        raise _development(built)
+    windows = build_windows(request.build_windows(), observer=observer) if request.windows else None
     extra = [windows.file] if windows else []
     roots = sorted({*built.roots, *(windows.roots if windows else ())})
     tools = build_tools(
@@ -80,7 +106,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
         archs=tuple(arch for plan in built.plans for arch in plan.archs),
         profile=built.plans[0].profile,
         platforms=("linux", "windows") if windows else ("linux",),
-        epoch=member_time(manifest, request.build.environment),
+        epoch=member_time(manifest, request.environment),
         tools=tools,
     )
     record = None
@@ -94,8 +120,8 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
         extra=extra,
         origin=origin,
         plans=built.plans,
-        output=request.output,
-        key=request.key,
+        output=request.output or default_output(root),
+        key=key,
         builder=request.builder,
         approve=lambda folder: checks.append(_checked(request, folder, observer)),
     )
@@ -106,7 +132,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
 
 
 def default_output(root: Path) -> Path:
-    """Where finished releases go, one folder each; what `invoke build` makes lies beside."""
+    """Folder of finalized releases."""
     return root / "releases" / "dist" / "finished"
 
 
@@ -115,48 +141,30 @@ def _check_version(manifest: ReleaseManifest, version: str) -> None:
         raise UnsupportedError(
             f"version {version} cannot be released from these sources: they make {manifest.name}",
             cause="manifests/release.yaml names API level and revision, and they are part of every output",
-            hint=f"--version {manifest.api_level}; for another revision change `revision` there, for another API level its headers",
+            hint=f"./dev release.make {manifest.api_level}, or change `revision` there",
         )
 
 
-def _all_archs(root: Path) -> tuple[str, ...]:
-    return tuple(load_architectures(root / "manifests").architectures)
-
-
-def _require_no_development(built: BuildReport, *, development: bool) -> None:
-    if built.release.development and not development:
-        reasons = "\n".join(f"  {reason}" for reason in built.release.development)
-        raise ReleaseError(
-            f"{built.release.name} is a development build:\n{reasons}",
-            cause="a release must hold what its file names promise",
-            hint="--executor docker (or podman, bubblewrap) builds the library for the promised platform; a complete profile holds all images",
-        )
-
-
-def _windows(request: ReleaseRequest, observer: Observer) -> WindowsReport:
-    asked = request.build
-    wanted = WindowsRequest(
-        root=asked.root,
-        output=asked.output / "windows" if asked.output else None,
-        cache=asked.cache,
-        jobs=asked.jobs,
-        environment=asked.environment,
-        executor=asked.executor,
-        keep=asked.keep,
+def _development(built: BuildReport) -> ReleaseError:
+    reasons = "\n".join(f"  {reason}" for reason in built.release.development)
+    return ReleaseError(
+        f"{built.release.name} is a development build:\n{reasons}",
+        cause="a release must have what its file names promise",
+        hint="--executor docker (or podman, bubblewrap) builds the library for the promised platform, "
+        "a complete profile all images",
     )
-    return build_windows(wanted, observer=observer)
 
 
 def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> CheckReport:
-    from aotforge.conformance.check_release import check_release  # noqa: PLC0415 - slow to import, and last to run
-    from aotforge.conformance.findings import require_ok  # noqa: PLC0415
+    from aotforge.conformance.check_release import check_release  # noqa: PLC0415 - MEASURED
+    from aotforge.conformance.findings import require_ok  # noqa: PLC0415 - as above
 
     observer.stage("compatibility checks")
     report = check_release(
         folder,
-        checkout=request.build.root,
-        cache=request.build.cache,
-        jobs=request.build.jobs,
+        checkout=request.root,
+        cache=request.cache,
+        jobs=request.jobs,
         development=request.development,
     )
     require_ok(report)
@@ -164,52 +172,9 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
 
 
 def _make_record(origin: Origin, folder: Path, extra: Sequence[Path]) -> Record:
-    """The record of what a build made in `folder`, and of the archives beside it."""
+    """The record of the release in `folder`, and of the archives `extra`."""
     manifest = json.loads((folder / MANIFEST).read_bytes())
     tars = read_sums(folder / TAR_SUMS)
     return make_record(
         origin, manifest=manifest, tars=tars | {path.name: sha256_file(path) for path in extra}
     )
-
-
-def report_fields(report: ReleaseReport) -> dict[str, object]:
-    """The report for `--json`."""
-    done = report.finished
-    return {
-        "release": report.origin.release,
-        "folder": str(done.folder),
-        "fresh": done.fresh,
-        "signed": done.signed,
-        "commit": report.origin.commit,
-        "executor": report.origin.tools.executor,
-        "roots": dict(report.origin.tools.roots),
-        "archs": report.origin.archs,
-        "compiled": report.build.compiled,
-        "cached": report.build.cached,
-        "executed": report.build.executed,
-        "known": report.build.known,
-        "checks": {status: len(report.checks.of(status)) for status in ("passed", "failed", "not run")},
-        "record": str(report.record) if report.record else None,
-        "files": [
-            {"name": file.name, "size": file.size, "sha256": file.sha256, "tar_sha256": file.tar_sha256}
-            for file in done.files
-        ],
-    }
-
-
-def report_lines(report: ReleaseReport) -> Sequence[str]:
-    """The report for people."""
-    done, built = report.finished, report.build
-    counts = f"{built.compiled} compiled, {built.cached} from the cache; {built.executed} executed, {built.known} verified before"
-    if not built.release.fresh:
-        counts = "nothing to build, these sources made it before"
-    lines = [f"{report.origin.release} for {', '.join(report.origin.archs)}: {counts}"]
-    lines += [f"{file.size:>12,}  {done.folder / file.name}" for file in done.files]
-    checks = report.checks
-    lines.append(f"{len(checks.of('passed'))} checks passed, {len(checks.of('not run'))} not run")
-    lines.append("signed" if done.signed else "not signed")
-    if report.record:
-        lines.append(f"commit its record: git add {report.record}")
-    else:
-        lines.append("a development release: not recorded, not to be published")
-    return lines

@@ -1,4 +1,4 @@
-"""A released version made again from its record: a clean clone of its commit, an empty cache of images, the same request, the same bytes?"""
+"""Reproduction of a recorded release: a clean clone of its commit, an empty image cache, the same bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +17,42 @@ from aotforge.base.git import outside_environment
 from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.formats.sums import TAR_SUMS, read_sums
+from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.compare import compare_archives
 from aotforge.release.record import Record, differing_archives, load_record
 
 _LISTED = 20
 _REQUIREMENTS = ("build.txt", "tools.txt")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReproduceRequest:
-    """`root` is a checkout whose history holds the record and its commit; `published` a folder with the released files, to explain a
-    mismatch with; `cache` the caller's cache, of which only container root filesystems are used (their digests are in the record);
-    `work` keeps what was built, None for a temporary folder that is removed."""
-
-    root: Path
-    release: str
-    published: Path | None
-    cache: Path
-    home: Path
-    work: Path | None
-    environment: Mapping[str, str]
+_KEPT = {"AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What was compared: archives by name, and how many images were compiled for it, all of them from source."""
+    """The compared archives by name, and the number of images that were compiled, all from source."""
 
     release: str
     commit: str
     compiled: int
     archives: tuple[str, ...]
 
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        return [
+            f"{self.release} from {self.commit}: {self.compiled} images compiled, "
+            f"{len(self.archives)} archives identical"
+        ]
+
 
 def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
-    """Builds the release again and compares. Raises ReproduceError when an archive differs, explained as far as the released files are at
-    hand, or when an image was not compiled; ToolchainError, UnknownNameError and whatever the build raises."""
+    """Builds the release again and compares.
+
+    Raises ReproduceError when an archive differs, explained if the released files are available, or when an image was not
+    compiled; ToolchainError, UnknownNameError and what the build raises.
+    """
     record = load_record(request.root / "releases", request.release)
     if request.work:
         _make_empty(request.work)
@@ -60,19 +61,17 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
         checkout = Path(scratch) / "checkout"
         observer.stage(f"a clean clone of {record.commit[:12]}")
         _clone(request.root, record.commit, checkout)
-        cache = Path(scratch) / "cache"
-        _share_roots(request.cache, cache)
+        _share_rootfs(request.cache, checkout.with_name("cache"))
         compiled = 0
         tars: dict[str, str] = {}
         for platform in record.platforms:
             observer.stage(f"building {record.release} for {platform} from an empty cache")
             output = work / platform
-            report = _build(request, record, platform, checkout, cache, output)
+            report = _build(request, record, platform, checkout, output)
             if platform == "linux":
-                compiled = _prove_compiled(report, record)
+                compiled = _check_compiled(report, record)
             tars |= _digests(output, report)
-        wrong = differing_archives(record, tars)
-        if wrong:
+        if wrong := differing_archives(record, tars):
             raise _mismatch(request, record, work, wrong)
     return Reproduction(
         release=record.release, commit=record.commit, compiled=compiled, archives=tuple(record.tars)
@@ -80,14 +79,14 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
 
 
 def _make_empty(folder: Path) -> None:
-    """An older build in `folder` would be found there and nothing compiled. Raises OutputError."""
+    """Makes a folder that must be empty: an older build in it would be taken as this one. Raises OutputError."""
     with output_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise OutputError(
                 f"{folder} is not empty",
-                cause="a release is made again from nothing, and earlier files would stand in for it",
-                hint="name a new folder with --work, or empty this one",
+                cause="files of an earlier build would be compared instead of new ones",
+                hint="./dev release.reproduce with a new folder as --work, or empty this one",
             )
 
 
@@ -101,36 +100,38 @@ def _clone(root: Path, commit: str, target: Path) -> None:
                 command, env=outside_environment(), capture_output=True, text=True, check=False
             )
         except OSError as error:
-            raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
+            raise ToolchainError(
+                f"git cannot be started: {error.strerror}", hint="apt-get install git"
+            ) from error
         if done.returncode:
             raise ReproduceError(
-                f"the sources of commit {commit} are not to be had: {done.stderr.strip().splitlines()[-1:]}",
+                f"the sources of commit {commit} are not available: {done.stderr.strip().splitlines()[-1:]}",
                 cause="this clone is shallow, or the release was made from a commit that was never pushed",
-                hint="git fetch --unshallow, or clone the whole repository",
+                hint="git fetch --unshallow, or clone the repository with its history",
             )
 
 
-def _share_roots(ours: Path, cache: Path) -> None:
+def _share_rootfs(ours: Path, cache: Path) -> None:
     cache.mkdir(parents=True)
     if (ours / "containers").is_dir():
         (cache / "containers").symlink_to(ours / "containers")
 
 
 def _build(
-    request: ReproduceRequest, record: Record, platform: str, checkout: Path, cache: Path, output: Path
+    request: ReproduceRequest, record: Record, platform: str, checkout: Path, output: Path
 ) -> dict[str, Any]:
-    command = [str(checkout / "dev"), "build", "--json", "--output", str(output), "--cache", str(cache)]
+    command = [str(checkout / "dev"), "build", "--json", "--output", str(output)]
+    command += ["--cache", str(checkout.with_name("cache"))]
     command += ["--executor", record.executor]
     if platform == "linux":
         command += ["--arch", ",".join(record.archs), "--profile", record.profile]
     else:
         command += ["--platform", platform]
     environment = {
-        name: value for name, value in request.environment.items() if not name.startswith("AOTFORGE_")
+        name: value
+        for name, value in request.environment.items()
+        if not name.startswith("AOTFORGE_") or name in _KEPT
     }
-    for name in ("AOTFORGE_ZSTD_SOURCE", "AOTFORGE_PYTHON"):
-        if name in request.environment:
-            environment[name] = request.environment[name]
     environment |= {"SOURCE_DATE_EPOCH": str(record.epoch), "AOTFORGE_HOME": str(_home(request, checkout))}
     done = subprocess.run(
         command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
@@ -148,25 +149,22 @@ def _build(
 
 
 def _home(request: ReproduceRequest, checkout: Path) -> Path:
-    """The caller's Python environment when the old sources want the same packages, else one of their own."""
-    same = all(
-        _content(checkout / "requirements" / name) == _content(request.root / "requirements" / name)
-        for name in _REQUIREMENTS
-    )
-    return request.home if same else checkout / ".aotforge"
+    """The caller's Python environment when the old sources need the same packages, else a new one."""
+
+    def contents(root: Path) -> list[bytes]:
+        paths = [root / "requirements" / name for name in _REQUIREMENTS]
+        return [path.read_bytes() if path.is_file() else b"" for path in paths]
+
+    return request.home if contents(checkout) == contents(request.root) else checkout / ".aotforge"
 
 
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
-
-
-def _prove_compiled(report: Mapping[str, Any], record: Record) -> int:
+def _check_compiled(report: Mapping[str, Any], record: Record) -> int:
     planned = sum(pack.jobs for pack in record.packs.values())
     compiled, images = int(report["compiled"]), int(report["images"])
     if not compiled == images == planned or report["cached"] or report["shared"]:
         raise ReproduceError(
             f"{compiled} of {images} images were compiled, the release has {planned}",
-            cause="images came from somewhere else than the compiler, so equal bytes would prove nothing",
+            cause="some images were not compiled now, so equal bytes would prove nothing",
             hint="report this: the cache was made empty for this build",
         )
     return compiled
@@ -187,39 +185,32 @@ def _mismatch(request: ReproduceRequest, record: Record, work: Path, wrong: Sequ
         file = f"{name}.gz" if name.endswith(".tar") else name
         made = next(work.glob(f"*/*/{file}"), None)
         released = request.published / file if request.published else None
-        lines.append(
-            f"{name}: "
-            + (
-                "not made"
-                if made is None
-                else "not in the record"
-                if name not in record.tars
-                else "other bytes"
-            )
-        )
+        unlisted = "other bytes" if name in record.tars else "not in the record"
+        lines.append(f"{name}: {unlisted if made else 'not made'}")
         if made is not None and released is not None and released.is_file():
             lines += [f"  {line}" for line in _explained(released, made)]
     return ReproduceError(
-        f"{record.release} came out differently:\n" + "\n".join(lines),
-        cause="tools that are not the recorded ones, or an output that depends on something that is no input",
-        hint="name the released files with --published FOLDER to see which members differ"
-        if request.published is None
-        else "--work FOLDER keeps what was built",
+        f"{record.release} was not reproduced:\n" + "\n".join(lines),
+        cause="the tools are not the recorded ones, or an output depends on something that is not an input",
+        hint="--work FOLDER keeps what was built"
+        if request.published
+        else "pass the released files with --published FOLDER to see which members differ",
     )
 
 
 def _explained(released: Path, made: Path) -> list[str]:
-    """diffoscope's words where it is installed, else the members that differ."""
+    """The output of diffoscope if it is installed, else the members that differ."""
     program = shutil.which("diffoscope")
     if program:
         done = subprocess.run(
             [program, "--text", "-", "--max-text-report-size", "20000", str(released), str(made)],
-            capture_output=True, text=True, check=False, env=dict(os.environ, NO_COLOR="1"),
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            env=dict(os.environ, NO_COLOR="1"),
+        )
         if done.stdout:
             return done.stdout.splitlines()[: 5 * _LISTED]
     found = compare_archives(released, made)
-    lines = [
-        f"{one.name}: {one.before or 'not there'} -> {one.after or 'not there'}" for one in found[:_LISTED]
-    ]
+    lines = [f"{one.name}: {one.before or 'missing'} -> {one.after or 'missing'}" for one in found[:_LISTED]]
     return [*lines, f"... and {len(found) - _LISTED} more"] if len(found) > _LISTED else lines

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tuf.api.metadata import TargetFile, Targets
 
 from aotforge.errors import TrustError
+from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS
 from aotforge.formats.untrusted_tar import TarFacts
 
@@ -54,6 +55,20 @@ class IndexedRelease:
     development: tuple[str, ...] = ()
     yanked: Yank | None = None
 
+    def line(self) -> str:
+        """Name, date, size, image packs and state."""
+        parsed = [parse_artifact_name(file.name) for file in self.files]
+        packs = " ".join(name.pack for name in parsed if name and name.kind == "images")
+        state = "verified" if self.verified else "not verified"
+        if self.development:
+            state = "development build"
+        if self.yanked:
+            state = f"yanked: {self.yanked.reason}"
+        size = sum(file.size for file in self.files)
+        return (
+            f"{self.name:14} {self.published[:10]}  {len(self.files)} files, {size} bytes  {packs}  {state}"
+        )
+
     def file(self, name: str) -> IndexedFile | None:
         """The file of this name."""
         return next((file for file in self.files if file.name == name), None)
@@ -69,6 +84,18 @@ class Index:
     def release(self, name: str) -> IndexedRelease | None:
         """The release of this name."""
         return next((release for release in self.releases if release.name == name), None)
+
+    def yanked(self) -> dict[str, str]:
+        """Releases that must not be installed, with the reason."""
+        return {release.name: release.yanked.reason for release in self.releases if release.yanked}
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        return [release.line() for release in self.releases] or ["no releases"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +132,24 @@ class Publication(UploadStats):
     index_version: int
     dry_run: bool = False
     notes: tuple[str, ...]
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        if self.dry_run:
+            return [
+                *(f"would send {name}" for name in self.sent),
+                f"{self.release} to {self.url}: {len(self.sent)} files, {self.bytes_sent} bytes, "
+                f"{len(self.found)} exist; nothing was written",
+            ]
+        return [
+            f"{self.release} is at {self.url}, index {self.index_version}: "
+            f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
+            f"read back {self.bytes_read} bytes in {self.seconds_reading:.1f} s; {len(self.found)} files existed"
+        ]
 
 
 class _Model(BaseModel):

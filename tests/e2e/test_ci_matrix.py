@@ -58,7 +58,7 @@ def test_a_two_chip_matrix_gives_the_undivided_builds_tarballs(tmp_path: Path) -
     # the others first, because the release needs them; that one is not run again
     told = run("release-smoke", "--needs")
     assert told.count("(had run before)") == 1
-    assert "36 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and right." in told
+    assert "36 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and passed." in told
 
     whole = json.loads(
         invoke(checkout, "build", *CHIPS, *CACHE, "--json", "--output", str(tmp_path / "whole")).stdout
@@ -74,7 +74,7 @@ def test_a_two_chip_matrix_gives_the_undivided_builds_tarballs(tmp_path: Path) -
     refused = invoke(checkout, *gather, check=False)
     assert refused.returncode == 31, refused.stderr
     said = json.loads(refused.stdout)["error"]
-    assert said["kind"] == "shard" and said["what"].startswith("shard 1/2 of amd-gfx90a is there 2 times: ")
+    assert said["kind"] == "shard" and said["what"].startswith("shard 1/2 of amd-gfx90a exists 2 times: ")
     Path(doubled).rename(tmp_path / "again")
     (parts / "amd-gfx908-smoke-2of2.part.tar").unlink()
     refused = invoke(checkout, *gather, check=False)

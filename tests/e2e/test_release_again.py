@@ -62,5 +62,5 @@ def test_another_source_is_found_and_told_by_member(user: User, tmp_path: Path) 
     path.write_text(json.dumps(json.loads(path.read_text()) | {"commit": commit}))
     status, _, err = again(user, clone, "--published", str(user.finished))
     assert status == 38, err
-    assert "came out differently" in err and "LICENSE" in err
+    assert "was not reproduced" in err and "LICENSE" in err
     assert "libaotriton_v2.so.0.11.2:" not in err  # the library is the same

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
-from aotforge.pipeline.build_release import BuildRequest, build
+from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
+from aotforge.pipeline.requests import BuildRequest
 
 from .runtime import CACHE, ROOT
 

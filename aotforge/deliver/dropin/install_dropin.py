@@ -13,7 +13,7 @@ from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease, read_prefi
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.listing import list_release
 from aotforge.errors import DropInError, UnknownNameError
-from aotforge.pipeline.build_release import by_pack
+from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import select_archs
 from aotforge.release.finalize import check_finalized_release
 

@@ -6,10 +6,10 @@ import os
 import platform
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-DropIn = Callable[[Path, str, Path], None]
+DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""
 
 
@@ -49,6 +49,15 @@ class Installation:
     source: str
     fresh: bool
     notes: tuple[str, ...]
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return asdict(self) | {"place": str(self.place)}
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        state = "is in" if self.fresh else "was already in"
+        return [f"{self.release} for {', '.join(self.archs)} {state} {self.place}"]
 
 
 def this_machine(environment: Mapping[str, str]) -> Machine:

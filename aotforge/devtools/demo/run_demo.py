@@ -9,8 +9,10 @@ from pathlib import Path
 from aotforge.devtools.demo.client import run_demo
 from aotforge.devtools.demo.model import DemoReport
 from aotforge.errors import UnsupportedError
-from aotforge.pipeline.build_release import BuildRequest, build, make_plans
+from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildObserver
+from aotforge.pipeline.images import make_plans
+from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY

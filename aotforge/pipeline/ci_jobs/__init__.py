@@ -1,5 +1,5 @@
-"""Continuous integration as data: jobs from the manifests (`jobs`), only those a change can affect (`changes`), printed for GitHub and
-GitLab (`matrix`), the workflow written from its source (`workflow`), any job run on this machine (`run`), its summary (`summary`).
+"""Continuous integration as data: jobs, the effect of a change, the workflow and its summary, a local runner.
 
-`require` runs on a bare runner: nothing but the standard library is imported here.
+Input: manifests/ci.yaml, plans, a git revision. Output: a job matrix, `.github/workflows/ci.yml`.
+`require` runs on a bare runner: only the standard library is imported here.
 """

@@ -1,4 +1,4 @@
-"""Model of `manifests/ci.yaml`; comments there say what each key is for."""
+"""Model of `manifests/ci.yaml`; comments there explain each key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Division(Manifest):
     @model_validator(mode="after")
     def _time_is_left(self) -> Division:
         if self.minutes_per_job <= self.setup_minutes:
-            raise ValueError("minutes_per_job leaves nothing beside setup_minutes")
+            raise ValueError("minutes_per_job leaves nothing after setup_minutes")
         return self
 
 
@@ -41,7 +41,7 @@ class Timeouts(Manifest):
 
 
 class Action(Manifest):
-    """An action of GitHub's by full commit; `version` is the release that the commit is."""
+    """A GitHub action by its full commit; `version` is the release of that commit."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+/[A-Za-z0-9_./-]+$")]
     version: Annotated[str, Field(pattern=r"^v[0-9]+\.[0-9]+\.[0-9]+$")]
@@ -49,12 +49,12 @@ class Action(Manifest):
 
     @property
     def uses(self) -> str:
-        """What stands behind `uses:`."""
+        """The value of `uses:`."""
         return f"{self.name}@{self.commit} # {self.version}"
 
 
 class Github(Manifest):
-    """What the workflow needs besides its source."""
+    """Values of the workflow's placeholders."""
 
     runner: str
     branch: str
@@ -62,14 +62,8 @@ class Github(Manifest):
     actions: dict[str, Action]
 
 
-class Gitlab(Manifest):
-    """What the child pipeline needs."""
-
-    image: str
-
-
 class CiManifest(Manifest):
-    """The whole file."""
+    """The file."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
     profile: str
@@ -80,14 +74,13 @@ class CiManifest(Manifest):
     division: Division
     timeouts: Timeouts
     github: Github
-    gitlab: Gitlab
 
     @model_validator(mode="after")
     def _no_repetition(self) -> CiManifest:
         if len(set(self.archs)) != len(self.archs) or len(set(self.platforms)) != len(self.platforms):
-            raise ValueError("a chip or a platform is listed twice")
+            raise ValueError("an arch or a platform is listed twice")
         if "linux" not in self.platforms:
-            raise ValueError("the release is gathered with the linux runtime, so it must be among platforms")
+            raise ValueError("the release is merged with the linux runtime, so it must be among platforms")
         return self
 
 

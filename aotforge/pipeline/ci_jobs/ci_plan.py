@@ -1,69 +1,88 @@
-"""The jobs of this checkout: manifests, plans and, if asked, a revision to compare with, brought together."""
+"""The jobs of a checkout, and their JSON forms for programs and for a GitHub workflow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import get_args
 
-from aotforge.base.architectures import load_architectures, parse_archs
 from aotforge.errors import UnknownNameError, suggest
-from aotforge.pipeline.build_release import by_pack
-from aotforge.pipeline.ci_jobs.changes import Affected
+from aotforge.pipeline.ci_jobs.changes import Affected, affected_since
 from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest, Executor, load_ci_manifest
-from aotforge.pipeline.ci_jobs.jobs import CiJob, CiRequest, make_jobs
-from aotforge.pipeline.ci_jobs.matrix import matrix_github, matrix_gitlab, matrix_json
-from aotforge.pipeline.ci_jobs.revision import affected_since
+from aotforge.pipeline.ci_jobs.jobs import CiJob, JobsRequest, Kind, make_jobs
+from aotforge.pipeline.images import by_pack
+from aotforge.pipeline.requests import CiRequest
 from aotforge.plan.planner import plan_project
 
-FORMATS = ("github", "gitlab", "json")
+GROUPS: dict[str, tuple[Kind, ...]] = {
+    "checks": ("check",),
+    "builds": ("runtime", "images"),
+    "release": ("release",),
+}
+"""Matrices of the workflow with their kinds of jobs; jobs of a matrix do not need each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Planned:
-    """The jobs, and what they were chosen by."""
+class PlannedJobs:
+    """The jobs, and the reasons of their selection."""
 
     manifest: CiManifest
     jobs: tuple[CiJob, ...]
     affected: Affected
 
 
-def planned(
-    root: Path,
-    *,
-    arch: str | None = None,
-    profile: str | None = None,
-    shards: int | None = None,
-    executor: str | None = None,
-    changed_since: str | None = None,
-) -> Planned:
-    """The jobs for the manifest's chips and profile, or those named instead (`arch` joined by commas).
-
-    Raises ManifestError, UnknownNameError, ShardError and what `plan_project` raises.
-    """
+def plan_jobs(request: CiRequest) -> PlannedJobs:
+    """The jobs of a request. Raises ManifestError, UnknownNameError, ShardError and what `plan_project` raises."""
+    root = request.root
     manifest = load_ci_manifest(root / "manifests")
-    if executor:
+    if request.executor:
         known = get_args(Executor)
-        if executor not in known:
-            raise UnknownNameError(f"unknown executor {executor}", hint=suggest(executor, known))
-        manifest = manifest.model_copy(update={"executor": executor})
-    archs_known = load_architectures(root / "manifests").architectures
-    archs = parse_archs(arch, archs_known) if arch else manifest.archs
-    request = CiRequest(archs=tuple(archs), profile=profile or manifest.profile, shards=shards)
-    plans = [plan_project(root, archs=group, profile=request.profile) for group in by_pack(root, archs)]
-    if changed_since:
-        affected = affected_since(root, changed_since, archs, request.profile)
+        if request.executor not in known:
+            raise UnknownNameError(
+                f"unknown executor {request.executor}", hint=suggest(request.executor, known)
+            )
+        manifest = manifest.model_copy(update={"executor": request.executor})
+    archs, profile = request.archs or manifest.archs, request.profile or manifest.profile
+    plans = [plan_project(root, archs=group, profile=profile) for group in by_pack(root, archs)]
+    if request.changed_since:
+        affected = affected_since(root, request.changed_since, archs, profile)
     else:
         affected = Affected(packs=frozenset(plan.pack for plan in plans), runtime=True)
-    return Planned(manifest=manifest, jobs=make_jobs(manifest, request, plans, affected), affected=affected)
+    jobs = make_jobs(manifest, JobsRequest(profile=profile, shards=request.shards), plans, affected)
+    return PlannedJobs(manifest=manifest, jobs=jobs, affected=affected)
 
 
-def printed(found: Planned, form: str) -> str:
-    """The jobs as `form` has them. Raises UnknownNameError."""
+def format_jobs(planned: PlannedJobs, form: str) -> str:
+    """The jobs as `github` or `json`. Raises UnknownNameError."""
     if form == "github":
-        return matrix_github(found.jobs)
-    if form == "gitlab":
-        return matrix_gitlab(found.jobs, found.manifest)
+        return matrix_github(planned.jobs)
     if form == "json":
-        return matrix_json(found.jobs, found.affected.reasons)
-    raise UnknownNameError(f"unknown format {form}", hint=suggest(form, FORMATS))
+        return matrix_json(planned.jobs, planned.affected.reasons)
+    raise UnknownNameError(f"unknown format {form}", hint=suggest(form, ("github", "json")))
+
+
+def matrix_json(jobs: Sequence[CiJob], reasons: Sequence[str]) -> str:
+    """`{"jobs": [{..., "line": the command for a shell}], "reasons": [...]}`."""
+    rows = [{**asdict(job), "line": job.line} for job in jobs]
+    return json.dumps({"jobs": rows, "reasons": list(reasons)}, indent=1)
+
+
+def matrix_github(jobs: Sequence[CiJob]) -> str:
+    """Lines for GITHUB_OUTPUT: every group's jobs as a JSON list on one line, an empty list for no jobs."""
+    lines = []
+    for group, kinds in GROUPS.items():
+        rows = [
+            {
+                "name": job.name,
+                "command": job.line,
+                "artefact": job.artefact,
+                "output": job.output,
+                "timeout": job.timeout,
+                "packages": " ".join(job.packages),
+            }
+            for job in jobs
+            if job.kind in kinds
+        ]
+        lines.append(f"{group}={json.dumps(rows, separators=(',', ':'))}")
+    return "\n".join(lines)

@@ -1,17 +1,16 @@
-"""The jobs of a run: from the manifest, the plans and what a change affects; pure, so the same everywhere.
+"""The jobs of a run: a pure function of the manifest, the plans and the effect of a change.
 
-Jobs hand files on in `ci-out/`, below the checkout: parts of a release in `ci-out/parts`, the release in `ci-out/release`, the
-library for Windows in `ci-out/windows`. What a job needs
-lies there before its command runs, what it makes lies there afterwards.
+Jobs pass files in `ci-out/`, below the checkout: shards in `ci-out/parts`, the release in `ci-out/release`, the library for
+Windows in `ci-out/windows`. A job's inputs are there before its command runs, its outputs afterwards.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from aotforge.errors import ShardError, UnknownNameError, suggest
 from aotforge.pipeline.ci_jobs.changes import Affected
@@ -23,15 +22,16 @@ Kind = Literal["check", "runtime", "images", "release"]
 OUT = "ci-out"
 PARTS, RELEASE, WINDOWS = f"{OUT}/parts", f"{OUT}/release", f"{OUT}/windows"
 _MATRIX = 256
-"""Jobs that one matrix of GitHub's may have."""
+"""Largest number of jobs of a GitHub matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CiJob:
-    """One job. `command` is what its runner executes in a clean checkout, word by word.
+    """One job. `command` is executed in a clean checkout.
 
-    `needs` are names of jobs whose files `inputs` gets before; `artefact` names what `output` holds afterwards; both empty where there is
-    none. `packages` are Debian's that the runner needs; `minutes` is the estimate, `timeout` the limit in minutes.
+    `needs` are names of jobs whose files are put into the folder `inputs` before; `artefact` names the content of the folder
+    `output` afterwards; empty for none. `packages` are Debian packages that the runner needs; `minutes` is the estimate,
+    `timeout` the limit in minutes.
     """
 
     name: str
@@ -48,92 +48,114 @@ class CiJob:
 
     @property
     def line(self) -> str:
-        """The command as a line for a shell."""
+        """The command as a shell command line."""
         return shlex.join(self.command)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CiRequest:
-    """What the jobs are for: the manifest's chips and profile unless others are named; `shards` fixes their number."""
+class JobsRequest:
+    """The profile to build; `shards` fixes their number per pack."""
 
-    archs: tuple[str, ...]
     profile: str
     shards: int | None = None
 
 
 def make_jobs(
-    manifest: CiManifest, request: CiRequest, plans: Sequence[Plan], affected: Affected
+    manifest: CiManifest, request: JobsRequest, plans: Sequence[Plan], affected: Affected
 ) -> tuple[CiJob, ...]:
-    """Checks, and for what is affected: the runtime, every pack's shards, and the release gathered from them.
+    """Checks, and for what is affected: the runtime, every pack's shards, and the release merged from them.
 
-    `plans` are the request's, one per pack. A release is gathered of the affected packs; a change of the runtime alone shows in one of
-    the first pack. Raises ShardError when there would be more jobs than a matrix may have.
+    `plans` has one plan per pack. A release has the affected packs; a change of the runtime alone gives one of the first
+    pack. Raises ShardError when there are more jobs than a matrix may have.
     """
-    limits = manifest.timeouts
+    limit = manifest.timeouts.check
     checks = [
-        CiJob(name=name, kind="check", command=("./dev", name), executor="local", minutes=float(limits.check) / 2, timeout=limits.check)
+        CiJob(
+            name=name,
+            kind="check",
+            command=("./dev", name),
+            executor="local",
+            minutes=limit / 2,
+            timeout=limit,
+        )
         for name in ("lint", "test")
-    ]  # fmt: skip
+    ]
     built = [plan for plan in plans if plan.pack in affected.packs]
     if affected.runtime and not built:
         built = list(plans[:1])
     if not built:
         return tuple(checks)
-    archs = ",".join(arch for plan in built for arch in plan.archs)
-    where = () if manifest.executor == "local" else ("--executor", manifest.executor)
-    windows = [_windows(manifest, where)] if affected.runtime and "windows" in manifest.platforms else []
-    build = ("./dev", "build", "--arch", archs, "--profile", request.profile)
-    runtime = CiJob(
-        name="runtime-linux", kind="runtime", command=(*build, "--shard", "runtime", "--output", PARTS, *where),
-        output=PARTS, artefact="part-runtime-linux", executor=manifest.executor,
-        minutes=float(manifest.division.setup_minutes), timeout=limits.runtime,
-    )  # fmt: skip
-    images = [job for plan in built for job in _images(manifest, request, plan, where)]
-    if len(images) + len(windows) + 1 > _MATRIX:
+    builds = _Builds(manifest, request)
+    runtime = builds.runtime(built)
+    windows = [builds.windows()] if affected.runtime and "windows" in manifest.platforms else []
+    images = [job for plan in built for job in builds.images(plan)]
+    if (count := len(images) + len(windows) + 1) > _MATRIX:
         raise ShardError(
-            f"{len(images) + len(windows) + 1} jobs are more than the {_MATRIX} that a matrix may have",
-            hint="raise minutes_per_job in manifests/ci.yaml, or name fewer --shards",
+            f"{count} jobs are more than the {_MATRIX} that a matrix may have",
+            hint="raise minutes_per_job in manifests/ci.yaml, or ./dev ci.matrix with fewer --shards",
         )
-    release = CiJob(
-        name=f"release-{request.profile}", kind="release", needs=tuple(job.name for job in (runtime, *images)), inputs=PARTS,
-        command=(*build, "--gather", PARTS, "--output", RELEASE, *where),
-        output=RELEASE, artefact=f"release-{request.profile}", executor=manifest.executor,
-        minutes=float(manifest.division.setup_minutes), timeout=limits.release,
-    )  # fmt: skip
-    return (*checks, runtime, *windows, *images, release)
+    return (*checks, runtime, *windows, *images, builds.release(built, [runtime, *images]))
 
 
-def _windows(manifest: CiManifest, where: tuple[str, ...]) -> CiJob:
-    """The library for Windows: a zip file of its own, which no release is gathered from."""
-    name = "runtime-windows"
-    return CiJob(
-        name=name, kind="runtime", command=("./dev", "build", "--platform", "windows", "--output", WINDOWS, *where),
-        output=WINDOWS, artefact=name, executor=manifest.executor,
-        packages=manifest.packages.get(name, ()) if manifest.executor == "local" else (),
-        minutes=float(manifest.division.setup_minutes), timeout=manifest.timeouts.runtime,
-    )  # fmt: skip
+class _Builds:
+    """Makes the jobs that build."""
 
+    def __init__(self, manifest: CiManifest, request: JobsRequest) -> None:
+        self._manifest, self._request = manifest, request
 
-def _images(
-    manifest: CiManifest, request: CiRequest, plan: Plan, where: tuple[str, ...]
-) -> tuple[CiJob, ...]:
-    count = request.shards or shard_count(plan, manifest.division)
-    jobs = []
-    for number, part in enumerate(split(plan.jobs, count), start=1):
-        name = f"images-{plan.pack}-{request.profile}-{number}of{count}"
-        command = (
-            *("./dev", "build", "--arch", ",".join(plan.archs), "--profile", request.profile),
-            *("--shard", f"{number}/{count}", "--output", PARTS, *where),
+    def _job(
+        self, name: str, kind: Kind, command: Sequence[str], output: str, *, minutes: float = 0, **more: Any
+    ) -> CiJob:
+        executor = self._manifest.executor
+        where = () if executor == "local" else ("--executor", executor)
+        return CiJob(
+            name=name,
+            kind=kind,
+            command=("./dev", "build", *command, "--output", output, *where),
+            output=output,
+            executor=executor,
+            minutes=minutes or float(self._manifest.division.setup_minutes),
+            timeout=getattr(self._manifest.timeouts, kind),
+            **more,
         )
-        jobs.append(
-            CiJob(name=name, kind="images", command=command, output=PARTS, artefact=f"part-{name}", executor=manifest.executor,
-                  minutes=round(estimate(part, manifest.division), 1), timeout=manifest.timeouts.images)
-        )  # fmt: skip
-    return tuple(jobs)
+
+    def _of(self, plans: Sequence[Plan]) -> tuple[str, ...]:
+        archs = ",".join(arch for plan in plans for arch in plan.archs)
+        return ("--arch", archs, "--profile", self._request.profile)
+
+    def runtime(self, plans: Sequence[Plan]) -> CiJob:
+        """The library."""
+        command = (*self._of(plans), "--shard", "runtime")
+        return self._job("runtime-linux", "runtime", command, PARTS, artefact="part-runtime-linux")
+
+    def windows(self) -> CiJob:
+        """The library for Windows: a zip file of its own, which is not part of the release."""
+        name = "runtime-windows"
+        packages = self._manifest.packages.get(name, ()) if self._manifest.executor == "local" else ()
+        return self._job(
+            name, "runtime", ("--platform", "windows"), WINDOWS, artefact=name, packages=packages
+        )
+
+    def images(self, plan: Plan) -> Iterator[CiJob]:
+        """The shards of a pack."""
+        division = self._manifest.division
+        count = self._request.shards or shard_count(plan, division)
+        for number, part in enumerate(split(plan.jobs, count), start=1):
+            name = f"images-{plan.pack}-{self._request.profile}-{number}of{count}"
+            command = (*self._of([plan]), "--shard", f"{number}/{count}")
+            minutes = round(estimate(part, division), 1)
+            yield self._job(name, "images", command, PARTS, artefact=f"part-{name}", minutes=minutes)
+
+    def release(self, plans: Sequence[Plan], needs: Sequence[CiJob]) -> CiJob:
+        """The release, merged from the shards of the jobs `needs`."""
+        name = f"release-{self._request.profile}"
+        names = tuple(job.name for job in needs)
+        command = (*self._of(plans), "--gather", PARTS)
+        return self._job(name, "release", command, RELEASE, artefact=name, needs=names, inputs=PARTS)
 
 
 def estimate(jobs: Sequence[CompileJob], division: Division) -> float:
-    """Minutes that a runner takes for these compile jobs, set-up included."""
+    """Minutes that a runner needs for these compile jobs, with its set-up."""
     seconds = sum(map(weight, jobs)) * division.seconds_per_unit / division.cpus
     return division.setup_minutes + seconds / 60
 

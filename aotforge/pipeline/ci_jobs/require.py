@@ -1,7 +1,7 @@
-"""The one CI job to require: passes when every job that had to run succeeded (standard library only).
+"""The CI job that pull requests require: passes when every planned job succeeded (standard library only).
 
-Reads GitHub's `toJSON(needs)` from the variable NEEDS. A group of jobs may be skipped only when the plan lists none for it; a job that was
-skipped because one before it failed, was cancelled or never planned makes this one fail.
+Reads GitHub's `toJSON(needs)` from the variable NEEDS. A group of jobs may be skipped only when the plan lists none for it; a
+job that was skipped because an earlier one failed or was cancelled makes this one fail.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Any
 PLAN = "plan"
 
 
-def complaints(needs: Mapping[str, Any]) -> list[str]:
-    """What did not go as planned; nothing when all is well. `needs` is by job: `result`, and the plan's `outputs`."""
-    found = []
-    plan = needs.get(PLAN, {})
+def problems(needs: Mapping[str, Any]) -> list[str]:
+    """Jobs with another result than planned. `needs` is by job: `result`, and the plan's `outputs`."""
+    plan, found = needs.get(PLAN, {}), []
     if plan.get("result") != "success":
         return [f"{PLAN}: {plan.get('result', 'did not run')}"]
     outputs = plan.get("outputs", {})
@@ -27,7 +26,7 @@ def complaints(needs: Mapping[str, Any]) -> list[str]:
         try:
             planned = json.loads(outputs[name])
         except (KeyError, TypeError, ValueError):
-            found.append(f"{name}: the plan does not say which jobs it has")
+            found.append(f"{name}: the plan does not list its jobs")
             continue
         wanted = "success" if planned else "skipped"
         if result != wanted:
@@ -36,12 +35,12 @@ def complaints(needs: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Exit status 1 when there is a complaint."""
+    """Exit status 1 when there is a problem."""
     try:
         needs = json.loads(os.environ.get("NEEDS", ""))
     except ValueError:
         needs = {}
-    found = complaints(needs if isinstance(needs, dict) else {})
+    found = problems(needs if isinstance(needs, dict) else {})
     sys.stdout.write("\n".join(found or ["every planned job has passed"]) + "\n")
     return 1 if found else 0
 

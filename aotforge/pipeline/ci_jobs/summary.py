@@ -1,4 +1,4 @@
-"""What a job made, in Markdown: sizes and hashes of its files, its time, and what a release says of itself."""
+"""The summary of a job in Markdown: sizes and hashes of its files, its time, facts of a release or shard."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from pathlib import Path
 
 from aotforge.errors import ShardError
 from aotforge.formats.archive import sha256_file
-from aotforge.pipeline.shards.shard_file import SUFFIX, decode
+from aotforge.pipeline.shards.shard_file import IMAGES, SUFFIX, decode
 from aotforge.release.model import MANIFEST
 
 
 def summary(title: str, folder: Path, seconds: float | None = None) -> str:
-    """One section. `folder` is what the job made; files are named relative to it. Raises ShardError when it is no folder or empty."""
+    """One section about the files in `folder`, named relative to it. Raises ShardError when there is none."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     if not files:
-        raise ShardError(f"nothing to summarise in {folder}", hint="name the folder that the job wrote to")
+        raise ShardError(
+            f"nothing to summarise in {folder}",
+            hint="./dev ci.summary --folder FOLDER with the output folder of the job",
+        )
     took = f" in {_time(seconds)}" if seconds is not None else ""
     total = sum(path.stat().st_size for path in files)
     lines = [f"### {title}", "", f"{len(files)} files, {total:,} bytes{took}", ""]
@@ -27,7 +30,7 @@ def summary(title: str, folder: Path, seconds: float | None = None) -> str:
         if path.name == MANIFEST:
             lines += ["", *_release(path)]
         elif path.name.endswith(SUFFIX):
-            lines += ["", _part(path)]
+            lines += ["", _shard(path)]
     return "\n".join(lines) + "\n"
 
 
@@ -37,17 +40,17 @@ def _time(seconds: float) -> str:
 
 
 def _release(path: Path) -> list[str]:
-    said = json.loads(path.read_bytes())
-    images = sum(len(pack["images"]) for pack in said["packs"])
-    packs = ", ".join(f"{pack['name']} ({pack['profile']})" for pack in said["packs"])
-    verified = "all executed and right" if said["verified"] else "**not all verified**"
-    lines = [f"Release {said['release']}: {images} different images in {packs}, {verified}."]
-    return lines + [f"- development build: {reason}" for reason in said["development"]]
+    manifest = json.loads(path.read_bytes())
+    images = sum(len(pack["images"]) for pack in manifest["packs"])
+    packs = ", ".join(f"{pack['name']} ({pack['profile']})" for pack in manifest["packs"])
+    verified = "all executed and passed" if manifest["verified"] else "**not all verified**"
+    lines = [f"Release {manifest['release']}: {images} different images in {packs}, {verified}."]
+    return lines + [f"- development build: {reason}" for reason in manifest["development"]]
 
 
-def _part(path: Path) -> str:
-    about = decode(path.read_bytes(), path).about
-    if about["kind"] == "images":
+def _shard(path: Path) -> str:
+    about = decode(path.read_bytes(), path).manifest
+    if about["kind"] == IMAGES:
         shard = about["shard"]
         return f"{about['pack']}: shard {shard['number']} of {shard['count']}, {len(about['jobs'])} images."
     return f"{about['kind']} for {about.get('platform')}, needs glibc {about.get('glibc')}, built by {about.get('compiler')}."

@@ -1,5 +1,4 @@
-"""A build in pieces: shards of a plan's images and the runtime, each made alone; gathered, they are one undivided build.
+"""Shards of a build: images of a plan and the library, each made alone and merged into one release.
 
-`split` says which jobs a shard has, `archive` is a part's file format, `images` and `library` make and read the two kinds of parts,
-`gather` proves that the parts are the whole plan and assembles the release from them.
+Input: a build request. Output: shard files; from all of them, the release of the undivided build.
 """

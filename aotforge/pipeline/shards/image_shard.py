@@ -1,156 +1,181 @@
-"""The images of one shard, compiled, verified and written as a part."""
+"""Image shards: the images of a plan's shard and their verdicts, compiled, verified and written to a file."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.architectures import load_architectures
 from aotforge.base.files import write_atomic
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import VERSION, EntryError, encode
-from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.cache_entry import EntryError
+from aotforge.compile.cache_entry import encode as encode_entry
 from aotforge.compile.image_set import ImageSet
-from aotforge.compile.pool import WorkerLimits
+from aotforge.compile.model import KernelImage
 from aotforge.errors import CacheError
+from aotforge.formats.archive import sha256_file
 from aotforge.library.interface import check_interfaces
-from aotforge.pipeline.build_release import BuildRequest, judges_of, require_virtual_gpus
+from aotforge.pipeline.build_release import resolve_targets
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.shards import shard_file as archive
-from aotforge.pipeline.shards.identity import identity
-from aotforge.pipeline.shards.shard_file import Part, PartFile
+from aotforge.pipeline.images import ImageBuilder, plans_verifier_digest, require_virtual_gpus
+from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.shards.shard_file import (
+    IMAGES,
+    SUFFIX,
+    ArtifactFile,
+    ShardArtifact,
+    encode,
+    entry_name,
+    identity,
+)
 from aotforge.pipeline.shards.split import Shard, split
-from aotforge.pipeline.shards.targets import placed
-from aotforge.plan.model import CompileJob, Plan
-from aotforge.sandbox.executors.step import ExecutionTarget
-
-KIND = "images"
+from aotforge.plan.model import CompileJob, JobKey, Plan
+from aotforge.sandbox.executors.step import KERNELS
+from aotforge.verify.verdict import ImageTask, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartReport:
-    """A part that was written: what it holds in words, and its file."""
+class WrittenShard:
+    """A shard file and a description of its content."""
 
     what: str
     path: Path
     size: int
 
 
-def entry_name(key: str) -> str:
-    """Where a cache entry lies, below the cache folder and in a part."""
-    return f"images-{VERSION}/{key[:2]}/{key}"
+@dataclass(frozen=True, kw_only=True)
+class ShardsReport:
+    """Shard files that were written."""
+
+    written: tuple[WrittenShard, ...]
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return {
+            "parts": [
+                {"file": str(one.path), "size": one.size, "sha256": sha256_file(one.path), "what": one.what}
+                for one in self.written
+            ]
+        }
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        return [
+            line
+            for one in self.written
+            for line in (one.what, f"{one.size:>12,}  {one.path}", f"sha256 {sha256_file(one.path)}")
+        ]
 
 
-def part_name(plan: Plan, shard: Shard) -> str:
-    """A shard's file name; what counts is what the file says of itself."""
-    return f"{plan.pack}-{plan.profile}-{shard.number}of{shard.count}{archive.SUFFIX}"
+def write_shard(request: BuildRequest, name: str, artifact: ShardArtifact, what: str) -> WrittenShard:
+    """Writes `artifact` to the request's output, atomically."""
+    path = (request.output or request.root / "releases" / "parts") / f"{name}{SUFFIX}"
+    data = encode(artifact)
+    write_atomic(path, data)
+    return WrittenShard(what=what, path=path, size=len(data))
 
 
-def build_shard(
-    request: BuildRequest,
-    shard: Shard,
-    *,
-    observer: BuildObserver,
-) -> tuple[PartReport, ...]:
-    """Compile and verify one shard of every pack of the request's chips; one file each in `request.output`, whole or not at all.
+def build_image_shards(request: BuildRequest, shard: Shard, *, observer: BuildObserver) -> ShardsReport:
+    """Compiles and verifies one shard of every pack of the request; one file each in its output.
 
-    Raises what `aotforge.pipeline.build_release.build` raises for images.
+    Raises what `build` raises for images.
     """
-    executions, plans = placed(request, observer=observer)
+    executions, plans = resolve_targets(request, (KERNELS,), observer=observer)
     check_interfaces(request.root, plans)
     if request.verify:
-        require_virtual_gpus(request, plans)
-    folder = request.output or request.root / "releases" / "parts"
-    reports = []
+        require_virtual_gpus(plans, request.cache)
+    builder = ImageBuilder(request=request, observer=observer, execution=executions.kernels)
+    written = []
     with Cache(request.cache) as cache:
         for plan in plans:
-            made = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])
-            observer.stage(f"shard {shard} of {plan.pack}: {len(made.jobs)} images")
-            images = _images(made, request, cache, observer, executions.kernels)
-            files = {entry_name(job.key): PartFile(content=_entry(cache, job)) for job in made.jobs}
+            part = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])
+            observer.stage(f"shard {shard} of {plan.pack}")
+            images, verdicts = builder.build(part, cache, verify=request.verify)
+            files = {entry_name(job.key): ArtifactFile(content=_entry(cache, job)) for job in part.jobs}
             if request.verify:
-                files |= _verdicts(made, images, request, observer)
-            said = about(plan, judges_of(request, [plan]), shard, made.jobs, images)
-            data = archive.encode(Part(about=said, files=files))
-            path = folder / part_name(plan, shard)
-            write_atomic(path, data)
-            what = f"shard {shard} of {plan.pack}, profile {plan.profile}: {len(made.jobs)} of {len(plan.jobs)} images"
-            reports.append(PartReport(what=what, path=path, size=len(data)))
-    return tuple(reports)
+                files |= _verdict_files(part, images, verdicts, request.kernels)
+            verifier = plans_verifier_digest(request.kernels, [plan])
+            manifest = shard_manifest(plan, verifier, shard, part.jobs, images)
+            what = f"shard {shard} of {plan.pack}, profile {plan.profile}: {len(part.jobs)} of {len(plan.jobs)} images"
+            name = f"{plan.pack}-{plan.profile}-{shard.number}of{shard.count}"
+            written.append(write_shard(request, name, ShardArtifact(manifest=manifest, files=files), what))
+    return ShardsReport(written=tuple(written))
 
 
-def about(
-    plan: Plan, judges: str, shard: Shard, jobs: tuple[CompileJob, ...], images: ImageSet
+def shard_manifest(
+    plan: Plan, verifier: str, shard: Shard, jobs: Sequence[CompileJob], images: ImageSet
 ) -> dict[str, Any]:
-    """What a shard says of itself: which shard of which build, and the images that it holds."""
+    """Manifest of an image shard: its build, its number, and its images."""
     return {
-        "kind": KIND,
+        "kind": IMAGES,
         "pack": plan.pack,
         "archs": list(plan.archs),
         "shard": {"number": shard.number, "count": shard.count},
-        "identity": identity(plan, judges),
+        "identity": identity(plan, verifier),
         "jobs": [{"key": j.key, "label": j.label, "digest": images.digest(j.key)} for j in jobs],
     }
-
-
-def _images(
-    plan: Plan,
-    request: BuildRequest,
-    cache: Cache,
-    observer: BuildObserver,
-    execution: ExecutionTarget | None,
-) -> ImageSet:
-    return compile_plan(
-        plan,
-        kernels_root=request.root / "kernels",
-        architectures=load_architectures(request.root / "manifests"),
-        cache=cache,
-        jobs=request.jobs,
-        limits=WorkerLimits(),
-        on_event=observer.event,
-        execution=execution,
-    )
 
 
 def _entry(cache: Cache, job: CompileJob) -> bytes:
     try:
         entry = cache.load(job.key)
     except EntryError as error:
-        raise CacheError(f"image of {job.label}: {error}", hint="build again: it is compiled anew") from error
+        raise CacheError(
+            f"image of {job.label}: {error}", hint="./dev build again: it is compiled anew"
+        ) from error
     if entry is None:
         raise CacheError(
-            f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
+            f"the image of {job.label} was removed from the cache",
+            hint="./dev build again: it is compiled anew",
         )
-    return encode(entry)
+    return encode_entry(entry)
 
 
-def _verdicts(
-    plan: Plan, images: ImageSet, request: BuildRequest, observer: BuildObserver
-) -> Mapping[str, PartFile]:
-    """Files of the verdict store, by their names below the cache folder."""
-    from aotforge.pipeline.shards.verdict_files import keep_verdicts  # noqa: PLC0415 - heavy, and of no use without --verify
-    from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415
-
-    kernels = request.root / "kernels"
-    report = verify_images(
-        plan,
-        images,
-        kernels_root=kernels,
-        cache=request.cache,
-        architectures=load_architectures(request.root / "manifests"),
-        jobs=request.jobs,
-        on_event=observer.verdict,
-    )
-    report.require_passed()
+def _verdict_files(
+    plan: Plan, images: ImageSet, verdicts: Mapping[JobKey, Verdict], kernels: Path
+) -> dict[str, ArtifactFile]:
+    """Files of the verdict store, by their paths below the cache folder."""
     with tempfile.TemporaryDirectory() as scratch:
         store = Path(scratch)
-        verdicts = {verdict.key: verdict for verdict in report.verdicts}
-        keep_verdicts(plan, images, verdicts, kernels_root=kernels, cache=store)
+        save_verdicts(plan, images, verdicts, kernels_root=kernels, cache=store)
         return {
-            path.relative_to(store).as_posix(): PartFile(content=path.read_bytes())
+            path.relative_to(store).as_posix(): ArtifactFile(content=path.read_bytes())
             for path in store.rglob("*")
             if path.is_file()
         }
+
+
+def save_verdicts(
+    plan: Plan,
+    images: Mapping[JobKey, KernelImage],
+    verdicts: Mapping[JobKey, Verdict],
+    *,
+    kernels_root: Path,
+    cache: Path,
+) -> None:
+    """Saves passed verdicts below `cache`, without times: equal verdicts give equal files. Raises CacheError."""
+    from aotforge.verify.verdict_store import store_verdict, verdict_key  # noqa: PLC0415 - as in `_tasks`
+
+    for task in _tasks(plan, images, kernels_root):
+        verdict = verdicts[task.key]
+        if verdict.outcome == "passed":
+            store_verdict(cache, verdict_key(task), replace(verdict, seconds=0.0, cached=False))
+
+
+def load_verdicts(
+    plan: Plan, images: Mapping[JobKey, KernelImage], *, kernels_root: Path, cache: Path
+) -> dict[JobKey, Verdict]:
+    """Passed verdicts below `cache` for exactly these images, cases and verifier. Raises CacheError."""
+    from aotforge.verify.verdict_store import load_verdict, verdict_key  # noqa: PLC0415 - as in `_tasks`
+
+    tasks = _tasks(plan, images, kernels_root)
+    found = {task.key: load_verdict(cache, verdict_key(task), task) for task in tasks}
+    return {key: verdict for key, verdict in found.items() if verdict is not None}
+
+
+def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> Sequence[ImageTask]:
+    from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: MEASURED
+
+    return image_tasks(plan, images, kernels_root)

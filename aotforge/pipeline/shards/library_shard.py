@@ -1,33 +1,33 @@
-"""The runtime as a part of a build: the installed library, headers and CMake package in one file."""
+"""The library shard: the installed library, headers and CMake package in one file."""
 
 from __future__ import annotations
 
 import hashlib
 from pathlib import Path
 
-from aotforge.base.files import write_atomic
 from aotforge.base.progress import Observer
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
 from aotforge.library.library_build import source_digest
 from aotforge.library.sources import load_runtime_manifest
-from aotforge.pipeline.build_release import BuildRequest, execution_targets, make_plans
-from aotforge.pipeline.shards import shard_file as archive
-from aotforge.pipeline.shards.image_shard import PartReport
-from aotforge.pipeline.shards.shard_file import Part, PartFile
+from aotforge.pipeline.build_release import execution_targets
+from aotforge.pipeline.images import make_plans
+from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.shards.image_shard import ShardsReport, write_shard
+from aotforge.pipeline.shards.shard_file import RUNTIME as KIND
+from aotforge.pipeline.shards.shard_file import ArtifactFile, ShardArtifact
 from aotforge.sandbox.executors.step import RUNTIME, ExecutionTarget
 
-KIND = "runtime"
 PLATFORM = "linux"
-NAME = f"{KIND}-{PLATFORM}{archive.SUFFIX}"
 
 
-def build_library(request: BuildRequest, *, observer: Observer) -> PartReport:
-    """Build the runtime, or find it in the cache, and write it to `request.output` as one file, whole or not at all.
+def build_library_shard(request: BuildRequest, *, observer: Observer) -> ShardsReport:
+    """Builds the library, or finds it in the cache, and writes it to one file in the request's output.
 
-    Raises InterfaceError when the library does not fit the chips' plans, and what `build_runtime` raises.
+    Raises InterfaceError when the library does not fit the plans, and what `build_runtime` raises.
     """
-    # operators are the rules', whatever compiles the kernels: their root is not needed
+    observer.stage("runtime library")
+    # operators are those of the rules, whatever compiles the kernels: that root filesystem is not needed
     check_interfaces(request.root, make_plans(request))
     executions = execution_targets(request, (RUNTIME,), observer=observer)
     built = build_runtime(
@@ -37,7 +37,7 @@ def build_library(request: BuildRequest, *, observer: Observer) -> PartReport:
         environment=request.environment,
         execution=executions.runtime,
     )
-    said = {
+    manifest = {
         "kind": KIND,
         "platform": PLATFORM,
         "identity": library_identity(request.root, executions.runtime),
@@ -46,17 +46,15 @@ def build_library(request: BuildRequest, *, observer: Observer) -> PartReport:
         "glibc": built.glibc,
         "library": built.sha256,
     }
-    folder = request.output or request.root / "releases" / "parts"
-    data = archive.encode(Part(about=said, files=_files(built.prefix)))
-    write_atomic(folder / NAME, data)
+    artifact = ShardArtifact(manifest=manifest, files=_files(built.prefix))
     what = f"runtime for {PLATFORM}, needs glibc {built.glibc}"
-    return PartReport(what=what, path=folder / NAME, size=len(data))
+    return ShardsReport(written=(write_shard(request, f"{KIND}-{PLATFORM}", artifact, what),))
 
 
 def library_identity(root: Path, execution: ExecutionTarget | None) -> dict[str, str]:
-    """What the runtime of a checkout is made from, and the root whose tools make it, "" for a machine's own, which may be any.
+    """SHA-256 of the library's inputs by field; "root" is the root filesystem of its tools, empty for this machine's.
 
-    SHA-256 by field. Raises ManifestError.
+    Raises ManifestError.
     """
     rootfs = execution.rootfs if execution is not None else None
     manifest = load_runtime_manifest(root / "manifests").model_dump_json()
@@ -67,9 +65,9 @@ def library_identity(root: Path, execution: ExecutionTarget | None) -> dict[str,
     }
 
 
-def unpack_library(part: Part, prefix: Path) -> None:
-    """Write the part's files below the folder `prefix`, which must be empty."""
-    for name, file in part.files.items():
+def unpack_library(artifact: ShardArtifact, prefix: Path) -> None:
+    """Writes the files below the folder `prefix`, which must be empty."""
+    for name, file in artifact.files.items():
         path = prefix / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if file.link:
@@ -79,12 +77,13 @@ def unpack_library(part: Part, prefix: Path) -> None:
             path.chmod(0o755 if file.executable else 0o644)
 
 
-def _files(prefix: Path) -> dict[str, PartFile]:
+def _files(prefix: Path) -> dict[str, ArtifactFile]:
     found = {}
     for path in sorted(prefix.rglob("*")):
         name = path.relative_to(prefix).as_posix()
         if path.is_symlink():
-            found[name] = PartFile(link=str(path.readlink()))
+            found[name] = ArtifactFile(link=str(path.readlink()))
         elif path.is_file():
-            found[name] = PartFile(content=path.read_bytes(), executable=bool(path.stat().st_mode & 0o100))
+            executable = bool(path.stat().st_mode & 0o100)
+            found[name] = ArtifactFile(content=path.read_bytes(), executable=executable)
     return found

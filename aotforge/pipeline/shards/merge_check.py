@@ -1,4 +1,4 @@
-"""Whether parts are, all together, exactly the build that is asked for: a pure judgement over what they say and hold."""
+"""Checks that shard files are, together, exactly the build that is merged: pure functions of their content."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from aotforge.base.manifest_reader import Manifest
-from aotforge.compile.cache_entry import EntryError, decode
+from aotforge.compile.cache_entry import EntryError
+from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.errors import ShardError
-from aotforge.pipeline.shards.identity import MEANING
-from aotforge.pipeline.shards.image_shard import KIND as IMAGES
-from aotforge.pipeline.shards.image_shard import entry_name
-from aotforge.pipeline.shards.library_shard import KIND as RUNTIME
-from aotforge.pipeline.shards.shard_file import Part, damaged
+from aotforge.pipeline.shards.shard_file import (
+    IDENTITY,
+    IMAGES,
+    RUNTIME,
+    ShardArtifact,
+    damaged,
+    entry_name,
+)
 from aotforge.pipeline.shards.split import MOST, Shard, split
 from aotforge.plan.model import Plan
 
 _LISTED = 10
-_AGAIN = "make it again from this checkout, or gather in the checkout that it was made from"
+_AGAIN = "./dev build --shard ... again from this checkout, or merge in the checkout that it was made from"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A part and the file that it was read from."""
+class FoundShard:
+    """A shard artifact and its file."""
 
     path: Path
-    part: Part
+    artifact: ShardArtifact
 
 
-class _Shard(Manifest):
+class _Number(Manifest):
     number: int = Field(ge=1, le=MOST)
     count: int = Field(ge=1, le=MOST)
 
@@ -42,150 +46,175 @@ class _Job(Manifest):
     digest: str
 
 
-class _Images(Manifest):
-    """What a part of images says of itself."""
+class _ImageManifest(Manifest):
+    """The manifest of an image shard."""
 
     kind: str
     pack: str
     archs: list[str]
-    shard: _Shard
+    shard: _Number
     identity: dict[str, str]
     jobs: list[_Job]
 
 
-def choose_library(found: Sequence[Found], identity: Mapping[str, str]) -> Part:
-    """The one runtime among the parts. Raises ShardError when there is none, more than one, or another revision's."""
-    libraries = [one for one in found if one.part.about.get("kind") == RUNTIME]
+@dataclass(frozen=True, kw_only=True)
+class _ImageShard:
+    """An image shard with its validated manifest."""
+
+    path: Path
+    artifact: ShardArtifact
+    manifest: _ImageManifest
+
+    @property
+    def shard(self) -> Shard:
+        return Shard(number=self.manifest.shard.number, count=self.manifest.shard.count)
+
+    @property
+    def name(self) -> str:
+        return f"shard {self.shard} of {self.manifest.pack}"
+
+
+def choose_library(found: Sequence[FoundShard], identity: Mapping[str, str]) -> ShardArtifact:
+    """The one library shard. Raises ShardError when it is missing, duplicate, or another revision's."""
+    libraries = [one for one in found if one.artifact.manifest.get("kind") == RUNTIME]
     if not libraries:
         raise ShardError(
-            "the runtime is missing from the parts",
-            cause="its job has not run, or its file was not brought along",
-            hint="make it: ./dev build --arch <the same> --shard runtime",
+            "the runtime is missing from the shards",
+            cause="its job has not run, or its file was not copied",
+            hint="./dev build --arch <the same> --shard runtime",
         )
     if len(libraries) > 1:
-        raise _doubled("the runtime", libraries)
-    path, about = libraries[0].path, libraries[0].part.about
-    if about.get("identity") != dict(identity):
+        raise _duplicate("the runtime", [one.path for one in libraries])
+    (library,) = libraries
+    if library.artifact.manifest.get("identity") != dict(identity):
         raise ShardError(
-            f"{path} is foreign: its runtime was built from other sources than this checkout's, or in another root",
-            cause="runtime/, manifests/runtime.yaml or --executor were others",
+            f"{library.path} does not belong to this build: its runtime has other sources or another root filesystem",
+            cause="runtime/, manifests/runtime.yaml or --executor were different",
             hint=_AGAIN,
         )
-    return libraries[0].part
+    return library.artifact
 
 
 def choose_shards(
-    found: Sequence[Found], plans: Sequence[Plan], identities: Mapping[str, Mapping[str, str]]
-) -> dict[str, tuple[Part, ...]]:
-    """Every pack's shards, proven to be the whole plan: same identity, each shard once, none missing, every job key once.
+    found: Sequence[FoundShard], plans: Sequence[Plan], identities: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[ShardArtifact, ...]]:
+    """Every pack's shards, which are the complete plan: same identity, each shard and each job key once.
 
     `identities` by pack. Raises ShardError naming the file, the shard or the jobs.
     """
-    strangers = [one for one in found if one.part.about.get("kind") not in {IMAGES, RUNTIME}]
-    for one in strangers:
-        raise ShardError(f"{one.path} is foreign: a part of kind {one.part.about.get('kind')!r}", hint=_AGAIN)
-    said = [(one, _said(one)) for one in found if one.part.about.get("kind") == IMAGES]
-    packs = {plan.pack for plan in plans}
-    for one, about in said:
-        if about.pack not in packs:
+    shards = []
+    for one in found:
+        kind = one.artifact.manifest.get("kind")
+        if kind == IMAGES:
+            shards.append(_validated(one))
+        elif kind != RUNTIME:
             raise ShardError(
-                f"{one.path} is foreign: it holds images of {about.pack}, asked for are {', '.join(sorted(packs))}",
-                hint="name all chips (--arch a,b), or take the file away",
+                f"{one.path} does not belong to this build: a shard of kind {kind!r}", hint=_AGAIN
             )
-        _check_identity(one.path, about, identities[about.pack])
+    packs = {plan.pack for plan in plans}
+    for shard in shards:
+        if shard.manifest.pack not in packs:
+            raise ShardError(
+                f"{shard.path} does not belong to this build: it has images of {shard.manifest.pack}, "
+                f"requested are {', '.join(sorted(packs))}",
+                hint="./dev build --gather with all archs (--arch a,b), or remove the file",
+            )
+        _check_identity(shard, identities[shard.manifest.pack])
     return {
-        plan.pack: _shards_of(plan, [(one, about) for one, about in said if about.pack == plan.pack])
+        plan.pack: _complete(plan, [shard for shard in shards if shard.manifest.pack == plan.pack])
         for plan in plans
     }
 
 
-def _said(one: Found) -> _Images:
+def _validated(one: FoundShard) -> _ImageShard:
     try:
-        return _Images.model_validate(dict(one.part.about))
+        manifest = _ImageManifest.model_validate(dict(one.artifact.manifest))
     except ValidationError as error:
         raise damaged(one.path, f"{error.errors()[0]['loc']} {error.errors()[0]['msg']}") from None
+    return _ImageShard(path=one.path, artifact=one.artifact, manifest=manifest)
 
 
-def _check_identity(path: Path, about: _Images, wanted: Mapping[str, str]) -> None:
-    for field, meaning in MEANING.items():
-        if about.identity.get(field) != wanted[field]:
+def _check_identity(shard: _ImageShard, wanted: Mapping[str, str]) -> None:
+    for field, meaning in IDENTITY.items():
+        if (found := shard.manifest.identity.get(field)) != wanted[field]:
             raise ShardError(
-                f"{path} is foreign: shard {_name(about)} has another {field} ({about.identity.get(field)}) than this build ({wanted[field]})",
+                f"{shard.path} does not belong to this build: {shard.name} has another {field} ({found}) "
+                f"than this build ({wanted[field]})",
                 cause=meaning,
                 hint=_AGAIN,
             )
 
 
-def _shards_of(plan: Plan, said: Sequence[tuple[Found, _Images]]) -> tuple[Part, ...]:
-    counts = sorted({about.shard.count for _, about in said})
-    if len(counts) > 1:
-        odd = [one.path.name for one, about in said if about.shard.count == counts[-1]]
-        raise ShardError(
-            f"the shards of {plan.pack} are of different divisions: into {' and '.join(map(str, counts))}; {odd[0]} is of the last one",
-            cause="parts of two runs were put together",
-            hint="keep those of one run",
-        )
-    count = counts[0] if counts else 1
-    by_number: dict[int, list[Found]] = {number: [] for number in range(1, count + 1)}
-    for one, about in said:
-        if about.shard.number > count:
-            raise damaged(one.path, f"there is no shard {_name(about)}")
-        by_number[about.shard.number].append(one)
+def _complete(plan: Plan, shards: Sequence[_ImageShard]) -> tuple[ShardArtifact, ...]:
+    """The artifacts of a pack in the order of their numbers, every check passed."""
+    count = _common_count(plan, shards)
+    by_number: dict[int, list[_ImageShard]] = {number: [] for number in range(1, count + 1)}
+    for shard in shards:
+        if shard.shard.number > count:
+            raise damaged(shard.path, f"{shard.name} is beyond the last one")
+        by_number[shard.shard.number].append(shard)
     for number, same in by_number.items():
         if len(same) > 1:
-            raise _doubled(f"shard {number}/{count} of {plan.pack}", same)
-    missing = [number for number, same in by_number.items() if not same]
-    if missing:
-        named = ", ".join(f"{number}/{count}" for number in missing) if said else "all"
-        raise ShardError(
-            f"missing shards of {plan.pack}, profile {plan.profile}: {named}",
-            cause="their jobs have not run or have failed, or their files were not brought along",
-            hint=f"./dev build --arch {','.join(plan.archs)} --profile {plan.profile} --shard {missing[0]}/{count} makes the first",
-        )
-    for one, about in said:
-        _check_content(plan, one, about, count)
-    keys = [job.key for _, about in said for job in about.jobs]
+            raise _duplicate(f"shard {number}/{count} of {plan.pack}", [one.path for one in same])
+    if missing := [number for number, same in by_number.items() if not same]:
+        raise _missing(plan, missing, count)
+    for shard in shards:
+        _check_content(plan, shard)
+    keys = [job.key for shard in shards for job in shard.manifest.jobs]
     if sorted(keys) != sorted(job.key for job in plan.jobs):
-        raise ShardError(f"the shards of {plan.pack} do not hold every image of the plan once", hint=_AGAIN)
-    return tuple(by_number[number][0].part for number in sorted(by_number))
+        raise ShardError(f"the shards of {plan.pack} do not have every image of the plan once", hint=_AGAIN)
+    return tuple(by_number[number][0].artifact for number in sorted(by_number))
 
 
-def _check_content(plan: Plan, one: Found, about: _Images, count: int) -> None:
-    """The part holds the images of its shard: all of them, no others, and each intact."""
-    wanted = {job.key: job.label for job in split(plan.jobs, count)[about.shard.number - 1]}
-    names = {job.key: job.label for job in about.jobs}
-    held = {name for name in one.part.files if name.startswith("images-")}
-    lacking = [wanted[key] for key in wanted if key not in names or entry_name(key) not in held]
-    if lacking:
+def _common_count(plan: Plan, shards: Sequence[_ImageShard]) -> int:
+    counts = sorted({shard.shard.count for shard in shards})
+    if len(counts) > 1:
+        odd = next(shard.path.name for shard in shards if shard.shard.count == counts[-1])
         raise ShardError(
-            f"{one.path}: shard {_name(about)} lacks {len(lacking)} of its images:\n" + _list(lacking),
-            hint=_AGAIN,
+            f"the shards of {plan.pack} are of different divisions: into {' and '.join(map(str, counts))}; "
+            f"{odd} is of the last one",
+            cause="shards of two runs were mixed",
+            hint="keep those of one run",
         )
-    if len(names) != len(about.jobs) or names != wanted or held != {entry_name(key) for key in wanted}:
-        raise ShardError(
-            f"{one.path}: shard {_name(about)} holds images that are not of this shard", hint=_AGAIN
-        )
-    for job in about.jobs:
-        try:
-            entry = decode(one.part.files[entry_name(job.key)].content, job.key)
-        except EntryError as error:
-            raise damaged(one.path, f"image of {job.label}: {error}") from error
-        if entry.summary.digest != job.digest:
-            raise damaged(one.path, f"image of {job.label} is not the one that the shard lists")
+    return counts[0] if counts else 1
 
 
-def _name(about: _Images) -> str:
-    return f"{Shard(number=about.shard.number, count=about.shard.count)} of {about.pack}"
-
-
-def _doubled(what: str, same: Sequence[Found]) -> ShardError:
+def _missing(plan: Plan, missing: Sequence[int], count: int) -> ShardError:
+    named = ", ".join(f"{number}/{count}" for number in missing) if count > len(missing) else "all"
     return ShardError(
-        f"{what} is there {len(same)} times: {', '.join(str(one.path) for one in same)}",
-        cause="parts of two runs were put together",
-        hint="keep those of one run",
+        f"missing shards of {plan.pack}, profile {plan.profile}: {named}",
+        cause="their jobs have not run or have failed, or their files were not copied",
+        hint=f"./dev build --arch {','.join(plan.archs)} --profile {plan.profile} --shard {missing[0]}/{count} makes the first",
     )
 
 
-def _list(labels: Sequence[str]) -> str:
-    more = [f"  ... and {len(labels) - _LISTED} more"] if len(labels) > _LISTED else []
-    return "\n".join([f"  {label}" for label in labels[:_LISTED]] + more)
+def _check_content(plan: Plan, shard: _ImageShard) -> None:
+    """Checks that a shard has exactly its images, each intact."""
+    wanted = {job.key: job.label for job in split(plan.jobs, shard.shard.count)[shard.shard.number - 1]}
+    listed = {job.key: job.label for job in shard.manifest.jobs}
+    files = shard.artifact.files
+    held = {name for name in files if name.startswith("images-")}
+    if lacking := [wanted[key] for key in wanted if key not in listed or entry_name(key) not in held]:
+        more = [f"... and {len(lacking) - _LISTED} more"] if len(lacking) > _LISTED else []
+        labels = "".join(f"\n  {label}" for label in [*lacking[:_LISTED], *more])
+        raise ShardError(
+            f"{shard.path}: {shard.name} lacks {len(lacking)} of its images:{labels}", hint=_AGAIN
+        )
+    expected = {entry_name(key) for key in wanted}
+    if len(listed) != len(shard.manifest.jobs) or listed != wanted or held != expected:
+        raise ShardError(f"{shard.path}: {shard.name} has images that are not of this shard", hint=_AGAIN)
+    for job in shard.manifest.jobs:
+        try:
+            entry = decode_entry(files[entry_name(job.key)].content, job.key)
+        except EntryError as error:
+            raise damaged(shard.path, f"image of {job.label}: {error}") from error
+        if entry.summary.digest != job.digest:
+            raise damaged(shard.path, f"image of {job.label} is not the one that the shard lists")
+
+
+def _duplicate(what: str, paths: Sequence[Path]) -> ShardError:
+    return ShardError(
+        f"{what} exists {len(paths)} times: {', '.join(map(str, paths))}",
+        cause="shards of two runs were mixed",
+        hint="keep those of one run",
+    )

@@ -1,9 +1,9 @@
-"""A part of a build as one file: an uncompressed USTAR archive whose first member says what it is.
+"""The file format of a shard, and the identity that shards of one build have in common.
 
-Members: `part.json`, then the files that it lists, sorted. `part.json` is canonical JSON: `{"format": 1, "about": {...}, "files": {name:
-{"sha256": ..., "size": ..., "executable": ...} or {"link": target}}, "sha256": ...}`, the last one of the JSON of the rest. Equal
-parts give equal bytes, and whatever is not byte for byte what `encode` makes of the part it says it is, is damaged: one flipped bit
-anywhere is found.
+A shard artifact is an uncompressed USTAR archive: `part.json`, then the files that it lists, sorted. `part.json` is canonical
+JSON: `{"format": 1, "about": the manifest, "files": {name: {"sha256": ..., "size": ..., "executable": ...} or {"link":
+target}}, "sha256": ...}`, the last one of the JSON of the rest. Equal shards give equal bytes, and a file that is not byte for
+byte what `encode` makes of its content is damaged: one flipped bit anywhere is found.
 """
 
 from __future__ import annotations
@@ -17,16 +17,32 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from aotforge.base.source_groups import group_digest
+from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
-from aotforge.plan.jobs import canonical_json
+from aotforge.plan.jobs import canonical_json, toolchain_digest
+from aotforge.plan.model import Plan
+from aotforge.plan.serial import plan_to_json
 
 FORMAT = 1
 SUFFIX = ".part.tar"
+IMAGES, RUNTIME = "images", "runtime"
+"""Kinds of shard artifacts."""
+
+IDENTITY = {
+    "profile": "it was built for another profile",
+    "toolchain": "it was compiled by another Triton, allocator or environment",
+    "plan": "the kernels, rules or manifests were different",
+    "verifier": "its images were verified with other cases or another virtual GPU",
+    "producers": "it was made by another revision of aotforge",
+}
+"""Fields of an identity, the most specific first, and the meaning of a difference."""
+
 _HEADER = "part.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartFile:
+class ArtifactFile:
     """A regular file, or a symbolic link to `link`."""
 
     content: bytes = b""
@@ -35,28 +51,48 @@ class PartFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """`about` are JSON values that say which part of which build this is; `files` by name."""
+class ShardArtifact:
+    """Files by name; `manifest` has JSON values that identify the shard and its build."""
 
-    about: Mapping[str, Any]
-    files: Mapping[str, PartFile]
+    manifest: Mapping[str, Any]
+    files: Mapping[str, ArtifactFile]
 
 
-def encode(part: Part) -> bytes:
-    """The part as a file's bytes."""
+def identity(plan: Plan, verifier: str) -> dict[str, str]:
+    """SHA-256 of everything that shards of a build of `plan` must agree on, by field.
+
+    `verifier` is `plans_verifier_digest` of the plan.
+    """
+    return {
+        "profile": plan.profile,
+        "toolchain": toolchain_digest(plan.toolchain),
+        "plan": hashlib.sha256(plan_to_json(plan).encode()).hexdigest(),
+        "verifier": verifier,
+        "producers": group_digest("shards"),
+    }
+
+
+def entry_name(key: str) -> str:
+    """Path of a cache entry, below the cache folder and in a shard."""
+    return f"images-{VERSION}/{key[:2]}/{key}"
+
+
+def encode(artifact: ShardArtifact) -> bytes:
+    """The file's bytes."""
     sink = io.BytesIO()
-    listed = {name: _listed(file) for name, file in part.files.items()}
-    said = {"format": FORMAT, "about": part.about, "files": listed}
-    header = canonical_json({**said, "sha256": hashlib.sha256(canonical_json(said).encode()).hexdigest()})
+    listed = {name: _listed(file) for name, file in artifact.files.items()}
+    content = {"format": FORMAT, "about": artifact.manifest, "files": listed}
+    digest = hashlib.sha256(canonical_json(content).encode()).hexdigest()
+    header = canonical_json({**content, "sha256": digest})
     with tarfile.open(fileobj=sink, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        _add(tar, _HEADER, PartFile(content=header.encode()))
-        for name in sorted(part.files):
-            _add(tar, name, part.files[name])
+        _add(tar, _HEADER, ArtifactFile(content=header.encode()))
+        for name in sorted(artifact.files):
+            _add(tar, name, artifact.files[name])
     return sink.getvalue()
 
 
-def decode(data: bytes, path: Path) -> Part:
-    """Inverse of `encode`. Raises ShardError naming `path` for anything but the bytes of a part."""
+def decode(data: bytes, path: Path) -> ShardArtifact:
+    """Inverse of `encode`. Raises ShardError naming `path` for anything but its result."""
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
             members = {info.name: _read(tar, info) for info in tar}
@@ -64,31 +100,31 @@ def decode(data: bytes, path: Path) -> Part:
         found = header["format"]
         if found != FORMAT:
             raise ShardError(
-                f"{path} is a part of format {found}, this version reads format {FORMAT}",
+                f"{path} is a shard of format {found}, this version reads format {FORMAT}",
                 cause="it was made by another version of aotforge",
-                hint="make all parts and gather them with the same revision",
+                hint="./dev build --shard and --gather with the same revision",
             )
-        part = Part(about=header["about"], files=members)
+        artifact = ShardArtifact(manifest=header["about"], files=members)
         _check_names(members)
-        intact = encode(part) == data
+        intact = encode(artifact) == data
     except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
     if not intact:
-        raise damaged(path, "its bytes are not those of the part that it says it is")
-    return part
+        raise damaged(path, "its bytes do not match its own list of files")
+    return artifact
 
 
 def damaged(path: Path, reason: str) -> ShardError:
-    """The error for a file whose content is not what was written."""
+    """The error for a file whose content was altered."""
     return ShardError(
         f"{path} is damaged: {reason}",
-        cause="it was cut short or altered on its way, or is no part of a build",
-        hint="fetch it again, or make it again",
+        cause="it was truncated or altered, or is not a shard of a build",
+        hint="copy it again, or make it again: ./dev build --shard ...",
     )
 
 
-def _check_names(files: Mapping[str, PartFile]) -> None:
-    """Files go below the folder that they are unpacked to, whoever made the part. Raises ValueError."""
+def _check_names(files: Mapping[str, ArtifactFile]) -> None:
+    """Checks that every file is extracted below its folder. Raises ValueError."""
     for name, file in files.items():
         if PurePosixPath(name).is_absolute() or {"..", "."} & set(name.split("/")):
             raise ValueError(f"a member is named {name}")
@@ -96,7 +132,7 @@ def _check_names(files: Mapping[str, PartFile]) -> None:
             raise ValueError(f"{name} links to {file.link}")
 
 
-def _listed(file: PartFile) -> dict[str, object]:
+def _listed(file: ArtifactFile) -> dict[str, object]:
     if file.link:
         return {"link": file.link}
     return {
@@ -106,7 +142,7 @@ def _listed(file: PartFile) -> dict[str, object]:
     }
 
 
-def _add(tar: tarfile.TarFile, name: str, file: PartFile) -> None:
+def _add(tar: tarfile.TarFile, name: str, file: ArtifactFile) -> None:
     info = tarfile.TarInfo(name)
     if file.link:
         info.type, info.linkname, info.mode = tarfile.SYMTYPE, file.link, 0o777
@@ -115,10 +151,10 @@ def _add(tar: tarfile.TarFile, name: str, file: PartFile) -> None:
     tar.addfile(info, io.BytesIO(file.content))
 
 
-def _read(tar: tarfile.TarFile, info: tarfile.TarInfo) -> PartFile:
+def _read(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArtifactFile:
     if info.issym():
-        return PartFile(link=info.linkname)
+        return ArtifactFile(link=info.linkname)
     stream = tar.extractfile(info) if info.isreg() else None
     if stream is None:
-        raise ValueError(f"{info.name} is no file")
-    return PartFile(content=stream.read(), executable=bool(info.mode & 0o100))
+        raise ValueError(f"{info.name} is not a file")
+    return ArtifactFile(content=stream.read(), executable=bool(info.mode & 0o100))

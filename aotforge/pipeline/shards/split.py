@@ -1,4 +1,4 @@
-"""Which jobs a shard has: a pure function of the jobs."""
+"""The division of compile jobs into shards: a pure function of the jobs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from aotforge.errors import ShardError
 from aotforge.plan.model import CompileJob
 
 MOST = 256
-"""Shards of one pack at most: what one matrix of GitHub's may have."""
+"""Largest number of shards of one pack: the limit of a GitHub matrix."""
 
 FIXED = 20_000.0
-"""What an image takes whatever its tiles are, from source to verdict, in units of the scheduler's cost. Measured, with
-`seconds_per_unit` of manifests/ci.yaml: docs/ci.md."""
+"""Fixed cost of an image from source to verdict, in units of the scheduler's cost. Measured with `seconds_per_unit` of
+manifests/ci.yaml: docs/ci.md."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +36,22 @@ def parse_shard(text: str) -> Shard:
     shard = Shard(number=int(found[1]), count=int(found[2])) if found else None
     if shard is None or not 1 <= shard.number <= shard.count <= MOST:
         raise ShardError(
-            f"{text!r} is no shard", hint=f"NUMBER/COUNT, counted from 1, at most {MOST}: --shard 2/5"
+            f"{text!r} is not a valid shard",
+            hint=f"--shard NUMBER/COUNT, from 1 to at most {MOST}: --shard 2/5",
         )
     return shard
 
 
 def weight(job: CompileJob) -> float:
-    """What a job costs from source to verdict, in units of the scheduler's cost."""
+    """Cost of a job from source to verdict, in units of the scheduler's cost."""
     return FIXED + cost(job)
 
 
 def split(jobs: Sequence[CompileJob], count: int) -> tuple[tuple[CompileJob, ...], ...]:
     """`count` shards of about the same weight, every job in exactly one, each in the order of `jobs`.
 
-    The heaviest job first, to the lightest shard so far; ties go by job key and shard number, so the order of `jobs` has no
-    part in it, nor has anything else. No shard weighs more than 4/3 of what the best division's heaviest does (R. L. Graham, 1969).
+    The heaviest job goes first, to the lightest shard so far; ties are decided by job key and shard number, so the order of
+    `jobs` does not matter. No shard weighs more than 4/3 of the heaviest shard of the best division (R. L. Graham, 1969).
     """
     shards: list[set[str]] = [set() for _ in range(count)]
     loads = [(0.0, number) for number in range(count)]

@@ -12,15 +12,10 @@ import pytest
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError, InterfaceError, OutputError, VerifyError
-from aotforge.pipeline.build_release import (
-    BuildRequest,
-    build,
-    judges_of,
-    make_plans,
-    packed,
-    require_virtual_gpus,
-)
+from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
+from aotforge.pipeline.images import make_plans, pack_images, plans_verifier_digest, require_virtual_gpus
+from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.json_documents import resources_json
 from tests.integration.release.standin import MANIFEST, ROOT
 from tests.support.families import architectures, plan_of, write_many
@@ -37,7 +32,7 @@ def refused(
         raise AssertionError("something slow was begun")
 
     monkeypatch.setattr("aotforge.pipeline.build_release.build_runtime", slow)
-    monkeypatch.setattr("aotforge.pipeline.build_release.compile_plan", slow)
+    monkeypatch.setattr("aotforge.pipeline.images.compile_plan", slow)
     request = BuildRequest(
         root=root, archs=("gfx908",), profile="smoke", output=folder / "dist", cache=folder / "cache", jobs=1
     )
@@ -76,7 +71,7 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
     plan = plan_of(root)
     with Cache(tmp_path / "cache") as cache:
         images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1)
-        made = packed(plan, images, MANIFEST, {})
+        made = pack_images(plan, images, MANIFEST, {})
         wanted = {image.digest: asdict(image.resources) for image in images.values()}
     rows = json.loads(resources_json(made.pack.name, made.records))["images"]
     assert sorted(label for row in rows for label in row["labels"]) == sorted(job.label for job in plan.jobs)
@@ -91,7 +86,7 @@ def test_a_chip_without_a_virtual_gpu_is_said_before_anything_compiles(
     monkeypatch.setattr("aotforge.virtual_gpu.emulator.targets.emulated_targets", dict)
     request = BuildRequest(root=ROOT, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path, jobs=1)
     with pytest.raises(VerifyError, match="images for gfx908 cannot be verified") as caught:
-        require_virtual_gpus(request, make_plans(request))
+        require_virtual_gpus(make_plans(request), request.cache)
     assert "--no-verify" in caught.value.hint
     assert not list(tmp_path.iterdir())
 
@@ -105,8 +100,8 @@ def test_a_family_in_a_folder_of_another_name_is_judged_by_that_folder(tmp_path:
         root=root, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path / "cache", jobs=1
     )
     plans = make_plans(request)
-    before = judges_of(request, plans)
-    assert judges_of(request, plans) == before
+    before = plans_verifier_digest(request.kernels, plans)
+    assert plans_verifier_digest(request.kernels, plans) == before
     cases = root / "kernels" / "sums" / "cases.py"
     cases.write_text(cases.read_text() + "\n# changed\n")
-    assert judges_of(request, plans) != before
+    assert plans_verifier_digest(request.kernels, plans) != before

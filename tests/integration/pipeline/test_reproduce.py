@@ -16,7 +16,8 @@ import pytest
 
 from aotforge.base.progress import SILENT
 from aotforge.errors import OutputError, ReproduceError, UnknownNameError
-from aotforge.pipeline.reproduce import ReproduceRequest, Reproduction, reproduce
+from aotforge.pipeline.reproduce import Reproduction, reproduce
+from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.record import Record
 
 RELEASE = "0.11.2b-r1"
@@ -148,7 +149,7 @@ def test_a_difference_is_told_by_member(
     with pytest.raises(ReproduceError) as caught:
         history.reproduce(published=published)
     told = caught.value.what.splitlines()
-    assert told[0] == f"{RELEASE} came out differently:" and f"{TAR}: other bytes" in told
+    assert told[0] == f"{RELEASE} was not reproduced:" and f"{TAR}: other bytes" in told
     (member,) = (line for line in told if line.startswith("  "))
     assert member.startswith("  aotriton/lib/image: ")
     assert all(hashlib.sha256(text).hexdigest() in member for text in (b"one", b"two"))
@@ -179,7 +180,7 @@ def test_what_cannot_be_made_again(history: History) -> None:
     with pytest.raises(UnknownNameError, match="no record"):
         history.reproduce()
     history.record("d" * 40, "one")
-    with pytest.raises(ReproduceError, match="are not to be had"):
+    with pytest.raises(ReproduceError, match="are not available"):
         history.reproduce()
     history.record(history.commit("broken"), "broken")
     with pytest.raises(ReproduceError, match="linux ended with 1"):

@@ -103,7 +103,7 @@ def test_errors_in_words(server: Server, tmp_path: Path) -> None:
     assert "unknown arch" in user.run(
         "install", "--prefix", tmp_path / "p", "--arch", "gfx9o8", "--from", tmp_path, code=10
     )
-    assert "not said where" in user.run(*install, code=35)
+    assert "place of releases is not set" in user.run(*install, code=35)
     assert "cannot be read" in user.run(*install[:-1], tmp_path / "none", "--from", tmp_path, code=34)
     assert "is needed" in user.run("install", "--arch", "gfx908", code=11)
     error = json.loads(

@@ -20,7 +20,8 @@ from aotforge.errors import PackError, ReleaseError, RulesError, UnsupportedErro
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildDisplay
-from aotforge.pipeline.verify_release import VerifyRequest, verify, verify_release
+from aotforge.pipeline.requests import VerifyRequest
+from aotforge.pipeline.verify_release import verify, verify_release
 from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput

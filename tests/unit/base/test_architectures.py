@@ -13,7 +13,7 @@ from aotforge.base import architectures, manifest_reader
 from aotforge.base.architectures import load_architectures, parse_archs
 from aotforge.base.yaml_reader import Document, read_yaml
 from aotforge.errors import ManifestError, UnknownNameError
-from aotforge.pipeline.build_release import by_pack
+from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import plan_project
 from tests.support.families import PROJECT
 

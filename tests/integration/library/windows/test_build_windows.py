@@ -16,11 +16,9 @@ from aotforge.library.build_windows import check_dll, exported_names
 from aotforge.library.mingw import find_windows_tools
 from aotforge.pipeline.build_windows import (
     WindowsReport,
-    WindowsRequest,
     build_windows,
-    report_fields,
-    report_lines,
 )
+from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.release_manifest import load_release_manifest
 from aotforge.sandbox.executors.choose import ORDER, make_executor
 from tests.integration.release.real import small_attention
@@ -41,7 +39,7 @@ LIBRARY = {
 
 
 def build(output: Path, root: Path = ROOT, cache: Path = CACHE, *images: Path) -> WindowsReport:
-    request = WindowsRequest(
+    request = BuildRequest(
         root=root, output=output, cache=cache, jobs=2, images=images, environment={"PATH": os.environ["PATH"]}
     )
     return build_windows(request, observer=SILENT)
@@ -74,8 +72,8 @@ def test_what_is_in_it(windows: WindowsObjects, tmp_path: Path) -> None:
     assert "cannot be guaranteed" in notes and "Microsoft's linker" in notes and "@" not in notes
     assert (tmp_path / NAME / "SHA256SUMS").read_text() == f"{report.sha256}  {report.file.name}\n"
     again = build(tmp_path)
-    assert not again.fresh and again.sha256 == report.sha256 and "up to date" in report_lines(again)[0]
-    assert report_fields(again)["images"] == []
+    assert not again.fresh and again.sha256 == report.sha256 and "up to date" in again.lines()[0]
+    assert again.fields()["images"] == []
 
 
 def test_the_same_bytes_from_another_clone(windows: WindowsObjects, tmp_path: Path) -> None:
@@ -108,7 +106,7 @@ def test_the_same_bytes_from_every_container(tmp_path: Path) -> None:
         environment = {
             name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_HOST") if name in os.environ
         }
-        request = WindowsRequest(
+        request = BuildRequest(
             root=ROOT, output=tmp_path / name, cache=cache, jobs=2, executor=name, environment=environment
         )
         made[name] = build_windows(request, observer=SILENT).sha256
@@ -143,7 +141,7 @@ def test_images_go_in_unchanged(windows: WindowsObjects, tmp_path: Path) -> None
     found = members(reports[0])
     assert {n: found[n] for n in below} == {n: m.content for n, m in below.items() if isinstance(m, Member)}
     assert sorted(reports[0].images) == sorted((f"{pack.name}/{n}", len(d)) for n, d in pack.files.items())
-    assert any(f"lib/aotriton.images/{pack.name}/dispatch.aotd" in line for line in report_lines(reports[0]))
+    assert any(f"lib/aotriton.images/{pack.name}/dispatch.aotd" in line for line in reports[0].lines())
     # an earlier file stays whole when images are refused
     before = reports[0].file.read_bytes()
     container = next(path for path in folder.iterdir() if path.suffix == ".aoti")

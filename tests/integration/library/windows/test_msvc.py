@@ -1,4 +1,4 @@
-"""Programs as MSVC builds them: names, layouts, and arguments that arrive. Microsoft's own compiler and linker are not to be had here."""
+"""Programs as MSVC builds them: names, layouts, and arguments that arrive. Microsoft's own compiler and linker are not available here."""
 
 from __future__ import annotations
 

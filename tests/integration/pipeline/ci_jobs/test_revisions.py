@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ShardError
-from aotforge.pipeline.ci_jobs.revision import affected_since, changed_paths
+from aotforge.pipeline.ci_jobs.changes import affected_since, changed_paths
 from tests.support.families import PROJECT
 
 CHIPS = ("gfx908", "gfx90a")

@@ -1,18 +1,15 @@
-"""Jobs run as on a runner: HEAD's files only, the needed jobs' artefacts, nothing of the caller's settings; finished ones stay finished."""
+"""Jobs run as on a runner: HEAD's files only, the needed jobs' artefacts, none of the caller's settings."""
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aotforge.errors import OutputBusyError, ShardError, UnknownNameError
+from aotforge.errors import ShardError, UnknownNameError
 from aotforge.pipeline.ci_jobs.jobs import CiJob
-from aotforge.pipeline.ci_jobs.local_run import RunRequest, RunResult, run_job
+from aotforge.pipeline.ci_jobs.local_run import LocalRun
 from tests.integration.pipeline.ci_jobs.test_revisions import git
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
@@ -20,18 +17,26 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 def job(name: str, script: str, *needs: str, output: str = "out") -> CiJob:
     return CiJob(
-        name=name, kind="images", command=("bash", "-ec", script), needs=needs, inputs="in" if needs else "", output=output,
-        artefact=f"part-{name}", executor="local", minutes=1, timeout=1,
-    )  # fmt: skip
+        name=name,
+        kind="images",
+        command=("bash", "-ec", script),
+        needs=needs,
+        inputs="in" if needs else "",
+        output=output,
+        artefact=f"part-{name}",
+        executor="local",
+        minutes=1,
+        timeout=1,
+    )
 
 
-UP = "../../../../.."  # from a checkout to the test's folder
-MAKE = "mkdir -p out/sub; cp README.md out/sub/made; echo x > out/.hidden; date +%N > out/when"
+MAKE = "mkdir -p out/sub; cp README.md out/sub/made; echo x > out/.hidden"
 JOBS = (
     job("one", MAKE),
     job("two", "mkdir out; env | sort > out/env; ls -A > out/files"),
     job("last", "mkdir out; cat in/sub/made in/files > out/all", "one", "two"),
     job("wrong", "mkdir out; exit 7"),
+    job("after", "true", "wrong"),
     job("nothing", "true"),
     job("check", "test -f README.md", output=""),
 )
@@ -49,14 +54,25 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def run(
-    root: Path, name: str, jobs: tuple[CiJob, ...] = JOBS, *, needs: bool = False, **variables: str
-) -> list[RunResult]:
-    request = RunRequest(
-        root=root, folder=root.parent / "work", home=root.parent / "home", cache=None, needs=needs,
+def run(root: Path, name: str, *, needs: bool = False, **variables: str) -> list[tuple[str, int, str]]:
+    """Name, exit status and summary of every job that ran."""
+    runner = LocalRun(
+        root=root,
+        folder=root.parent / "work",
+        home=root.parent / "home",
+        cache=None,
         environment={"PATH": "/usr/bin:/bin", **variables},
-    )  # fmt: skip
-    return list(run_job(request, jobs, name, on_start=lambda _: None))
+    )
+    results: list[tuple[str, int, str]] = []
+    for one in runner.ordered(JOBS, name, needs=needs):
+        results.append((one.name, *runner.run(JOBS, one)))
+        if results[-1][1]:
+            break
+    return results
+
+
+def names(results: list[tuple[str, int, str]]) -> list[str]:
+    return [name for name, _, _ in results]
 
 
 def artefact(root: Path, name: str) -> Path:
@@ -82,73 +98,23 @@ def test_a_job_has_heads_files_and_no_settings_of_the_callers(root: Path) -> Non
 
 
 def test_a_job_gets_the_files_of_those_that_it_needs(root: Path) -> None:
-    with pytest.raises(ShardError, match="last needs what one, two make"):
+    with pytest.raises(ShardError, match="last needs the files of one, two"):
         run(root, "last")
     run(root, "one")
-    with pytest.raises(ShardError, match="last needs what two makes"):
+    with pytest.raises(ShardError, match="last needs the files of two"):
         run(root, "last")
     run(root, "two")
-    (result,) = run(root, "last")
-    assert (result.code, result.fresh) == (0, True)
+    ((_, code, summary),) = run(root, "last")
+    assert code == 0 and "| all | " in summary
     assert (artefact(root, "last") / "all").read_text().startswith("read me\n")
-    assert "| all | " in result.summary
     assert not list((root.parent / "work").glob("*/jobs/*/*"))
 
 
-def test_needs_run_first_and_once(root: Path) -> None:
-    assert [(r.job.name, r.fresh) for r in run(root, "last", needs=True)] == [
-        ("one", True),
-        ("two", True),
-        ("last", True),
-    ]
-    assert [(r.job.name, r.fresh) for r in run(root, "last", needs=True)] == [
-        ("one", False),
-        ("two", False),
-        ("last", False),
-    ]
-
-
-def test_a_finished_job_is_run_again_when_its_files_its_needs_or_its_command_changed(root: Path) -> None:
-    run(root, "last", needs=True)
-    (artefact(root, "one") / "when").write_text("touched")
-    assert [(r.job.name, r.fresh) for r in run(root, "last", needs=True)] == [
-        ("one", True),
-        ("two", False),
-        ("last", True),
-    ]
-    other = (job("one", f"{MAKE}; true"), *JOBS[1:])
-    assert [r.fresh for r in run(root, "one", other)] == [True]
+def test_needs_run_first_if_their_files_are_missing(root: Path) -> None:
+    assert names(run(root, "last", needs=True)) == ["one", "two", "last"]
+    assert names(run(root, "last", needs=True)) == ["last"]
     git(root, "commit", "-qm", "second", "--allow-empty")
-    assert [r.fresh for r in run(root, "one", other)] == [True]
-
-
-def test_a_job_whose_runner_was_killed_keeps_its_checkout_until_it_ends(root: Path) -> None:
-    jobs = (job("slow", f"touch {UP}/began; until [ -e {UP}/go ]; do sleep 0.05; done; {MAKE}"),)
-    runner = multiprocessing.get_context("spawn").Process(target=run, args=(root, "slow", jobs))
-    runner.start()
-    _wait_for((root.parent / "began").exists)
-    runner.kill()
-    runner.join()
-    with pytest.raises(OutputBusyError):
-        run(root, "slow", jobs)
-    (root.parent / "go").touch()
-    _wait_for(lambda: bool(list((root.parent / "work").glob("*/jobs/slow/checkout/out/when"))))
-    _wait_for(lambda: _code(root, jobs) == 0)
-
-
-def _code(root: Path, jobs: tuple[CiJob, ...]) -> int:
-    try:
-        return run(root, "slow", jobs)[0].code
-    except OutputBusyError:
-        return -1
-
-
-def _wait_for(there: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if there():
-            return
-        time.sleep(0.05)
-    pytest.fail("nothing for a minute")
+    assert names(run(root, "last", needs=True)) == ["one", "two", "last"]
 
 
 def test_a_run_from_a_hook_leaves_the_callers_repository_alone(
@@ -158,31 +124,33 @@ def test_a_run_from_a_hook_leaves_the_callers_repository_alone(
     variables = {"GIT_DIR": str(root / ".git"), "GIT_INDEX_FILE": str(root / ".git" / "index")}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    (result,) = run(root, "two", GIT_DIR=variables["GIT_DIR"], GIT_INDEX_FILE=variables["GIT_INDEX_FILE"])
-    assert result.code == 0 and (root / ".git" / "HEAD").read_text() == head
+    ((_, code, _),) = run(
+        root, "two", GIT_DIR=variables["GIT_DIR"], GIT_INDEX_FILE=variables["GIT_INDEX_FILE"]
+    )
+    assert code == 0 and (root / ".git" / "HEAD").read_text() == head
     assert "GIT_" not in (artefact(root, "two") / "env").read_text()
 
 
-def test_hidden_files_are_not_handed_on(root: Path) -> None:
+def test_hidden_files_are_not_kept(root: Path) -> None:
     run(root, "one")
-    assert sorted(path.name for path in artefact(root, "one").rglob("*")) == ["made", "sub", "when"]
+    kept = [path.relative_to(artefact(root, "one")).as_posix() for path in artefact(root, "one").rglob("*")]
+    assert sorted(kept) == ["sub", "sub/made"]
 
 
-def test_a_failed_job_keeps_its_checkout_and_stops_what_needs_it(root: Path) -> None:
-    jobs = (*JOBS, job("after", "true", "wrong"))
-    assert [(r.job.name, r.code) for r in run(root, "after", jobs, needs=True)] == [("wrong", 7)]
+def test_a_failed_job_stops_the_run_and_keeps_its_checkout(root: Path) -> None:
+    assert [(name, code) for name, code, _ in run(root, "after", needs=True)] == [("wrong", 7)]
     assert list((root.parent / "work").glob("*/jobs/wrong/checkout/README.md"))
-    assert not list((root.parent / "work").glob("*/done/*"))
+    assert not list((root.parent / "work").glob("*/artefacts/*"))
 
 
-def test_a_job_that_makes_nothing_is_refused(root: Path) -> None:
+def test_a_job_without_output_files_is_refused(root: Path) -> None:
     with pytest.raises(ShardError, match="nothing to summarise"):
         run(root, "nothing")
 
 
-def test_checks_hand_on_nothing(root: Path) -> None:
-    assert [r.fresh for r in run(root, "check")] == [True]
-    assert [r.fresh for r in run(root, "check")] == [False]
+def test_checks_have_no_output(root: Path) -> None:
+    ((name, code, summary),) = run(root, "check")
+    assert (name, code) == ("check", 0) and summary.startswith("### check\n")
 
 
 def test_an_unknown_job_is_refused(root: Path) -> None:

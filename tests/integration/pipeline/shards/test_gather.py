@@ -13,12 +13,13 @@ import pytest
 from aotforge.base.progress import SILENT
 from aotforge.errors import ShardError, VerifyError
 from aotforge.formats.archive import sha256_file
-from aotforge.pipeline.build_release import BuildRequest, build
+from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
-from aotforge.pipeline.shards.image_shard import build_shard
-from aotforge.pipeline.shards.library_shard import build_library
-from aotforge.pipeline.shards.merge import gather
-from aotforge.pipeline.shards.shard_file import Part, decode, encode
+from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.shards.image_shard import build_image_shards
+from aotforge.pipeline.shards.library_shard import build_library_shard
+from aotforge.pipeline.shards.merge import merge_shards
+from aotforge.pipeline.shards.shard_file import ShardArtifact, decode, encode
 from aotforge.pipeline.shards.split import Shard
 from aotforge.release.model import Release
 from tests.e2e.checkouts import HOME
@@ -35,10 +36,10 @@ def request_of(output: Path | None, *, verify: bool = True, cache: Path | None =
 
 
 def make_shard(folder: Path, number: int, count: int, *, verify: bool = True) -> Path:
-    (made,) = build_shard(
+    report = build_image_shards(
         request_of(folder, verify=verify), Shard(number=number, count=count), observer=BuildDisplay(quiet=True),
     )  # fmt: skip
-    return made.path
+    return report.written[0].path
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("parts")
     for number in (1, 2):
         make_shard(folder, number, 2)
-    build_library(request_of(folder), observer=SILENT)
+    build_library_shard(request_of(folder), observer=SILENT)
     return folder
 
 
@@ -59,7 +60,7 @@ def parts(made: Path, tmp_path: Path) -> Path:
 def gathered(parts: Path, output: Path, *, verify: bool = True) -> Release:
     # a cache that is not there: whatever is not in the parts cannot come from elsewhere
     nowhere = request_of(output, verify=verify, cache=output / "no-cache")
-    return gather(nowhere, parts, observer=SILENT).release
+    return merge_shards(nowhere, parts, observer=SILENT).release
 
 
 def digests(release: Release) -> dict[str, str]:
@@ -103,7 +104,7 @@ def test_gathered_parts_are_the_undivided_build_without_a_single_process(
 def test_parts_are_the_same_bytes_each_time(made: Path, tmp_path: Path) -> None:
     assert make_shard(tmp_path, 2, 2).read_bytes() == shard(made, 2).read_bytes()
     assert (
-        build_library(request_of(tmp_path), observer=SILENT).path.read_bytes()
+        build_library_shard(request_of(tmp_path), observer=SILENT).written[0].path.read_bytes()
         == (made / "runtime-linux.part.tar").read_bytes()
     )
 
@@ -129,7 +130,7 @@ def test_a_missing_shard_is_refused_and_an_earlier_release_stays(parts: Path, tm
 
 def test_a_doubled_shard_is_refused(parts: Path, tmp_path: Path) -> None:
     shutil.copy(shard(parts, 1), parts / "again.part.tar")
-    with pytest.raises(ShardError, match=r"shard 1/2 of amd-gfx908 is there 2 times: .*again"):
+    with pytest.raises(ShardError, match=r"shard 1/2 of amd-gfx908 exists 2 times: .*again"):
         gathered(parts, tmp_path / "out")
     assert not (tmp_path / "out" / "0.11.2b-r1").exists()
 
@@ -178,29 +179,30 @@ def test_shards_that_nobody_verified_make_a_development_build_only(made: Path, t
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
-    [("toolchain", "another Triton"), ("judges", "judged its images"), ("makers", "another revision")],
+    ("field", "cause"),
+    [("toolchain", "another Triton"), ("verifier", "another virtual GPU"), ("producers", "another revision")],
 )
-def test_a_foreign_shard_is_refused(parts: Path, tmp_path: Path, field: str, said: str) -> None:
+def test_a_foreign_shard_is_refused(parts: Path, tmp_path: Path, field: str, cause: str) -> None:
     part = decode(shard(parts, 2).read_bytes(), shard(parts, 2))
-    about = {**part.about, "identity": {**part.about["identity"], field: "0" * 64}}
-    change(shard(parts, 2), about=about)
+    manifest = {**part.manifest, "identity": {**part.manifest["identity"], field: "0" * 64}}
+    change(shard(parts, 2), manifest=manifest)
     with pytest.raises(
-        ShardError, match=f"2of2.part.tar is foreign: shard 2/2 of amd-gfx908 has another {field}"
+        ShardError,
+        match=f"2of2.part.tar does not belong to this build: shard 2/2 of amd-gfx908 has another {field}",
     ) as caught:
         gathered(parts, tmp_path / "out")
-    assert said in caught.value.cause
+    assert cause in caught.value.cause
 
 
 def test_a_runtime_of_other_sources_is_refused(parts: Path, tmp_path: Path) -> None:
     path = parts / "runtime-linux.part.tar"
-    part: Part = decode(path.read_bytes(), path)
-    change(path, about={**part.about, "identity": {**part.about["identity"], "sources": "0" * 64}})
-    with pytest.raises(ShardError, match=r"runtime-linux\.part\.tar is foreign"):
+    part: ShardArtifact = decode(path.read_bytes(), path)
+    change(path, manifest={**part.manifest, "identity": {**part.manifest["identity"], "sources": "0" * 64}})
+    with pytest.raises(ShardError, match=r"runtime-linux\.part\.tar does not belong to this build"):
         gathered(parts, tmp_path / "out")
 
 
 def test_a_folder_without_parts_is_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ShardError, match="no parts in"):
+        with pytest.raises(ShardError, match="no shards in"):
             gathered(folder, tmp_path / "out")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.pipeline.build_release import BuildReport, BuildRequest, build
+from aotforge.pipeline.build_release import BuildReport, build
 from aotforge.pipeline.display import BuildDisplay
+from aotforge.pipeline.requests import BuildRequest
 from tests.e2e.checkouts import copy_checkout, share_interpreter
 from tests.support.rootfs import NAMES, ROOT, cache, executor, project_rootfs
 

@@ -1,4 +1,4 @@
-"""Jobs follow from manifests and plans: every image in one job, releases after what they are gathered from."""
+"""Jobs follow from manifests and plans: every image in one job, releases after their shards."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from aotforge.errors import ShardError, UnknownNameError
 from aotforge.pipeline.ci_jobs.changes import Affected
 from aotforge.pipeline.ci_jobs.ci_manifest import Division, load_ci_manifest
+from aotforge.pipeline.ci_jobs.ci_plan import GROUPS, matrix_github, matrix_json
 from aotforge.pipeline.ci_jobs.jobs import (
     PARTS,
     CiJob,
-    CiRequest,
+    JobsRequest,
     estimate,
     find_job,
     make_jobs,
     shard_count,
 )
-from aotforge.pipeline.ci_jobs.matrix import GROUPS, matrix_github, matrix_gitlab, matrix_json
 from aotforge.plan.planner import plan_project
 from tests.support.families import PROJECT
 
@@ -30,19 +30,19 @@ MANIFEST = load_ci_manifest(PROJECT / "manifests").model_copy(
 )
 PLANS = tuple(plan_project(PROJECT, archs=[arch], profile="quick") for arch in ("gfx908", "gfx90a"))
 PACKS = frozenset(plan.pack for plan in PLANS)
-REQUEST = CiRequest(archs=("gfx908", "gfx90a"), profile="quick", shards=2)
+REQUEST = JobsRequest(profile="quick", shards=2)
 ALL = Affected(packs=PACKS, runtime=True)
 
 
-def jobs_of(affected: Affected = ALL, request: CiRequest = REQUEST) -> tuple[CiJob, ...]:
+def jobs_of(affected: Affected = ALL, request: JobsRequest = REQUEST) -> tuple[CiJob, ...]:
     return make_jobs(MANIFEST, request, PLANS, affected)
 
 
-def test_a_two_chip_matrix() -> None:
+def test_a_matrix_of_two_archs() -> None:
     jobs = jobs_of()
     assert [job.name for job in jobs] == [
         *("lint", "test", "runtime-linux"),
-        *(f"images-amd-{chip}-quick-{n}of2" for chip in ("gfx908", "gfx90a") for n in (1, 2)),
+        *(f"images-amd-{arch}-quick-{n}of2" for arch in ("gfx908", "gfx90a") for n in (1, 2)),
         "release-quick",
     ]
     assert jobs[3].line == f"./dev build --arch gfx908 --profile quick --shard 1/2 --output {PARTS}"
@@ -51,7 +51,7 @@ def test_a_two_chip_matrix() -> None:
     assert len({job.artefact for job in jobs if job.artefact}) == 6
 
 
-def test_a_release_is_gathered_from_exactly_what_the_others_hand_on() -> None:
+def test_a_release_gets_exactly_the_shards_of_the_other_jobs() -> None:
     jobs = {job.name: job for job in jobs_of()}
     release = jobs["release-quick"]
     assert {jobs[need].output for need in release.needs} == {release.inputs}
@@ -59,7 +59,7 @@ def test_a_release_is_gathered_from_exactly_what_the_others_hand_on() -> None:
     assert {job.name for job in jobs.values() if job.artefact.startswith("part-")} == set(release.needs)
 
 
-def test_containers_are_asked_for_by_every_job_that_builds() -> None:
+def test_every_job_that_builds_requests_containers() -> None:
     manifest = MANIFEST.model_copy(update={"executor": "docker"})
     for job in make_jobs(manifest, REQUEST, PLANS, ALL):
         assert job.line.endswith(" --executor docker") == (job.kind != "check")
@@ -76,22 +76,19 @@ def test_the_library_for_windows_is_a_job_of_its_own() -> None:
     assert set(jobs) - {"runtime-windows"} == {job.name for job in jobs_of()}
     (row,) = json.loads(matrix_github([windows]).splitlines()[1].partition("=")[2])
     assert row["packages"] == "g++-mingw-w64-x86-64-posix llvm-19"
-    assert (
-        "g++-mingw" in json.loads(matrix_gitlab([windows], manifest))["runtime-windows"]["before_script"][0]
-    )
 
 
 def test_nothing_affected_leaves_the_checks() -> None:
     assert [job.kind for job in jobs_of(Affected(packs=frozenset(), runtime=False))] == ["check", "check"]
 
 
-def test_one_affected_pack_is_built_and_gathered_alone() -> None:
+def test_one_affected_pack_is_built_and_merged_alone() -> None:
     jobs = jobs_of(Affected(packs=frozenset({"amd-gfx90a"}), runtime=True))
     assert not any("gfx908" in job.line for job in jobs)
     assert [job.kind for job in jobs] == ["check", "check", "runtime", "images", "images", "release"]
 
 
-def test_a_change_of_the_library_alone_is_gathered_with_the_first_pack() -> None:
+def test_a_change_of_the_library_alone_is_merged_with_the_first_pack() -> None:
     jobs = jobs_of(Affected(packs=frozenset(), runtime=True))
     assert jobs == jobs_of(Affected(packs=frozenset({"amd-gfx908"}), runtime=True))
 
@@ -129,18 +126,6 @@ def test_github_gets_every_job_once_on_a_line_per_matrix() -> None:
     assert [row["name"] for row in rows] == [job.name for job in jobs]
     nothing = matrix_github(jobs_of(Affected(packs=frozenset(), runtime=False)))
     assert nothing.splitlines()[1:] == ["builds=[]", "release=[]"]
-
-
-def test_gitlab_gets_a_pipeline_whose_release_comes_last() -> None:
-    pipeline = json.loads(matrix_gitlab(jobs_of(), MANIFEST))
-    stages = pipeline["stages"]
-    named = {name: job for name, job in pipeline.items() if isinstance(job, dict) and "script" in job}
-    assert list(named) == [job.name for job in jobs_of()]
-    assert {job["stage"] for job in named.values()} == set(stages)
-    assert {name for name, job in named.items() if job["stage"] == stages[-1]} == {"release-quick"}
-    # with `needs` it would start at once, and get no files
-    assert "needs" not in named["release-quick"]
-    assert named["runtime-linux"]["artifacts"]["paths"][0] == f"{PARTS}/"
 
 
 def test_json_has_everything() -> None:

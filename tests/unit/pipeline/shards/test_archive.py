@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import ShardError
-from aotforge.pipeline.shards.shard_file import Part, PartFile, decode, encode
+from aotforge.pipeline.shards.shard_file import ArtifactFile, ShardArtifact, decode, encode
 
 HERE = Path("some.part.tar")
-PART = Part(
-    about={"kind": "images", "n": 1},
+PART = ShardArtifact(
+    manifest={"kind": "images", "n": 1},
     files={
-        "lib/a.so.1": PartFile(content=b"\x7fELF" * 40, executable=True),
-        "lib/a.so": PartFile(link="a.so.1"),
-        "images-1/ab/abc": PartFile(content=b"x"),
-        "empty": PartFile(),
+        "lib/a.so.1": ArtifactFile(content=b"\x7fELF" * 40, executable=True),
+        "lib/a.so": ArtifactFile(link="a.so.1"),
+        "images-1/ab/abc": ArtifactFile(content=b"x"),
+        "empty": ArtifactFile(),
     },
 )
 names = (
@@ -28,15 +28,15 @@ names = (
     .map("/".join)
     .filter(lambda n: n != "part.json")
 )
-contents = st.builds(PartFile, content=st.binary(max_size=700), executable=st.booleans())
+contents = st.builds(ArtifactFile, content=st.binary(max_size=700), executable=st.booleans())
 
 
 @given(st.dictionaries(names, contents, max_size=5))
-def test_parts_round_trip_and_order_does_not_matter(files: dict[str, PartFile]) -> None:
-    part = Part(about={"kind": "images", "shard": {"number": 1}}, files=files)
+def test_parts_round_trip_and_order_does_not_matter(files: dict[str, ArtifactFile]) -> None:
+    part = ShardArtifact(manifest={"kind": "images", "shard": {"number": 1}}, files=files)
     data = encode(part)
     assert decode(data, HERE) == part
-    assert encode(Part(about=part.about, files=dict(reversed(files.items())))) == data
+    assert encode(ShardArtifact(manifest=part.manifest, files=dict(reversed(files.items())))) == data
 
 
 @given(st.data())
@@ -59,13 +59,13 @@ def test_any_lost_or_added_end_is_found(data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", ["../up", "/abs", "a/../../b", "a/./b"])
 def test_members_stay_below_their_folder(name: str) -> None:
     with pytest.raises(ShardError, match="is damaged: ValueError: a member is named"):
-        decode(encode(Part(about={}, files={name: PartFile(content=b"x")})), HERE)
+        decode(encode(ShardArtifact(manifest={}, files={name: ArtifactFile(content=b"x")})), HERE)
 
 
 @pytest.mark.parametrize("target", ["..", "/etc/passwd", "../x"])
 def test_links_stay_in_their_folder(target: str) -> None:
     with pytest.raises(ShardError, match="links to"):
-        decode(encode(Part(about={}, files={"a": PartFile(link=target)})), HERE)
+        decode(encode(ShardArtifact(manifest={}, files={"a": ArtifactFile(link=target)})), HERE)
 
 
 def test_another_format_says_so() -> None:

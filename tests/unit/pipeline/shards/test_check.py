@@ -11,28 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import ShardError
-from aotforge.pipeline.shards.identity import MEANING, identity
-from aotforge.pipeline.shards.image_shard import entry_name
-from aotforge.pipeline.shards.merge_check import Found, choose_library, choose_shards
-from aotforge.pipeline.shards.shard_file import Part
+from aotforge.pipeline.shards.merge_check import FoundShard, choose_library, choose_shards
+from aotforge.pipeline.shards.shard_file import IDENTITY, ShardArtifact, entry_name, identity
 from aotforge.pipeline.shards.split import split
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from tests.support.families import PROJECT
-from tests.support.parts import JUDGES, entry_of, shard_of, shards_of, with_file
+from tests.support.shards import VERIFIER, entry_of, shard_of, shards_of, with_file
 
 PLAN = plan_project(PROJECT, archs=["gfx908"], profile="smoke")
 OTHER = plan_project(PROJECT, archs=["gfx90a"], profile="smoke")
-IDENTITIES = {plan.pack: identity(plan, JUDGES) for plan in (PLAN, OTHER)}
+IDENTITIES = {plan.pack: identity(plan, VERIFIER) for plan in (PLAN, OTHER)}
 
 
-def choose(found: list[Found], *plans: Plan) -> dict[str, tuple[Part, ...]]:
+def choose(found: list[FoundShard], *plans: Plan) -> dict[str, tuple[ShardArtifact, ...]]:
     chosen = plans or (PLAN,)
     return choose_shards(found, chosen, {plan.pack: IDENTITIES[plan.pack] for plan in chosen})
 
 
 @cache
-def shards(count: int) -> tuple[Found, ...]:
+def shards(count: int) -> tuple[FoundShard, ...]:
     """All shards of PLAN, made once."""
     return tuple(shards_of(PLAN, count))
 
@@ -42,7 +40,7 @@ def shards(count: int) -> tuple[Found, ...]:
 def test_all_shards_in_any_order_are_the_plan(count: int, data: st.DataObject) -> None:
     found = data.draw(st.permutations(shards(count)))
     parts = choose(found)[PLAN.pack]
-    assert [part.about["shard"]["number"] for part in parts] == list(range(1, count + 1))
+    assert [part.manifest["shard"]["number"] for part in parts] == list(range(1, count + 1))
     assert {name for part in parts for name in part.files} == {entry_name(job.key) for job in PLAN.jobs}
 
 
@@ -67,11 +65,11 @@ def test_a_pack_without_any_shard_is_named() -> None:
 
 @settings(max_examples=25)
 @given(count=st.integers(1, 6), data=st.data())
-def test_a_doubled_shard_is_refused_with_both_files(count: int, data: st.DataObject) -> None:
+def test_a_duplicate_shard_is_refused_with_both_files(count: int, data: st.DataObject) -> None:
     found = shards(count)
     twice = data.draw(st.sampled_from(found))
     again = replace(twice, path=Path("copy.part.tar"))
-    with pytest.raises(ShardError, match=r"of amd-gfx908 is there 2 times: .*copy\.part\.tar"):
+    with pytest.raises(ShardError, match=r"of amd-gfx908 exists 2 times: .*copy\.part\.tar"):
         choose(data.draw(st.permutations([*found, again])))
 
 
@@ -80,37 +78,38 @@ def test_shards_of_two_divisions_do_not_mix() -> None:
         choose([shards_of(PLAN, 2)[0], shards_of(PLAN, 3)[1]])
 
 
-@pytest.mark.parametrize("field", sorted(MEANING))
-def test_a_foreign_shard_is_refused_by_what_differs(field: str) -> None:
+@pytest.mark.parametrize("field", sorted(IDENTITY))
+def test_a_shard_of_another_build_is_refused_by_its_difference(field: str) -> None:
     found = shards_of(PLAN, 2)
-    about = dict(found[1].part.about)
-    about["identity"] = {**about["identity"], field: "another"}
-    found[1] = replace(found[1], part=replace(found[1].part, about=about))
+    manifest = dict(found[1].artifact.manifest)
+    manifest["identity"] = {**manifest["identity"], field: "another"}
+    found[1] = replace(found[1], artifact=replace(found[1].artifact, manifest=manifest))
     with pytest.raises(
-        ShardError, match=f"2of2.part.tar is foreign: shard 2/2 of amd-gfx908 has another {field} "
+        ShardError,
+        match=f"2of2.part.tar does not belong to this build: shard 2/2 of amd-gfx908 has another {field} ",
     ):
         choose(found)
 
 
-def test_identities_differ_with_plan_and_judges() -> None:
-    one = identity(PLAN, JUDGES)
+def test_identities_differ_with_plan_and_verifier() -> None:
+    one = identity(PLAN, VERIFIER)
     compiler = replace(PLAN.toolchain, triton_version="0")
-    assert one == identity(PLAN, JUDGES)
-    assert one["judges"] != identity(PLAN, "6" * 64)["judges"]
-    assert one["plan"] != identity(OTHER, JUDGES)["plan"]
-    assert one["toolchain"] != identity(replace(PLAN, toolchain=compiler), JUDGES)["toolchain"]
+    assert one == identity(PLAN, VERIFIER)
+    assert one["verifier"] != identity(PLAN, "6" * 64)["verifier"]
+    assert one["plan"] != identity(OTHER, VERIFIER)["plan"]
+    assert one["toolchain"] != identity(replace(PLAN, toolchain=compiler), VERIFIER)["toolchain"]
 
 
-def test_images_of_a_pack_that_nobody_asked_for_are_refused() -> None:
-    with pytest.raises(ShardError, match="holds images of amd-gfx90a, asked for are amd-gfx908"):
+def test_images_of_a_pack_that_was_not_requested_are_refused() -> None:
+    with pytest.raises(ShardError, match="has images of amd-gfx90a, requested are amd-gfx908"):
         choose([*shards_of(PLAN, 1), *shards_of(OTHER, 1)])
 
 
 def test_a_shard_that_lacks_an_image_names_it() -> None:
     found = shards_of(PLAN, 2)
     job = split(PLAN.jobs, 2)[0][3]
-    files = {name: file for name, file in found[0].part.files.items() if name != entry_name(job.key)}
-    found[0] = replace(found[0], part=replace(found[0].part, files=files))
+    files = {name: file for name, file in found[0].artifact.files.items() if name != entry_name(job.key)}
+    found[0] = replace(found[0], artifact=replace(found[0].artifact, files=files))
     with pytest.raises(ShardError, match="lacks 1 of its images") as caught:
         choose(found)
     assert job.label in str(caught.value)
@@ -119,8 +118,8 @@ def test_a_shard_that_lacks_an_image_names_it() -> None:
 def test_a_shard_with_the_images_of_another_is_refused() -> None:
     found = shards_of(PLAN, 2)
     strange = shard_of(PLAN, 2, 2)
-    about = {**strange.about, "shard": {"number": 1, "count": 2}}
-    found[0] = replace(found[0], part=replace(strange, about=about))
+    manifest = {**strange.manifest, "shard": {"number": 1, "count": 2}}
+    found[0] = replace(found[0], artifact=replace(strange, manifest=manifest))
     with pytest.raises(ShardError, match=r"1of2\.part\.tar: shard 1/2 of amd-gfx908 lacks"):
         choose(found)
 
@@ -129,7 +128,7 @@ def test_an_image_too_many_is_refused() -> None:
     found = shards_of(PLAN, 2)
     stranger = split(PLAN.jobs, 2)[1][0]
     found[0] = with_file(found[0], entry_name(stranger.key), entry_of(stranger))
-    with pytest.raises(ShardError, match="holds images that are not of this shard"):
+    with pytest.raises(ShardError, match="has images that are not of this shard"):
         choose(found)
 
 
@@ -144,21 +143,30 @@ def test_an_image_other_than_the_listed_one_is_refused() -> None:
             choose([with_file(found[0], entry_name(job.key), content)])
 
 
-def test_a_part_that_says_nonsense_is_damaged() -> None:
-    for about in ({"kind": "images"}, {**shard_of(PLAN, 1, 1).about, "shard": {"number": 3, "count": 2}}):
+def test_a_shard_with_an_invalid_manifest_is_damaged() -> None:
+    for manifest in (
+        {"kind": "images"},
+        {**shard_of(PLAN, 1, 1).manifest, "shard": {"number": 3, "count": 2}},
+    ):
         with pytest.raises(ShardError, match="is damaged"):
-            choose([Found(path=Path("x.part.tar"), part=Part(about=about, files={}))])
-    with pytest.raises(ShardError, match="a part of kind 'others'"):
-        choose([Found(path=Path("x.part.tar"), part=Part(about={"kind": "others"}, files={}))])
+            choose([FoundShard(path=Path("x.part.tar"), artifact=ShardArtifact(manifest=manifest, files={}))])
+    with pytest.raises(ShardError, match="a shard of kind 'others'"):
+        choose(
+            [
+                FoundShard(
+                    path=Path("x.part.tar"), artifact=ShardArtifact(manifest={"kind": "others"}, files={})
+                )
+            ]
+        )
 
 
 def test_there_is_one_runtime_and_it_is_this_checkouts() -> None:
-    made = Part(about={"kind": "runtime", "identity": {"sources": "1"}}, files={})
-    one = Found(path=Path("r.part.tar"), part=made)
+    made = ShardArtifact(manifest={"kind": "runtime", "identity": {"sources": "1"}}, files={})
+    one = FoundShard(path=Path("r.part.tar"), artifact=made)
     assert choose_library([one, *shards_of(PLAN, 1)], {"sources": "1"}) is made
     with pytest.raises(ShardError, match="the runtime is missing"):
         choose_library(shards_of(PLAN, 1), {"sources": "1"})
-    with pytest.raises(ShardError, match="the runtime is there 2 times"):
+    with pytest.raises(ShardError, match="the runtime exists 2 times"):
         choose_library([one, one], {"sources": "1"})
-    with pytest.raises(ShardError, match=r"r\.part\.tar is foreign"):
+    with pytest.raises(ShardError, match=r"r\.part\.tar does not belong to this build"):
         choose_library([one], {"sources": "2"})

@@ -72,6 +72,6 @@ def test_shards_are_numbered_from_one() -> None:
 @pytest.mark.parametrize(
     "text", ["", "2", "0/5", "6/5", "1/0", "-1/5", "1/5/2", "a/b", "1 /5", "1/257", "\u0662/\u0665"]
 )
-def test_what_is_no_shard_is_refused(text: str) -> None:
-    with pytest.raises(ShardError, match="is no shard"):
+def test_an_invalid_shard_is_refused(text: str) -> None:
+    with pytest.raises(ShardError, match="is not a valid shard"):
         parse_shard(text)

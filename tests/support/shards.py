@@ -1,4 +1,4 @@
-"""Shards of plans whose images were never compiled: whole and right in form, for judging what shards are put together."""
+"""Shards of plans whose images were never compiled: complete and valid in form, for the checks of a merge."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from pathlib import Path
 import zstandard
 
 from aotforge.compile.cache_entry import CodeObjectStats, Entry, Summary, encode
-from aotforge.pipeline.shards.identity import identity
-from aotforge.pipeline.shards.image_shard import KIND, entry_name
-from aotforge.pipeline.shards.merge_check import Found
-from aotforge.pipeline.shards.shard_file import Part, PartFile
+from aotforge.pipeline.shards.merge_check import FoundShard
+from aotforge.pipeline.shards.shard_file import (
+    IMAGES,
+    ArtifactFile,
+    ShardArtifact,
+    entry_name,
+    identity,
+)
 from aotforge.pipeline.shards.split import split
 from aotforge.plan.model import CompileJob, Plan
 
-JUDGES = "5" * 64
+VERIFIER = "5" * 64
 _FIGURES = CodeObjectStats(
     vgpr=8, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, static_lds_bytes=0, dynamic_lds_bytes=0, wavefront=64, num_warps=1,
 )  # fmt: skip
@@ -36,28 +40,34 @@ def digest_of(job: CompileJob) -> str:
     return hashlib.sha256(job.label.encode()).hexdigest()
 
 
-def shard_of(plan: Plan, number: int, count: int, *, judges: str = JUDGES) -> Part:
+def shard_of(plan: Plan, number: int, count: int, *, verifier: str = VERIFIER) -> ShardArtifact:
     """A shard as `build --shard` writes it, verdicts aside."""
     jobs = split(plan.jobs, count)[number - 1]
-    about = {
-        "kind": KIND,
+    manifest = {
+        "kind": IMAGES,
         "pack": plan.pack,
         "archs": list(plan.archs),
         "shard": {"number": number, "count": count},
-        "identity": identity(plan, judges),
+        "identity": identity(plan, verifier),
         "jobs": [{"key": job.key, "label": job.label, "digest": digest_of(job)} for job in jobs],
     }
-    return Part(about=about, files={entry_name(job.key): PartFile(content=entry_of(job)) for job in jobs})
+    return ShardArtifact(
+        manifest=manifest, files={entry_name(job.key): ArtifactFile(content=entry_of(job)) for job in jobs}
+    )
 
 
-def shards_of(plan: Plan, count: int) -> list[Found]:
+def shards_of(plan: Plan, count: int) -> list[FoundShard]:
     """All shards of a division, as found in files named after them."""
     return [
-        Found(path=Path(f"{plan.pack}-{number}of{count}.part.tar"), part=shard_of(plan, number, count))
+        FoundShard(
+            path=Path(f"{plan.pack}-{number}of{count}.part.tar"), artifact=shard_of(plan, number, count)
+        )
         for number in range(1, count + 1)
     ]
 
 
-def with_file(one: Found, name: str, content: bytes) -> Found:
+def with_file(one: FoundShard, name: str, content: bytes) -> FoundShard:
     """The part with another content in one of its files."""
-    return replace(one, part=replace(one.part, files={**one.part.files, name: PartFile(content=content)}))
+    return replace(
+        one, artifact=replace(one.artifact, files={**one.artifact.files, name: ArtifactFile(content=content)})
+    )

@@ -1,0 +1,216 @@
+"""Tasks that bring releases to users: install, PyTorch, a web page."""
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from aotforge.cli.command import (
+    ROOT,
+    Json,
+    Quiet,
+    absolute,
+    archs_of,
+    cache_folder,
+    cli_command,
+    print_either,
+    print_report,
+    print_result,
+    print_status,
+)
+from aotforge.cli.publish import From, Trust
+
+Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
+Release = Annotated[str, "a release's folder (default: the newest in releases/dist)"]
+
+
+def _release(folder: str) -> Path:
+    from aotforge.deliver.pytorch.listing import newest_release
+
+    return Path(folder).absolute() if folder else newest_release(ROOT / "releases" / "dist")
+
+
+def _releases(folder: str) -> Path:
+    from aotforge.pipeline.make_release import default_output
+
+    return Path(folder).absolute() if folder else default_output(ROOT)
+
+
+@cli_command("release.list")
+def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
+    """List the releases of a place, from its checked index."""
+    from aotforge.deliver.install.install_release import install_errors
+    from aotforge.publish.session import open_index
+
+    with install_errors():
+        _, trusted = open_index(
+            from_, root=root, checkout=ROOT, environment=os.environ, cache=cache_folder(None)
+        )
+    print_report(trusted.index, json=json)
+
+
+@cli_command("install")
+def install(
+    prefix: Annotated[str | None, "a folder to install into, for PyTorch's AOTRITON_INSTALLED_PREFIX"] = None,
+    pytorch_lib: Annotated[str | None, "torch/lib of an installed PyTorch to put the release into"] = None,
+    arch: Annotated[str | None, "arch, e.g. gfx908; several are separated by commas"] = None,
+    from_: From = None,
+    version: Annotated[
+        str | None, "a release (0.11.2b-r1) or an API level (0.11.2b); default: the newest"
+    ] = None,
+    rocm: Annotated[
+        str | None, "ROCm version whose library to take (default: the one in ROCM_PATH or /opt/rocm)"
+    ] = None,
+    root: Trust = None,
+    cache: Annotated[
+        str | None,
+        "folder for downloads and the last seen indexes (default: AOTFORGE_CACHE, else .aotforge/cache)",
+    ] = None,
+    allow_yanked: Annotated[bool, "install a release although it was yanked"] = False,
+    uninstall: Annotated[bool, "remove what is installed in --prefix"] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Install a published release: fetch what this machine and arch need, check all of it, install it atomically."""
+    from aotforge.base.architectures import load_architectures
+    from aotforge.base.progress import byte_progress
+    from aotforge.deliver.dropin.install_dropin import install_dropin_prefix
+    from aotforge.deliver.install.install_release import install, install_errors
+    from aotforge.deliver.install.model import InstallRequest, this_machine
+    from aotforge.errors import UnsupportedError
+    from aotforge.publish.session import open_index
+
+    if bool(prefix) == bool(pytorch_lib):
+        raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
+    if uninstall:
+        _uninstall(prefix, json=json)
+        return
+    if not arch:
+        raise UnsupportedError("--arch is missing", hint="e.g. --arch gfx908")
+    known = load_architectures(ROOT / "manifests").architectures
+    request = InstallRequest(
+        packs={name: known[name].pack for name in archs_of(arch)},
+        version=version,
+        rocm=rocm,
+        prefix=absolute(prefix),
+        torch_lib=absolute(pytorch_lib),
+        allow_yanked=allow_yanked,
+    )
+    folder = cache_folder(cache)
+    with install_errors(), byte_progress(quiet=quiet or json) as on_progress:
+        reader, trusted = open_index(from_, root=root, checkout=ROOT, environment=os.environ, cache=folder)
+        done = install(
+            reader,
+            trusted.index,
+            request,
+            this_machine(os.environ),
+            downloads=folder / "downloads",
+            drop_in=lambda unpacked, name, lib: install_dropin_prefix(ROOT, unpacked, name, lib),
+            on_progress=on_progress,
+        )
+    notes = [] if quiet else [f"note: {note}" for note in done.notes]
+    print_either(done.fields(), [*notes, *done.lines()], json=json)
+
+
+def _uninstall(prefix: str | None, *, json: bool) -> None:
+    from aotforge.deliver.install.prefix import uninstall
+    from aotforge.errors import UnsupportedError
+
+    if not prefix:
+        raise UnsupportedError(
+            "--uninstall needs --prefix", hint="`./dev release.dropin --undo` for a torch/lib"
+        )
+    release, count = uninstall(Path(prefix).absolute())
+    print_either({"removed": release, "files": count}, [f"{release} was removed, {count} files"], json=json)
+
+
+@cli_command("release.pins")
+def pins(
+    pytorch: Annotated[str, "version whose build is to download it, e.g. 2.11"],
+    release: Release = "",
+    url: Annotated[
+        str, "where the release will be, without its name (default: the URL of release.serve)"
+    ] = "",
+    fork: Fork = False,
+    prefix: Annotated[bool, "instead the way that needs no edit: AOTRITON_INSTALLED_PREFIX"] = False,
+) -> None:
+    """The lines for PyTorch's cmake/External/aotriton.cmake that make its build download a release."""
+    from aotforge.deliver.pytorch.listing import list_release
+    from aotforge.deliver.pytorch.pins import pins_for_pytorch, prefix_text
+
+    chosen, place = _release(release), url or "http://127.0.0.1:8080/"
+    text = pins_for_pytorch(ROOT, chosen, pytorch=pytorch, fork=fork, url=place)
+    print_result((prefix_text(list_release(chosen), place) if prefix else text).rstrip("\n"))
+
+
+@cli_command("release.serve")
+def serve(
+    folder: Annotated[str, "folder that has releases (default: releases/dist/finished)"] = "",
+    host: Annotated[str, "address to listen on"] = "127.0.0.1",
+    port: Annotated[int, "port; 0 takes a free one"] = 8080,
+) -> None:
+    """Serve releases over HTTP at the addresses that PyTorch's build requests."""
+    from aotforge.deliver.pytorch.serve import serve
+
+    server = serve(_releases(folder), host=host, port=port, log=print_status)
+    print_result(server.url)
+    with server:
+        server.serve_forever()
+
+
+@cli_command("release.dropin")
+def dropin(
+    pytorch_lib: Annotated[str, "torch/lib of the installed PyTorch"],
+    release: Release = "",
+    arch: Annotated[
+        str, "arch, e.g. gfx908; several are separated by commas (default: every pack of the release)"
+    ] = "",
+    pytorch: Annotated[str, "PyTorch's version if torch/version.py does not have it"] = "",
+    fork: Annotated[bool, "it is a build of ROCm/pytorch"] = False,
+    dry_run: Annotated[bool, "list what would change"] = False,
+    undo: Annotated[bool, "restore what was there before"] = False,
+    json: Json = False,
+) -> None:
+    """Put a release into an installed PyTorch, or remove it again."""
+    from aotforge.deliver.dropin.apply import undo as restore
+    from aotforge.deliver.dropin.install_dropin import install_dropin
+
+    lib = Path(pytorch_lib).absolute()
+    if undo:
+        report = restore(lib, dry_run=dry_run)
+    else:
+        report = install_dropin(
+            ROOT,
+            _release(release),
+            lib,
+            archs=archs_of(arch),
+            pytorch=pytorch,
+            fork=fork,
+            dry_run=dry_run,
+        )
+    changes = [f"{'would change: ' if dry_run else ''}{change}" for change in report.changes]
+    print_either(asdict(report) | {"folder": str(report.folder)}, changes or ["nothing to do"], json=json)
+
+
+@cli_command("release.page")
+def page(
+    url: Annotated[str, "where the folder will be, for the commands on the page"],
+    folder: Annotated[
+        str, "folder that has finished releases and gets index.html (default: releases/dist/finished)"
+    ] = "",
+    from_: Annotated[str | None, "also list yanked releases, from this place's index"] = None,
+    root: Annotated[str | None, "the root of trust for --from"] = None,
+) -> None:
+    """Write the static page of releases: downloads with digests, verification, how to install, compatibility."""
+    from aotforge.deliver.install.install_release import install_errors
+    from aotforge.deliver.page import make_site
+    from aotforge.publish.session import open_index
+
+    yanked: dict[str, str] = {}
+    if from_:
+        with install_errors():
+            _, trusted = open_index(
+                from_, root=root, checkout=ROOT, environment=os.environ, cache=cache_folder(None)
+            )
+        yanked = trusted.index.yanked()
+    print_result(f"{make_site(ROOT, _releases(folder), base_url=url, yanked=yanked)}")

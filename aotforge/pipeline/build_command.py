@@ -1,0 +1,71 @@
+"""The programs of `build`: a release, the library for Windows, a shard, a merge of shards."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aotforge.errors import ShardError, UnknownNameError, UnsupportedError, suggest
+from aotforge.pipeline.build_release import build
+from aotforge.pipeline.display import BuildObserver
+from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.shards.shard_file import RUNTIME
+from aotforge.pipeline.shards.split import parse_shard
+
+PLATFORMS = ("linux", "windows")
+
+
+class Report(Protocol):
+    """A result for `--json` and for people."""
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+
+
+def run_build(request: BuildRequest, *, observer: BuildObserver) -> Report:
+    """The program that the request selects. Raises what `check_options` and the program raise."""
+    check_options(request)
+    # MEASURED
+    if request.platform == "windows":
+        from aotforge.pipeline.build_windows import build_windows  # noqa: PLC0415 - as above
+
+        return build_windows(request, observer=observer)
+    if request.gather:
+        from aotforge.pipeline.shards.merge import merge_shards  # noqa: PLC0415 - as above
+
+        return merge_shards(request, request.gather, observer=observer)
+    if request.shard == RUNTIME:
+        from aotforge.pipeline.shards.library_shard import build_library_shard  # noqa: PLC0415 - as above
+
+        return build_library_shard(request, observer=observer)
+    if request.shard:
+        from aotforge.pipeline.shards.image_shard import build_image_shards  # noqa: PLC0415 - as above
+
+        return build_image_shards(request, parse_shard(request.shard), observer=observer)
+    return build(request, observer=observer)
+
+
+def check_options(request: BuildRequest) -> None:
+    """Checks that the options of a build fit together. Raises UnknownNameError, UnsupportedError, ShardError."""
+    if request.platform not in PLATFORMS:
+        raise UnknownNameError(
+            f"unknown platform {request.platform!r}", hint=suggest(request.platform, PLATFORMS)
+        )
+    if request.platform == "windows" and (request.archs or request.profile):
+        raise UnsupportedError(
+            "images are not built for Windows: --arch and --profile do not fit --platform windows",
+            cause="Windows uses the images of the Linux build, unchanged",
+            hint="build them without --platform, then add them: --platform windows --images FOLDER",
+        )
+    if request.platform == "windows":
+        return
+    if request.images:
+        raise UnsupportedError("--images needs --platform windows", hint="./dev build without --images")
+    if not request.archs:
+        raise UnsupportedError("--arch is missing", hint="./dev build --arch gfx908")
+    if request.shard and request.gather:
+        raise ShardError(
+            "--shard makes a shard and --gather merges shards", hint="./dev build with one of the two"
+        )

@@ -1,0 +1,147 @@
+"""The one path from rules to image packs: plan, compile, verify, pack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aotforge.base.architectures import Architecture, load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.compile.image_set import ImageSet
+from aotforge.compile.pool import WorkerLimits
+from aotforge.errors import VerifyError
+from aotforge.pack.reader import open_files
+from aotforge.pack.verify_pack import verify_pack
+from aotforge.pack.writer import write_pack
+from aotforge.pipeline.display import BuildObserver
+from aotforge.pipeline.requests import ImagesRequest
+from aotforge.plan.families import load_families
+from aotforge.plan.model import JobKey, Plan
+from aotforge.plan.planner import plan_project, select_archs
+from aotforge.release.model import ImageRecord, PackInput
+from aotforge.release.release_manifest import ReleaseManifest
+from aotforge.sandbox.executors.step import ExecutionTarget
+from aotforge.toolchain.triton import Toolchain, read_toolchain
+from aotforge.verify.report import VerifyReport
+from aotforge.verify.verdict import Verdict
+from aotforge.verify.verifier_digest import verifier_digest
+
+
+def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Archs grouped by their image packs, in the packs' order. Raises ManifestError, UnknownNameError."""
+    architectures = load_architectures(root / "manifests")
+    packs: dict[str, list[str]] = {}
+    for arch in archs:
+        packs.setdefault(select_archs(architectures, [arch])[0], []).append(arch)
+    return tuple(tuple(packs[pack]) for pack in sorted(packs))
+
+
+def make_plans(
+    request: ImagesRequest, *, toolchain: Callable[[str], Toolchain] = read_toolchain
+) -> tuple[Plan, ...]:
+    """One plan per image pack, in the packs' order. Raises what `plan_project` raises."""
+    return tuple(
+        plan_project(request.root, archs=archs, profile=request.profile, toolchain=toolchain)
+        for archs in by_pack(request.root, request.archs)
+    )
+
+
+def planned_architectures(root: Path, plans: Sequence[Plan]) -> dict[str, Architecture]:
+    """Properties of the plans' archs, by arch. Raises ManifestError."""
+    known = load_architectures(root / "manifests").architectures
+    return {arch: known[arch] for plan in plans for arch in plan.archs}
+
+
+def plans_verifier_digest(kernels: Path, plans: Sequence[Plan]) -> str:
+    """SHA-256 of everything that decides the verdicts on the plans' images: virtual GPU, cases, references."""
+    wanted = {job.family for plan in plans for job in plan.jobs}
+    # a family's name need not be its folder's
+    folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
+    return verifier_digest(kernels, folders)
+
+
+def require_virtual_gpus(plans: Sequence[Plan], cache: Path) -> None:
+    """Checks that every arch can be emulated, and builds the interpreters. Raises VerifyError, ToolchainError."""
+    from aotforge.verify.verify_plan import load_interpreters  # noqa: PLC0415 - as in `ImageBuilder.verify`
+    from aotforge.virtual_gpu.emulator.targets import emulated_targets  # noqa: PLC0415 - as above
+
+    archs = [arch for plan in plans for arch in plan.archs]
+    emulated = emulated_targets()
+    if unknown := [arch for arch in archs if arch not in emulated]:
+        raise VerifyError(
+            f"images for {', '.join(unknown)} cannot be verified: the emulator does not implement this arch",
+            cause=f"the emulator implements {', '.join(emulated)}",
+            hint="omit the arch, or make a development build: --no-verify",
+        )
+    load_interpreters(archs, cache)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageBuilder:
+    """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine."""
+
+    request: ImagesRequest
+    observer: BuildObserver
+    execution: ExecutionTarget | None = None
+    limits: WorkerLimits = field(default_factory=WorkerLimits)
+
+    def compile(self, plan: Plan, cache: Cache) -> ImageSet:
+        """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
+        self.observer.stage(f"{len(plan.jobs)} images of {plan.pack}")
+        return compile_plan(
+            plan,
+            kernels_root=self.request.kernels,
+            architectures=load_architectures(self.request.root / "manifests"),
+            cache=cache,
+            jobs=self.request.jobs,
+            limits=self.limits,
+            on_event=self.observer.event,
+            execution=self.execution,
+        )
+
+    def verify(self, plan: Plan, images: ImageSet) -> VerifyReport:
+        """A verdict on every image. Raises what `verify_images` raises."""
+        # a build with nothing to do must not import the emulator: MEASURED
+        from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415
+
+        self.observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
+        return verify_images(
+            plan,
+            images,
+            kernels_root=self.request.kernels,
+            cache=self.request.cache,
+            architectures=load_architectures(self.request.root / "manifests"),
+            jobs=self.request.jobs,
+            on_event=self.observer.verdict,
+        )
+
+    def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
+        """Images and their passed verdicts, none without `verify`. Raises VerifyError for an image that fails."""
+        images = self.compile(plan, cache)
+        if not verify:
+            return images, {}
+        report = self.verify(plan, images)
+        report.require_passed()
+        return images, {verdict.key: verdict for verdict in report.verdicts}
+
+
+def pack_images(
+    plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
+) -> PackInput:
+    """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
+    loaded = list(images.values())
+    pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
+    verify_pack(open_files(pack), plan, loaded)
+    records = tuple(
+        ImageRecord(
+            label=job.label,
+            key=job.key,
+            digest=images.digest(job.key),
+            resources=images.resources(job.key),
+            verdict=verdicts.get(job.key),
+        )
+        for job in plan.jobs
+    )
+    return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)

@@ -1,0 +1,159 @@
+"""Requests of the pipeline's programs. An annotated field is a flag of its tasks, with this help."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+_OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagesRequest:
+    """Images of a profile for `archs`, which may need several image packs.
+
+    `root` is the checkout, `jobs` bounds worker processes (None: the machine decides).
+    """
+
+    root: Path
+    archs: Annotated[tuple[str, ...], "arch, e.g. gfx908; several are separated by commas"] = ()
+    profile: Annotated[str | None, "what to build: see manifests/profiles.yaml"] = None
+    cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
+    jobs: Annotated[
+        int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
+    ] = None
+
+    @property
+    def kernels(self) -> Path:
+        """Folder of the kernel families."""
+        return self.root / "kernels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest(ImagesRequest):
+    """A release, the library for Windows, a shard, or a release merged from shards.
+
+    `environment` is the caller's (SOURCE_DATE_EPOCH, PATH).
+    """
+
+    output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (
+        None
+    )
+    platform: Annotated[
+        str, "linux, or windows: the library alone as a zip file, and with --images images built on Linux"
+    ] = "linux"
+    images: Annotated[
+        tuple[Path, ...],
+        "for --platform windows: image tarballs, pack folders or release folders, separated by commas",
+    ] = ()
+    verify: Annotated[
+        bool, "execute every image on the virtual GPU; without it the release is a development build"
+    ] = True
+    executor: Annotated[
+        str,
+        "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first "
+        "of these that works",
+    ] = "local"
+    keep: Annotated[bool, "keep a container whose step failed, and print how to enter it"] = False
+    shard: Annotated[
+        str | None,
+        "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file",
+    ] = None
+    gather: Annotated[
+        Path | None, "merge the shards in this folder into the release; nothing is compiled or executed"
+    ] = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacksRequest(ImagesRequest):
+    """Unpacked image packs for the source route: `output`/<pack> per pack, and nothing else in `output`."""
+
+    archs: Annotated[tuple[str, ...], "arch, e.g. gfx908; several are separated by commas"] = field()
+    output: Annotated[Path, "folder that gets <pack>/ for every pack; everything else in it is removed"]
+    minutes: Annotated[float, "minutes that the compilation of one kernel may take; 0: no limit"] = 10.0
+    verify: Annotated[bool, "execute every image on the virtual GPU before it is packed"] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRequest(ImagesRequest):
+    """Images of `archs` and `profile`, or those in the folder `release`, where `archs` selects from its archs."""
+
+    release: Annotated[
+        Path | None, "verify this release folder from its own archives (--arch selects from its archs)"
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRequest(ImagesRequest):
+    """A release to build, check, sign and record. Without `archs`: all that a complete profile may have."""
+
+    version: Annotated[
+        str, "API level 0.11.2b or release 0.11.2b-r1 (manifests/release.yaml has the revision)"
+    ]
+    executor: Annotated[str, "as for build (default: auto, in a container)"] = "auto"
+    windows: Annotated[bool, "also the library for Windows (default); --no-windows omits it"] = True
+    to: Annotated[str | None, "publish it there: s3://BUCKET/PREFIX or a folder"] = None
+    key: Annotated[Path | None, "Ed25519 key to sign with, PEM (default: AOTFORGE_SIGNING_KEY)"] = None
+    keys: Annotated[str | None, "with --to: folder of the index's keys (default: AOTFORGE_KEYS)"] = None
+    unsigned: Annotated[bool, "without a signature"] = False
+    builder: Annotated[str, "URI of the builder, for the provenance statement"] = (
+        "urn:aotforge:builder:unnamed"
+    )
+    development: Annotated[
+        bool, "for local use: uncommitted sources, incomplete, below the promised platform; no record"
+    ] = False
+    dry_run: Annotated[bool, "with --to: list what would be sent"] = False
+    output: Annotated[Path | None, _OUTPUT.format("/finished")] = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def build(self, archs: tuple[str, ...]) -> BuildRequest:
+        """The build of the Linux release for `archs`."""
+        return BuildRequest(
+            root=self.root,
+            archs=archs,
+            profile=self.profile,
+            cache=self.cache,
+            jobs=self.jobs,
+            executor=self.executor,
+            environment=self.environment,
+        )
+
+    def build_windows(self) -> BuildRequest:
+        """The build of the library for Windows."""
+        return replace(self.build(()), profile=None, platform="windows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceRequest:
+    """A recorded release to build again. `root` is a checkout whose history has the record and its commit.
+
+    Of `cache` only container root filesystems are used: their digests are in the record.
+    """
+
+    root: Path
+    release: Annotated[str, "a released version, e.g. 0.11.2b-r1, with a record in releases/"]
+    published: Annotated[
+        Path | None,
+        "folder with its files, to explain a difference with (default: releases/dist/finished/<release>)",
+    ] = None
+    work: Annotated[Path | None, "empty folder that keeps what is built (default: a temporary one)"] = None
+    cache: Annotated[Path, "cache whose container root filesystems are used, nothing else of it"]
+    home: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CiRequest:
+    """Jobs of continuous integration; what is not given comes from manifests/ci.yaml. `shards` fixes their number per pack."""
+
+    root: Path
+    changed_since: Annotated[
+        str | None, "a git revision: only jobs that the difference from it can affect"
+    ] = None
+    archs: Annotated[
+        tuple[str, ...], "arch, e.g. gfx908; several are separated by commas (default: manifests/ci.yaml)"
+    ] = ()
+    profile: Annotated[str | None, "what is built (default: manifests/ci.yaml)"] = None
+    shards: Annotated[int | None, "shards per image pack (default: as many as the estimate needs)"] = None
+    executor: Annotated[str | None, "where things are compiled (default: manifests/ci.yaml)"] = None
