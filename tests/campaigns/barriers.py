@@ -94,8 +94,9 @@ def _one(arguments: tuple[str, str, str]) -> list[Removal]:
 def removals(
     arch: str, kernels: Sequence[str], folder: Path, *, jobs: int, match: str = ""
 ) -> Iterator[Removal]:
-    """Every barrier of every image of some kernels in a chip's `quick` profile, in that many processes; `match`: a text that the
-    images' labels contain.
+    """Every barrier of every image of some kernels of an arch's `quick` profile, in `jobs` processes.
+
+    `match`: a text that the images' labels contain.
     """
 
     def chosen(label: str) -> bool:

@@ -1,7 +1,7 @@
 """Single-bit flips in the machine code of an attention image: `python -m tests.campaigns.bit_flips`.
 
-Each flip is tried twice: with the proof that the text is the image, which must refuse it, and without, decoded from the altered bytes by
-llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/virtual-gpu-faults.md.
+Each flip is tried twice: with the check that the text is the image's, which must refuse it, and without, decoded from the altered
+bytes by llvm-objdump 22 and executed on the image's verification calls. Results and what they mean: docs/virtual-gpu-faults.md.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Flip:
     kind: str
     detail: str
     executed: bool
-    refused_by_proof: bool
+    refused_by_assembly: bool
     ratio: float = 0.0
     growth: float = 0.0
     checked: str = ""
@@ -81,7 +81,7 @@ class Campaign:
         return Flip(
             bit=bit, address=before.address, before=before.text, after=after, kind=found.kind,
             detail=found.detail,
-            executed=before.address in self._executed, refused_by_proof=self._refused(bytes(hsaco)), ratio=found.ratio,
+            executed=before.address in self._executed, refused_by_assembly=self._refused(bytes(hsaco)), ratio=found.ratio,
             growth=found.growth, checked=checked,
         )  # fmt: skip
 
@@ -156,7 +156,7 @@ def _values(wave: Any, written: Sequence[Operand]) -> bytes:
 
 
 def _refuse_real_addresses(listing: Listing) -> None:
-    """Where code lies is not known to a program that is decoded from altered bytes."""
+    """A program that is decoded from altered bytes has no known address."""
     for line in listing.lines:
         if line.name == "s_getpc_b64":
             raise DecodeError(f"byte {line.address:#x}: {line.text}: real addresses are not modelled")
@@ -205,7 +205,7 @@ def main() -> int:
 def report(done: Sequence[Flip]) -> str:
     """What became of the flips, as text."""
     kinds = Counter((flip.kind, "executed" if flip.executed else "not executed") for flip in done)
-    lines = [f"{len(done)} flips, {sum(flip.refused_by_proof for flip in done)} refused by the proof"]
+    lines = [f"{len(done)} flips, {sum(flip.refused_by_assembly for flip in done)} refused by the assembly check"]
     lines += [f"{count:5} {kind}, {where}" for (kind, where), count in sorted(kinds.items())]
     for flip in done:
         if flip.kind in {"within", "equal", "unused"}:

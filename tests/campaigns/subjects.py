@@ -1,4 +1,4 @@
-"""Images that a campaign alters, and the calls on which they are tried: those of the verify room."""
+"""Images that a campaign alters, and the verification calls on which they are executed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.families import PROJECT, architectures
 
 KERNELS = PROJECT / "kernels"
 _ENDLESS = 10
-"""A workgroup that executes so many times the instructions of the whole unaltered launch does not end."""
+"""A workgroup that executes this many times the instructions of the unaltered launch does not end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +52,11 @@ class Subject:
         return self.job.target.arch
 
     def load(self, hsaco: bytes) -> Program:
-        """The image's text with some bytes that are proven to be the same. Raises DecodeError when they are not."""
+        """The image's text with bytes that are verified to be the same. Raises DecodeError when they are not."""
         return Emulator(self.arch, cache=self.folder).load(hsaco, self.image.asm)
 
     def altered(self, listing: Listing) -> Program:
-        """The image with other instructions, which nothing is proven about. Raises DecodeError, UnsupportedError."""
+        """The image with other instructions, which is not verified. Raises DecodeError, UnsupportedError."""
         hsaco = self.image.hsaco
         return Program(
             emulated_target(self.arch),
@@ -83,7 +83,7 @@ def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Sub
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One launch to try, with what the unaltered image makes of it. Outputs are whole buffers, canaries included."""
+    """One launch to try, with the unaltered image's results. Outputs are complete buffers, canaries included."""
 
     name: str
     invocation: Invocation
@@ -161,24 +161,24 @@ def execute(
 
 
 def wrong(call: Call) -> list[str]:
-    """What the reference has against the outputs as they are now: the judge's own criteria."""
+    """Errors of the current outputs by the verifier's own criteria."""
     found = []
     for name, tensor in call.invocation.outputs.items():
-        judged = call.expected[name].compare(tensor.values())
+        compared = call.expected[name].compare(tensor.values())
         if not tensor.intact():
             found.append(f"writes outside of {name}")
-        if judged.element > 1:
-            found.append(f"{name} is {judged.element:.3g} times its bound off")
-        if judged.tensor > 1:
-            found.append(f"{name} errs by {judged.tensor:.3g} times what its precision allows")
-        if judged.tile > 1:
+        if compared.element > 1:
+            found.append(f"{name} is {compared.element:.3g} times its bound off")
+        if compared.tensor > 1:
+            found.append(f"{name} errs by {compared.tensor:.3g} times what its precision allows")
+        if compared.tile > 1:
             found.append(f"a tile of {name} is scaled")
     return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of an altered program. `kind`: fault, wrong, within (numbers changed inside the bound) or identical.
+    """The result of an altered program. `kind`: fault, wrong, within (numbers changed inside the bound) or identical.
     `runs`: launches until then; `ratio` the worst error in multiples of the bound, `growth` in multiples of the unaltered image's
     worst error of the same output in the same call.
     """

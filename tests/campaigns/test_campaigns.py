@@ -1,4 +1,4 @@
-"""A sample of each campaign by default, all of it among the slow tests: nothing that the reference can tell apart passes."""
+"""A sample of each campaign by default, all of it among the slow tests: no fault that the reference can distinguish passes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def cache(tmp_path: Path) -> Path:
 
 
 def assert_classified(done: list[Flip], count: int) -> None:
-    assert len({flip.bit for flip in done}) == count
-    assert all(flip.refused_by_proof for flip in done)
+    assert len({flip.bit for flip in done}) == count > 0
+    assert all(flip.refused_by_assembly for flip in done)
     assert {flip.kind for flip in done} <= UNSEEN
     # an instruction that no call reaches cannot change anything, one that changed numbers is reached
     assert all(flip.executed for flip in done if flip.kind in {"wrong", "within", "equal", "unused"})
@@ -38,7 +38,7 @@ def assert_classified(done: list[Flip], count: int) -> None:
 
 
 @needs_objdump
-def test_flipped_bits_are_refused_by_the_proof_and_classified_without_it(cache: Path) -> None:
+def test_flipped_bits_are_refused_by_the_assembly_check_and_classified_without_it(cache: Path) -> None:
     done = list(flips(IMAGE, cache, seed=1, count=16, jobs=2))
     assert_classified(done, 16)
     assert {"refused", "wrong"} <= {flip.kind for flip in done}
@@ -57,8 +57,8 @@ def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None
     same = subject.altered(program.listing)
     for checks in (False, True):
         assert try_calls(same, subject, calls, checks=checks).kind == "identical"
-    assert executed == {line.address for line in program.listing.lines}
-    # and the campaign's own eyes are open: one output of the last call is changed by hand
+    assert calls and executed == {line.address for line in program.listing.lines}
+    # the campaign itself can fail: one output of the last call is changed by hand
     execute(same, subject, calls[-1])
     output = next(iter(calls[-1].invocation.outputs.values()))
     assert wrong(calls[-1]) == []
@@ -79,6 +79,7 @@ def test_five_hundred_flipped_bits(cache: Path) -> None:
 def test_every_barrier_removed(cache: Path, arch: str) -> None:
     kernels = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
     done = [removal for removal in removals(arch, kernels, cache, jobs=2) if removal.executed]
+    assert done
     caught = sum(removal.caught for removal in done)
     print(f"{arch}: {caught} of {len(done)} barriers caught")  # noqa: T201 - shown with -s
     assert caught >= 0.97 * len(done)

@@ -27,13 +27,13 @@ from tests.campaigns.subjects import Call, Subject, calls_of, execute, subjects
 
 KERNELS = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
 CHECKS = Checks(uninitialised=False, barriers=False)
-"""What a missing wait has to be found by: pending registers, and LDS accesses that go on after a barrier."""
+"""Checks that find a missing wait: pending registers, and LDS accesses that continue after a barrier."""
 _COUNTER = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alteration:
-    """One wait altered. `text` is what stands there instead. `kind`: caught, redundant (on every call, by the second model), unreached (no
+    """One wait altered. `text` replaces it. `kind`: caught, redundant (on every call, by the second model), unreached (no
     call executes it) or missed.
     """
 

@@ -27,11 +27,11 @@ ALL = ("out", "lse", "delta", "dq", "dk", "dv")
 
 
 class Images:
-    """Images of one chip, compiled when first asked for, and their programs."""
+    """Images of one arch, compiled at their first use, and their programs."""
 
     def __init__(self, arch: str, cache: Path, *, profile: str = "core") -> None:
         self._plan: Plan = plan_project(PROJECT, archs=[arch], profile=profile)
-        self.chip: Target = self._plan.jobs[0].target
+        self.target: Target = self._plan.jobs[0].target
         self._folder = cache
         self._emulator = Emulator(arch, cache=cache)
         self._images: dict[str, KernelImage] = {}
@@ -39,7 +39,7 @@ class Images:
 
     @property
     def jobs(self) -> tuple[CompileJob, ...]:
-        # settings that are not tuned for a chip may spill: here that is one more thing to execute
+        # settings that are not tuned for an arch may spill: here that is one more thing to execute
         return tuple(replace(job, spills="report") for job in self._plan.jobs if job.family == "flash")
 
     def compile(self, jobs: tuple[CompileJob, ...]) -> None:
@@ -72,7 +72,7 @@ class Images:
         """Compile what these cases launch, all at once."""
         wanted = {}
         for case in cases:
-            for launch in launches(case, self.chip, tensors_of(case)):
+            for launch in launches(case, self.target, tensors_of(case)):
                 job = self.job_of(launch)
                 wanted[job.key] = job
         self.compile(tuple(job for key, job in wanted.items() if key not in self._images))
@@ -91,7 +91,7 @@ class Images:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What a case gave, and which images were launched."""
+    """Results of a case, and the images that were launched."""
 
     outcome: Outcome
     reports: Mapping[str, LaunchReport]
@@ -108,15 +108,15 @@ def tensors_of(case: Case) -> dict[str, Guarded]:
     return tensors
 
 
-def launches(case: Case, chip: Target, tensors: Mapping[str, Guarded]) -> list[SourceLaunch]:
-    """What the library would launch for forward and backward, empty grids left out."""
+def launches(case: Case, target: Target, tensors: Mapping[str, Guarded]) -> list[SourceLaunch]:
+    """The launches of the library for forward and backward, empty grids left out."""
     values = values_of(case, tensors)
     kernels = [
         kernel
         for operator in OPERATORS
         for kernel in sorted((k for k in FAMILY.kernels if k.operator == operator), key=lambda k: k.step)
     ]
-    chosen = [select(kernel, chip, values) for kernel in kernels]
+    chosen = [select(kernel, target, values) for kernel in kernels]
     return [launch for launch in chosen if 0 not in launch.grid]
 
 
@@ -125,7 +125,7 @@ def execute(case: Case, images: Images, *, schedule: int | None = None, seed: in
     tensors = tensors_of(case)
     memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
     reports = {}
-    for launch in launches(case, images.chip, tensors):
+    for launch in launches(case, images.target, tensors):
         job = images.job_of(launch)
         arguments = [
             float(value) if launch.types[name] == "fp32" else value

@@ -43,7 +43,7 @@ Arguments = Mapping[str, Array | int | float]
 
 
 class Images:
-    """What tests ask for, compiled into `cache`."""
+    """The kernels of these tests, compiled into `cache`."""
 
     def __init__(self, arch: str, cache: Path) -> None:
         self.arch, self._cache = arch, cache

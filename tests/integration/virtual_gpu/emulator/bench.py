@@ -20,7 +20,7 @@ RUNNING, AT_BARRIER, ENDED, FAULT = range(4)
 
 
 class Bench:
-    """One wave of a chip. `s` are scalar registers, `v` vector registers by lane (AGPRs from 256)."""
+    """One wave of an arch. `s` are scalar registers, `v` vector registers by lane (AGPRs from 256)."""
 
     def __init__(self, arch: str, *, lds: int = 4096, scratch: int = 256, cache: Path | None = None) -> None:
         self.target = emulated_target(arch)

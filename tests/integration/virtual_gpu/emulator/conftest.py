@@ -12,6 +12,6 @@ from tests.integration.virtual_gpu.emulator.attention_images import Images
 
 @pytest.fixture(scope="session")
 def images_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Images]:
-    """The images of a chip; each is compiled when it is first asked for."""
+    """The images of an arch; each is compiled at its first use."""
     folder = tmp_path_factory.mktemp("images")
     return cache(lambda arch: Images(arch, folder))

@@ -66,7 +66,7 @@ def test_gfx908_images_agree_with_float64(gfx908: Images, name: str, schedule: i
 
 
 @pytest.mark.parametrize("arch", OTHERS)
-def test_other_chips_images_agree_with_float64(images_of: Maker, arch: str) -> None:
+def test_other_archs_images_agree_with_float64(images_of: Maker, arch: str) -> None:
     case = CASES[OTHERS[arch]]
     images_of(arch).prepare([case])
     for schedule in (None, 11):
@@ -75,7 +75,7 @@ def test_other_chips_images_agree_with_float64(images_of: Maker, arch: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", OTHERS)
-def test_every_quick_image_of_other_chips(images_of: Maker, arch: str) -> None:
+def test_every_quick_image_of_other_archs(images_of: Maker, arch: str) -> None:
     images, used = images_of(arch), set[str]()
     cases = [
         replace(BASE, dtype=dtype, head_dim=head_dim, window_right=window, layout=layout, seqlen_q=seqlen_q)
@@ -114,7 +114,7 @@ def test_a_wrong_scale_is_caught(gfx908: Images) -> None:
 def test_a_buffer_that_is_too_small_is_reported_with_its_name_and_the_instruction(gfx908: Images) -> None:
     images, case = gfx908, CASES["ragged"]
     tensors = tensors_of(case)
-    launch = launches(case, images.chip, tensors)[0]
+    launch = launches(case, images.target, tensors)[0]
     buffers = {name: tensor.storage for name, tensor in tensors.items()}
     buffers["Out"] = buffers["Out"][:-2000]
     job = images.job_of(launch)
@@ -128,19 +128,19 @@ def test_a_buffer_that_is_too_small_is_reported_with_its_name_and_the_instructio
     assert "global_store" in caught.value.cause
     assert "lane" in caught.value.cause
     with pytest.raises(ExecutionError, match="LDS"):
-        whole = Memory({name: tensor.storage for name, tensor in tensors.items()})
+        memory = Memory({name: tensor.storage for name, tensor in tensors.items()})
         images.program(job).launch(
-            LaunchRequest(grid=launch.grid, arguments=arguments, memory=whole, lds_bytes=lds - 64)
+            LaunchRequest(grid=launch.grid, arguments=arguments, memory=memory, lds_bytes=lds - 64)
         )
     with pytest.raises(ExecutionError, match="without ending"):
         images.program(job).launch(
-            LaunchRequest(grid=launch.grid, arguments=arguments, memory=whole, lds_bytes=lds, limit=100)
+            LaunchRequest(grid=launch.grid, arguments=arguments, memory=memory, lds_bytes=lds, limit=100)
         )
 
 
 def test_a_missing_argument_or_an_empty_grid_is_refused(gfx908: Images) -> None:
     images = gfx908
-    launch = launches(CASES["ragged"], images.chip, tensors_of(CASES["ragged"]))[0]
+    launch = launches(CASES["ragged"], images.target, tensors_of(CASES["ragged"]))[0]
     program = images.program(images.job_of(launch))
     with pytest.raises(ExecutionError, match="arguments"):
         program.launch(LaunchRequest(grid=(1, 1, 1), arguments=[0], memory=Memory({})))

@@ -1,4 +1,4 @@
-"""What attention needs beyond the shipped kernels, on every chip: float32, bias, dropout, variable length, atomics, small products.
+"""Features of attention beyond the shipped kernels, on every arch: float32, bias, dropout, variable length, atomics, small products.
 
 Results are within twice the error of the same computation in the same precision, plus one unit in the last place of the largest
 value, of float64 (`attention_options.FACTOR`).
@@ -73,7 +73,7 @@ def _product(images: Images, dtype: DType, shape: str) -> None:
     m, n, k = map(int, shape.split("x"))
     (job,) = images.jobs(f"dtype={dtype},shape={shape}:")
     rng = np.random.default_rng(1)
-    # whole numbers up to 8 in size, whose sums are exact in any order: a row, column or element in a wrong place shows
+    # integers up to 8 in size, whose sums are exact in any order: a row, column or element in a wrong place shows
     a, b = (rng.integers(-8, 9, size).astype(np.float64) for size in ((m, k), (k, n)))
     own = [np.ascontiguousarray(encode(x, dtype)) for x in (a, b)]
     c = np.full((m, n), np.nan, dtype=np.float32)

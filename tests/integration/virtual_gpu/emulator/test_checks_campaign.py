@@ -64,6 +64,7 @@ def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program
 def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
     subject, program = forward
     calls, _ = calls_of(subject, program, (None,))
+    assert calls
     for call in calls:
         plain = execute(program, subject, call)
         checked = execute(program, subject, call, checks=True)
@@ -76,5 +77,6 @@ def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_wait_of_a_kernel(kernel: str) -> None:
     done = alter_each(_subject(kernel))
+    assert done
     assert [one for one in done if one.kind == "missed"] == []
     assert sum(one.kind == "caught" for one in done) > len(done) / 2

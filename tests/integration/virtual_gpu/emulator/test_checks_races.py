@@ -43,7 +43,7 @@ def test_every_barrier_is_needed_whatever_the_schedule(number: int, schedule: in
     assert len(re.findall(r"line \d+: ds_(?:read|write)_b32", fault.cause)) == 2
 
 
-def test_a_store_that_was_not_waited_for_at_the_barrier_goes_on_after_it() -> None:
+def test_a_store_that_was_not_waited_for_at_the_barrier_continues_after_it() -> None:
     body = SWAP.replace("s_waitcnt lgkmcnt(0)\ns_barrier", "s_barrier")
     fault = caught(body, lds=512, checks=ONLY_RACES)
     assert "which had not been waited for at the barrier" in fault.cause
@@ -68,7 +68,7 @@ def test_what_one_wave_does_alone_is_no_race() -> None:
 
 
 def test_neighbouring_bytes_are_not_the_same_bytes() -> None:
-    """Two waves share every dword, each stores its own half; then a whole dword meets the other wave's half."""
+    """Two waves share every dword, each stores its own half; then a dword access meets the other wave's half."""
     halves = """
     v_and_b32_e32 v1, 63, v0
     v_lshlrev_b32_e32 v1, 2, v1

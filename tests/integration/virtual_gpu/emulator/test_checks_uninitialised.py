@@ -30,7 +30,7 @@ def _first_read(cause: str) -> str:
 
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx1100"])
-def test_a_register_that_nobody_wrote_reaches_an_output(arch: str) -> None:
+def test_a_register_that_was_never_written_reaches_an_output(arch: str) -> None:
     body = START + "v_add_f32_e32 v3, v9, v9\nv_mul_f32_e32 v2, v3, v3\n" + STORE
     if arch == "gfx1100":
         body = body.replace("dwordx4", "b128").replace("dword", "b32")
@@ -68,7 +68,7 @@ def test_lanes_that_were_off_keep_their_garbage() -> None:
 
 
 @pytest.mark.parametrize("load", ["ds_read_b32 v2, v1", "ds_read_b32 v2, v1 offset:512"])
-def test_lds_that_nobody_stored(load: str) -> None:
+def test_lds_that_was_never_stored(load: str) -> None:
     body = START + f"ds_write_b32 v1, v0\ns_waitcnt lgkmcnt(0)\n{load}\ns_waitcnt lgkmcnt(0)\n" + STORE
     if load.endswith("512"):
         assert _first_read(caught(body, lds=1024).cause) == load
@@ -100,7 +100,7 @@ def test_garbage_is_followed_through_permutes(permute: str) -> None:
     assert _first_read(fault.cause) == permute.format("v9")
 
 
-def test_scratch_that_nobody_stored() -> None:
+def test_scratch_that_was_never_stored() -> None:
     body = (
         START
         + """v_mov_b32_e32 v3, 7

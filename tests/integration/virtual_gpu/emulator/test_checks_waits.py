@@ -1,5 +1,5 @@
 """Wait counters: a register that a load has not delivered yet is neither read nor overwritten. Each wait of small kernels is removed and
-weakened in turn, on chips of each generation of counters.
+weakened in turn, on archs of each generation of counters.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def _registers(file: str, index: int, size: int) -> str:
 
 
 @pytest.mark.parametrize("name", _plain)
-def test_plain_accesses_move_what_their_name_says(bench: Bench, name: str) -> None:
+def test_plain_accesses_move_the_bytes_of_their_name(bench: Bench, name: str) -> None:
     match = PLAIN.match(name)
     assert match
     space, verb, kind = match.groups()
@@ -310,7 +310,7 @@ def test_atomics_combine_and_return_the_old_value(bench: Bench, name: str, retur
     function, words = ATOMICS[name]
     lds = name.startswith("ds_")
     if lds and returns != ("_rtn_" in name):
-        return  # these say in their name whether they return
+        return  # the names of these include whether they return
     rng = np.random.default_rng(4)
     memory, data = _atomic_values(name, rng)
     places = rng.permutation(64) // 2  # pairs of lanes collide

@@ -122,7 +122,7 @@ def test_dpp_reads_the_pattern_and_writes_enabled_lanes(
 
 
 @pytest.mark.parametrize("pattern", ["row_share:5", "row_xmask:3"])
-def test_dpp_of_later_chips(pattern: str) -> None:
+def test_dpp_of_later_archs(pattern: str) -> None:
     RDNA.exec = RDNA.full
     RDNA.v[0] = np.arange(32)
     RDNA.run(f"v_mov_b32_dpp v20, v0 {pattern} row_mask:0xf bank_mask:0xf")

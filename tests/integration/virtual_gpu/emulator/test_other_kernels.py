@@ -1,4 +1,4 @@
-"""Kernels beside attention on every chip: reductions, transcendental functions, 64-bit integers, random numbers, atomics."""
+"""Kernels beside attention on every arch: reductions, transcendental functions, 64-bit integers, random numbers, atomics."""
 
 from __future__ import annotations
 
@@ -258,8 +258,8 @@ def test_every_kind_of_atomic(made: tuple[str, dict[str, KernelImage]]) -> None:
     assert x[110:113].tolist() == [-20.5, -19.5, -18.5]
     assert unsigned[120:122].tolist() == [0xC0000000, 0x3FFFFFFF]
     assert words[122] == np.bitwise_xor.reduce(i * 77)
-    # Triton 3.9.0 combines lanes of one address first on these chips, with v_min_u32 and v_max_u32 though global_atomic_smin and
-    # smax follow: -63 and 43 are what the source says, and the machine would do what the image says
+    # Triton 3.9.0 combines lanes of one address first on these archs, with v_min_u32 and v_max_u32 though global_atomic_smin and
+    # smax follow: -63 and 43 are the source's results, and hardware would execute the image
     assert (words[123], words[128]) == ((0, 0) if made[0] in {"gfx942", "gfx950"} else (-63, 43))
     assert unsigned[124:126].tolist() == [0x8000003F, 0x80000000]
     assert wide[70:72].tolist() == [int(i[i % 2 == r].sum()) << 33 for r in range(2)]

@@ -1,4 +1,4 @@
-"""Whole kernels beside attention: spills, atomics, float32 products, loops; the proof that text is image; the command line."""
+"""Complete kernels beside attention: spills, atomics, float32 products, loops; the check of the text; the command line."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_text_that_is_not_the_image_is_refused(made: dict[str, KernelImage], c
         Emulator("gfx908").load(hsaco, asm)
 
 
-def test_an_altered_text_runs_only_when_asked_for_by_name(made: dict[str, KernelImage]) -> None:
+def test_an_altered_text_runs_only_by_a_function_of_its_own(made: dict[str, KernelImage]) -> None:
     image = made["sort"]
     asm = image.asm.replace("v_add_f32_e32", "v_max_f32_e32")
     with pytest.raises(DecodeError, match="is not the image"):
@@ -218,12 +218,12 @@ def test_a_report_names_the_source_line(made: dict[str, KernelImage]) -> None:
     assert int(found[1], 16) == int(found[2])
 
 
-def test_a_text_for_another_chip_is_refused(made: dict[str, KernelImage]) -> None:
+def test_a_text_for_another_arch_is_refused(made: dict[str, KernelImage]) -> None:
     with pytest.raises(DecodeError, match="gfx908, not for gfx90a"):
         Emulator("gfx90a").load(made["count"].hsaco, made["count"].asm)
 
 
-def test_without_a_compiler_the_emulator_says_so(
+def test_a_missing_compiler_is_an_error(
     made: dict[str, KernelImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")

@@ -41,7 +41,7 @@ def _set(bench: Bench, index: int, value: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SAVING])
-def test_instruction_does_what_its_model_says(bench: Bench, name: str) -> None:
+def test_instruction_equals_its_model(bench: Bench, name: str) -> None:
     entry = INSTRUCTIONS[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     for _ in range(200):
@@ -142,7 +142,7 @@ JUMPS: dict[str, Callable[[int, int, int], object]] = {
 
 @pytest.mark.parametrize("name", JUMPS)
 @pytest.mark.parametrize("state", range(8))
-def test_branches_go_where_the_state_says(bench: Bench, name: str, state: int) -> None:
+def test_branches_depend_on_the_state(bench: Bench, name: str, state: int) -> None:
     scc, vcc, exec_ = state & 1, (state >> 1 & 1) << 40, (state >> 2 & 1) << 63
     bench.wave.scc, bench.exec = scc, exec_
     bench.set_pair(106, vcc)

@@ -44,7 +44,7 @@ def both(program: Program, image: KernelImage) -> tuple[Listing, Listing]:
 
 def forward(images: Images, case: Case) -> tuple[Program, KernelImage]:
     images.prepare([case])
-    job = images.job_of(launches(case, images.chip, tensors_of(case))[0])
+    job = images.job_of(launches(case, images.target, tensors_of(case))[0])
     return images.program(job), images.image(job)
 
 
@@ -52,7 +52,9 @@ def forward(images: Images, case: Case) -> tuple[Program, KernelImage]:
 def test_a_sample_of_images_is_decoded_alike(images_of: Maker, arch: str) -> None:
     images, case = images_of(arch), CASES[SAMPLE[arch]]
     images.prepare([case])
-    for launch in launches(case, images.chip, tensors_of(case)):
+    found = launches(case, images.target, tensors_of(case))
+    assert found
+    for launch in found:
         job = images.job_of(launch)
         first, second = both(images.program(job), images.image(job))
         assert len(first.lines) > 20
@@ -130,6 +132,7 @@ def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
 def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
     plan = plan_project(PROJECT, archs=[arch], profile="quick")
     jobs = tuple(replace(job, spills="report") for job in plan.jobs)
+    assert jobs
     folder, instructions = Path(os.environ.get("AOTFORGE_CACHE", tmp_path)), 0
     with Cache(folder) as cache:
         made = compile_plan(

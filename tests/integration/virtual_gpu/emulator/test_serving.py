@@ -69,7 +69,7 @@ DAMAGED_LAUNCH = [
 
 
 @pytest.mark.parametrize(("field", "value"), [*DAMAGE, *DAMAGED_LAUNCH])
-def test_numbers_that_a_launch_has_no_room_for(
+def test_numbers_beyond_a_launchs_arrays(
     file: bytes, interpreter: Path, field: str, value: int | bytes
 ) -> None:
     library = ctypes.CDLL(str(interpreter))

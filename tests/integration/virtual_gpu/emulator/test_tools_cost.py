@@ -71,7 +71,7 @@ def strided(step: int) -> list[int]:
         (strided(8), 4, LOAD, (4, 2)),  # every other bank, twice
         (strided(128), 4, LOAD, (64, 2)),  # 32 words apart: all in one bank, 32 ways
         (strided(128 + 4), 4, LOAD, (2, 2)),  # a word of padding: none again
-        ([64] * 64, 4, LOAD, (2, 2)),  # everybody the same word: broadcast
+        ([64] * 64, 4, LOAD, (2, 2)),  # every lane the same word: broadcast
         ([64] * 64, 4, ATOMIC, (64, 2)),  # but atomics one after another
         (strided(2), 2, LOAD, (2, 2)),  # two lanes to a word
         (strided(8), 8, LOAD, (4, 4)),
@@ -346,7 +346,7 @@ def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
         (("add",), {"keys": {"dtype": "fp17"}}, UnknownNameError, "does not offer"),
     ],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_errors(
     images: tuple[str, ...], fields: dict[str, object], kind: type[AotforgeError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):

@@ -64,7 +64,7 @@ def right(folder: Path) -> bool:
     return np.array_equal(np.load(folder / "out.npy").reshape(2, 32, 32), np.stack([x @ y] * 2))
 
 
-def test_a_breakpoint_shows_and_the_kernel_goes_on(run: Run, tmp_path: Path) -> None:
+def test_a_breakpoint_shows_and_the_kernel_continues(run: Run, tmp_path: Path) -> None:
     code, out, _ = run("--break", STORE, "--dump", "exec,v0,s[0:1],arg0[0:16]:f32")
     assert code == 0
     assert right(tmp_path)
@@ -108,7 +108,7 @@ def _show(folder: Path) -> list[str]:
     return listing_lines((folder / "kernel.s").read_text())
 
 
-def test_the_prompt_steps_looks_and_goes_on(run: Run, made: Compiled, tmp_path: Path) -> None:
+def test_the_prompt_steps_shows_and_continues(run: Run, made: Compiled, tmp_path: Path) -> None:
     typed = f"""
 wave 2
 print v0:i32
@@ -148,7 +148,7 @@ continue
 def test_steps_stay_with_their_wave_across_a_barrier(run: Run, tmp_path: Path) -> None:
     barriers = [line for line in _show(tmp_path) if "s_barrier" in line]
     if not barriers:
-        pytest.skip("this chip's code has no plain barrier")
+        pytest.skip("this arch's code has no plain barrier")
     code, out, _ = run("--debug", typed=f"b {barriers[0].split()[0]} wave 1\nc\ns\nwaves\nc\nq\n")
     assert code == 0
     waves = [int(n) for n in re.findall(r"^(?:start|step|break)\S*.*wave (\d+)$", out, re.MULTILINE)]
@@ -163,7 +163,7 @@ def test_quitting_and_the_end_of_input_leave_without_results(run: Run, tmp_path:
         assert not (tmp_path / "out.npy").exists()
 
 
-def test_mistakes_at_the_prompt_are_told_and_the_prompt_stays(run: Run, tmp_path: Path) -> None:
+def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_path: Path) -> None:
     mistakes = {
         "frobnicate": "unknown command: frobnicate",
         "print v255": "the kernel has no v255",
@@ -172,14 +172,14 @@ def test_mistakes_at_the_prompt_are_told_and_the_prompt_stays(run: Run, tmp_path
         "lds 0 999999999": "not a valid range of at most",
         "lds 65532 65600": "beyond the",
         "memory 0 16": "outside of the buffers",
-        "memory nobody 0 16": "no argument nobody",
+        "memory missing 0 16": "no argument missing",
         "wave 99": "waves 0 to",
         "lanes 4-99": "lanes 0 to",
         "lanes x": "not a valid range of lanes",
         "break 0x3": "no instruction begins",
         "break nowhere": "unknown location",
         "break source.py:99": "no instruction comes from",
-        "break 0x0 wave": "no condition",
+        "break 0x0 wave": "not a valid condition",
         "delete 5": "no breakpoint 5",
         "delete x": "not understood",
         "step 0": "not a valid count",
@@ -204,7 +204,7 @@ def test_mistakes_at_the_prompt_are_told_and_the_prompt_stays(run: Run, tmp_path
         (["--break", "0x0", "--dump", "q7"], 11, "not a register"),
         (["--break", "0x0", "--dump", "v254"], 11, "the kernel has no v254"),
         (["--break", "0x0", "--break-group", "a"], 11, "not a valid workgroup"),
-        (["--break", "0x0 often"], 11, "no condition"),
+        (["--break", "0x0 often"], 11, "not a valid condition"),
         (["--dump", "v0"], 11, "at a breakpoint"),
         (["--debug", "--lanes", "70-80"], 11, "a wave has lanes"),
         (["--grid", "many"], 11, "no grid"),
@@ -243,7 +243,7 @@ def test_a_text_without_line_numbers_takes_them_from_another(
     assert (code, "another kernel" in err) == (25, True)
 
 
-def test_listing_and_chips(made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_listing_and_archs(made: Compiled, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, text = made.write(tmp_path)
     assert main(["show", str(text)]) == 0
     out = capsys.readouterr().out

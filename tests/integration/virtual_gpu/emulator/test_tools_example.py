@@ -15,7 +15,7 @@ from tests.support.families import PROJECT
 pytestmark = pytest.mark.compiler
 
 
-def test_the_example_of_the_documentation_works_as_it_stands(tmp_path: Path) -> None:
+def test_the_example_of_the_documentation_works_as_it_is(tmp_path: Path) -> None:
     text = (PROJECT / "docs" / "virtual-gpu-tools.md").read_text()
     script = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0]

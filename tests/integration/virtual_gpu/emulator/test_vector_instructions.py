@@ -90,7 +90,7 @@ def test_every_vector_instruction_has_a_model_and_every_model_an_instruction() -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_instruction_does_what_its_model_says(bench: Bench, name: str) -> None:
+def test_instruction_equals_its_model(bench: Bench, name: str) -> None:
     entry = INSTRUCTIONS[name]
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     for round_ in range(ROUNDS):

@@ -1,5 +1,5 @@
 """Attention with bias, dropout, variable length and a causal bound, forward and backward: in float64, and in the precision that a
-kernel has (`Arithmetic`), which says what the same computation errs by.
+kernel has (`Arithmetic`), which gives the errors of the same computation.
 
 Tokens are (token, head, element), the sequences of a batch end to end. `kept` is (sequence, head, query, key).
 """
@@ -65,12 +65,12 @@ def one_head(s: Sequence_, scale: float, p_drop: float, exact: Arithmetic) -> Ma
     top = np.where(s.seen.any(axis=1), scores.max(axis=1, initial=-np.inf), 0.0)
     p = a.single(np.exp(scores - top[:, None]))
     total = a.total(p)
-    whole = np.where(total > 0, total, 1.0)
+    total_or_one = np.where(total > 0, total, 1.0)
     drop = np.where(s.kept, 1.0 / (1.0 - p_drop), 0.0)
     out = a.narrow(
-        a.single(a.product(a.narrow(np.where(s.kept, p, 0.0)), s.v) / (1.0 - p_drop) / whole[:, None])
+        a.single(a.product(a.narrow(np.where(s.kept, p, 0.0)), s.v) / (1.0 - p_drop) / total_or_one[:, None])
     )
-    lse = a.single(np.where(total > 0, top + np.log(whole), np.inf))
+    lse = a.single(np.where(total > 0, top + np.log(total_or_one), np.inf))
     p = a.single(
         np.exp(np.where(np.isfinite(lse)[:, None], scores - np.where(total > 0, lse, 0.0)[:, None], -np.inf))
     )

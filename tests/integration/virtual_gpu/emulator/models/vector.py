@@ -1,4 +1,4 @@
-"""Models of vector instructions: numpy functions of whole registers, written from the ISA guides' descriptions.
+"""Models of vector instructions: numpy functions of all lanes of a register, written from the ISA guides' descriptions.
 
 A model takes the sources (and the old destination last, where the instruction reads it) and returns the destination, or the destination
 and a mask. Types are those of the table's slots.
