@@ -1,4 +1,4 @@
-"""`python -m aotforge.virtual_gpu.emulator run FILE.hsaco --asm FILE.s --grid 3 --arg in:x.npy --arg out:fp32:1024:y.npy --arg 1000`.
+"""`python -m aotforge.devtools.emulator_cli run FILE.hsaco --asm FILE.s --grid 3 --arg in:x.npy --arg out:fp32:1024:y.npy --arg 1000`.
 
 `run` executes, stops and shows, `show` lists a kernel's text, `list` the chips. See docs/virtual-gpu.md and
 docs/virtual-gpu-tools.md. Exits with the error's code when a kernel must not be executed or does what it must not.
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m aotforge.virtual_gpu.emulator", description="A virtual AMD GPU"
+        prog="python -m aotforge.devtools.emulator_cli", description="A virtual AMD GPU"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))

@@ -1,4 +1,4 @@
-"""The cost of a launch that somebody else makes: what `python -m aotforge.virtual_gpu.emulator run --cost` prints."""
+"""The cost of a launch that somebody else makes: what `python -m aotforge.devtools.emulator_cli run --cost` prints."""
 
 from __future__ import annotations
 
