@@ -205,7 +205,9 @@ def main() -> int:
 def report(done: Sequence[Flip]) -> str:
     """What became of the flips, as text."""
     kinds = Counter((flip.kind, "executed" if flip.executed else "not executed") for flip in done)
-    lines = [f"{len(done)} flips, {sum(flip.refused_by_assembly for flip in done)} refused by the assembly check"]
+    lines = [
+        f"{len(done)} flips, {sum(flip.refused_by_assembly for flip in done)} refused by the assembly check"
+    ]
     lines += [f"{count:5} {kind}, {where}" for (kind, where), count in sorted(kinds.items())]
     for flip in done:
         if flip.kind in {"within", "equal", "unused"}:
