@@ -1,4 +1,4 @@
-"""The index as a TUF targets role (theupdateframework.github.io/specification, version 1.0, section 4.5).
+"""The index as a TUF targets role (TUF specification 1.0, section 4.5), and its values.
 
 A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of an archive, and `release` of a
 SHA256SUMS, whose presence makes a release.

@@ -1,4 +1,4 @@
-"""Reader of release folders for publication: SHA256SUMS, the files that it lists, and signatures; nothing else."""
+"""Reader of release folders for publication: SHA256SUMS, the files that it lists, signatures."""
 
 from __future__ import annotations
 

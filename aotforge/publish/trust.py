@@ -1,4 +1,4 @@
-"""The signed index as clients read it: the client workflow of TUF (specification 1.0, section 5), by python-tuf.
+"""The signed index as clients read it: TUF's client workflow (section 5), by python-tuf.
 
 Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a rollback.
 """

@@ -1,4 +1,4 @@
-"""Publication of a release: check everything locally, upload and read back every file, then change the index."""
+"""Publication of a release: check locally, upload and read back every file, change the index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences between two releases: origin, tools, packs, images by label, resources, verdicts, files, members."""
+"""Differences between two releases: origin, tools, packs, images, resources, verdicts, files."""
 
 from __future__ import annotations
 

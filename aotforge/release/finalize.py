@@ -1,4 +1,4 @@
-"""Finalisation: a build's folder with documents, sums and signatures becomes a release that can be published."""
+"""Finalisation: a build's folder with documents, sums and signatures becomes a release."""
 
 from __future__ import annotations
 

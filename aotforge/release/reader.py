@@ -1,4 +1,4 @@
-"""Reader of release folders that compares every archive with SHA256SUMS: image packs, assembly texts, resources."""
+"""Reader of release folders, verified with SHA256SUMS: image packs, assembly texts, resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The committed record of a release, `releases/<release>.json`: what reproduces it, and the digests to compare with."""
+"""The committed record of a release, `releases/<release>.json`: inputs and expected digests."""
 
 from __future__ import annotations
 

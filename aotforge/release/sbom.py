@@ -1,4 +1,4 @@
-"""Software bill of materials of a release, CycloneDX 1.6 (ECMA-424): files, linked libraries, build tools.
+"""Bill of materials of a release, CycloneDX 1.6 (ECMA-424): files, linked libraries, build tools.
 
 Serial number and time derive from the release, so that the same release has the same bill.
 """

@@ -1,4 +1,4 @@
-"""Ed25519 signatures (RFC 8032): detached over SHA256SUMS, and in a DSSE envelope over the provenance statement.
+"""Ed25519 signatures (RFC 8032): of SHA256SUMS, and of the provenance statement in DSSE.
 
 Private keys come from a file or the environment, never from the repository.
 """

@@ -24,7 +24,7 @@ HEAD_DIM = "32"
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Whoever releases: a clone, keys for signatures and index, a bucket."""
+    """A release manager: a clone, keys for signatures and index, a bucket."""
 
     checkout: Path
     folder: Path
@@ -37,7 +37,7 @@ class User:
 
     @property
     def url(self) -> str:
-        """Where the bucket is for whoever speaks plain HTTP."""
+        """The bucket's address over plain HTTP."""
         return f"{self.server.url}/{self.bucket}/aot/"
 
     @property
@@ -66,7 +66,7 @@ class User:
         return ("--to", self.to, "--keys", self.folder / "keys")
 
     def git(self, *arguments: str) -> str:
-        """Git in the clone, as somebody whose settings are of no account."""
+        """Git in the clone, without the user's own settings."""
         command = ["git", "-c", "user.name=tests", "-c", "user.email=tests@example.org", *arguments]
         return subprocess.run(
             command, cwd=self.checkout, check=True, capture_output=True, text=True

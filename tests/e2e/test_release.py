@@ -103,9 +103,9 @@ def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "level"), [("2.7", "0.9"), ("2.13", "0.12")])
 def test_a_pytorch_of_another_api_level(user: User, version: str, level: str) -> None:
-    said = user.run("release.pins", "--pytorch", version, code=11)
-    assert f"PyTorch {version} cannot be built with {RELEASE}" in said
-    assert f"API level {level}, this release is 0.11" in said
+    shown = user.run("release.pins", "--pytorch", version, code=11)
+    assert f"PyTorch {version} cannot be built with {RELEASE}" in shown
+    assert f"API level {level}, this release is 0.11" in shown
 
 
 def test_a_prefix_from_the_bucket_and_from_a_folder(user: User, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_an_installed_pytorch_that_must_not_have_it(user: User, tmp_path: Path) 
 
 
 def test_again_and_what_may_not_be_released(user: User) -> None:
-    """The record is committed in between, as it says; the release stays the one that was published."""
+    """The record is committed in between; the release stays the published one."""
     kept = {path.name: path.read_bytes() for path in user.finished.iterdir()}
     made_from = json_of((user.checkout / "releases" / f"{RELEASE}.json").read_text())["commit"]
     user.commit("the record of 0.11.2b-r1")

@@ -51,7 +51,7 @@ def test_the_same_digests(user: User, tmp_path: Path) -> None:
     assert (done["compiled"], len(done["archives"])) == (18, 8)
 
 
-def test_another_source_is_found_and_told_by_member(user: User, tmp_path: Path) -> None:
+def test_another_source_is_found_and_listed_by_member(user: User, tmp_path: Path) -> None:
     """The record names a commit whose licence has a line more."""
     clone = tmp_path / "clone"
     user.git("clone", "--quiet", str(user.checkout), str(clone))

@@ -1,4 +1,4 @@
-"""A kernel that computes something else is not released, unless as a development build that says so."""
+"""A kernel that computes something else is not released, except as a marked development build."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_wrong_kernel_stops_the_release(tmp_path: Path) -> None:
     assert "flash" not in done.stderr
     assert "Next step: " in done.stderr and "Traceback" not in done.stderr
     assert manifest(tmp_path / "out") == released
-    # a development build may have it, elsewhere, and says so
+    # a development build may have it, elsewhere, and is marked
     refused = invoke(checkout, "build", "--arch", "gfx908", *wanted, "--no-verify", check=False)
     assert refused.returncode == 17, refused.stderr
     assert "verified" in refused.stderr and "--output" in refused.stderr
@@ -49,12 +49,12 @@ def test_a_wrong_kernel_stops_the_release(tmp_path: Path) -> None:
         f"{rough['images']} of {rough['images']} images of amd-gfx908 are not verified on the virtual GPU"
     )
     assert reason in rough["development"] and not rough["verified"]
-    said = manifest(tmp_path / "other")
-    assert not said["verified"] and reason in said["development"]
-    assert {row["verdict"] for row in said["packs"][0]["images"]} == {None}
+    document = manifest(tmp_path / "other")
+    assert not document["verified"] and reason in document["development"]
+    assert {row["verdict"] for row in document["packs"][0]["images"]} == {None}
     # once the kernel is right, a verified release takes its place
     kernel.write_text(right)
-    mended = build_json(checkout, *elsewhere)
-    assert (mended["fresh"], mended["verified"]) == (True, True)
+    repaired = build_json(checkout, *elsewhere)
+    assert (repaired["fresh"], repaired["verified"]) == (True, True)
     again = build_json(checkout, *elsewhere, "--no-verify")
     assert (again["fresh"], again["verified"]) == (False, True)

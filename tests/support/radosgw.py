@@ -1,5 +1,5 @@
 """radosgw, Ceph's S3 server (Debian: radosgw, ceph-mon, ceph-osd), with everything it needs in memory; unlike the servers from the package index it
-checks who asks. Without authentication towards Ceph itself, on loopback.
+checks credentials. Without authentication towards Ceph itself, on loopback.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Cluster:
         return process
 
     def start_osd(self) -> None:
-        # one that asks before it knows the cluster's identity gives up
+        # an OSD that starts before it knows the cluster's identity exits
         for _ in range(5):
             process = self.start("ceph-osd", "-i", "0")
             while process.poll() is None:

@@ -56,7 +56,7 @@ def altered(release: Path, target: Path, kind: str, change: Callable[[Tree], obj
             tar = write_tar_gz(path, members, epoch=1767225600).tar
             written[digest] = (path, tar)
         tars[path.name.removesuffix(".gz")] = tar
-    edit_manifest(target, lambda said: said["tarballs"].update(tars))
+    edit_manifest(target, lambda manifest: manifest["tarballs"].update(tars))
     return target
 
 
@@ -76,15 +76,15 @@ def read_members(path: Path) -> Tree:
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """MANIFEST.json changed, and SHA256SUMS made anew over the whole folder."""
     path = folder / "MANIFEST.json"
-    said = json.loads(path.read_bytes())
-    change(said)
+    manifest = json.loads(path.read_bytes())
+    change(manifest)
     path.unlink()
-    path.write_text(json.dumps(said, indent=1) + "\n")
+    path.write_text(json.dumps(manifest, indent=1) + "\n")
     reseal(folder)
 
 
 def reseal(folder: Path) -> None:
-    """SHA256SUMS over what lies in the folder."""
+    """SHA256SUMS over the files of the folder."""
     sums = folder / "SHA256SUMS"
     sums.unlink()
     lines = [f"{sha256_file(path)}  {path.name}\n" for path in sorted(folder.iterdir())]

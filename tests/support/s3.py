@@ -1,4 +1,4 @@
-"""S3 servers for tests, and a client whose calls fail where a test says."""
+"""S3 servers for tests, and a client whose calls fail where a test injects an error."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port that nobody uses now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

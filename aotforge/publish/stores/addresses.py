@@ -1,4 +1,4 @@
-"""Opening of stores by address: `s3://bucket/prefix`, a folder or `file://`, and for reading `http(s)://`."""
+"""Opening of stores by address: `s3://`, a folder or `file://`, and for reading `http(s)://`."""
 
 from __future__ import annotations
 

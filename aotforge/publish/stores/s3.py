@@ -1,4 +1,4 @@
-"""S3 and compatible servers as a store. Credentials, region and endpoint come from boto3's standard chain alone."""
+"""S3 and compatible servers as a store, configured by boto3's standard chain alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of boto3 as StoreError: status and code are shown, never a request, a header or a signed address."""
+"""Errors of boto3 as StoreError: status and code only, never a request or a signed address."""
 
 from __future__ import annotations
 

@@ -142,12 +142,17 @@ def test_a_public_bucket(server: Server, tmp_path: Path) -> None:
         "--keys",
         tmp_path / "keys",
     )
-    nobody = {
+    anonymous = {
         "AWS_ACCESS_KEY_ID": "",
         "AWS_SECRET_ACCESS_KEY": "",
         "AWS_SESSION_TOKEN": "",
         "HOME": str(tmp_path),
     }
     user.run(
-        "release.list", "--from", f"s3://{bucket}", "--root", tmp_path / "keys/roots/1.root.json", env=nobody
+        "release.list",
+        "--from",
+        f"s3://{bucket}",
+        "--root",
+        tmp_path / "keys/roots/1.root.json",
+        env=anonymous,
     )

@@ -39,7 +39,7 @@ def _in_child(act: Callable[[], None]) -> int:
 
 
 def _kill_at(store: Store, number: int, *, after: bool) -> None:
-    """The process dies at request `number` of S3, before or after the server has it; at system call `number` of a folder."""
+    """The process is killed at request `number` of S3, before or after the server has it; at system call `number` of a folder."""
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -223,13 +223,13 @@ def test_every_call_fails(step: int, server: Server, keys: KeySet, tmp_path: Pat
         except (PublishError, TrustError) as error:
             assert error.what and "\n" not in error.what, (kind, number)
         else:
-            # the last calls only confirm; but whoever says that all is well must be right
+            # the last calls only confirm; but a reported success must be one
             assert number > total - 8, (kind, number, total)
-        whole = server.store(bucket, prefix=prefix)
-        names = released_names(whole, keys.roots[0], tmp_path / "trust" / prefix)
+        working = server.store(bucket, prefix=prefix)
+        names = released_names(working, keys.roots[0], tmp_path / "trust" / prefix)
         assert names in {both[:1], both}, (kind, number)
-        publish(release, whole, keys)
-        assert released_names(whole, keys.roots[0], tmp_path / "trust" / prefix) == both, (kind, number)
+        publish(release, working, keys)
+        assert released_names(working, keys.roots[0], tmp_path / "trust" / prefix) == both, (kind, number)
 
 
 @pytest.mark.parametrize("step", [73, pytest.param(1, marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""Against Ceph's gateway: it checks secrets, and overwrites with multipart uploads and with If-Match whatever it is told."""
+"""Ceph's gateway checks secrets, and overwrites with multipart uploads and If-Match unconditionally."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_once_and_again(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> 
     assert not again.sent and again.found == first.sent and again.index_version == first.index_version == 1
     assert store.names("") == before
     assert released_names(store, keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
-    # what PyTorch's client asks for
+    # the file that PyTorch's client downloads
     assert store.size("0.11.2b-r1/aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm7.0-shared.tar.gz")
 
 
@@ -66,9 +66,7 @@ def test_other_bytes_under_the_same_name(make_store: MakeStore, keys: KeySet, tm
 
 
 @pytest.mark.parametrize("name", ["key.pem", "notes.txt", "extra.zip", "aotriton-0.11.2b-r1-images-x.tar.gz"])
-def test_what_somebody_left_in_the_folder(
-    make_store: MakeStore, keys: KeySet, tmp_path: Path, name: str
-) -> None:
+def test_unlisted_files_in_the_folder(make_store: MakeStore, keys: KeySet, tmp_path: Path, name: str) -> None:
     release, store = make_release(tmp_path / "r1"), make_store()
     (release / name).write_text("private")
     with pytest.raises(PublishError, match=f"{name} is not listed in SHA256SUMS"):
@@ -89,7 +87,7 @@ def test_an_unfinished_release_of_other_bytes(make_store: MakeStore, keys: KeySe
 
 
 def test_the_server_changes_bytes(server: Server, keys: KeySet, tmp_path: Path) -> None:
-    """A server that says yes and stores something else: only reading back finds that."""
+    """A server that answers 200 and stores other bytes: only reading back finds that."""
     store = server.store(server.bucket())
 
     def spoil(number: int, request: object) -> None:
@@ -245,13 +243,13 @@ def test_an_expired_index_can_be_renewed(make_store: MakeStore, keys: KeySet, tm
 def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     """Everything wrong is found before anything is sent."""
     store = DirectoryStore(tmp_path / "store")
-    whole = make_release(tmp_path / "whole")
+    complete = make_release(tmp_path / "complete")
     archive = "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
 
-    def refused(name: str, change: Callable[[Path], object], says: str) -> None:
-        folder = shutil.copytree(whole, tmp_path / name)
+    def refused(name: str, change: Callable[[Path], object], message: str) -> None:
+        folder = shutil.copytree(complete, tmp_path / name)
         change(folder)
-        with pytest.raises(PublishError, match=says):
+        with pytest.raises(PublishError, match=message):
             publish(folder, store, keys)
 
     def unlisted(folder: Path) -> None:

@@ -20,7 +20,7 @@ MakeStore = Callable[[], Store]
 
 @pytest.fixture(params=["directory", "s3"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """Makes any number of independent doors to one place."""
+    """Makes independent stores of one place."""
     if request.param == "directory":
         return lambda: DirectoryStore(tmp_path / "store")
     server: Server = request.getfixturevalue("server")
@@ -77,10 +77,10 @@ def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
     barrier = threading.Barrier(6)
 
     def write(number: int) -> None:
-        door = make_store()
+        other = make_store()
         barrier.wait()
         try:
-            door.put_if_absent("race", str(number).encode() * size)
+            other.put_if_absent("race", str(number).encode() * size)
             outcomes.append(str(number))
         except StoreError as fault:
             assert fault.kind in {ErrorKind.EXISTS, ErrorKind.UNAVAILABLE, ErrorKind.MISSING}
@@ -95,7 +95,7 @@ def test_of_many_writers_one_wins(make_store: MakeStore, size: int) -> None:
 
 
 def test_many_probe_at_once(make_store: MakeStore) -> None:
-    """Trying out what a place honours disturbs nobody who does the same."""
+    """Probing does not disturb others that probe."""
     faults: list[StoreError] = []
 
     def probe(store: Store, rounds: int) -> None:
@@ -166,7 +166,7 @@ def test_a_server_without_conditions_is_found_out(server: Server) -> None:
     assert kind(lambda: store.compare_and_swap("t", b"2", token='"0"')) is ErrorKind.EXISTS
 
 
-def test_a_server_that_would_overwrite_with_parts_gets_whole_files(server: Server) -> None:
+def test_a_server_that_would_overwrite_with_parts_gets_one_put(server: Server) -> None:
     store = forgetful(server, "CompleteMultipartUpload")
     found = store.probe()
     assert (found.put, found.large, found.swap) == (True, False, True)

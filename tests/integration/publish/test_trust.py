@@ -41,11 +41,11 @@ class Place:
     def seen(self) -> None:
         trusted_index(self.store, self.keys.roots[0], self.folder / "trust")
 
-    def refused(self, says: str) -> None:
+    def refused(self, message: str) -> None:
         """Installing fails with one error and leaves the prefix as it is."""
         prefix = self.folder / "prefix"
         before = sorted(prefix.rglob("*")) if prefix.exists() else None
-        with pytest.raises(TrustError, match=says) as caught:
+        with pytest.raises(TrustError, match=message) as caught:
             self.install()
         assert caught.value.exit_code == 34
         assert (sorted(prefix.rglob("*")) if prefix.exists() else None) == before
@@ -87,40 +87,40 @@ def test_changed_metadata(place: Place, name: str, seen: bool) -> None:
 @pytest.mark.parametrize("name", ["1.root", "timestamp", "1.snapshot", "1.targets"])
 def test_any_byte_of_metadata(place: Place, name: str) -> None:
     path = place.path(f"tuf/{name}.json")
-    whole = path.read_bytes()
-    for position in range(0, len(whole), max(1, len(whole) // 12)):
+    original = path.read_bytes()
+    for position in range(0, len(original), max(1, len(original) // 12)):
         flip(path, position)
         if name == "1.root":  # what counts is the pinned one
             trusted_index(place.store, place.keys.roots[0], place.folder / f"trust-{position}")
         else:
             with pytest.raises(TrustError):
                 trusted_index(place.store, place.keys.roots[0], place.folder / f"trust-{position}")
-        path.write_bytes(whole)
+        path.write_bytes(original)
 
 
 @pytest.mark.parametrize(
     "name", [RUNTIME, IMAGES, "0.11.2b-r1/SHA256SUMS", "0.11.2b-r1/SHA256SUMS.uncompressed"]
 )
 def test_changed_files(place: Place, name: str) -> None:
-    whole = place.path(name).read_bytes()
+    original = place.path(name).read_bytes()
     flip(place.path(name))
-    place.refused("refused|not what the index (says|lists)")
-    place.path(name).write_bytes(whole[:-1])
-    place.refused("truncated|not what the index (says|lists)")
-    place.path(name).write_bytes(whole + b"\0")
-    place.refused("something follows|longer|not what the index (says|lists)")
+    place.refused(r"refused|not what the index \w+")
+    place.path(name).write_bytes(original[:-1])
+    place.refused(r"truncated|not what the index \w+")
+    place.path(name).write_bytes(original + b"\0")
+    place.refused(r"something follows|longer|not what the index \w+")
     place.path(name).unlink()
     with pytest.raises(InstallError, match="does not exist"):
         place.install()
     assert not (place.folder / "prefix").exists()
-    place.path(name).write_bytes(whole)
+    place.path(name).write_bytes(original)
     place.install()
 
 
 def test_an_archive_of_another_release(place: Place) -> None:
     publish(make_release(place.folder / "r2", "0.11.2b-r2"), place.store, place.keys)
     shutil.copy(place.path(IMAGES), place.path(IMAGES.replace("r1", "r2")))
-    place.refused("not what the index (says|lists)|longer|truncated|unpacks to more")
+    place.refused(r"not what the index \w+|longer|truncated|unpacks to more")
 
 
 def test_rollback(place: Place) -> None:
@@ -146,22 +146,22 @@ def test_mix_and_match(place: Place) -> None:
     publish(make_release(place.folder / "r2", "0.11.2b-r2"), place.store, place.keys)
     for role in ("snapshot", "targets"):
         new = place.path(f"tuf/2.{role}.json")
-        whole = new.read_bytes()
+        original = new.read_bytes()
         shutil.copy(place.path(f"tuf/1.{role}.json"), new)
         place.refused("cannot be trusted")
-        new.write_bytes(whole)
+        new.write_bytes(original)
     place.install()
 
 
 def test_other_keys(place: Place) -> None:
-    """Someone else's whole, valid index at the same address."""
+    """Another publisher's complete, valid index at the same address."""
     shutil.rmtree(place.path("tuf"))
     publish(place.folder / "r1", place.store, make_keys(place.folder / "theirs"))
     place.refused("signed with keys that the trusted root does not name")
 
 
 def test_one_root_key_is_not_enough(place: Place, tmp_path: Path) -> None:
-    """A root that only one of two root keys has signed brings nobody new keys."""
+    """A root that only one of two root keys has signed does not install new keys."""
     keys = make_keys(tmp_path / "two")
     other = Place(tmp_path / "place", keys)
     path = rotate_keys(tmp_path / "two", "targets", now=NOW)
@@ -180,7 +180,7 @@ def test_expired_root(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_behind(place: Place) -> None:
-    """What expired would seem fresh: the index says when it was signed."""
+    """An expired index would look valid: the index has the time of its signing."""
     other = DirectoryStore(place.folder / "future")
     publish(place.folder / "r1", other, place.keys, now=NOW + timedelta(days=3))
     with pytest.raises(
@@ -226,7 +226,7 @@ def _no_root(folder: Path) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (_no_root, "no root of trust.*\n.*has published nothing\n.*by a way that you trust"),
         (
@@ -240,10 +240,10 @@ def _no_root(folder: Path) -> bytes:
         ),
     ],
 )
-def test_first_trust(make: Callable[[Path], bytes], says: str, keys: KeySet, tmp_path: Path) -> None:
+def test_first_trust(make: Callable[[Path], bytes], message: str, keys: KeySet, tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("{}")
     (tmp_path / "unsigned").write_text(json.dumps({**json.loads(keys.roots[0]), "signatures": []}))
-    with pytest.raises(TrustError, match=says):
+    with pytest.raises(TrustError, match=message):
         make(tmp_path)
     (tmp_path / "releases").mkdir()
     (tmp_path / "releases/root.json").write_bytes(keys.roots[0])

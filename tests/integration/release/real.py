@@ -62,7 +62,7 @@ def runtime_and_double(folder: Path) -> Runtime:
     tools = find_tools(os.environ)
     objects = folder
     (objects / "zstd").mkdir(parents=True)
-    # the project asks for zstd's sources, of which the double needs nothing
+    # the project requires zstd's sources, which the double does not use
     (objects / "zstd" / "zstd.c").touch()
     settings = {
         "AOTFORGE_ZSTD_DIR": objects / "zstd",

@@ -90,19 +90,19 @@ def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
 IMAGES_OF = "aotriton-0.11.2b-r1-images-{}.tar.gz"
 
 
-def test_another_chips_pack_is_not_deleted(runtime: Path, tmp_path: Path) -> None:
+def test_another_archs_pack_is_not_deleted(runtime: Path, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
     folder = assemble(runtime, dist).folder
     other = replace(PACKED, pack=replace(PACKED.pack, name="amd-other"))
     fails(runtime, dist, OutputError, r"(?s)would delete: amd-test.*--arch a,b", other)
-    # whatever the stamp says, and also when there is none
+    # whatever the stamp holds, and also when there is none
     (folder / IMAGES_OF.format("amd-third")).write_bytes(b"")
     fails(runtime, dist, OutputError, "would delete: amd-third\n")
     (dist / ".0.11.2b-r1.stamp.json").unlink()
     fails(runtime, dist, OutputError, "would delete: amd-third\n")
     (folder / IMAGES_OF.format("amd-third")).unlink()
     assert assemble(runtime, dist).fresh
-    # all chips named: nothing is lost
+    # all architectures named: nothing is lost
     digest = inputs_digest(MANIFEST, [PLAN], runtime, epoch=MANIFEST.epoch)
     both = assemble_release(
         MANIFEST, [PACKED, other], runtime, output=dist, licence=LICENCE, epoch=MANIFEST.epoch, inputs=digest
@@ -115,7 +115,7 @@ def test_another_chips_pack_is_not_deleted(runtime: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "name", ["SHA256SUMS.asc", "aotriton-0.11.2b-r1-images-amd-test.tar.gz.sig", ".note"]
 )
-def test_a_file_of_somebody_else_is_not_deleted(runtime: Path, tmp_path: Path, name: str) -> None:
+def test_an_unknown_file_is_not_deleted(runtime: Path, tmp_path: Path, name: str) -> None:
     folder = assemble(runtime, tmp_path / "dist").folder
     (folder / name).write_bytes(b"signed")
     for _ in range(2):
@@ -320,7 +320,7 @@ def test_disk_full_leaves_earlier_results(
     assert assemble(runtime, tmp_path / "dist").fresh is not earlier
 
 
-def test_memory_that_lies_is_noticed(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_bytes_are_noticed(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tarball whose bytes change between writing and reading back never gets into place."""
 
     def lying(path: Path, members: Members, *, epoch: int) -> Digests:

@@ -269,16 +269,16 @@ def test_prefix_that_is_installed_already(
     assert (status, output, launched(seen)) == (0, "client: as expected\n", ["attn_fwd"])
 
 
-def test_interrupted_download_goes_on_where_it_was(made: Made, tmp_path: Path) -> None:
+def test_interrupted_download_resumes(made: Made, tmp_path: Path) -> None:
     file = made.release.folder / made.images_file()
-    whole = file.read_bytes()
-    (tmp_path / "part").write_bytes(whole[:1000])
+    complete = file.read_bytes()
+    (tmp_path / "part").write_bytes(complete[:1000])
     with served(made.release.folder.parent) as (url, log):
         address = f"{url}{MANIFEST.name}/{file.name}"
         subprocess.run(["curl", "-fsS", "-C", "-", "-o", "part", address], cwd=tmp_path, check=True)
         outside = f"{url}{MANIFEST.name}/../../etc/passwd"
         strange = subprocess.run(["curl", "-fsS", "--path-as-is", outside], check=False, capture_output=True)
-    assert (tmp_path / "part").read_bytes() == whole
+    assert (tmp_path / "part").read_bytes() == complete
     assert any("206" in line for line in log)
     assert strange.returncode == 22
 

@@ -107,9 +107,7 @@ def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None
     assert statement["predicate"]["runDetails"]["builder"]["id"] == BUILDER
 
 
-def test_the_same_bytes_whoever_signs(
-    build: Path, key: Ed25519PrivateKey, done: Path, tmp_path: Path
-) -> None:
+def test_the_same_bytes_with_any_key(build: Path, key: Ed25519PrivateKey, done: Path, tmp_path: Path) -> None:
     again = finalize_release(
         build, origin=ORIGIN, plans=[standin.PLAN], output=tmp_path / "out", key=key, builder=BUILDER
     )
@@ -124,7 +122,9 @@ def test_the_same_bytes_whoever_signs(
 
 @pytest.mark.parametrize("how", ["flip", "truncate", "append", "lose"])
 def test_every_altered_file_is_noticed(how: str, done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None:
-    for name in sorted(path.name for path in done.iterdir()):
+    names = sorted(path.name for path in done.iterdir())
+    assert {SUMS, SIGNATURE, PROVENANCE} < set(names)
+    for name in names:
         copy = tmp_path / "copy"
         shutil.copytree(done, copy)
         data = bytearray((copy / name).read_bytes())
@@ -137,7 +137,7 @@ def test_every_altered_file_is_noticed(how: str, done: Path, key: Ed25519Private
         (copy / name).unlink()
         if how != "lose":
             (copy / name).write_bytes(data)
-        # the envelope is JSON with a line end that says nothing
+        # the envelope is JSON with a meaningless line end
         harmless = name in {PROVENANCE, SIGNATURE} and how == "truncate"
         if harmless:
             check_finalized_release(copy, key.public_key())

@@ -10,7 +10,7 @@ from aotforge.errors import ReleaseError
 from aotforge.release.platform_tag import measure_platform_tag
 from tests.integration.release.standin import library
 
-# asks for symbol versions of chosen age, whatever glibc this machine has
+# needs symbol versions of chosen age, whatever glibc this machine has
 OLD = '__asm__(".symver memcpy, memcpy@GLIBC_2.2.5"); void *memcpy(void *, const void *, unsigned long);'
 CODE = OLD + " void *copy(void *to, const void *from) { return memcpy(to, from, 8); }"
 
@@ -35,7 +35,7 @@ def test_new_symbols_do_not(tmp_path: Path) -> None:
     assert measure_platform_tag(tmp_path / "l.so", promised="manylinux_2_34").reaches
 
 
-def test_foreign_dependency_is_generic_linux(tmp_path: Path) -> None:
+def test_unknown_dependency_is_generic_linux(tmp_path: Path) -> None:
     library(tmp_path / "libother.so.3", soname="libother.so.3")
     built = library(tmp_path / "l.so", flags=f"-Wl,--no-as-needed {tmp_path}/libother.so.3")
     tag = measure_platform_tag(built, promised="manylinux_2_28")

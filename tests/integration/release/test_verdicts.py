@@ -1,4 +1,4 @@
-"""Verification as a gate: what has not passed makes no release, or one that says so, and never takes a verified one's place."""
+"""Verification gates releases: unverified ones are marked and never replace a verified one."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def with_first(found: Verdict | None) -> PackInput:
     return replace(PACKED, records=(replace(FIRST, verdict=found), *PACKED.records[1:]))
 
 
-def nobody(record: ImageRecord) -> ImageRecord:
+def unexecuted(record: ImageRecord) -> ImageRecord:
     return replace(record, verdict=None)
 
 
-UNVERIFIED = replace(PACKED, records=tuple(map(nobody, PACKED.records)))
+UNVERIFIED = replace(PACKED, records=tuple(map(unexecuted, PACKED.records)))
 
 
-def said(release: Release) -> dict[str, Any]:
+def manifest_of(release: Release) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((release.folder / "MANIFEST.json").read_bytes())
     return found
 
@@ -82,14 +82,14 @@ def test_an_image_without_a_passed_verdict_is_refused(
     assert not list((tmp_path / "dist").glob(".*.staged-*"))
 
 
-def test_the_manifest_says_what_became_of_every_image(runtime: Path, tmp_path: Path) -> None:
-    figures = OutputStats(
+def test_the_manifest_has_the_verdict_of_every_image(runtime: Path, tmp_path: Path) -> None:
+    stats = OutputStats(
         name="Out", tensor=0.61803, element=0.2, tile=0.1, error=1e-3, allowed=2e-3, at="ragged"
     )
     release = assemble(
-        runtime, tmp_path / "dist", with_first(verdict(outputs=(figures,), seconds=1.5, cached=True))
+        runtime, tmp_path / "dist", with_first(verdict(outputs=(stats,), seconds=1.5, cached=True))
     )
-    manifest = said(release)
+    manifest = manifest_of(release)
     assert release.verified and manifest["verified"] is True and manifest["development"] == []
     (pack,) = manifest["packs"]
     assert (pack["name"], manifest["release"]) == ("amd-test", MANIFEST.name)
@@ -115,13 +115,13 @@ def test_verdicts_hold_nothing_of_the_run(runtime: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("pack", [UNVERIFIED, with_first(None), with_first(verdict(outcome="failed"))])
-def test_an_unverified_release_says_so_everywhere(runtime: Path, tmp_path: Path, pack: PackInput) -> None:
+def test_an_unverified_release_is_marked_everywhere(runtime: Path, tmp_path: Path, pack: PackInput) -> None:
     release = assemble(runtime, tmp_path / "dist", pack, unverified=True)
     lacking = sum(r.verdict is None or r.verdict.outcome != "passed" for r in pack.records)
     reason = f"{lacking} of {len(pack.records)} images of amd-test are not verified on the virtual GPU"
     assert release.development == (reason,)
     assert not release.verified
-    manifest = said(release)
+    manifest = manifest_of(release)
     assert manifest["verified"] is False and manifest["development"] == [reason]
     for row in manifest["packs"][0]["images"]:
         claimed = row["verdict"] is not None and row["verdict"]["outcome"] == "passed"
@@ -134,7 +134,7 @@ def test_a_verified_release_is_not_replaced_by_an_unverified_one(runtime: Path, 
     with pytest.raises(OutputError, match="have all passed verification") as caught:
         assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True)
     assert "--output" in caught.value.hint
-    # whatever the stamp says, and also when there is none
+    # whatever the stamp holds, and also when there is none
     (dist / f".{MANIFEST.name}.stamp.json").unlink()
     with pytest.raises(OutputError):
         assemble(runtime, dist, UNVERIFIED, inputs="2", unverified=True)
@@ -157,7 +157,7 @@ Damage = Callable[[bytes], bytes]
 
 
 @pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"[]", lambda data: data[:-20]])
-def test_a_manifest_that_says_nothing_protects_nothing(runtime: Path, tmp_path: Path, damage: Damage) -> None:
+def test_a_damaged_manifest_protects_nothing(runtime: Path, tmp_path: Path, damage: Damage) -> None:
     file = assemble(runtime, tmp_path / "dist").folder / "MANIFEST.json"
     file.write_bytes(damage(file.read_bytes()))
     assert assemble(runtime, tmp_path / "dist", UNVERIFIED, inputs="2", unverified=True).fresh

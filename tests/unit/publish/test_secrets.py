@@ -60,7 +60,7 @@ def test_a_key_where_a_folder_belongs() -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_root_that_somebody_kept_by_another_name(tmp_path: Path) -> None:
+def test_a_root_under_another_name(tmp_path: Path) -> None:
     known = make_keys(tmp_path / "keys").roots
     (tmp_path / "keys" / "roots" / "before.root.json").write_text("{}")
     assert load_keys(tmp_path / "keys", {}).roots == known

@@ -24,7 +24,7 @@ def test_committed_manifest() -> None:
     manifest = load_release_manifest(MANIFEST)
     assert manifest.name == "0.11.2b-r1"
     assert manifest.soname == "libaotriton_v2.so.0.11.2"
-    # what PyTorch 2.9 to 2.12 may ask for
+    # versions that PyTorch 2.9 to 2.12 may request
     assert {"6.2", "6.3", "6.4", "7.0", "7.1", "7.2"} <= set(manifest.rocm)
 
 
