@@ -14,7 +14,8 @@ import os
 import secrets
 import shutil
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -93,43 +94,35 @@ class Cache:
 
     def load(self, key: JobKey) -> Entry | None:
         """The entry, or None when there is none. Raises EntryError when it is damaged."""
-        try:
-            data = self._path(key).read_bytes()
-        except FileNotFoundError:
-            return None
-        except NotADirectoryError as error:
-            raise self._error(error) from error
-        except OSError as error:
-            if error.errno in {errno.EIO, errno.EISDIR}:  # a bad sector, or debris: as good as damaged
-                raise EntryError(str(error)) from error
-            raise self._error(error) from error
+        with self._errors():
+            try:
+                data = self._path(key).read_bytes()
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                if error.errno in {errno.EIO, errno.EISDIR}:  # a bad sector, or a folder: as good as damaged
+                    raise EntryError(str(error)) from error
+                raise
         return decode(data, key)
-
-    def has(self, key: JobKey) -> bool:
-        """Whether there is a file for that key, intact or not."""
-        return self._path(key).exists()
 
     def store(self, key: JobKey, data: bytes) -> None:
         """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete new one."""
         path = self._path(key)
         temporary = self.temporary() / f"entry-{key}"
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.replace(path)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
-            raise self._error(error) from error
+        with self._errors():
+            try:
+                temporary.write_bytes(data)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary.replace(path)
+            except OSError:
+                with suppress(OSError):
+                    temporary.unlink()
+                raise
 
     def acquire(self, key: JobKey) -> bool:
         """Lock an entry; False while another build holds the lock."""
-        locks = self._lock_file()
-        try:
-            return locks.acquire(key)
-        except OSError as error:  # a file system without locks
-            raise self._error(error) from error
+        with self._errors():  # a file system may have no locks
+            return self._lock_file().acquire(key)
 
     def release(self, key: JobKey) -> None:
         """Unlock an entry."""
@@ -140,15 +133,14 @@ class Cache:
         if self._session is None:
             locks = self._lock_file()
             session = self._folder / "tmp" / secrets.token_hex(8)
-            try:
-                locks.acquire(_HOUSEKEEPING, wait=True)
-                self._sweep(locks)
-                locks.acquire(session.name)
-                session.mkdir(parents=True)
-            except OSError as error:
-                raise self._error(error) from error
-            finally:
-                locks.release(_HOUSEKEEPING)
+            with self._errors():
+                try:
+                    locks.acquire(_HOUSEKEEPING, wait=True)
+                    self._sweep(locks)
+                    locks.acquire(session.name)
+                    session.mkdir(parents=True)
+                finally:
+                    locks.release(_HOUSEKEEPING)
             self._session = session
         return self._session
 
@@ -171,18 +163,21 @@ class Cache:
 
     def _lock_file(self) -> LockFile:
         if self._locks is None:
-            try:
+            with self._errors():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._locks = LockFile(self._folder / "locks")
-            except OSError as error:
-                raise self._error(error) from error
         return self._locks
 
     def _path(self, key: JobKey) -> Path:
         return self._folder / key[:2] / key
 
-    def _error(self, error: OSError) -> CacheError:
-        return CacheError(
-            f"cache folder {self._folder.parent}: {error.strerror or error}",
-            hint=_HINTS.get(error.errno or 0, "check the folder, or choose another one"),
-        )
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """OSErrors of the cache folder as CacheErrors."""
+        try:
+            yield
+        except OSError as error:
+            raise CacheError(
+                f"cache folder {self._folder.parent}: {error.strerror or error}",
+                hint=_HINTS.get(error.errno or 0, "check the folder, or choose another one"),
+            ) from error

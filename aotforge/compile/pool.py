@@ -38,10 +38,7 @@ def worker_count(jobs: int, limits: WorkerLimits, *, wanted: int | None = None) 
 
 
 class WorkerProcess:
-    """A child process in a session of its own: Ctrl-C reaches the parent only, which then kills its workers.
-
-    What it prints goes to a log in memory, except output that `stdout` redirects.
-    """
+    """A child process in a session of its own, with its output in memory: Ctrl-C reaches the parent only, which kills its workers."""
 
     def __init__(
         self,
@@ -49,8 +46,6 @@ class WorkerProcess:
         command: Sequence[str],
         *,
         environment: dict[str, str],
-        stdin: int = subprocess.DEVNULL,
-        stdout: int | None = None,
         pass_fds: tuple[int, ...] = (),
     ) -> None:
         """Start it. Raises ToolchainError when no process can be started."""
@@ -58,8 +53,8 @@ class WorkerProcess:
         try:
             self.process = subprocess.Popen(
                 command,
-                stdin=stdin,
-                stdout=self._log if stdout is None else stdout,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
                 stderr=self._log,
                 env=environment,
                 cwd="/",

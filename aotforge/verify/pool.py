@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 from multiprocessing import Pipe
 from pathlib import Path
 
+from aotforge.compile.pool import WorkerProcess
 from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.verify.verdict import ImageTask, Verdict
-
-_LOG_TAIL = 2000
 
 
 class Pool:
@@ -65,49 +61,28 @@ class Pool:
             return self._workers[thread]
 
 
-class _Worker:
+class _Worker(WorkerProcess):
     def __init__(self, arguments: list[str]) -> None:
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the worker
         root = Path(__file__).resolve().parents[2]
         path = os.pathsep.join([str(root), *(entry for entry in sys.path if entry)])
         # as many threads as workers already keep every CPU busy
         environment = dict(os.environ, PYTHONPATH=path, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self._connection, theirs = Pipe()
         with theirs:
-            try:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "aotforge.verify.worker", *arguments, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._log,
-                    stderr=self._log,
-                    env=environment,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,  # Ctrl-C reaches the parent only, which then kills its workers
-                )
-            except OSError as error:
-                raise ToolchainError(f"a verification worker cannot be started: {error.strerror}") from error
+            command = [sys.executable, "-m", "aotforge.verify.worker", *arguments, str(theirs.fileno())]
+            super().__init__(
+                "verification worker", command, environment=environment, pass_fds=(theirs.fileno(),)
+            )
 
     def run(self, task: ImageTask, timeout: float) -> object:
-        self._log.seek(0)
-        self._log.truncate()
+        self.clear_log()
         self._connection.send(task)
         if not self._connection.poll(timeout):
             raise TimeoutError
         return self._connection.recv()
 
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
     def crash(self) -> str:
         """The exit status, and the end of the worker's output."""
-        try:
-            code = self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = self._process.wait()
-        name = signal.Signals(-code).name if -code in signal.valid_signals() else ""
-        how = f"died of {name}" if name else f"exited with status {code}"
-        self._log.seek(0)
-        output = self._log.read()[-_LOG_TAIL:].decode("utf-8", "replace").strip()
+        how, output = self.death(), self.log()
+        self.kill()
         return f"the process that executed the image {how}" + (f": {output}" if output else "")

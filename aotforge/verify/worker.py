@@ -5,24 +5,18 @@ Tasks and answers are pickled over a `multiprocessing` connection on the socket 
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError
 from aotforge.verify.check_image import check_image
 
-_PR_SET_PDEATHSIG = 1
-
 
 def main(kernels_root: Path, cache: Path, parent: int, connection: Connection) -> None:
-    """Check images until the connection closes or the process `parent` ends (prctl(2), PR_SET_PDEATHSIG)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the call
-        return
+    """Check images until the connection closes or the process `parent` ends."""
+    die_with_parent(parent)
     while True:
         try:
             task = connection.recv()
