@@ -43,14 +43,14 @@ if(AOTRITON_IMAGES)
   set(script "${CMAKE_CURRENT_SOURCE_DIR}/cmake/take_images.cmake")
 else()
   if(NOT wanted)
-    message(FATAL_ERROR "no images can be built: AOTRITON_TARGET_ARCH names no chip.\n"
+    message(FATAL_ERROR "no images can be built: AOTRITON_TARGET_ARCH does not name an arch.\n"
       "Next step: -DAOTRITON_TARGET_ARCH=gfx908 (several: \"gfx908;gfx90a\"), or -DAOTRITON_NOIMAGE_MODE=ON for the library alone, or "
       "-DAOTRITON_IMAGES=<ready images>")
   endif()
   file(STRINGS manifests/architectures.yaml known REGEX "^  gfx[0-9a-f]+:" ENCODING UTF-8)
   list(TRANSFORM known REPLACE "^  (gfx[0-9a-f]+):.*" "\\1")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS manifests/architectures.yaml)
-  # PyTorch passes every chip that it is built for, also those that nobody has kernels for
+  # PyTorch passes every arch that it is built for, also those without kernels
   set(strangers ${wanted})
   list(REMOVE_ITEM strangers ${known})
   list(JOIN known ", " known_text)
@@ -58,9 +58,9 @@ else()
     list(REMOVE_ITEM wanted ${strangers})
     list(JOIN strangers ", " text)
     if(NOT wanted)
-      message(FATAL_ERROR "AOTRITON_TARGET_ARCH: there are no kernels for ${text}. Known chips: ${known_text}")
+      message(FATAL_ERROR "AOTRITON_TARGET_ARCH: there are no kernels for ${text}. Known archs: ${known_text}")
     endif()
-    message(WARNING "AOTRITON_TARGET_ARCH: there are no kernels for ${text}; images are built for the others. Known chips: ${known_text}")
+    message(WARNING "AOTRITON_TARGET_ARCH: there are no kernels for ${text}; images are built for the others. Known archs: ${known_text}")
   endif()
   list(JOIN wanted ", " text)
   message(STATUS "aotforge: images for ${text}")

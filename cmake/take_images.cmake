@@ -29,7 +29,7 @@ function(check_sum file folder)  # `file` by its name in `folder`
     "Next step: put the file into a folder of its own, or fetch the SHA256SUMS that belongs to it")
 endfunction()
 
-# Sets `result` to the chips that the pack in `folder` serves; stops when it is no pack.
+# Sets `result` to the archs that the pack in `folder` serves; stops when it is no pack.
 function(pack_archs folder result)
   foreach(file __signature__ dispatch.aotd)
     if(NOT EXISTS "${folder}/${file}")

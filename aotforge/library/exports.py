@@ -1,4 +1,4 @@
-"""The DLL's export table, from the interface's facts and a real compiler: what mingw calls each symbol, and what MSVC calls it.
+"""Export table of the DLL from the interface's facts and a real compiler: mingw's and MSVC's name of each symbol.
 
 `python -m aotforge.library.exports` writes `EXPORTS` again after a change of compat/api_levels.yaml; a test does the same and
 compares. Needs clang.
@@ -49,7 +49,7 @@ def exports_def(root: Path) -> str:
     msvc = _compiled(root, unit, _MSVC)
     mingw = _compiled(root, unit + _instances(facts), _MINGW)
     symbols = dict(_entries(mingw))
-    # of a constructor mingw has two, for a whole object and for a base; MSVC's callers want the object back, so they get ours
+    # mingw has two symbols of a constructor, for a complete object and for a base; MSVC's callers expect the object as result
     makers = {f"make_{i}": name for i, name in enumerate(classes)}
     plain = {*symbols.values(), *_MEMBER.findall(mingw), "aotforge_launch"}
     plain |= {symbols[maker].replace("C1E", "C2E") for maker in makers}

@@ -1,4 +1,4 @@
-"""Whether the library and the kernels' rules mean the same operators, before anything slow is built on either."""
+"""Checks that C++ and rules declare the same operator interfaces."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_interfaces(root: Path, plans: Iterable[Plan]) -> None:
 
 
 def library_operators(definition: Path) -> dict[str, Operator]:
-    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for what is no such
+    """Operators of an operators.def by name: its macros that no other macro uses. Raises InterfaceError for another
     file."""
     try:
         text = definition.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -67,14 +67,14 @@ def _expanded(definition: Path, macros: dict[str, str], name: str, within: tuple
         raise InterfaceError(f"{definition}: {name} is defined by itself or not at all")
     body = _USE.sub(lambda use: _expanded(definition, macros, use.group(1), (*within, name)), macros[name])
     if rest := _VALUE.sub("", body).strip():
-        raise InterfaceError(f"{definition}: {name} holds {rest[:60]!r}, which is no X(op, type, value)")
+        raise InterfaceError(f"{definition}: {name} holds {rest[:60]!r}, which is not X(op, type, value)")
     return body
 
 
 def _rules_file(root: Path, plan: Plan, operator: Operator) -> Path:
     family = next(kernel.family for kernel in plan.kernels if kernel.operator == operator.name)
     folder = root / "kernels" / family
-    # by custom; a small family has its operators in rules.py
+    # by convention; a small family has its operators in rules.py
     named = folder / "operators.py"
     return named if named.is_file() else folder / "rules.py"
 

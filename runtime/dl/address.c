@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Whether `size` bytes at `address` can be read, all in one region of memory. */
+/* TRUE if `size` bytes at `address` can be read, all in one region of memory. */
 static BOOL readable(const void *address, size_t size) {
   MEMORY_BASIC_INFORMATION region;
   const DWORD kinds = PAGE_READONLY | PAGE_READWRITE | PAGE_WRITECOPY | PAGE_EXECUTE_READ | PAGE_EXECUTE_READWRITE |
@@ -32,7 +32,7 @@ static const BYTE *table_of(HMODULE module, unsigned index, DWORD *size) {
   return readable(start, 1) ? start : NULL;
 }
 
-/* Whether `slot` is one of the pointers that the loader fills in for imports: in the table of them, or, in an image without
+/* TRUE if `slot` is one of the pointers that the loader fills in for imports: in the table of them, or, in an image without
  * that table, in one of the import descriptors' lists. */
 static BOOL is_import_slot(HMODULE module, const BYTE *slot) {
   DWORD size;
@@ -48,7 +48,7 @@ static BOOL is_import_slot(HMODULE module, const BYTE *slot) {
   return FALSE;
 }
 
-/* The function behind `address` if a thunk (jmp [rip + offset]) to an import stands there, else `address`; NULL for a thunk
+/* The function behind `address` if a thunk (jmp [rip + offset]) to an import is there, else `address`; NULL for a thunk
  * that leads nowhere. */
 static const void *through_thunk(const void *address) {
   const BYTE *code = address;
@@ -62,7 +62,7 @@ static const void *through_thunk(const void *address) {
   return readable(slot, sizeof(void *)) ? *(void *const *)slot : NULL;
 }
 
-/* Index into the table of functions of the nearest one at or below `address`; -1 if there is none. Entries that lie in the
+/* Index into the table of functions of the nearest one at or below `address`; -1 if there is none. Entries in the
  * export table itself name other modules' functions. */
 static LONG nearest(const BYTE *base, const IMAGE_EXPORT_DIRECTORY *exports, DWORD size, const void *address) {
   const DWORD *functions = (const DWORD *)(base + exports->AddressOfFunctions);

@@ -32,18 +32,18 @@ extern "C" {
 
 typedef struct dl_info {
   const char *dli_fname; /* path of the module, UTF-8; stays valid until dl itself is unloaded */
-  void *dli_fbase;       /* where the module begins */
+  void *dli_fbase;       /* load address of the module */
   const char *dli_sname; /* nearest exported name at or below the address, or NULL */
-  void *dli_saddr;       /* what that name stands for, or NULL */
+  void *dli_saddr;       /* address of that name, or NULL */
 } Dl_info;
 
-/* A handle on the module `file` (UTF-8), on the program itself for NULL, or NULL: dlerror says why. */
+/* A handle on the module `file` (UTF-8), on the program itself for NULL, or NULL: dlerror has the reason. */
 DLFCN_EXPORT void *dlopen(const char *file, int mode);
 
-/* 0, or another number: dlerror says why. */
+/* 0, or another number: dlerror has the reason. */
 DLFCN_EXPORT int dlclose(void *handle);
 
-/* The address of `name`, or NULL: dlerror says why. A handle on the program also finds what global modules export. */
+/* The address of `name`, or NULL: dlerror has the reason. A handle on the program also finds what global modules export. */
 DLFCN_EXPORT void *dlsym(void *handle, const char *name);
 
 /* This thread's error since the last call (UTF-8), or NULL. Valid until this thread's next call of a function named here. */

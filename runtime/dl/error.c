@@ -1,6 +1,6 @@
-/* dlerror: one growing text per thread, as `"subject": what Windows says`.
+/* dlerror: one growing text per thread, as `"subject": message of Windows`.
  *
- * Fiber-local storage carries it: unlike _Thread_local it needs no run-time library under mingw, and its callback frees the
+ * It is in fiber-local storage: unlike _Thread_local it needs no run-time library under mingw, and its callback frees the
  * text of a thread that ends. */
 #include "internal.h"
 
@@ -29,7 +29,7 @@ static BOOL CALLBACK take_slot(INIT_ONCE *control, void *parameter, void **conte
   return TRUE;
 }
 
-/* The callback lies in this module, so it must be gone before the module is. */
+/* The callback is in this module, so it must be removed before the module is unloaded. */
 __attribute__((destructor)) static void give_slot_back(void) {
   DWORD taken = slot;
   slot = FLS_OUT_OF_INDEXES;
@@ -49,7 +49,7 @@ static thread_error *this_thread(BOOL create) {
   return NULL;
 }
 
-/* Windows' words for `code` in UTF-8, without the line end. */
+/* Windows' message for `code` in UTF-8, without the line end. */
 static char *explanation(DWORD code) {
   wchar_t *wide = NULL;
   DWORD flags = FORMAT_MESSAGE_ALLOCATE_BUFFER | FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS;
@@ -87,13 +87,13 @@ void dl_fail(const char *subject, DWORD code) {
   char *reason = explanation(code);
   thread_error *error = this_thread(TRUE);
   if (error != NULL) {
-    size_t named = strlen(subject), said = reason == NULL ? 0 : strlen(reason);
-    if (reserve(error, named + said + sizeof "\"\": ")) {
+    size_t named = strlen(subject), length = reason == NULL ? 0 : strlen(reason);
+    if (reserve(error, named + length + sizeof "\"\": ")) {
       char *end = error->text;
       *end++ = '"';
       memcpy(end, subject, named), end += named;
       memcpy(end, "\": ", 3), end += 3;
-      if (said > 0) memcpy(end, reason, said), end += said;
+      if (length > 0) memcpy(end, reason, length), end += length;
       *end = '\0';
     } else if (error->capacity > 0) {
       error->text[0] = '\0';

@@ -1,5 +1,5 @@
-/* What the parts of dl share. No function here keeps a lock while it calls Windows' loader: a DllMain that runs under the
- * loader's lock may call dl, and would wait for ever. */
+/* Declarations shared by the parts of dl. No function here keeps a lock while it calls Windows' loader: a DllMain that
+ * runs under the loader's lock may call dl, and would deadlock. */
 #ifndef AOTFORGE_DL_INTERNAL_H
 #define AOTFORGE_DL_INTERNAL_H
 
@@ -18,7 +18,7 @@
 /* Windows counts the bytes of a path in 16 bits. */
 #define DL_PATH_LIMIT 32766
 
-/* text.c; memory is from dl_alloc, NULL means that there is none (or, where said, that the text does not convert) */
+/* text.c; memory is from dl_alloc, NULL means that there is none (or, where documented, that the text does not convert) */
 void *dl_alloc(size_t size);
 void dl_free(void *memory);
 wchar_t *dl_widen(const char *text, UINT code_page); /* strict for UTF-8: NULL with ERROR_NO_UNICODE_TRANSLATION */

@@ -1,6 +1,6 @@
-/* What dlopen has opened: how often, and whether only through its own handle (local).
+/* Modules that dlopen opened: how often, and whether only through its own handle (local).
  *
- * Windows tells nobody that a module has gone, and may put another one at its address. Entries therefore carry a stamp: an
+ * Windows does not report that a module was unloaded, and may load another one at its address. Entries therefore have a stamp: an
  * entry that is older than a list of loaded modules without it belongs to a module that has been unloaded. */
 #include "internal.h"
 

@@ -21,7 +21,7 @@ static HMODULE load_once(const wchar_t *path, DWORD *code) {
   return module;
 }
 
-/* A path with a folder that does not load as it stands is tried in its \\?\ form, if that is longer than MAX_PATH. */
+/* A path with a folder that does not load unchanged is tried in its \\?\ form, if that is longer than MAX_PATH. */
 static HMODULE load(const wchar_t *path, DWORD *code) {
   if (wcslen(path) > DL_PATH_LIMIT) {
     *code = ERROR_FILENAME_EXCED_RANGE;
@@ -57,7 +57,7 @@ static HMODULE load_as(const char *file, UINT code_page, DWORD *code) {
   return module;
 }
 
-/* Bytes that are no UTF-8 are in the process' code page; so may be some that are, when no such file is found. */
+/* Bytes that are not UTF-8 are in the process' code page; so may be some that are, when no such file is found. */
 static HMODULE load_file(const char *file) {
   DWORD code, again;
   HMODULE module = load_as(file, CP_UTF8, &code);
@@ -132,7 +132,7 @@ static void fail_symbol(const char *name, DWORD code) {
   dl_fail(name == NULL ? "(null)" : ordinal, code);
 }
 
-/* Not inlined: the return address says which module asks for RTLD_NEXT. */
+/* Not inlined: the return address identifies the module that uses RTLD_NEXT. */
 __attribute__((noinline)) void *dlsym(void *handle, const char *name) {
   dl_clear_error();
   HMODULE program = GetModuleHandleW(NULL), module = handle == RTLD_DEFAULT ? program : handle, caller = NULL;

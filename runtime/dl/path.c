@@ -42,10 +42,10 @@ wchar_t *dl_extended_path(const wchar_t *path) {
   if (is_verbatim(path)) return NULL;
   DWORD size = GetFullPathNameW(path, 0, NULL, NULL);
   if (size == 0) return NULL;
-  size_t room = wcslen(share);
-  wchar_t *extended = dl_alloc((room + size) * sizeof(wchar_t));
+  size_t space = wcslen(share);
+  wchar_t *extended = dl_alloc((space + size) * sizeof(wchar_t));
   if (extended == NULL) return NULL;
-  wchar_t *full = extended + room;
+  wchar_t *full = extended + space;
   DWORD written = GetFullPathNameW(path, size, full, NULL); /* another thread may have changed the folder meanwhile */
   const wchar_t *prefix = written > 0 && written < size && has_drive(full) ? drive : NULL;
   if (written > 0 && written < size && full[0] == L'\\' && full[1] == L'\\' && !is_verbatim(full)) {

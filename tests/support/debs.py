@@ -1,4 +1,4 @@
-"""Small Debian packages, wheels and checkouts that are made of them."""
+"""Small Debian packages, wheels and checkouts that contain them."""
 
 from __future__ import annotations
 

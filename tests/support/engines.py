@@ -1,4 +1,4 @@
-"""A Docker Engine of a test's own, which it may kill."""
+"""A Docker Engine that belongs to a test, which may kill it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roots and executors for tests: the project's roots where they can be had, or a root of this machine's own Python for what any root shows."""
+"""Rootfs images and executors for tests: the project's, or a small one of this machine's Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime's test programs, built once and shared by test processes, and a driver to call the library through."""
+"""The library's test programs, built once and shared by test processes, and a driver that calls the library."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 class Driver:
-    """The driver program as a context; `ask` sends one line and returns the answer, `rc` its number."""
+    """The driver program as a context; `send` sends one line and returns the reply, `rc` its number."""
 
     def __init__(
         self, objects: Objects, images: Path | None, *, hip: int | Path = 7, log: str = "", **environment: str
@@ -112,7 +112,7 @@ class Driver:
         if kind is None:
             assert self._process.returncode == 0, (self._process.returncode, self.log)
 
-    def ask(self, line: str) -> str:
+    def send(self, line: str) -> str:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -121,7 +121,7 @@ class Driver:
         return answer
 
     def rc(self, line: str) -> int:
-        answer = self.ask(line)
+        answer = self.send(line)
         assert answer.startswith("rc "), answer
         return int(answer.removeprefix("rc "))
 

@@ -1,4 +1,4 @@
-"""The library for Windows as it ships, and programs that use it under Wine: built by mingw-w64, or by clang as MSVC would."""
+"""The library for Windows as it is released, and programs that use it under Wine: built by mingw-w64, or by clang as MSVC would."""
 
 from __future__ import annotations
 

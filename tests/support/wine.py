@@ -1,6 +1,6 @@
 """Windows programs under Wine, without a display: one prefix for every session and worker on this machine.
 
-The prefix (700 MB, 10 to 50 s to make) lies in the cache. A session holds its lock shared while it runs programs; the
+The prefix (700 MB, 10 to 50 s to make) is in the cache. A session holds its lock shared while it runs programs; the
 last one to leave gets it alone and ends the server, so that no session ends another's programs.
 """
 
@@ -24,7 +24,7 @@ _SETTINGS = {
     "LC_ALL": "C.UTF-8",  # under C no path outside ASCII can be reached
     "WINEARCH": "win64",
     "WINEDEBUG": "-all",  # also stops Debian's `wine` from asking for 32-bit Wine at every start
-    "WINEDLLOVERRIDES": "mscoree,mshtml=",  # else the first start asks for downloads in a window
+    "WINEDLLOVERRIDES": "mscoree,mshtml=",  # else the first start opens a window that offers downloads
 }
 _PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
 

@@ -1,4 +1,4 @@
-// paths (utf8|acp PATH FOLDER)...: from FOLDER ("-": wherever it is) opens PATH, told in that encoding, calls into it and finds
+// paths (utf8|acp PATH FOLDER)...: from FOLDER ("-": wherever it is) opens PATH in that encoding, calls into it and finds
 // its path again. Answers in UTF-8, as far as dl does.
 #include <stdio.h>
 #include <stdlib.h>

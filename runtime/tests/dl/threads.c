@@ -6,7 +6,7 @@
 #include "check.h"
 #include "dlfcn.h"
 
-enum { THREADS = 8, ROUNDS = 60, SHORT_LIVES = 200 };
+enum { THREADS = 8, ROUNDS = 60, SHORT_RUNS = 200 };
 
 static volatile LONG wrong;
 static char first_wrong[512];
@@ -70,7 +70,7 @@ static size_t heap_in_use(void) {
   return total;
 }
 
-// dl.dll loaded and unloaded again and again, while a thread lives on that has an error of it.
+// dl.dll loaded and unloaded again and again, while another thread keeps an error of it.
 static HANDLE failed, unloaded;
 
 static DWORD WINAPI outlive(void *function) {
@@ -112,7 +112,7 @@ int main(void) {
   DWORD handles_before, handles_after;
   size_t heap_before = heap_in_use();
   GetProcessHandleCount(GetCurrentProcess(), &handles_before);
-  for (int i = 0; i < SHORT_LIVES / THREADS; i++) run(THREADS, fail_once, text);
+  for (int i = 0; i < SHORT_RUNS / THREADS; i++) run(THREADS, fail_once, text);
   for (int i = 0; i < ROUNDS; i++) one_round(0, i);
   GetProcessHandleCount(GetCurrentProcess(), &handles_after);
   size_t heap_after = heap_in_use();

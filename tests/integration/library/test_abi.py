@@ -1,4 +1,4 @@
-"""The library and our headers against an interface that was generated from the facts, never from our headers."""
+"""ABI of the library and its headers, compared with an interface that is generated from compat/, not from our headers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ OURS = "<aotriton/flash.h>"
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the generated header and a HIP header of its own."""
-    folder = tmp_path_factory.mktemp("foreign")
+    folder = tmp_path_factory.mktemp("generated")
     (folder / "hip").mkdir()
     (folder / "hip" / "hip_runtime.h").write_text(abi.HIP)
     (folder / "interface.h").write_text(abi.header(abi.facts(), LEVEL))
@@ -47,10 +47,10 @@ def layout_of(include: str, folder: Path, includes: list[Path]) -> dict[str, str
     return dict(line.split(" ", 1) for line in printed.splitlines())
 
 
-def test_every_size_and_offset(objects: Objects, foreign: Path, tmp_path: Path) -> None:
+def test_every_size_and_offset(objects: Objects, generated: Path, tmp_path: Path) -> None:
     data = abi.facts()
-    ours = layout_of(OURS, tmp_path / "ours", [*our_headers(objects), foreign])
-    theirs = layout_of('"interface.h"', tmp_path / "theirs", [foreign])
+    ours = layout_of(OURS, tmp_path / "ours", [*our_headers(objects), generated])
+    theirs = layout_of('"interface.h"', tmp_path / "theirs", [generated])
     assert ours == theirs
     for rank, size in data["tensor_view"]["sizes"].items():
         assert ours[f"TensorView<{rank}>"] == str(size)
@@ -72,34 +72,34 @@ def fields_in_header() -> list[str]:
 
 
 @pytest.mark.parametrize("line", fields_in_header())
-def test_deleting_a_field_is_noticed(line: str, objects: Objects, foreign: Path, tmp_path: Path) -> None:
+def test_deleting_a_field_is_noticed(line: str, objects: Objects, generated: Path, tmp_path: Path) -> None:
     mutant = tmp_path / "include"
     shutil.copytree(ROOT / "runtime" / "include", mutant)
     header = mutant / "aotriton" / "flash.h"
     header.write_text(header.read_text().replace(line + "\n", "", 1))
     source = abi.layout(abi.facts(), LEVEL, OURS)
     done = abi.compile_program(
-        source, tmp_path, [mutant, objects.folder / "include", foreign], flags=["-c", "-o", "mutant.o"]
+        source, tmp_path, [mutant, objects.folder / "include", generated], flags=["-c", "-o", "mutant.o"]
     )
     assert done.returncode != 0
 
 
-def expected_symbols(foreign: Path, folder: Path) -> set[str]:
+def expected_symbols(generated: Path, folder: Path) -> set[str]:
     done = abi.compile_program(
         abi.references(abi.facts(), LEVEL),
         folder,
-        [foreign],
+        [generated],
         name="references",
         flags=["-c", "-O0", "-o", "r.o"],
     )
     assert done.returncode == 0, done.stderr
     wanted = {name for name in abi.undefined_symbols(folder / "r.o") if "aotriton" in name}
-    # a constructor is two symbols: of a whole object, which programs call, and of a base
+    # a constructor is two symbols: of a complete object, which programs call, and of a base
     return wanted | {name.replace("C1E", "C2E") for name in wanted}
 
 
-def test_symbols_are_exactly_the_interface(objects: Objects, foreign: Path, tmp_path: Path) -> None:
-    wanted = expected_symbols(foreign, tmp_path)
+def test_symbols_are_exactly_the_interface(objects: Objects, generated: Path, tmp_path: Path) -> None:
+    wanted = expected_symbols(generated, tmp_path)
     assert len(wanted) > 70
     assert abi.defined_symbols(objects.library) == wanted | {"aotforge_launch"}
 
@@ -143,10 +143,10 @@ int main() {
 
 @pytest.mark.parametrize("optimisation", ["-O0", "-O2"])
 def test_a_program_of_other_headers_runs(
-    optimisation: str, objects: Objects, foreign: Path, spy_images: Path, tmp_path: Path
+    optimisation: str, objects: Objects, generated: Path, spy_images: Path, tmp_path: Path
 ) -> None:
     flags = [optimisation, str(objects.library), f"-Wl,-rpath,{objects.folder}"]
-    done = abi.compile_program(RUN, tmp_path, [foreign], flags=flags)
+    done = abi.compile_program(RUN, tmp_path, [generated], flags=flags)
     assert done.returncode == 0, done.stderr
     env = os.environ | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(spy_images)}
     ran = subprocess.run([tmp_path / "program"], env=env, capture_output=True, text=True, check=False)
@@ -191,9 +191,9 @@ def test_pytorch_call_sites(
 @pytest.mark.parametrize(
     "lost", ["v25flash9check_gpu", "v35flash15attn_fwd_paramsC1", "10TensorViewILi3EE6stride"]
 )
-def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, foreign: Path, tmp_path: Path) -> None:
+def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, generated: Path, tmp_path: Path) -> None:
     """The library linked again without one of its symbols: the comparison above sees it."""
-    wanted = expected_symbols(foreign, tmp_path)
+    wanted = expected_symbols(generated, tmp_path)
     names = " ".join(f"{name};" for name in sorted(wanted) if lost in name)  # exact names win over patterns
     script = (ROOT / "runtime" / "src" / "exports.map").read_text().replace("local: *;", f"local: *; {names}")
     (tmp_path / "exports.map").write_text(script)
@@ -217,14 +217,16 @@ def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, foreign: Path, tm
 
 @pytest.mark.parametrize("standard", ["c++17", "c++20"])
 def test_the_headers_declare_every_public_name_of_the_release(
-    objects: Objects, foreign: Path, standard: str, tmp_path: Path
+    objects: Objects, generated: Path, standard: str, tmp_path: Path
 ) -> None:
-    found = names_of(our_headers(objects), foreign, standard, tmp_path)
+    found = names_of(our_headers(objects), generated, standard, tmp_path)
     assert len(RELEASE_NAMES) > 180
     assert public_names.differences(RELEASE_NAMES, found) == []
 
 
-def test_a_name_in_another_namespace_is_a_difference(objects: Objects, foreign: Path, tmp_path: Path) -> None:
+def test_a_name_in_another_namespace_is_a_difference(
+    objects: Objects, generated: Path, tmp_path: Path
+) -> None:
     moved = tmp_path / "include"
     for folder in our_headers(objects):
         shutil.copytree(folder, moved, dirs_exist_ok=True)
@@ -233,7 +235,7 @@ def test_a_name_in_another_namespace_is_a_difference(objects: Objects, foreign: 
     start, end = text.index("template <int Rank>\nstruct LazyTensor"), text.index("#ifndef _MSC_VER")
     lazy = text[start:end]
     util.write_text(text.replace(lazy, "namespace v3 {\n" + lazy + "}\nusing v3::LazyTensor;\n"))
-    found = public_names.differences(RELEASE_NAMES, names_of([moved], foreign, "c++17", tmp_path))
+    found = public_names.differences(RELEASE_NAMES, names_of([moved], generated, "c++17", tmp_path))
     assert "Record aotriton::LazyTensor is missing; aotriton::v3::LazyTensor exists" in found
     assert all("LazyTensor" in line for line in found)
 

@@ -1,4 +1,4 @@
-"""The runtime room with real compilers: same bytes everywhere, verified reuse, a package that other projects find."""
+"""Build of the library with real compilers: reproducible bytes, verified reuse, a CMake package."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_install_tree(built: LibraryBuild) -> None:
 
 @pytest.mark.parametrize("tests", ["OFF", "ON"])
 def test_new_warnings_break_no_user_build(objects: Objects, tmp_path: Path, tests: str) -> None:
-    """A compiler with something new to say about every file: an error for those who build the tests, for nobody else."""
+    """A compiler with a new warning for every file: an error only when tests are built."""
     (tmp_path / "new.h").write_text('#warning "new in this release"\n')
     settings = {
         "AOTFORGE_ZSTD_DIR": objects.zstd,

@@ -1,4 +1,4 @@
-"""Finding HIP and asking it: every release that is played, and the real one where it is installed."""
+"""Look-up of HIP and its entry points: every simulated release, and the real one where it is installed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_every_release(objects: Objects, spy_images: Path, major: int) -> None:
     with Driver(objects, spy_images, hip=major, HIP_DOUBLE_DEVICES=devices) as driver:
         assert driver.rc("check") == 0
         assert driver.rc(Problem().line("fwd")) == 0
-        assert (driver.ask("arch"), driver.ask("cus"), driver.ask("experimental")) == (
+        assert (driver.send("arch"), driver.send("cus"), driver.send("experimental")) == (
             "100209080000",
             "104",
             "0",
         )
-        recent = driver.ask("calls hipGetDevicePropertiesR0600")
+        recent = driver.send("calls hipGetDevicePropertiesR0600")
         assert (recent != "0") == (major >= 6)
 
 
@@ -36,9 +36,9 @@ def test_every_release(objects: Objects, spy_images: Path, major: int) -> None:
     [("gfx90a:sramecc+:xnack-", "1002090a0000", "0"), ("gfx1151", "100211510000", "1"), ("gfx1201", "100212010000", "0"),
      ("gfx1250", "100212500000", "1"), ("gfx11-generic", "0", "0"), ("", "0", "0")],
 )  # fmt: skip
-def test_chips(objects: Objects, spy_images: Path, device: str, arch: str, experimental: str) -> None:
+def test_archs(objects: Objects, spy_images: Path, device: str, arch: str, experimental: str) -> None:
     with Driver(objects, spy_images, HIP_DOUBLE_DEVICES=f"{device}@7") as driver:
-        assert (driver.ask("arch"), driver.ask("experimental")) == (arch, experimental)
+        assert (driver.send("arch"), driver.send("experimental")) == (arch, experimental)
         assert driver.rc("check") == NO_BINARY
         assert driver.rc(Problem().line("fwd")) == NO_BINARY
 
@@ -49,7 +49,7 @@ def test_devices_have_modules_of_their_own(objects: Objects, tmp_path: Path) -> 
     with Driver(objects, tmp_path, HIP_DOUBLE_DEVICES="gfx908,gfx90a,gfx908,gfx1100") as driver:
         assert driver.rc("check") == 0
         for device in range(4):
-            assert driver.ask(f"stream {device}") == "ok"
+            assert driver.send(f"stream {device}") == "ok"
         assert [driver.rc(f"check stream={i}") for i in range(4)] == [0, 0, 0, NO_BINARY]
         for device in (0, 1, 2, 1):  # device 0 is current all the time
             assert driver.rc(Problem(extra={"stream": device}).line("fwd")) == 0
@@ -59,7 +59,7 @@ def test_devices_have_modules_of_their_own(objects: Objects, tmp_path: Path) -> 
         assert [e["device"] for e in events if e["event"] == "launch"] == [0, 1, 2, 1]
         assert driver.rc(Problem().line("fwd")) == 0
         assert driver.launches()[-1]["device"] == 0  # the caller's current device is as it was
-        assert driver.ask("device 2") == "ok"
+        assert driver.send("device 2") == "ok"
         assert driver.rc(Problem().line("fwd")) == 0
         assert driver.launches()[-1]["device"] == 2
 
@@ -67,7 +67,7 @@ def test_devices_have_modules_of_their_own(objects: Objects, tmp_path: Path) -> 
 def test_the_copy_that_is_loaded_already_is_used(objects: Objects, spy_images: Path) -> None:
     """The loader would find release 7; the process has 6."""
     with Driver(objects, spy_images, hip=7) as driver:
-        assert driver.ask(f"hip {objects.hip(6) / 'libamdhip64.so.6'}") == "ok"
+        assert driver.send(f"hip {objects.hip(6) / 'libamdhip64.so.6'}") == "ok"
         assert driver.rc(Problem().line("fwd")) == 0
         assert len(driver.launches()) == 1
 
@@ -105,12 +105,12 @@ def test_a_shim_in_front_of_one_entry_point(
         assert len(driver.launches()) == 1
 
 
-def test_questions_about_a_known_chip_do_not_read_all_properties(objects: Objects, spy_images: Path) -> None:
+def test_queries_of_a_known_arch_do_not_read_all_properties(objects: Objects, spy_images: Path) -> None:
     with Driver(objects, spy_images) as driver:
         assert driver.rc("check") == 0
         for _ in range(3):
-            assert (driver.ask("arch"), driver.ask("experimental")) == ("100209080000", "0")
-        assert driver.ask("calls hipGetDevicePropertiesR0600") == "1"
+            assert (driver.send("arch"), driver.send("experimental")) == ("100209080000", "0")
+        assert driver.send("calls hipGetDevicePropertiesR0600") == "1"
 
 
 REFUSED = {
@@ -132,22 +132,22 @@ def test_every_failed_call_sets_the_last_error(
     ]
     with Driver(objects, spy_images, hip=major, HIP_DOUBLE_DEVICES="gfx908,gfx908") as driver:
         assert driver.rc("check") == 0
-        driver.ask(f"stream {device}")
+        driver.send(f"stream {device}")
         lines = [replace(p, extra={**p.extra, "stream": 0}).line(verb) for p, verb in attention + two]
         for line in [*lines, "launch nothing stream=0"]:
-            assert driver.ask("lasterror") == "0"
+            assert driver.send("lasterror") == "0"
             assert driver.rc(line) != 0
-            assert driver.ask("lasterror") == "1", line
+            assert driver.send("lasterror") == "1", line
         assert driver.rc(Problem(extra={"stream": 0}).line("fwd")) == 0
-        assert driver.ask("lasterror") == "0"
+        assert driver.send("lasterror") == "0"
 
 
 def test_the_last_error_of_the_first_call_of_all(objects: Objects, spy_images: Path) -> None:
     """The program has HIP; this library has not looked for it yet when it refuses the call."""
     with Driver(objects, spy_images) as driver:
-        assert driver.ask(f"hip {objects.hip(6) / 'libamdhip64.so.6'}") == "ok"
+        assert driver.send(f"hip {objects.hip(6) / 'libamdhip64.so.6'}") == "ok"
         assert driver.rc(REFUSED["malformed"].line("fwd")) == 1
-        assert driver.ask("lasterror") == "1"
+        assert driver.send("lasterror") == "1"
 
 
 def test_a_refused_call_does_not_load_hip(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
@@ -159,16 +159,16 @@ def test_a_refused_call_does_not_load_hip(objects: Objects, spy_images: Path, tm
 def test_the_last_error_is_hips_own_where_it_has_one(objects: Objects, spy_images: Path) -> None:
     with Driver(objects, spy_images, HIP_DOUBLE_FAIL="hipModuleLaunchKernel:1:719") as driver:
         assert driver.rc(Problem().line("fwd")) == 719
-        assert driver.ask("lasterror") == "719"
+        assert driver.send("lasterror") == "719"
 
 
 def test_a_question_sets_no_error(objects: Objects, tmp_path: Path) -> None:
     write(spy_pack("gfx90a"), tmp_path / "amd-gfx90a")
     with Driver(objects, tmp_path) as driver:
         assert driver.rc("check") == NO_BINARY
-        assert driver.ask("lasterror") == "0"
+        assert driver.send("lasterror") == "0"
         assert driver.rc(Problem().line("fwd")) == NO_BINARY
-        assert driver.ask("lasterror") == "1"
+        assert driver.send("lasterror") == "1"
 
 
 @pytest.mark.parametrize("call", ["check", Problem().line("fwd"), Problem().line("bwd")])
@@ -178,7 +178,7 @@ def test_without_hip(objects: Objects, spy_images: Path, tmp_path: Path, call: s
         (tmp_path / f"libamdhip64.so.{major}").write_text("not a library")
     with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
         assert driver.rc(call) == INIT_FAILED
-        assert (driver.ask("arch"), driver.ask("cus"), driver.ask("experimental")) == ("0", "0", "0")
+        assert (driver.send("arch"), driver.send("cus"), driver.send("experimental")) == ("0", "0", "0")
     assert len(driver.log.splitlines()) == 4 and "HIP is not available" in driver.log
 
 
@@ -192,14 +192,14 @@ def test_a_hip_library_that_lacks_entry_points(objects: Objects, spy_images: Pat
 
 
 def test_the_real_library_without_a_device(objects: Objects, spy_images: Path, tmp_path: Path) -> None:
-    """Debian's HIP 5.2.3: everything is looked up in it; there is no GPU, and it says so."""
+    """Debian's HIP 5.2.3: everything is looked up in it; there is no GPU, and it reports that."""
     if not DEBIAN.exists():
         pytest.skip("libamdhip64-5 is not installed")
     with Driver(objects, spy_images, hip=tmp_path, log="error") as driver:
         # hipGetDevice of 5.2.3 names device 0 even where there is none; asking for its properties is refused then
         for call in ("check", Problem().line("fwd"), Problem().line("bwd")):
             assert driver.rc(call) in (NO_DEVICE, INVALID_DEVICE)
-        assert (driver.ask("arch"), driver.ask("cus")) == ("0", "0")
+        assert (driver.send("arch"), driver.send("cus")) == ("0", "0")
     assert driver.log
 
 

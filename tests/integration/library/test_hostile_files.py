@@ -1,4 +1,4 @@
-"""Readers of pack files against hostile bytes: refused, or read as before; never a crash. Also the fuzzers' corpus."""
+"""Readers of pack files with hostile bytes: refused, or read as before; never a crash. Also the fuzzers' corpus."""
 
 from __future__ import annotations
 

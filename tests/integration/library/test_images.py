@@ -1,4 +1,4 @@
-"""Finding image packs, and every way in which they can be wrong: a distinct error, one line with the file, and a retry."""
+"""Look-up of image packs and every kind of damage: a distinct error, one line with the file, and a retry."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ DAMAGES: dict[str, tuple[str, Damage, int]] = {
 
 
 @pytest.mark.parametrize("why", DAMAGES)
-def test_damage_is_said_and_can_be_repaired(objects: Objects, tmp_path: Path, why: str) -> None:
+def test_damage_is_reported_and_can_be_repaired(objects: Objects, tmp_path: Path, why: str) -> None:
     name, damage, code = DAMAGES[why]
     pack = tmp_path / "images" / "amd-gfx908"
     write(spy_pack(), pack)
@@ -95,7 +95,7 @@ def test_damage_is_said_and_can_be_repaired(objects: Objects, tmp_path: Path, wh
         assert driver.rc(FORWARD) == code
         if name == "dispatch.aotd":
             assert driver.rc("check") == code
-        if code != OTHER_INTERFACE:  # that pack is whole: it is kept, its other operators serve
+        if code != OTHER_INTERFACE:  # that pack is valid: it is kept, its other operators serve
             shutil.rmtree(pack)
             write(spy_pack(), pack)
             assert driver.rc(FORWARD) == 0
@@ -119,7 +119,7 @@ def test_interfaces_are_both_named(objects: Objects, tmp_path: Path) -> None:
     assert hashlib.sha256(theirs.encode()).hexdigest() in driver.log
 
 
-def test_nothing_is_printed_unless_asked_for(objects: Objects, tmp_path: Path) -> None:
+def test_nothing_is_printed_unless_requested(objects: Objects, tmp_path: Path) -> None:
     with Driver(objects, tmp_path / "nowhere") as driver:
         assert driver.rc("check") == NOT_FOUND
     assert driver.log == ""
@@ -188,9 +188,9 @@ def test_a_folder_change_of_the_process(objects: Objects, tmp_path: Path) -> Non
     truncate(pack / "spy.attn_fwd.aoti")
     (tmp_path / "elsewhere").mkdir()
     with Driver(objects, Path("images")) as driver:
-        driver.ask(f"chdir {tmp_path}")
+        driver.send(f"chdir {tmp_path}")
         assert driver.rc(FORWARD) == INVALID_IMAGE
-        driver.ask(f"chdir {tmp_path / 'elsewhere'}")
+        driver.send(f"chdir {tmp_path / 'elsewhere'}")
         shutil.rmtree(pack)
         write(spy_pack(), pack)
         assert driver.rc(FORWARD) == 0
@@ -211,7 +211,7 @@ def other_images() -> SmallPack:
 
 def loaded_image(driver: Driver, line: str) -> str:
     """Fingerprint of the image that a first call loads."""
-    driver.ask("clear")
+    driver.send("clear")
     assert driver.rc(line) == 0
     (image,) = [event["image"] for event in driver.record() if event["event"] == "load"]
     return str(image)
@@ -242,7 +242,7 @@ def test_a_process_keeps_the_pack_that_it_began_with(
 
 
 def test_a_held_container_that_decays_is_let_go(objects: Objects, tmp_path: Path) -> None:
-    """Written over in place: the damage is said once, and the repaired file (another one) serves the next call."""
+    """Written over in place: the damage is reported once, and the repaired file (another one) serves the next call."""
     pack = tmp_path / "amd-gfx908"
     write(spy_pack(), pack)
     with Driver(objects, tmp_path, log="error") as driver:
@@ -259,16 +259,16 @@ def test_too_few_descriptors_is_a_passing_failure(objects: Objects, tmp_path: Pa
     """EMFILE while packs are read is an error of the system, not a damaged or missing pack."""
     write(spy_pack(), tmp_path / "amd-gfx908")
     with Driver(objects, tmp_path, log="error") as driver:
-        assert driver.ask("cus") == "120"  # HIP is loaded; from here on only pack files are opened
+        assert driver.send("cus") == "120"  # HIP is loaded; from here on only pack files are opened
         for few in (3, 4):
-            driver.ask(f"descriptors {few}")
+            driver.send(f"descriptors {few}")
             assert driver.rc("check") == SYSTEM
-        driver.ask("descriptors 5")
+        driver.send("descriptors 5")
         assert driver.rc("check") == 0  # one container is held: the backward pass'
         assert driver.rc(Problem().line("bwd")) == 0
-        driver.ask("descriptors 3")
+        driver.send("descriptors 3")
         assert driver.rc(FORWARD) == SYSTEM
-        driver.ask("descriptors 100")
+        driver.send("descriptors 100")
         assert driver.rc(FORWARD) == 0
     assert "Too many open files" in driver.log.splitlines()[0]
 

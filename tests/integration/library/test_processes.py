@@ -1,4 +1,4 @@
-"""Threads, fork, dlclose, allocation failure, two copies: programs that exit 0 when all went well (runtime/tests/stress.cpp)."""
+"""Threads, fork, dlclose, allocation failure, two copies: programs that exit 0 on success (runtime/tests/stress.cpp)."""
 
 from __future__ import annotations
 

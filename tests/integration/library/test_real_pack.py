@@ -1,4 +1,4 @@
-"""Real kernels, compiled and packed by the project, through the real library; the double reads the code objects' own metadata."""
+"""Real kernels, compiled and packed by the project, through the real library; the double reads their metadata."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_backward_runs_its_steps_in_order(objects: Objects, images: tuple[Path, 
     with Driver(objects, images[0]) as driver:
         assert driver.rc(Problem(head_dim=32).line("bwd")) == 0
         assert [e["kernel"] for e in driver.launches()] == ["bwd_preprocess", "bwd_dk_dv", "bwd_dq"]
-        assert driver.ask("events") == "events +D -D"
-        driver.ask("clear")
+        assert driver.send("events") == "events +D -D"
+        driver.send("clear")
         assert driver.rc(Problem(head_dim=32, seqlen_q=0).line("bwd")) == 0
         assert [e["kernel"] for e in driver.launches()] == [
             "bwd_dk_dv"
         ]  # gradients of keys without queries are zeros
-        driver.ask("clear")
+        driver.send("clear")
         assert driver.rc(Problem(head_dim=32, seqlen_k=0).line("bwd")) == 0
         assert [e["kernel"] for e in driver.launches()] == ["bwd_preprocess", "bwd_dq"]
 
@@ -110,9 +110,9 @@ def test_both_readers_see_the_same_images(objects: Objects, images: tuple[Path, 
     import subprocess
 
     files = sorted(images[0].glob("*/*.aoti"))
-    asked = "".join(f"container {path}\n" for path in files)
+    requests = "".join(f"container {path}\n" for path in files)
     ran = subprocess.run(
-        [objects.program("readers")], input=asked, capture_output=True, text=True, check=True
+        [objects.program("readers")], input=requests, capture_output=True, text=True, check=True
     )
     seen = {digest for line in ran.stdout.splitlines() for digest in line.removeprefix("accepted").split()}
     assert seen == {hashlib.sha256(image.hsaco).hexdigest() for image in images[1]}

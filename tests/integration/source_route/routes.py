@@ -1,4 +1,4 @@
-"""Builds by cmake on a source tree, as people make them, sharing compiled objects."""
+"""CMake builds of a source tree as users run them, sharing compiled objects."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Route:
             raise AssertionError(f"{command} exited {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done
 
-    def said(self, done: Finished) -> str:
+    def output(self, done: Finished) -> str:
         """Both outputs as one line: CMake wraps its messages."""
         return " ".join((done.stdout + done.stderr).split())
 

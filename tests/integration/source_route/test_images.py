@@ -1,4 +1,4 @@
-"""Images by cmake: ready ones, checked and installed unchanged, and ones that the pipeline builds."""
+"""Images by CMake: existing ones, verified and installed unchanged, and ones that the pipeline builds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_every_form_of_ready_images_is_taken_unchanged(tmp_path: Path) -> None:
         assert ("no images for gfx1030" in " ".join(done.stderr.split())) == ("gfx1030" in archs)
 
 
-def test_damaged_foreign_and_doubled_images_are_refused(tmp_path: Path) -> None:
+def test_damaged_unknown_and_duplicate_images_are_refused(tmp_path: Path) -> None:
     made = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
     good, output = take(tmp_path, [made])
     assert good.returncode == 0
@@ -129,7 +129,7 @@ def test_a_tarball_that_leads_out_of_its_folder_by_a_link_is_refused(tmp_path: P
     assert not list(elsewhere.iterdir())
 
 
-def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_path: Path) -> None:
+def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_path: Path) -> None:
     made = route()
     given = release(tmp_path / "release", {"amd-gfx908": "gfx908"})
     ready = [option for option in PYTORCH if "NOIMAGE" not in option] + [f"-DAOTRITON_IMAGES={given}"]
@@ -137,7 +137,7 @@ def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_pat
     install = ("cmake", "--install", ".", "--component", "images")
     early = made.run(*install, check=False)
     assert early.returncode != 0
-    assert "holds no image packs. Next step: build before installing" in made.said(early)
+    assert "holds no image packs. Next step: build before installing" in made.output(early)
     made.ninja("aotforge_images")
     made.run(*install)
     target = made.prefix / IMAGES / "amd-gfx908"
@@ -160,17 +160,17 @@ def test_ready_images_are_installed_and_replaced_as_a_whole(route: Make, tmp_pat
     assert sorted(path.name for path in (made.build / "images").iterdir()) == ["amd-gfx90a"]
 
 
-def test_the_pipeline_builds_what_is_asked_for_and_only_what_changed(route: Make, tmp_path: Path) -> None:
+def test_the_pipeline_builds_what_is_requested_and_only_what_changed(route: Make, tmp_path: Path) -> None:
     source = copy_checkout(tmp_path / "a tree")
     shutil.rmtree(source / "kernels" / "flash")  # six small kernels are enough here
     cache = tmp_path / "cache"
     share_interpreter(cache)
     made = route(source=source, AOTFORGE_HOME=str(HOME), AOTFORGE_CACHE=str(cache))
     built = [option for option in PYTORCH if "NOIMAGE" not in option and "TARGET" not in option]
-    said = made.said(
+    printed = made.output(
         made.configure(*built, "-DAOTRITON_TARGET_ARCH=gfx908:sramecc+;gfx1030", "-DAOTFORGE_PROFILE=smoke")
     )
-    assert "there are no kernels for gfx1030; images are built for the others" in said
+    assert "there are no kernels for gfx1030; images are built for the others" in printed
     made.ninja("aotforge_images")
     images = made.build / "images" / "amd-gfx908"
     assert {"__signature__", "dispatch.aotd", "add.add.aoti"} == set(files(images))
@@ -190,18 +190,20 @@ def test_the_pipeline_builds_what_is_asked_for_and_only_what_changed(route: Make
     assert after["add.add.aoti"] != before[1]["add.add.aoti"]
     kernel.write_text(text.replace("(left + right)", "tl.where(mask, left + right, left)"))
     made.run("cmake", ".", "-DAOTRITON_GPU_BUILD_TIMEOUT=0.0001")
-    late = made.said(made.ninja("aotforge_images", check=False))
+    late = made.output(made.ninja("aotforge_images", check=False))
     assert "no answer in 0.006 s" in late
     assert "finished kernels are kept" in late
     assert files(images) == after, "what was there stays"
 
 
-def test_without_python_the_next_step_is_said(route: Make, tmp_path: Path) -> None:
+def test_without_python_the_next_step_is_printed(route: Make, tmp_path: Path) -> None:
     made = route(AOTFORGE_HOME=str(tmp_path / "home"))
     options = [option for option in PYTORCH if "NOIMAGE" not in option]
     made.configure(*options, "-DAOTFORGE_PYTHON=/nowhere/python3")
     done = made.ninja("aotforge_images", check=False)
-    said = made.said(done)
+    printed = made.output(done)
     assert done.returncode != 0
-    assert "dev: no Python 3.11 to 3.15 found" in said
-    assert "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON" in said
+    assert "dev: no Python 3.11 to 3.15 found" in printed
+    assert (
+        "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON" in printed
+    )

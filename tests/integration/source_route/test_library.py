@@ -1,4 +1,4 @@
-"""The library by cmake: what is installed, what is done again, and other ways to say it."""
+"""The library by CMake: installed files, incremental builds, and other ways to configure it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def without_licences(prefix: Path) -> dict[str, bytes | str]:
 
 def test_as_pytorch_calls_it_the_files_are_those_of_the_release_route(route: Make) -> None:
     made = route("a build é")
-    said = made.said(made.configure(*PYTORCH))
-    assert "Warning" not in said, said
+    printed = made.output(made.configure(*PYTORCH))
+    assert "Warning" not in printed, printed
     made.ninja("install")
     assert without_licences(made.prefix) == files(build_runtime(ROOT, cache=CACHE).prefix)
     assert {name for name in files(made.prefix) if name.startswith("share/")} == {

@@ -1,4 +1,4 @@
-"""What is said about options: unknown ones, AOTriton's, contradictions, and things that are missing."""
+"""Messages about options: unknown ones, AOTriton's, contradictions, and missing programs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ def test_unknown_options_are_named_and_aotritons_are_explained(route: Make) -> N
         "-DAOTRITON_USE_LOCAL_TRITON_WHEEL=/a.whl",
     ]
     done = made.configure(*PYTORCH, *given)
-    said = made.said(done)
-    assert "not known and without effect: AOTFORGE_PROFIL, AOTRITON_FROBNICATE, AOTRITON_TARGETARCH." in said
-    assert "TARGET_GPUS=MI200;MI300X has no effect: chips are chosen by AOTRITON_TARGET_ARCH" in said
-    assert "AOTRITON_COMPRESS_KERNEL=OFF has no effect: images are always compressed" in said
-    assert "AOTRITON_NO_PYTHON=OFF has no effect: there are no Python bindings" in said
-    assert "AOTRITON_USE_LOCAL_TRITON_WHEEL=/a.whl has no effect: Triton and its LLVM are pinned" in said
-    assert "not known and without effect: AOTFORGE_PROFIL" in made.said(made.run("cmake", ".")), (
-        "it is said each time"
+    printed = made.output(done)
+    assert (
+        "not known and without effect: AOTFORGE_PROFIL, AOTRITON_FROBNICATE, AOTRITON_TARGETARCH." in printed
+    )
+    assert "TARGET_GPUS=MI200;MI300X has no effect: archs are chosen by AOTRITON_TARGET_ARCH" in printed
+    assert "AOTRITON_COMPRESS_KERNEL=OFF has no effect: images are always compressed" in printed
+    assert "AOTRITON_NO_PYTHON=OFF has no effect: there are no Python bindings" in printed
+    assert "AOTRITON_USE_LOCAL_TRITON_WHEEL=/a.whl has no effect: Triton and its LLVM are pinned" in printed
+    assert "not known and without effect: AOTFORGE_PROFIL" in made.output(made.run("cmake", ".")), (
+        "it is printed each time"
     )
 
 
@@ -53,7 +55,7 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "says"),
+    ("option", "message"),
     [
         ("-DAOTRITON_NAME_SUFFIX=123", "AOTRITON_NAME_SUFFIX=123 is not supported: the namespace is aotriton"),
         ("-DAOTRITON_BUILD_FOR_TUNING=ON", "AOTRITON_BUILD_FOR_TUNING=ON is not supported"),
@@ -61,35 +63,35 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
         ("-DAOTRITON_GPU_BUILD_TIMEOUT=soon", "AOTRITON_GPU_BUILD_TIMEOUT=soon is no number of minutes"),
         ("-DAOTRITON_IMAGES=/nowhere", "AOTRITON_NOIMAGE_MODE=ON and AOTRITON_IMAGES contradict each other"),
         ("-DAOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz", "AOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz is not there, or not the pinned zstandard-"),
-        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=", "AOTRITON_TARGET_ARCH names no chip"),
-        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1030", "there are no kernels for gfx1030. Known chips: gfx908, "),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=", "AOTRITON_TARGET_ARCH does not name an arch"),
+        ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=gfx1030", "there are no kernels for gfx1030. Known archs: gfx908, "),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_IMAGES=/nowhere", "AOTRITON_IMAGES: /nowhere is not there"),
         ("-DCMAKE_SYSTEM_NAME=Windows;-DAOTRITON_NO_SHARED=ON", "AOTRITON_NO_SHARED=ON is not supported for Windows"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused(route: Make, option: str, says: str) -> None:
+def test_what_cannot_be_is_refused(route: Make, option: str, message: str) -> None:
     made = route()
     # an option once more wins over the first one; the compiler is not looked at
     done = made.configure(*PYTORCH, *COMPILERS, *option.split(";"), check=False)
     assert done.returncode != 0
-    assert says in made.said(done)
+    assert message in made.output(done)
 
 
 COMPILERS = ("-DCMAKE_C_COMPILER_WORKS=1", "-DCMAKE_CXX_COMPILER_WORKS=1")
 
 
-def test_without_an_archive_and_a_network_the_message_says_what_to_get(route: Make) -> None:
+def test_without_an_archive_and_a_network_the_message_names_the_file(route: Make) -> None:
     made = route(AOTFORGE_ZSTD_SOURCE="")
     offline = ["-DAOTFORGE_ZSTD_URL=file:///nowhere/zstandard.tar.gz", "-DAOTFORGE_PYTHON=/nowhere/python3"]
     done = made.configure(*PYTORCH, *COMPILERS, *offline, check=False)
     assert done.returncode != 0
-    said = made.said(done)
+    printed = made.output(done)
     assert (
         "zstandard-0.25.0.tar.gz, whose C sources the library needs, cannot be fetched (file:///nowhere"
-        in said
+        in printed
     )
-    assert "-DAOTFORGE_ZSTD_SOURCE=/path/to/zstandard-0.25.0.tar.gz" in said
-    assert "7713e1179d162cf5c7906da876ec2ccb9c3a9dcbdffef0cc7f70c3667a205f0b" in said
+    assert "-DAOTFORGE_ZSTD_SOURCE=/path/to/zstandard-0.25.0.tar.gz" in printed
+    assert "7713e1179d162cf5c7906da876ec2ccb9c3a9dcbdffef0cc7f70c3667a205f0b" in printed
 
 
 def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make, tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make
     done = made.configure(
         *PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={(tmp_path / 'bad.tar.gz').as_uri()}", check=False
     )
-    assert "other bytes than the pinned ones" in made.said(done)
+    assert "other bytes than the pinned ones" in made.output(done)
     made.configure(*PYTORCH, *COMPILERS, python, f"-DAOTFORGE_ZSTD_URL={Path(good).as_uri()}")
 
 
@@ -108,4 +110,4 @@ def test_a_build_in_the_source_folder_is_refused(tmp_path: Path) -> None:
     source = copy_checkout(tmp_path / "tree")
     made = Route(source, source, tmp_path / "prefix", {"PATH": "/usr/bin:/bin"})
     done = made.configure(*PYTORCH, check=False)
-    assert "a build inside the source folder would mix the two" in made.said(done)
+    assert "a build inside the source folder would mix the two" in made.output(done)

@@ -1,4 +1,4 @@
-"""The static library: one archive that find_package serves, images beside the program, nothing of zstd in sight."""
+"""The static library: one archive for find_package, images next to the program, no zstd symbols."""
 
 from __future__ import annotations
 

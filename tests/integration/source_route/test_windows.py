@@ -1,4 +1,4 @@
-"""The library for Windows by cmake, with mingw-w64's toolchain file."""
+"""The library for Windows by CMake with mingw-w64's toolchain file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_it_configures_by_the_documented_command_without_a_word(route: Callable[
     made = route("build é")
     # as PyTorch on Windows has it
     extra = ("-Ddlfcn-win32_DIR=/x/dlfcn", "-Dliblzma_DIR=/x/lzma")
-    said = made.said(made.configure(*PYTORCH, TOOLCHAIN, *extra, share=False))
-    assert "Warning" not in said, said
+    printed = made.output(made.configure(*PYTORCH, TOOLCHAIN, *extra, share=False))
+    assert "Warning" not in printed, printed
     planned = made.ninja("-t", "query", "runtime/all", "runtime/dl/all").stdout
     assert "aotriton_v2.dll" in planned
     assert "aotriton_v2_lib" in planned

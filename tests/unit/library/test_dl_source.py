@@ -1,4 +1,4 @@
-"""Which sources dl is built from, and what each failure says."""
+"""Sources of dl, and the error of each failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The library's operators against the rules': found before anything is built."""
+"""Comparison of the library's operators with those of the rules."""
 
 from __future__ import annotations
 

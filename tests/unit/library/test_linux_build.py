@@ -1,4 +1,4 @@
-"""The runtime room without a compiler: pins, tools, sources, and what each failure says."""
+"""Build of the library without a compiler: pins, tools, sources, and the error of each failure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def archive(content: bytes = b"int zstd;") -> tuple[ZstdPin, bytes]:
 
 
 def never(pin: ZstdPin, folder: Path) -> None:
-    raise AssertionError("the network was asked")
+    raise AssertionError("the network was used")
 
 
 def test_the_manifest_is_that_of_the_release() -> None:
@@ -55,10 +55,10 @@ def test_a_soname_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
     pin, data = archive()
-    asked = []
+    fetched = []
 
     def download(wanted: ZstdPin, folder: Path) -> None:
-        asked.append(wanted.file)
+        fetched.append(wanted.file)
         (folder / wanted.file).write_bytes(data)
 
     for number in range(2):
@@ -66,11 +66,11 @@ def test_sources_are_fetched_once_and_kept(tmp_path: Path) -> None:
             pin, cache=tmp_path, folder=tmp_path / str(number), environment={}, download=download
         )
         assert (folder / "zstd.c").read_bytes() == b"int zstd;"
-    assert asked == [pin.file]
+    assert fetched == [pin.file]
     kept = tmp_path / "sources" / pin.sha256 / pin.file
     kept.write_bytes(b"damaged")
     unpack_zstd(pin, cache=tmp_path, folder=tmp_path / "again", environment={}, download=download)
-    assert len(asked) == 2 and kept.read_bytes() == data
+    assert len(fetched) == 2 and kept.read_bytes() == data
 
 
 def test_a_named_file_needs_no_network(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`invoke build --platform windows` with real compilers: the layout, the same bytes from everywhere, images put in unchanged."""
+"""`./dev build --platform windows` with real compilers: layout, reproducible bytes, images unchanged."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_images_go_in_unchanged(windows: WindowsObjects, tmp_path: Path) -> None
     assert {n: found[n] for n in below} == {n: m.content for n, m in below.items() if isinstance(m, Member)}
     assert sorted(reports[0].images) == sorted((f"{pack.name}/{n}", len(d)) for n, d in pack.files.items())
     assert any(f"lib/aotriton.images/{pack.name}/dispatch.aotd" in line for line in reports[0].lines())
-    # an earlier file stays whole when images are refused
+    # an earlier file stays unchanged when images are refused
     before = reports[0].file.read_bytes()
     container = next(path for path in folder.iterdir() if path.suffix == ".aoti")
     container.write_bytes(container.read_bytes()[:-1] + b"x")

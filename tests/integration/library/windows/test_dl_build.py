@@ -1,4 +1,4 @@
-"""What is built as dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting linkers."""
+"""Build of dl: the same bytes from every folder, the interface and nothing else, usable by MSVC-targeting linkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""dl opens modules and reports their paths wherever they lie; what the original cannot open is noted case by case."""
+"""Paths that dl opens and reports; paths that the original cannot open are listed case by case."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ CASES = {
 
 @dataclass(frozen=True)
 class Seen:
-    """Lines that the program wrote for one case, by their first word; and what dladdr should have said."""
+    """Lines that the program wrote for one case, by their first word; and the expected result of dladdr."""
 
     lines: dict[str, str]
     expected: str

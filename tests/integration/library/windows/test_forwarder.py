@@ -1,4 +1,4 @@
-"""A library under two names: by a forwarder both names share its state, by a copy they do not."""
+"""A library under two names: a forwarder shares its state, a copy does not."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_forwarder_has_names_and_nothing_else(folder: Path) -> None:
         assert getattr(made, name).read_bytes() == getattr(again, name).read_bytes(), name
 
 
-def test_the_task_makes_one_or_says_why_not(folder: Path) -> None:
+def test_the_task_makes_one_or_reports_why_not(folder: Path) -> None:
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Images that were built on Linux, by real compilers: decoded on Windows and handed to HIP exactly as the Linux library does it."""
+"""Images built on Linux by real compilers: Windows decodes them and passes them to HIP as the Linux library does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs as MSVC builds them: names, layouts, and arguments that arrive. Microsoft's own compiler and linker are not available here."""
+"""Programs as MSVC builds them: names, layouts and arguments. Microsoft's own compiler and linker are not available."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 LEVEL = "0.11"
 
 
-def test_the_export_table_is_what_the_compiler_says() -> None:
+def test_the_export_table_matches_the_compiler() -> None:
     """Drift between the interface's facts, the headers and the committed table."""
     assert (ROOT / EXPORTS).read_text() == exports_def(ROOT)
 
@@ -163,14 +163,14 @@ def test_every_entry_point_gets_its_arguments(
     write(pack, folder / "aotriton.images" / "amd-gfx908")
     done = run(wine, folder / "client.exe", hip=windows.hip(7))
     assert done.returncode == 0, (done.stdout, done.stderr)
-    said = [line for line in done.stdout.splitlines() if not line.startswith("{")]
-    lazy = [line for line in said if line.split()[0] in ("acquire", "dispose")]
+    printed = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    lazy = [line for line in printed if line.split()[0] in ("acquire", "dispose")]
     wanted_lazy = ["D", "DQ_ACC"] if accumulates else ["D"]
     assert sorted(lazy) == sorted(f"{verb} {name}" for verb in ("acquire", "dispose") for name in wanted_lazy)
     results = (
         RESULTS.replace("bwd 0", "bwd 801").replace("v3 bwd 801", "v3 bwd 0") if accumulates else RESULTS
     )
-    assert [line for line in said if line not in lazy] == results.splitlines()
+    assert [line for line in printed if line not in lazy] == results.splitlines()
     calls = [call for call in CALLS if not (accumulates and call[0] in ("v2bwd", "v2varbwd"))]
     lines = [Problem(extra=fields).line(verb) for verb, fields in calls]
     linux = build_objects()

@@ -1,4 +1,4 @@
-"""What the library does on Windows: where it finds HIP and images, in which folders it works, what processes do to it. Under Wine."""
+"""The library on Windows under Wine: look-up of HIP and images, folders, processes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
         functionals={("gfx908", ()): [choice]},
     )
     folder = tmp_path_factory.mktemp("pack") / "aotriton.images"
-    whole = SmallPack(archs=["gfx908"], operators={"add": values}, kernels=[kernel], dictionary=image[:300])
-    write(whole, folder / "amd-gfx908")
+    complete = SmallPack(
+        archs=["gfx908"], operators={"add": values}, kernels=[kernel], dictionary=image[:300]
+    )
+    write(complete, folder / "amd-gfx908")
     return folder
 
 
@@ -83,7 +85,7 @@ def test_library_and_images_in_any_folder(
 
 
 def test_images_on_a_share(wine: Wine, windows: WindowsObjects, pack: Path, place: Path) -> None:
-    """A server's path. (Of a library that was loaded from there Wine tells a path that does not exist, so it lies elsewhere.)"""
+    """A server's path. (Wine reports a path that does not exist for a library loaded from there, so the library is elsewhere.)"""
     server = Path(tempfile.mkdtemp(prefix="share", dir=_made(wine.prefix / "dosdevices" / "unc")))
     try:
         (server / "images").symlink_to(pack)
@@ -138,7 +140,7 @@ def test_no_hip(wine: Wine, windows: WindowsObjects, place: Path) -> None:
 
 @pytest.mark.parametrize("major", [5, 6])
 def test_older_hip(wine: Wine, windows: WindowsObjects, place: Path, major: int) -> None:
-    """HIP 5 has only amdhip64.dll and the old layout of device properties; the chip is found in both."""
+    """HIP 5 has only amdhip64.dll and the old layout of device properties; the arch is found in both."""
     words = ("open", windows_path(place / DLL))
     done = run(
         wine, place / "processes.exe", *words, hip=windows.hip(major), HIP_DOUBLE_DEVICES="gfx908:xnack-@7"
@@ -200,7 +202,7 @@ def test_a_process_ends_while_threads_are_inside(wine: Wine, windows: WindowsObj
 
 
 def test_a_caller_s_exception_passes_through(wine: Wine, windows: WindowsObjects, tmp_path: Path) -> None:
-    """Of a program that mingw built: what a callback throws reaches the caller as on Linux, and the library goes on."""
+    """In a program that mingw built, an exception of a callback reaches the caller as on Linux, and the library stays usable."""
     folder = windows.place(tmp_path / "lib", "driver")
     write(spy_pack(), folder / "aotriton.images" / "amd-gfx908")
     lines = [Problem(extra={"throw": 1}).line("bwd"), "events", Problem().line("bwd"), "events"]

@@ -1,4 +1,4 @@
-"""The rooms in containers: images and library have the same bytes wherever they are made."""
+"""Kernels and library compiled in containers have the same bytes as on this machine."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def test_the_library_earns_its_tag_and_loads_in_debian_11(tmp_path: Path) -> Non
     assert tag.reaches and built.compiler.startswith("c++ (Debian 10")
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).aotforge_launch; print(*__import__('os').confstr('CS_GNU_LIBC_VERSION').split())"
     assert there.rootfs is not None
-    heard = bytearray()
+    received = bytearray()
     step = Step(
         name="loading", command=(there.rootfs.python, "-c", load, "{work}/in/lib.so"), environment={},
         inputs=input_tree({"lib.so": built.library}), limits=StepLimits(seconds=60),
     )  # fmt: skip
-    done = there.executor.run(step, there.rootfs, on_output=lambda _, data: heard.extend(data))
-    assert (done.status, heard.decode()) == (0, "glibc 2.31\n")
+    done = there.executor.run(step, there.rootfs, on_output=lambda _, data: received.extend(data))
+    assert (done.status, received.decode()) == (0, "glibc 2.31\n")
 
 
-def test_a_library_that_does_not_compile_says_why(tmp_path: Path) -> None:
+def test_a_library_that_does_not_compile_reports_why(tmp_path: Path) -> None:
     checkout = tmp_path / "wörk träe" / "checkout"
     for part in ("runtime", "manifests"):
         shutil.copytree(ROOT / part, checkout / part)

@@ -1,4 +1,4 @@
-"""One contract, four executors: what a step sees, what comes out of it, and which walls it meets."""
+"""The contract of all executors: inputs, outputs, environment, isolation and limits of a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Bench:
 
     def __init__(self, runner: Executor, rootfs: RootFS) -> None:
         self.runner, self.rootfs = runner, rootfs
-        self.heard: list[tuple[str, bytes]] = []
+        self.received: list[tuple[str, bytes]] = []
 
     def run(
         self,
@@ -44,11 +44,11 @@ class Bench:
             name="test step", command=("/bin/sh", "-c", script), inputs=packed.getvalue(), outputs=outputs, limits=limits,
             environment={"PATH": "/usr/bin:/bin", "WORK": "{work}", "PY": self.rootfs.python},
         )  # fmt: skip
-        self.heard.clear()
-        return self.runner.run(step, self.rootfs, on_output=lambda s, d: self.heard.append((s, d)))
+        self.received.clear()
+        return self.runner.run(step, self.rootfs, on_output=lambda s, d: self.received.append((s, d)))
 
     def text(self, stream: str) -> str:
-        return b"".join(data for name, data in self.heard if name == stream).decode()
+        return b"".join(data for name, data in self.received if name == stream).decode()
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +62,7 @@ def bench(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Ben
 
 
 @pytest.fixture(params=SANDBOXED)
-def walled(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Bench:
+def sandboxed(request: pytest.FixtureRequest, rootfs: RootFS, tmp_path: Path) -> Bench:
     return Bench(executor(request.param, tmp_path / "cache"), rootfs)
 
 
@@ -73,7 +73,7 @@ def test_streams_statuses_and_signals(bench: Bench) -> None:
     done = bench.run("kill -SEGV $$")
     assert (done.status, done.signal) == (128 + signal.SIGSEGV, signal.SIGSEGV)
     assert bench.run("printf '\\0\\377'").status == 0
-    assert b"".join(data for _, data in bench.heard) == b"\0\xff"
+    assert b"".join(data for _, data in bench.received) == b"\0\xff"
 
 
 def test_only_the_steps_own_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_only_the_steps_own_environment(bench: Bench, monkeypatch: pytest.Monkey
     assert {"PATH", "WORK", "PY"} <= names <= {"PATH", "WORK", "PY", "PWD", "OLDPWD", "SHLVL", "_"}
 
 
-def test_files_with_odd_names_and_big_outputs_come_back_whole(bench: Bench) -> None:
+def test_files_with_odd_names_and_big_outputs_come_back_complete(bench: Bench) -> None:
     odd = ["a b/ü ñ.txt", "-rf", "quote'\"", "new\nline", "x" * 200]
     files = {name: name.encode() for name in odd}
     big = "head = open(__import__('os').environ['WORK'] + '/out/big', 'wb'); [head.write(bytes([i % 251]) * 65536) for i in range(800)]"
@@ -101,23 +101,23 @@ def test_files_with_odd_names_and_big_outputs_come_back_whole(bench: Bench) -> N
         assert hashlib.sha256(large.read()).digest() == wanted.digest()
 
 
-def test_output_is_live_and_in_order(bench: Bench) -> None:
+def test_output_is_streamed_in_order(bench: Bench) -> None:
     seen: list[bytes] = []
 
     class EnoughError(Exception):
         pass
 
-    def hear(stream: str, data: bytes) -> None:
+    def receive(stream: str, data: bytes) -> None:
         seen.append(data)
         if b"first" in data:
-            raise EnoughError  # the step still waits: it was heard while it ran
+            raise EnoughError  # the step still waits: the output was received while it ran
 
     step = Step(
         name="test step", command=("/bin/sh", "-c", "echo first; sleep 600"), inputs=b"", environment={"PATH": "/usr/bin:/bin"},
         limits=SMALL,
     )  # fmt: skip
     with pytest.raises(EnoughError):
-        bench.runner.run(step, bench.rootfs, on_output=hear)
+        bench.runner.run(step, bench.rootfs, on_output=receive)
     assert b"".join(seen) == b"first\n"
     bench.run("for i in 1 2 3 4 5 6 7 8 9; do echo $i; done")
     assert bench.text("stdout") == "".join(f"{i}\n" for i in range(1, 10))
@@ -145,9 +145,11 @@ def test_nothing_of_a_step_is_left(bench: Bench, tmp_path: Path) -> None:
     assert bench.runner.reap() == []
 
 
-def test_walls(walled: Bench) -> None:
-    done = walled.run("id -u; touch /usr/x || echo read-only; cat /proc/net/dev; echo; cat /proc/self/status")
-    text = walled.text("stdout")
+def test_isolation(sandboxed: Bench) -> None:
+    done = sandboxed.run(
+        "id -u; touch /usr/x || echo read-only; cat /proc/net/dev; echo; cat /proc/self/status"
+    )
+    text = sandboxed.text("stdout")
     assert done.status == 0 and text.startswith("64042\nread-only\n")
     devices = [
         line.split(":")[0].strip() for line in text.splitlines() if ":" in line and "Inter" not in line
@@ -163,10 +165,10 @@ def test_walls(walled: Bench) -> None:
     assert pids < 50, "it sees processes of others"
 
 
-def test_a_full_scratch_is_the_steps_own_trouble(walled: Bench) -> None:
+def test_a_full_scratch_is_the_steps_own_trouble(sandboxed: Bench) -> None:
     fill = "\"$PY\" -c \"open(__import__('os').environ['WORK'] + '/out/f', 'wb').write(bytes(64 << 20))\""
-    done = walled.run(fill, limits=StepLimits(scratch_bytes=16 * MIB, memory_bytes=512 * MIB, seconds=60))
-    assert done.status == 1 and "No space left" in walled.text("stderr")
+    done = sandboxed.run(fill, limits=StepLimits(scratch_bytes=16 * MIB, memory_bytes=512 * MIB, seconds=60))
+    assert done.status == 1 and "No space left" in sandboxed.text("stderr")
 
 
 def _running(seconds: str) -> list[Path]:

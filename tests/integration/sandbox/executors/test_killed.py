@@ -1,4 +1,4 @@
-"""Clients that are killed at any moment: after the next command no container, process, folder, control group or mount of theirs is left."""
+"""Clients killed at any moment: the next command removes their containers, processes, folders, cgroups and mounts."""
 
 from __future__ import annotations
 

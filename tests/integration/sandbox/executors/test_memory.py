@@ -1,4 +1,4 @@
-"""A container whose memory is used up while it compiles: the job and the limit are named, and what was finished stays."""
+"""A container that exceeds its memory while it compiles: the error names job and limit, and finished images stay."""
 
 from __future__ import annotations
 

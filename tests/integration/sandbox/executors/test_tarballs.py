@@ -1,4 +1,4 @@
-"""Whole builds with every executor: identical image tarballs, and a library that is no development build."""
+"""Complete builds with every executor: identical image tarballs, and a library with a manylinux tag."""
 
 from __future__ import annotations
 

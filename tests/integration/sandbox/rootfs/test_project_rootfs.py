@@ -1,4 +1,4 @@
-"""The three roots of this checkout, made from their locks and entered. Packages and wheels come from mirrors once, then from the cache."""
+"""The rootfs images of this checkout, built from their locks and entered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from aotforge.errors import ContainerError
 from aotforge.formats.deb import data_members
 from aotforge.sandbox.rootfs.cache_files import CachePaths
 from aotforge.sandbox.rootfs.definitions import RootfsImage, find_rootfs, read_lock
-from aotforge.sandbox.rootfs.fetch import apt_settings
+from aotforge.sandbox.rootfs.fetch import DEBIAN, apt_settings
 from aotforge.sandbox.rootfs.resolve_packages import private_apt
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
 from aotforge.sandbox.rootfs.shell import bubblewrap_command
@@ -50,7 +50,7 @@ def enter(name: str) -> Enter:
         command[1:1] = ["--dir", "/tmp"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if "Creating new namespace failed" in done.stderr:
-            pytest.skip("this kernel lets nobody make namespaces")
+            pytest.skip("this kernel does not let users create namespaces")
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -59,22 +59,22 @@ def enter(name: str) -> Enter:
 
 def test_rocm_kernels_has_triton_and_nothing_to_compile_c_with() -> None:
     run = enter("rocm-kernels")
-    said = run(
+    printed = run(
         "python3 -W ignore -c 'import sys, triton, zstandard, triton._C.libtriton as t; print(sys.version_info[:2], triton.__version__)';"
         "id -u; touch /x 2>/dev/null && echo writable; for x in gcc cc ptxas clang; do ! command -v $x; done"
     )
-    assert said.splitlines() == ["(3, 11) 3.9.0", "1000"]
+    assert printed.splitlines() == ["(3, 11) 3.9.0", "1000"]
 
 
 def test_rocm_runtime_is_debian_11_with_real_hip_headers() -> None:
     run = enter("rocm-runtime")
-    said = run(
+    printed = run(
         "getconf GNU_LIBC_VERSION; g++ -dumpversion; cmake --version | head -1; ninja --version; python3 --version; cd /tmp;"
         "echo '#define __HIP_PLATFORM_AMD__ 1\n#include <hip/hip_runtime.h>\n#include <iostream>\n"
         "int main() { std::cout << HIP_VERSION_MAJOR << std::endl; }' >a.cpp;"
         "g++ -std=c++17 a.cpp -o a -static-libstdc++ -static-libgcc; ./a; objdump -p a | grep -c libstdc++ || true"
     )
-    assert said.splitlines() == [
+    assert printed.splitlines() == [
         "glibc 2.31",
         "10",
         "cmake version 3.18.4",
@@ -87,13 +87,13 @@ def test_rocm_runtime_is_debian_11_with_real_hip_headers() -> None:
 
 def test_windows_noimage_links_a_dll_and_makes_an_import_library() -> None:
     run = enter("windows-noimage")
-    said = run(
+    printed = run(
         "cd /tmp; printf '#include <mutex>\nextern \"C\" __declspec(dllexport) int f() { static std::mutex m; m.lock(); return 3; }' >a.cpp;"
         "x86_64-w64-mingw32-g++ -std=c++17 -shared a.cpp -o a.dll -static; printf 'LIBRARY a.dll\nEXPORTS\n f\n' >a.def;"
         "llvm-lib /def:a.def /machine:x64 /out:a.lib; x86_64-w64-mingw32-nm a.lib | grep -c ' T f'; cmake --version | head -1;"
         "! command -v wine"
     )
-    assert said.splitlines() == ["1", "cmake version 3.25.1"]
+    assert printed.splitlines() == ["1", "cmake version 3.25.1"]
 
 
 def test_again_from_another_folder_without_any_mirror(
@@ -148,3 +148,9 @@ def test_apt_resolves_in_a_folder_of_its_own() -> None:
         sorted((path.name, path.stat().st_mtime_ns) for path in Path("/var/lib/apt/lists").glob("*"))
         == before
     )
+
+
+def test_archives_of_this_machine() -> None:
+    found = apt_settings()
+    assert set(DEBIAN) <= set(found.archives)
+    assert all(not archive.endswith("/") for archive in found.archives)

@@ -1,4 +1,4 @@
-"""Tools that are scripts: what of them enters a build's key, and what is said when they do not run."""
+"""Tools that are scripts: their part of a build's key, and the error when they do not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From name to root: fetched by name, taken by digest, kept for good; and what people meet when something is wrong."""
+"""The rootfs cache: downloads by name, verification by digest, and every error."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import hashlib
 import http.server
 import json
 import os
-import subprocess
-import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -65,9 +63,9 @@ def only(monkeypatch: pytest.MonkeyPatch, *archives: str, snapshot: str = "file:
 
 
 def make(
-    checkout: Path, cache: Path, *, sources: tuple[str, ...] = (), said: list[str] | None = None
+    checkout: Path, cache: Path, *, sources: tuple[str, ...] = (), stages: list[str] | None = None
 ) -> RootfsImage:
-    note = (lambda text: None) if said is None else said.append
+    note = (lambda text: None) if stages is None else stages.append
     return ensure_rootfs(
         checkout, "small", cache=cache, environment={}, observer=LineObserver(note), sources=sources
     )
@@ -77,12 +75,12 @@ def test_fetched_once_then_no_mirror_is_needed(
     tmp_path: Path, mirror: Path, served: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkout, lock = make_checkout(tmp_path / "a", mirror)
-    said: list[str] = []
-    root = make(checkout, tmp_path / "cache", said=said)
+    stages: list[str] = []
+    root = make(checkout, tmp_path / "cache", stages=stages)
     assert root.digest == lock.digest == sha256_file(root.tar)
     assert root.tar.stat().st_size == lock.size
     assert (root.python, dict(root.environment)) == ("/usr/bin/python3", {"PATH": "/usr/bin"})
-    assert any("fetching, 0 of 2 files" in text for text in said)
+    assert any("fetching, 0 of 2 files" in text for text in stages)
     only(monkeypatch)
     root.tar.unlink()
     assert make(checkout, tmp_path / "cache") == root
@@ -153,7 +151,7 @@ def test_a_damaged_store_file(tmp_path: Path, mirror: Path, served: str) -> None
     root.tar.unlink()
     with pytest.raises(ContainerError, match="was damaged"):
         make(checkout, tmp_path / "cache")
-    assert make(checkout, tmp_path / "cache") == root  # fetched anew, as the message says
+    assert make(checkout, tmp_path / "cache") == root  # fetched anew, as the hint promises
 
 
 def test_a_damaged_root_is_made_again(tmp_path: Path, mirror: Path, served: str) -> None:
@@ -253,79 +251,6 @@ def test_a_damaged_lock(tmp_path: Path, text: str) -> None:
         read_lock(tmp_path / "x.lock.json")
     with pytest.raises(ContainerError, match="cannot be read"):
         read_lock(tmp_path / "none.lock.json")
-
-
-def test_several_processes_make_one_root(tmp_path: Path, mirror: Path) -> None:
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    program = (
-        "import sys; from pathlib import Path; from aotforge.base.progress import LineObserver; "
-        "from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs; "
-        "c = Path(sys.argv[2]); r = ensure_rootfs(Path(sys.argv[1]), 'small', cache=c, environment={}, observer=LineObserver(print), "
-        "sources=(sys.argv[3],)); print(unpack_rootfs(r, cache=c))"
-    )
-    # the mirror answers all; whoever comes second waits or finds the root
-    command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror)]
-    running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [process.communicate(timeout=120)[0].splitlines() for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0]
-    assert {lines[-1] for lines in answers} == {str(tmp_path / "cache/containers/trees" / lock.digest)}
-    assert sum(any("ready" in line for line in lines) for lines in answers) == 1
-
-
-@pytest.mark.parametrize("moment", ["fetching", "unpacking"])
-def test_killed_in_the_middle(tmp_path: Path, mirror: Path, moment: str) -> None:
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    program = (
-        "import os, sys; from pathlib import Path; from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs\n"
-        "from aotforge.base.progress import LineObserver\n"
-        "def note(text):\n    if sys.argv[4] in text: os.kill(os.getpid(), 9)\n"
-        "ensure_rootfs(Path(sys.argv[1]), 'small', cache=Path(sys.argv[2]), environment={}, observer=LineObserver(note), sources=(sys.argv[3],))"
-    )
-    command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror), moment]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
-    root = make(checkout, tmp_path / "cache", sources=(str(mirror),))
-    assert sha256_file(root.tar) == lock.digest
-    left = [path.name for path in root.tar.parent.iterdir()]
-    assert sorted(left) == [f"{lock.digest}.json", f"{lock.digest}.tar"]
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_another_user_makes_the_same_bytes(tmp_path: Path, mirror: Path) -> None:
-    from aotforge.base.manifest_reader import load
-    from aotforge.sandbox.rootfs.assemble import assemble
-    from aotforge.sandbox.rootfs.cache_files import Store
-    from aotforge.sandbox.rootfs.definitions import Definition
-
-    checkout, lock = make_checkout(tmp_path / "a", mirror)
-    definition = load(checkout / "docker" / "small.yaml", Definition)
-    files = Store(mirror / "by-digest").checked
-    folder = tmp_path / "theirs"
-    folder.mkdir(mode=0o777)
-    folder.chmod(0o777)
-    tmp_path.chmod(0o755)
-    read, write = os.pipe()
-    child = os.fork()  # an interpreter of its own could not read a checkout that lies in a private folder
-    if child == 0:
-        try:
-            os.umask(0o077)
-            os.chdir(folder)
-            opened = {
-                path.sha256: Path(f"/proc/self/fd/{os.open(files(path.sha256), os.O_RDONLY)}")
-                for path in lock.packages
-            }
-            target = os.open(folder, os.O_RDONLY)
-            os.setgid(65534)
-            os.setuid(65534)
-            tar = Path(f"/proc/self/fd/{target}") / "root.tar"
-            made = assemble(
-                definition, lock, files=opened.__getitem__, tar=tar, on_file=lambda done, total: None
-            )
-            os.write(write, made.digest.encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    os.waitpid(child, 0)
-    assert os.read(read, 64).decode() == lock.digest
 
 
 def test_an_image_of_the_root(tmp_path: Path, mirror: Path, served: str) -> None:
