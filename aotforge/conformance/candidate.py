@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,18 +24,12 @@ MEMBER_LIMIT = 2 * 1024**3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Archive:
+class Archive(ArtifactName):
     """A tarball of the release. `root`: folder of its contents, shared by tarballs of the same bytes.
 
     `tar`: SHA-256 of the uncompressed tar; `violations`: faults of its form.
     """
 
-    name: str
-    release: str
-    kind: str
-    pack: str
-    rocm: str
-    platform: str
     tar: str
     root: Path
     violations: tuple[str, ...]
@@ -86,42 +79,29 @@ def open_candidate(folder: Path, work: Path) -> Candidate:
             cause=f"{MANIFEST} or {SUMS} is missing or damaged",
             hint="name the folder that `./dev build` printed, e.g. releases/dist/0.11.2b-r1",
         ) from error
-    roots: dict[str, tuple[str, Path, tuple[str, ...]]] = {}
-    parsed = [found for file in present if (found := parse_artifact_name(file))]
-    archives = [_archive(folder, one, work, roots) for one in parsed if one.kind != "windows"]
-    windows = tuple(folder / str(one) for one in parsed if one.kind == "windows")
+    names = [found for file in present if (found := parse_artifact_name(file))]
     return Candidate(
         name=name,
         folder=folder,
         manifest=manifest,
         sums=sums,
-        archives=tuple(archives),
-        windows=windows,
+        archives=tuple(_unpack_all(folder, [name for name in names if name.kind != "windows"], work)),
+        windows=tuple(folder / str(name) for name in names if name.kind == "windows"),
     )
 
 
-def _archive(
-    folder: Path, parsed: ArtifactName, work: Path, roots: dict[str, tuple[str, Path, tuple[str, ...]]]
-) -> Archive:
-    path = folder / str(parsed)
-    digest = sha256_file(path)
-    if digest not in roots:
-        root = work / f"tar-{len(roots)}"
-        root.mkdir(parents=True)
-        tar, violations = unpack(path, root)
-        roots[digest] = (tar, root, violations)
-    tar, root, violations = roots[digest]
-    return Archive(
-        name=path.name,
-        release=parsed.release,
-        kind=parsed.kind,
-        pack=parsed.pack,
-        rocm=parsed.rocm,
-        platform=parsed.platform,
-        tar=tar,
-        root=root,
-        violations=violations,
-    )
+def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator[Archive]:
+    """Unpacks tarballs of the same bytes once."""
+    unpacked: dict[str, tuple[Path, str, tuple[str, ...]]] = {}
+    for name in names:
+        path = folder / str(name)
+        digest = sha256_file(path)
+        if digest not in unpacked:
+            root = work / f"tar-{len(unpacked)}"
+            root.mkdir(parents=True)
+            unpacked[digest] = (root, *unpack(path, root))
+        root, tar, violations = unpacked[digest]
+        yield Archive(**vars(name), tar=tar, root=root, violations=violations)
 
 
 def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
@@ -167,7 +147,7 @@ def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each archive."""
     packs = ", ".join(sorted(candidate.packs()))
-    form = [f"{archive.name} {text}" for archive in candidate.archives for text in archive.violations]
+    form = [f"{archive} {text}" for archive in candidate.archives for text in archive.violations]
     differing = ["the tarballs differ"] if len({archive.tar for archive in candidate.runtimes}) > 1 else []
     return [
         finding_from(
@@ -213,7 +193,7 @@ def _runtime_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[st
         *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
         *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
         *(
-            f"{archive.name} is not of {candidate.name}"
+            f"{archive} is not of {candidate.name}"
             for archive in candidate.archives
             if archive.release != candidate.name
         ),
@@ -230,15 +210,12 @@ def _pack_violations(candidate: Candidate) -> list[str]:
 def _tar_violations(candidate: Candidate) -> list[str]:
     digests = candidate.manifest.get("tarballs", {})
     return [
-        f"{archive.name} holds another tar than {MANIFEST} lists"
+        f"{archive} holds another tar than {MANIFEST} lists"
         for archive in candidate.archives
-        if not isinstance(digests, dict) or digests.get(archive.name.removesuffix(".gz")) != archive.tar
+        if not isinstance(digests, dict) or digests.get(str(archive).removesuffix(".gz")) != archive.tar
     ]
 
 
 def files_below(root: Path) -> list[Path]:
     """Regular files below a folder, sorted; links are not followed."""
-    found = []
-    for folder, _, names in os.walk(root):
-        found += [Path(folder, name) for name in names if not Path(folder, name).is_symlink()]
-    return sorted(found)
+    return sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())

@@ -1,4 +1,4 @@
-"""Models of `compat/pytorch.yaml` (the matrix) and `compat/pytorch_calls.yaml` (PyTorch's uses of AOTriton)."""
+"""Models of `compat/pytorch.yaml` (the matrix) and `compat/pytorch_calls.yaml` (PyTorch's calls)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public C++ names of AOTriton's headers, extracted by clang, and the list of a release (`compat/api_names/`).
+"""Public C++ names of AOTriton's headers, by clang, and a release's list (`compat/api_names/`).
 
 A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::TensorView::data_ptr`, `void *() const`.
 """

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
+from aotforge.base.html import render
 from aotforge.conformance.matrix import Compatibility
 from aotforge.conformance.matrix_models import Row, version_key
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
@@ -188,21 +189,4 @@ def _options(
 
 def recommendation_text(found: Recommendation) -> str:
     """The recommendation for a terminal."""
-    official = f"AOTriton {found.official}" if found.official else "none"
-    lines = [
-        f"{found.row}, {found.arch}" + (f", ROCm {found.rocm}" if found.rocm else "") + f", {found.platform}",
-        f"official: {official}" + (f" ({found.official_reason})" if found.official_reason else ""),
-    ]
-    if found.ours:
-        lines.append(f"ours: {found.ours}, image pack {found.pack}")
-        lines += [f"  limit: {found.reason}"] if found.reason else []
-        for option in found.options:
-            lines += [f"  {option.text}:", *(f"    {command}" for command in option.commands)]
-    else:
-        lines.append(f"ours: none ({found.reason})")
-    if not found.ours and not found.official:
-        lines.append(
-            "no release serves this: keep PyTorch on its math path (torch.nn.attention.sdpa_kernel), "
-            "or use another PyTorch"
-        )
-    return "\n".join([*lines, *(f"note: {warning}" for warning in found.warnings)])
+    return render("recommendation.txt.jinja", found=found).rstrip()

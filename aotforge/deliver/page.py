@@ -1,4 +1,4 @@
-"""The static HTML page of a folder of finalized releases: downloads, verification, installation, compatibility."""
+"""The static HTML page of a folder of finalized releases."""
 
 from __future__ import annotations
 
@@ -60,13 +60,9 @@ class PackLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePage:
-    """A release. `yanked`: the reason of its withdrawal, else empty; `base_url`: address of the files, with a slash."""
+    """A release. `document`: release.json; `yanked`: reason of its withdrawal, else empty; `base_url` ends in a slash."""
 
-    name: str
-    commit: str
-    compiler: str
-    triton: str
-    executor: str
+    document: Mapping[str, Any]
     packs: tuple[PackLine, ...]
     runtimes: tuple[Download, ...]
     windows: tuple[Download, ...]
@@ -115,13 +111,8 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
             if file in files
         )
 
-    origin, tools = document["origin"], document["origin"]["tools"]
     return ReleasePage(
-        name=name,
-        commit=str(origin["commit"]),
-        compiler=str(tools["compiler"]),
-        triton=str(document["toolchain"]["triton_version"]),
-        executor=str(tools["executor"]),
+        document=document,
         packs=tuple(_pack(name, pack, downloads) for pack in document["packs"]),
         runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),

@@ -1,4 +1,4 @@
-"""Checks of exported symbols and struct layout against the API level's facts (`compat/api_levels.yaml`)."""
+"""Checks of exported symbols and struct layout against `compat/api_levels.yaml`."""
 
 from __future__ import annotations
 

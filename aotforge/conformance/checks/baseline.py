@@ -1,7 +1,7 @@
-"""Comparison with the previous point release by libabigail, against baselines committed in `compat/abi`.
+"""Comparison with the previous point release by libabigail (baselines in `compat/abi`).
 
 `<release>.symbols.xml` is the exported interface of the library's file, `<release>.types.xml` the types in a program that
-includes the headers (the library itself carries no debug information). Both are made by `write_baseline`.
+includes the headers (the library itself has no debug information). Both are made by `write_baseline`.
 """
 
 from __future__ import annotations

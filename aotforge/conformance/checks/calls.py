@@ -1,4 +1,4 @@
-"""Checks that PyTorch's calls compile and link against the release, and that those of unserved releases do not."""
+"""Checks that the calls of served PyTorch releases compile, and that others' do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of image packs: every planned image present with a passed verdict and a text, none unexpected."""
+"""Checks of image packs: every planned image present, with a passed verdict and a text."""
 
 from __future__ import annotations
 

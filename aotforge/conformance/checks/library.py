@@ -1,4 +1,4 @@
-"""Checks of the library's file and its neighbours: names, links, platform, dependencies, hardening, build paths."""
+"""Checks of the library's file: names, links, platform, dependencies, hardening, build paths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that run the release's library on a stand-in for HIP: drop-in under older names, refusal of other packs."""
+"""Checks that run the release's library on a stand-in for HIP: drop-in and refusal of packs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the Windows archive: layout, imports, exports, reproducible form. The DLL is read, never run."""
+"""Checks of the Windows archive: layout, imports, exports, reproducible form. Read, never run."""
 
 from __future__ import annotations
 

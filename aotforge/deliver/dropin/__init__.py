@@ -1,1 +1,1 @@
-"""A release inside an installed PyTorch: links for the names that it was linked to, images beside them, and a way back."""
+"""Drop-in of a release into an installed PyTorch: links and images in torch/lib, and undoing it."""

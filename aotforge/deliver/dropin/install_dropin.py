@@ -1,4 +1,4 @@
-"""Drops a release into a torch/lib: checks and unpacks its archives, checks the compatibility matrix, makes the links."""
+"""Drops a release into a torch/lib: checks it and the compatibility matrix, unpacks, links."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Installing a published release: what this machine needs of it, checked from the pinned root to the last byte (`docs/installing.md`)."""
+"""Installation of a published release, checked from the root of trust on (`docs/installing.md`)."""

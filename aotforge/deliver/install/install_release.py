@@ -1,4 +1,4 @@
-"""Installs a published release: chooses, downloads, checks and unpacks, then replaces the prefix in one step."""
+"""Installs a published release: downloads, checks, unpacks, then replaces the prefix in one step."""
 
 from __future__ import annotations
 

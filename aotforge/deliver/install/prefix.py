@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def read_record(prefix: Path) -> InstallRecord | None:
 
 def check_other_files(prefix: Path, record: InstallRecord) -> None:
     """Raises InstallError when `prefix` has a file that was not installed: it would be lost."""
-    if others := sorted(set(_walk(prefix)) - {*record.files, RECORD}):
+    if others := sorted(_entries(prefix) - {*record.files, RECORD}):
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise InstallError(
             f"{prefix / others[0]}{more} was not installed by {record.release}",
@@ -95,11 +94,10 @@ def uninstall(prefix: Path) -> tuple[str, int]:
     return record.release, len(record.files)
 
 
-def _walk(prefix: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(prefix):
-        links = [name for name in folders if (Path(folder) / name).is_symlink()]
-        for name in (*files, *links):
-            yield (Path(folder) / name).relative_to(prefix).as_posix()
+def _entries(prefix: Path) -> set[str]:
+    """Everything below `prefix` but folders; links are not followed."""
+    found = (path for path in prefix.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path.relative_to(prefix).as_posix() for path in found}
 
 
 def _content(path: Path) -> str:

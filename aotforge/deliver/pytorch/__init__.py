@@ -1,1 +1,1 @@
-"""The PyTorch side of a release: the lines that make PyTorch's own build download it, and a server that offers it."""
+"""Lines that make PyTorch's own build download a release, and a server that offers it."""

@@ -1,4 +1,4 @@
-"""HTTP server for releases at the addresses that PyTorch's build requests, with ranges so that downloads can resume.
+"""HTTP server for releases at the addresses that PyTorch's build requests, with byte ranges.
 
 For tests and private networks: plain HTTP, only the files of the releases in one folder, and the signed index when the
 folder was published to, so that `./dev install --from` works as well.

@@ -1,4 +1,4 @@
-"""`check_release` on a release that was really built, and on copies in which one thing is wrong: that thing, and nothing else, turns red."""
+"""`check_release` on a small release, and on copies with one fault each, which alone is reported."""
 
 from __future__ import annotations
 

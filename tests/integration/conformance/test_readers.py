@@ -1,4 +1,4 @@
-"""What is read from binaries, against libraries linked with one thing wrong, and a DLL against its own linker's listing."""
+"""Readers of binaries: libraries linked with one fault each, a DLL against objdump's listing."""
 
 from __future__ import annotations
 

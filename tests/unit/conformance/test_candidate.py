@@ -1,4 +1,4 @@
-"""Archives that must not be trusted: nothing is written outside of the folder, and every violation is reported."""
+"""Hostile archives: nothing is written outside of the folder, every violation is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""compat/pytorch.yaml against the reference matrix as it was read, fact by fact; and our own place in it."""
+"""compat/pytorch.yaml against the reference matrix, fact by fact, and our place in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real libraries in a torch/lib: a consumer linked against each old name is loaded before, with, and after a drop-in."""
+"""Libraries in a torch/lib: a client of each old name before, with, and after a drop-in."""
 
 from __future__ import annotations
 

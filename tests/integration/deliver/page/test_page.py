@@ -1,4 +1,4 @@
-"""The page of releases in a real browser: complete without scripts, valid links, digests that can be copied, light and dark."""
+"""The page of releases in Chromium: no scripts needed, valid links, digests, light and dark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drop-in on folders of small files: the selected release after every step, after a kill at any step, and after undoing."""
+"""The drop-in on small files: the selected release after every step and after undoing."""
 
 from __future__ import annotations
 
