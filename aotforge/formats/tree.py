@@ -1,4 +1,4 @@
-"""Trees of files as tar archives, in and out: the same files give the same bytes."""
+"""Files of steps as tar archives: inputs are packed, outputs unpacked."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 
 from aotforge.base.files import output_errors
 from aotforge.errors import ExecutorError
+from aotforge.formats.archive import Member, entry, write_tar
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, read_tar
 
 
 def input_tree(members: Mapping[str, Path], files: Mapping[str, bytes] | None = None) -> bytes:
-    """A tar of files by their names in it, and of contents that are on no disk; sorted, without times and owners. Raises OSError."""
+    """A deterministic tar of files by their names in it, and of contents that are in memory. Raises OSError."""
     contents = {name: path.read_bytes() for name, path in members.items()} | dict(files or {})
+    runnable = {name for name, path in members.items() if path.stat().st_mode & 0o100}
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, data in sorted(contents.items()):
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), 0o644
-            if name in members and members[name].stat().st_mode & 0o100:
-                info.mode = 0o755
-            tar.addfile(info, io.BytesIO(data))
+    entries = (
+        entry(name, Member(content=data, executable=name in runnable))
+        for name, data in sorted(contents.items())
+    )
+    write_tar(packed, entries, layout=tarfile.PAX_FORMAT)
     return packed.getvalue()
 
 

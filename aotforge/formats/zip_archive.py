@@ -1,7 +1,7 @@
-"""Deterministic zip files: the bytes depend on the members' names and contents, on the time that is given, and on zlib.
+"""Writer of deterministic zip files: bytes depend on members' names and contents, on the given time, and on zlib.
 
-Members are sorted, all of one time and mode, and written the same way; no folders, no extra fields, no comments. As deflate differs
-between zlib versions, `digest_members` is the identity that holds on every machine.
+Members are sorted, all of one time and mode; no folders, extra fields or comments. As deflate differs between zlib versions,
+`digest_members` is the identity that is the same on every machine.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.archive import sha256_file, unlike
 
 _FIRST, _LAST = 315532800, 4354819199
-"""1980-01-01 and 2107-12-31: what the format's times can say."""
+"""1980-01-01 and 2107-12-31: the range of the format's times."""
 
 _MODE = 0o100644
 _UNIX = 3
@@ -24,7 +25,7 @@ _LEVEL = 9
 
 
 def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
-    """Writes `path` and returns its SHA-256. `epoch` is every member's time in seconds since 1970, moved into what the format can say.
+    """Writes `path` and returns its SHA-256. `epoch` is every member's time in seconds since 1970, clamped to the format's range.
 
     Raises ReleaseError for names that cannot be extracted everywhere.
     """
@@ -38,19 +39,19 @@ def write_zip(path: Path, members: Mapping[str, bytes], *, epoch: int) -> str:
             info.create_system, info.external_attr = _UNIX, _MODE << 16
             file.writestr(info, members[name], compresslevel=_LEVEL)
     path.chmod(0o644)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return sha256_file(path)
 
 
 def check_zip(path: Path, members: Mapping[str, bytes]) -> None:
-    """Reads a zip file back and compares it with what was meant to be in it. Raises ReleaseError."""
+    """Reads a zip file back and compares it with its intended members. Raises ReleaseError."""
     try:
         with zipfile.ZipFile(path) as file:
             found = {info.filename: file.read(info) for info in file.infolist()}
             entries = len(file.infolist())
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise _unlike(path, str(error)) from error
+        raise unlike(path, str(error)) from error
     if found != dict(members) or entries != len(members):
-        raise _unlike(path, "it does not hold what was put in")
+        raise unlike(path, "its members differ from what was written")
 
 
 def digest_members(members: Mapping[str, bytes]) -> str:
@@ -66,11 +67,3 @@ def _check_name(name: str) -> None:
         raise ReleaseError(
             f"{name!r} cannot be a member of a zip file", cause="Windows has no such file name"
         )
-
-
-def _unlike(path: Path, reason: str) -> ReleaseError:
-    return ReleaseError(
-        f"{path.name}: {reason}",
-        cause="the disk or the memory of this machine is faulty, or another program changed the file",
-        hint="run the build again; nothing was put in place",
-    )

@@ -20,6 +20,7 @@ from typing import Any
 from aotforge.base.source_groups import group_digest
 from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
+from aotforge.formats.archive import Link, Member, entry, write_tar
 from aotforge.plan.jobs import canonical_json, toolchain_digest
 from aotforge.plan.model import Plan
 from aotforge.plan.serial import plan_to_json
@@ -84,10 +85,9 @@ def encode(artifact: ShardArtifact) -> bytes:
     content = {"format": FORMAT, "about": artifact.manifest, "files": listed}
     digest = hashlib.sha256(canonical_json(content).encode()).hexdigest()
     header = canonical_json({**content, "sha256": digest})
-    with tarfile.open(fileobj=sink, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-        _add(tar, _HEADER, ArtifactFile(content=header.encode()))
-        for name in sorted(artifact.files):
-            _add(tar, name, artifact.files[name])
+    files: dict[str, Member | Link] = {_HEADER: Member(content=header.encode())}
+    files |= {name: _member(artifact.files[name]) for name in sorted(artifact.files)}
+    write_tar(sink, (entry(name, member) for name, member in files.items()))
     return sink.getvalue()
 
 
@@ -142,13 +142,8 @@ def _listed(file: ArtifactFile) -> dict[str, object]:
     }
 
 
-def _add(tar: tarfile.TarFile, name: str, file: ArtifactFile) -> None:
-    info = tarfile.TarInfo(name)
-    if file.link:
-        info.type, info.linkname, info.mode = tarfile.SYMTYPE, file.link, 0o777
-    else:
-        info.size, info.mode = len(file.content), 0o755 if file.executable else 0o644
-    tar.addfile(info, io.BytesIO(file.content))
+def _member(file: ArtifactFile) -> Member | Link:
+    return Link(target=file.link) if file.link else Member(content=file.content, executable=file.executable)
 
 
 def _read(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArtifactFile:

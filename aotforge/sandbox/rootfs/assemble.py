@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aotforge.errors import ContainerError
+from aotforge.formats.archive import write_tar
 from aotforge.formats.deb import control, data_members
 from aotforge.formats.wheel import wheel_members
 from aotforge.sandbox.rootfs.definitions import Definition, Lock, LockedPackage
-from aotforge.sandbox.rootfs.members import Member, Spool, file_mode, member_list, write_tar
+from aotforge.sandbox.rootfs.members import Member, Spool, file_mode, member_list, tar_entries
 
 _MERGED = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
 _FOLDERS = ("dev", "etc", "home", "proc", "root", "run", "sys", "tmp", "usr", "var", "var/tmp")
@@ -135,7 +136,8 @@ def assemble(
             on_file(next(numbers), len(lock.files))
         _add_final(tree, definition, _status(lock.packages, files))
         members = with_hard_links(with_parents(tree.members))
-        digest, size = write_tar(members, spool, out, epoch=definition.epoch)
+        entries = tar_entries(members, spool, epoch=definition.epoch)
+        digest, size = write_tar(out, entries, layout=tarfile.GNU_FORMAT)
     return Assembled(digest=digest, size=size, members=member_list(members))
 
 

@@ -7,11 +7,11 @@ the ID. Image specification v1.2 of Docker; the config's digest is the image's I
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import tarfile
 from pathlib import Path
 
+from aotforge.formats.archive import Member, entry, write_tar
 from aotforge.sandbox.rootfs.cache_files import CachePaths, cache_lock, staged_file, storage_errors
 from aotforge.sandbox.rootfs.definitions import RootfsImage
 
@@ -45,13 +45,12 @@ def _write(image: RootfsImage, path: Path) -> None:
     config = _config(image)
     name, layer = f"{hashlib.sha256(config).hexdigest()}.json", f"{image.digest}/layer.tar"
     manifest = [{"Config": name, "RepoTags": [image_tag(image)], "Layers": [layer]}]
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive, image.tar.open("rb") as content:
-        files = ((name, io.BytesIO(config)), ("manifest.json", io.BytesIO(json.dumps(manifest).encode())))
-        for member, source in (*files, (layer, content)):
-            info = tarfile.TarInfo(member)
-            info.size = source.seek(0, io.SEEK_END)
-            source.seek(0)
-            archive.addfile(info, source)
+    layer_info = tarfile.TarInfo(layer)
+    layer_info.size = image.tar.stat().st_size
+    with path.open("wb") as file, image.tar.open("rb") as content:
+        documents = {name: config, "manifest.json": json.dumps(manifest).encode()}
+        entries = [entry(member, Member(content=data)) for member, data in documents.items()]
+        write_tar(file, [*entries, (layer_info, content)], layout=tarfile.GNU_FORMAT)
 
 
 def _config(image: RootfsImage) -> bytes:

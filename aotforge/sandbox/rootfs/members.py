@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import stat
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
+from aotforge.formats.archive import Entry
+
 _CHUNK = 1 << 20
-_BLOCK = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,47 +61,15 @@ class Spool:
             kind="file", mode=file_mode(mode), offset=start, size=self._end - start, digest=digest.hexdigest()
         )
 
-    def copy(self, member: Member, target: HashingFile) -> None:
-        """Writes the content of a file member, padded to a block."""
+    def reader(self, member: Member) -> BinaryIO:
+        """A file at the start of a member's content."""
         self._file.seek(member.offset)
-        left = member.size
-        while left:
-            piece = self._file.read(min(left, _CHUNK))
-            target.write(piece)
-            left -= len(piece)
-        target.write(bytes(-member.size % _BLOCK))
-
-
-class HashingFile:
-    """A file that is hashed while it is written."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.hash = hashlib.sha256()
-        self.size = 0
-
-    def write(self, data: bytes) -> None:
-        """Appends `data`."""
-        self.hash.update(data)
-        self._file.write(data)
-        self.size += len(data)
+        return self._file
 
 
 def file_mode(mode: int) -> int:
     """Readable for all users, executable or not, writable for the owner: a rootfs runs under any user ID and read-only."""
     return 0o755 if mode & stat.S_IXUSR else 0o644
-
-
-def write_tar(members: Mapping[str, Member], spool: Spool, file: BinaryIO, *, epoch: int) -> tuple[str, int]:
-    """Writes the tar; returns its SHA-256 (hex) and size in bytes."""
-    out = HashingFile(file)
-    for path, member in _sorted(members):
-        out.write(_header(path, member, epoch))
-        if member.kind == "file":
-            spool.copy(member, out)
-    out.write(bytes(2 * _BLOCK))
-    out.write(bytes(-out.size % tarfile.RECORDSIZE))
-    return out.hash.hexdigest(), out.size
 
 
 _TYPES = {
@@ -111,14 +80,14 @@ _TYPES = {
 }
 
 
-def _header(path: str, member: Member, epoch: int) -> bytes:
-    info = tarfile.TarInfo(path)
-    info.type = _TYPES[member.kind]
-    info.mode = member.mode
-    info.mtime = epoch
-    info.linkname = member.target
-    info.size = member.size if member.kind == "file" else 0
-    return info.tobuf(format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape")
+def tar_entries(members: Mapping[str, Member], spool: Spool, *, epoch: int) -> Iterator[Entry]:
+    """The members as entries of a tar in GNU format."""
+    for path, member in _sorted(members):
+        info = tarfile.TarInfo(path)
+        info.type = _TYPES[member.kind]
+        info.mode, info.mtime, info.linkname = member.mode, epoch, member.target
+        info.size = member.size if member.kind == "file" else 0
+        yield info, spool.reader(member) if member.kind == "file" else None
 
 
 def _sorted(members: Mapping[str, Member]) -> list[tuple[str, Member]]:
