@@ -60,6 +60,7 @@ def test_code_objects_are_elf_files_of_the_arch_and_the_note_reader_agrees_with_
     tiny_cache: Path,
 ) -> None:
     images, _ = build(TINY, tiny_cache)
+    assert images
     for image in images.values():
         elf = ELFFile(io.BytesIO(image.hsaco))
         assert elf.header["e_machine"] == "EM_AMDGPU"
@@ -76,6 +77,7 @@ def test_code_objects_are_elf_files_of_the_arch_and_the_note_reader_agrees_with_
 
 def test_no_path_of_this_machine_is_in_an_image_or_its_assembly(tiny_cache: Path) -> None:
     images, _ = build(TINY, tiny_cache)
+    assert images
     for image in images.values():
         for text in (image.hsaco, image.asm.encode()):
             for path in (str(TINY), str(Path.home()), "/tmp", "site-packages", "kernels.py"):

@@ -99,6 +99,7 @@ def test_dispatch_data_with_a_valid_digest_is_read_back_or_refused(data: st.Data
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
+    assert PACK.files
     for file in PACK.files:
         refused({**PACK.files, file: data}, file)
 
