@@ -47,7 +47,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "!virtual_gpu/interpreter/breakpoints.py",
         "verify/*.py",
         "!verify/report.py",
-        "!verify/selection.py",
     ),
     # programs prepared for the virtual HIP library
     "virtual HIP": (*_EMULATOR, "formats/code_object.py", "virtual_gpu/hip/**/*"),

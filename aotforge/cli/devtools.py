@@ -60,8 +60,8 @@ def debug(
             program=parse_group(program) if program else None,
         )
     )
-    print_either(tool.report_fields(report), tool.report_lines(report), json=json)
-    tool.require_passed(report)
+    print_either(report.fields(), report.lines(), json=json)
+    report.require_passed()
 
 
 @cli_command("cost", positional=["image"], iterable=["compare", "setting"])
@@ -91,8 +91,8 @@ def cost(
     json: Json = False,
 ) -> None:
     """Execute an image on the virtual GPU, count its instructions and accesses, and estimate its cycles on the arch."""
-    from aotforge.devtools.cost import cost_report
-    from aotforge.devtools.cost.run_cost import CostRequest
+    from aotforge.devtools.cost.candidates import CostRequest
+    from aotforge.devtools.cost.cost_report import CostReport
     from aotforge.devtools.cost.run_cost import cost as run
 
     costs = run(
@@ -109,7 +109,8 @@ def cost(
             top=top,
         )
     )
-    print_either(cost_report.fields(costs), cost_report.lines(costs), json=json)
+    report = CostReport(costs)
+    print_either(report.fields(), report.lines(), json=json)
 
 
 @cli_command("virtual-hip")

@@ -1,5 +1,5 @@
-"""What an image costs without hardware: executed on the virtual GPU, counted, and put into a documented model of each chip.
+"""Cost of an image without hardware: executed on the virtual GPU, counted, and estimated by a documented model of the arch.
 
-`chips` is the data table, `matrix` and `rates` say what an instruction keeps busy, `work` adds up a measured launch, `model` estimates
-cycles (pure), `images` finds or compiles what is asked about and runs it, `report` shows it. See docs/virtual-gpu-tools.md.
+`rates` has the tables of archs and instructions, `work` sums up a measured launch, `model` estimates cycles (pure), `candidates` finds
+or compiles the images, `run_cost` measures them, `cost_report` shows them. See docs/virtual-gpu-tools.md.
 """

@@ -1,4 +1,4 @@
-"""What `invoke cost` is asked about: an image of a profile, or a kernel with settings of the user's, compiled if need be."""
+"""Images whose cost is requested: of a profile, or of a kernel with the user's settings, compiled when missing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aotforge.base.architectures import Architecture, Profile, Profiles, load_architectures
+from aotforge.base.architectures import Profile, Profiles, load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
+from aotforge.devtools.selection import choose, find_kernel
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
@@ -17,9 +18,31 @@ from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import make_plan, plan_project
 from aotforge.rules import Scalar, Setting
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
-from aotforge.verify.selection import choose, find_kernel
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRequest:
+    """`images`: labels, digits of keys or digests, or kernels; `settings` are of the first, a kernel. `case` by name, or `shape`;
+    neither: a typical call. The first image is what the others are compared with. `top` busiest instructions are listed.
+    """
+
+    root: Path
+    cache: Path
+    images: tuple[str, ...]
+    arch: str
+    profile: str | None = None
+    settings: tuple[Mapping[str, str], ...] = ()
+    keys: Mapping[str, str]
+    case: str | None = None
+    shape: Mapping[str, str]
+    top: int = 0
+
+    @property
+    def kernels(self) -> Path:
+        """The kernels root."""
+        return self.root / "kernels"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,22 +55,62 @@ class Candidate:
     folder: str
 
 
-def find_image(root: Path, name: str, *, arch: str, profile: str | None, cache: Path) -> Candidate:
-    """An image by job label, or by at least eight digits of the job's key or of the image's digest, if it has been compiled.
+def find_candidates(request: CostRequest) -> list[Candidate]:
+    """All images of a request. Raises UnknownNameError, UnsupportedError and what planning raises."""
+    found = []
+    for number, name in enumerate(request.images):
+        settings = request.settings if number == 0 else ()
+        if _is_kernel(request.root, name):
+            found += [_with_setting(request, name, setting) for setting in settings or ({},)]
+        elif settings:
+            raise UnsupportedError(
+                f"{name} is an image, and settings are a kernel's", hint="name the kernel, e.g. attn_fwd"
+            )
+        else:
+            found.append(_find_image(request, name))
+    return found
 
-    Raises UnknownNameError and what planning raises.
-    """
-    plan = plan_project(root, archs=[arch], profile=profile)
+
+def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[KernelImage]:
+    """The images, from the cache or compiled into it. Spills are reported in their resources, not refused."""
+    made = []
+    with Cache(request.cache) as opened:
+        for one in candidates:
+            job = replace(one.job, spills="report")
+            images = compile_plan(
+                replace(one.plan, jobs=(job,)),
+                kernels_root=request.kernels,
+                architectures=load_architectures(request.root / "manifests"),
+                cache=opened,
+            )
+            made.append(images[job.key])
+    return made
+
+
+def _is_kernel(root: Path, name: str) -> bool:
+    try:
+        find_kernel(root, name)
+    except UnknownNameError:
+        return False
+    return True
+
+
+def _find_image(request: CostRequest, name: str) -> Candidate:
+    """An image by job label, or by at least eight digits of the job's key or of the digest of a compiled image."""
+    plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
     job = next((j for j in plan.jobs if name == j.label), None)
     if job is None and len(name) >= 8:
-        job = next((j for j in plan.jobs if j.key.startswith(name)), None) or _by_digest(plan, name, cache)
+        job = next((j for j in plan.jobs if j.key.startswith(name)), None) or _by_digest(
+            plan, name, request.cache
+        )
     if job is None:
         raise UnknownNameError(
-            f"no image {name} for {arch} in profile {plan.profile}",
-            cause="neither the label or key of a job, nor the digest of an image that has been compiled, nor a kernel",
+            f"no image {name} for {request.arch} in profile {plan.profile}",
+            cause="it is not the label or key of a job, nor the digest of a compiled image, nor a kernel",
             hint=suggest(name, [j.label for j in plan.jobs]),
         )
-    return Candidate(name=job.label, plan=plan, job=job, folder=_folder(root, job))
+    folder = next(item.folder for item in load_families(request.kernels) if item.family.name == job.family)
+    return Candidate(name=job.label, plan=plan, job=job, folder=folder)
 
 
 def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:
@@ -59,22 +122,17 @@ def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:
     return None
 
 
-def with_setting(
-    root: Path, kernel: str, setting: Mapping[str, str], *, arch: str, keys: Mapping[str, str]
-) -> Candidate:
-    """A kernel for one functional with the rules' last setting, changed as `setting` says: constants and compiler options by name.
-
-    Raises UnknownNameError, UnsupportedError and what planning raises.
-    """
-    loaded, found = find_kernel(root, kernel)
-    functional = choose(found, keys)
-    architectures = load_architectures(root / "manifests")
-    offered = found.settings(architectures.find(arch).target(arch), functional)
+def _with_setting(request: CostRequest, kernel: str, setting: Mapping[str, str]) -> Candidate:
+    """A kernel for one functional with the rules' last setting, of which `setting` changes constants and compiler options."""
+    loaded, found = find_kernel(request.root, kernel)
+    functional = choose(found, request.keys)
+    architectures = load_architectures(request.root / "manifests")
+    offered = found.settings(architectures.find(request.arch).target(request.arch), functional)
     if not offered:
-        raise UnsupportedError(f"{found.name} has no setting on {arch}")
+        raise UnsupportedError(f"{found.name} has no setting on {request.arch}")
     chosen = changed(offered[-1], setting, found.name)
     # a family of this kernel alone, so that the plan has nothing else to serve
-    alone = replace(found, settings=lambda chip, functional: (chosen,), step=0)
+    alone = replace(found, settings=lambda target, functional: (chosen,), step=0)
     operators = tuple(o for o in loaded.family.operators if o.name == found.operator)
     family = replace(loaded.family, kernels=(alone,), operators=operators)
     profile = Profile(
@@ -82,14 +140,14 @@ def with_setting(
     )
     plan = make_plan(
         (replace(loaded, family=family),),
-        SourceTree(root=root / "kernels"),
-        archs=[arch],
+        SourceTree(root=request.kernels),
+        archs=[request.arch],
         architectures=architectures,
         profiles=Profiles.model_validate({"schema": 1, "default": "cost", "profiles": {"cost": profile}}),
         profile="cost",
-        toolchain=read_toolchain(pinned_triton(root / "requirements" / "build.in")),
+        toolchain=read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
     )
-    text = ", ".join(f"{name}={value}" for name, value in setting.items()) or "as the rules have it"
+    text = ", ".join(f"{name}={value}" for name, value in setting.items()) or "the rules' setting"
     return Candidate(name=f"{found.name} ({text})", plan=plan, job=plan.jobs[0], folder=loaded.folder)
 
 
@@ -98,46 +156,11 @@ def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
     known = {*_OPTIONS, *setting.constants}
     if unknown := sorted(set(texts) - known):
         raise UnknownNameError(f"{kernel} has no setting {unknown[0]}", hint=suggest(unknown[0], known))
-    numbers: dict[str, int] = {}
-    for name, text in texts.items():
-        if not text.isdigit():
-            raise UnsupportedError(f"{name}={text} is no whole number")
-        numbers[name] = int(text)
-    constants: dict[str, Scalar] = {**setting.constants}
-    constants |= {name: value for name, value in numbers.items() if name in constants}
+    if wrong := [f"{name}={text}" for name, text in texts.items() if not text.isdigit()]:
+        raise UnsupportedError(f"{wrong[0]} is not an integer of at least 0")
+    numbers = {name: int(text) for name, text in texts.items()}
     options = {name: value for name, value in numbers.items() if name in _OPTIONS}
+    constants: dict[str, Scalar] = {
+        name: numbers.get(name, value) for name, value in setting.constants.items()
+    }
     return replace(setting, constants=constants, when=(), **options)
-
-
-def compiled(candidates: Sequence[Candidate], root: Path, cache: Path) -> list[KernelImage]:
-    """The images, from the cache or compiled into it. Spills are reported in their resources, not refused."""
-    made = []
-    with Cache(cache) as opened:
-        for one in candidates:
-            job = replace(one.job, spills="report")
-            images = compile_plan(
-                replace(one.plan, jobs=(job,)),
-                kernels_root=root / "kernels",
-                architectures=load_architectures(root / "manifests"),
-                cache=opened,
-            )
-            made.append(images[job.key])
-    return made
-
-
-def architecture(root: Path, arch: str) -> Architecture:
-    """The chip's figures from the manifest."""
-    return load_architectures(root / "manifests").architectures[arch]
-
-
-def is_kernel(root: Path, name: str) -> bool:
-    """Whether a name is a kernel's."""
-    try:
-        find_kernel(root, name)
-    except UnknownNameError:
-        return False
-    return True
-
-
-def _folder(root: Path, job: CompileJob) -> str:
-    return next(item.folder for item in load_families(root / "kernels") if item.family.name == job.family)

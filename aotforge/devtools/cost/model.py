@@ -1,4 +1,4 @@
-"""An estimate of cycles from a launch's work and a chip's figures. Pure; docs/virtual-gpu-tools.md states the model and what it ignores."""
+"""Estimate of cycles from a launch's work and an arch's rates. Pure; docs/virtual-gpu-tools.md states the model and its limits."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aotforge.devtools.cost.arch_rates import IssueModel
-from aotforge.devtools.cost.rates import matrix_cycles, matrix_shape, vector_cycles
-from aotforge.devtools.cost.work import Work
+from aotforge.devtools.cost.rates import IssueModel, matrix_cycles, matrix_shape, vector_cycles
+from aotforge.devtools.cost.work import Traffic, Work, is_permute, traffic_kind
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
+from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
 _ALONE = "latency of one wave"
+_SCALAR = {InstructionClass.SALU, InstructionClass.SCALAR_MEMORY, InstructionClass.CONTROL}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
     """Cycles. `pipes`: what a workgroup keeps each pipe of its unit busy for, when the unit is full; `wave`: one wave by itself,
     every wait at full latency; `resident`: workgroups on a unit at once; `workgroup`: per workgroup on a full unit; `alone`: one
-    workgroup on an empty one; `launch`: all of them on the whole chip. `bound`: what decides `workgroup`. `utilization`: of the
+    workgroup on an empty one; `launch`: all of them on all units. `bound`: what decides `workgroup`. `utilization`: of the
     unit's matrix peak, 0 to 1.
     """
 
@@ -33,17 +34,15 @@ class Estimate:
     utilization: float
 
 
-def estimate(work: Work, model: IssueModel, *, arch: str, occupancy: int, simds: int) -> Estimate:
-    """`occupancy` in waves per SIMD, `simds` of a unit."""
-    groups = work.workgroups
-    vector, matrix, scalar, wave_issue = _issued(work, model, arch)
-    local = _local(work, model)
-    vmem = _vector_memory(work, model)
+def estimate(work: Work, model: IssueModel, *, occupancy: int) -> Estimate:
+    """`occupancy` in waves per SIMD."""
+    groups, simds = work.workgroups, model.simds
+    vector, matrix, scalar, wave_issue = _issued(work, model)
     resident = max(1.0, math.floor(max(occupancy, 1) * simds / work.waves))
     shared = {
         "scalar": scalar / groups,
-        "LDS": local / groups,
-        "vector cache": vmem / groups,
+        "LDS": _local(work, model) / groups,
+        "vector cache": _vector_memory(work, model) / groups,
         "memory": (work.loaded + work.stored) / groups / (model.memory / model.units),
     }
     per_simd = {"vector": vector / groups, "matrix": matrix / groups}
@@ -62,7 +61,7 @@ def estimate(work: Work, model: IssueModel, *, arch: str, occupancy: int, simds:
     rounds = math.ceil(groups / model.units)
     memory = (work.loaded + work.stored) / model.memory
     launch = max(alone, rounds * steady if rounds > 1 else 0.0, memory)
-    peak = simds * _peak(work, arch)
+    peak = simds * _peak(work, model)
     return Estimate(
         pipes=pipes,
         wave=wave,
@@ -76,20 +75,20 @@ def estimate(work: Work, model: IssueModel, *, arch: str, occupancy: int, simds:
     )
 
 
-def _issued(work: Work, model: IssueModel, arch: str) -> tuple[float, float, float, float]:
+def _issued(work: Work, model: IssueModel) -> tuple[float, float, float, float]:
     """Over the launch: cycles of vector units, of matrix hardware, of scalar hardware; and what waves take to issue all, in order."""
     vector = matrix = scalar = wave = 0.0
     for name, count in work.names.items():
         kind = instruction_class(name)
         cycles = float(model.issue)
         if shape := matrix_shape(name):
-            cycles = float(matrix_cycles(shape, arch))
+            cycles = float(matrix_cycles(shape, model.arch))
             matrix += count * cycles
             vector += count * model.issue if model.matrix_apart else 0
         elif kind is InstructionClass.VALU:
             cycles = float(vector_cycles(name, model))
             vector += count * cycles
-        elif kind in {InstructionClass.SALU, InstructionClass.SCALAR_MEMORY, InstructionClass.CONTROL}:
+        elif kind in _SCALAR:
             scalar += count * model.salu
         wave += count * cycles
     return vector, matrix, scalar, wave
@@ -100,23 +99,19 @@ def _local(work: Work, model: IssueModel) -> float:
 
     A port moves `lds_port` bytes a clock each way; addresses and data of stores share the way in.
     """
-    banks = sum(t.cycles for n, t in work.traffic.items() if n.startswith("LDS")) / model.lds_pipes
-    permutes = sum(
-        count
-        for name, count in work.names.items()
-        if name.startswith("ds_") and ("permute" in name or "swizzle" in name)
-    )
+    accesses = {name: one for name, one in work.traffic.items() if name.startswith("LDS")}
+    banks = sum(one.cycles for one in accesses.values()) / model.lds_pipes
+    permutes = sum(count for name, count in work.names.items() if name.startswith("ds_") and is_permute(name))
     banks += permutes * 4 * work.wavefront / (4 * model.lds_banks * model.lds_pipes)
     if not model.lds_port:
         return banks
-    ports = 4 * work.wavefront * permutes / model.lds_port * 2
-    for name, one in work.traffic.items():
-        if name.startswith("LDS"):
-            addresses = one.instructions * 4 * work.wavefront
-            ports += (
-                max(addresses, one.bytes) if name == "LDS loads" else addresses + one.bytes
-            ) / model.lds_port
-    return max(banks, ports / 2)  # two pairs of SIMDs
+
+    def port_bytes(name: str, one: Traffic) -> int:
+        addresses = one.instructions * 4 * work.wavefront
+        return max(addresses, one.bytes) if name == "LDS loads" else addresses + one.bytes
+
+    moved = 2 * 4 * work.wavefront * permutes + sum(port_bytes(name, one) for name, one in accesses.items())
+    return max(banks, moved / model.lds_port / 2)  # two pairs of SIMDs
 
 
 def _vector_memory(work: Work, model: IssueModel) -> float:
@@ -125,15 +120,65 @@ def _vector_memory(work: Work, model: IssueModel) -> float:
     for name, one in work.traffic.items():
         if name.startswith("global") or name == "scratch":
             addresses = one.instructions * work.wavefront / model.address_lanes / model.cus_per_unit
-            data = one.segments * 64 if name != "scratch" else one.bytes
+            data = one.segments * SEGMENT if name != "scratch" else one.bytes
             cycles += max(addresses, data / model.l1)
     return cycles
 
 
-def _peak(work: Work, arch: str) -> float:
+def _peak(work: Work, model: IssueModel) -> float:
     """FLOPs per cycle of one SIMD, for the matrix instruction that does most of the work; 0 without any."""
     best = (0, 0.0)
     for name, count in work.names.items():
         if shape := matrix_shape(name):
-            best = max(best, (count * shape.flops, shape.flops / matrix_cycles(shape, arch)))
+            best = max(best, (count * shape.flops, shape.flops / matrix_cycles(shape, model.arch)))
     return best[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HotLine:
+    """One instruction over a launch. `cycles` of its pipe in a unit; `conflicts` and `used` as in `Traffic`."""
+
+    address: int
+    line: int
+    text: str
+    count: int
+    pipe: str
+    cycles: float
+    conflicts: float
+    used: float
+
+
+def hot_lines(measured: Measurement, model: IssueModel, *, count: int) -> tuple[HotLine, ...]:
+    """The `count` busiest instructions, longest first. Raises UnsupportedError for a matrix instruction of unknown shape."""
+    found = [_hot(one, model) for one in measured.lines if one.count]
+    return tuple(sorted(found, key=lambda hot: (-hot.cycles, hot.address))[:count])
+
+
+def _hot(one: MeasuredLine, model: IssueModel) -> HotLine:
+    pipe, cycles = _busy(one, model)
+    traffic = Traffic().plus(one)
+    return HotLine(
+        address=one.line.address,
+        line=one.line.number,
+        text=" ".join(one.line.text.split()),
+        count=one.count,
+        pipe=pipe,
+        cycles=cycles,
+        conflicts=traffic.conflicts,
+        used=traffic.used,
+    )
+
+
+def _busy(one: MeasuredLine, model: IssueModel) -> tuple[str, float]:
+    """Pipe and cycles, as the model counts them."""
+    name = one.line.name
+    if shape := matrix_shape(name):
+        return "matrix", one.count * matrix_cycles(shape, model.arch) / model.simds
+    kind = instruction_class(name)
+    if kind is InstructionClass.VALU:
+        return "vector", one.count * vector_cycles(name, model) / model.simds
+    if kind is InstructionClass.LDS:
+        return "LDS", one.lds_cycles / model.lds_pipes
+    if kind is InstructionClass.MEMORY and traffic_kind(name):
+        return "vector cache", SEGMENT * one.segments / model.l1
+    return "scalar", one.count * model.salu

@@ -1,24 +1,142 @@
-"""What one instruction keeps busy, and for how long: matrix shapes and cycles, kinds of vector instructions, waits.
+"""Rates of archs and instructions for cycle estimates. docs/virtual-gpu-tools.md has the source of every column.
 
-Shapes come from the emulator's instruction table. Cycles of MFMA: passes of 4 cycles in LLVM's SISchedule.td, which agree with AMD's
-matrix instruction calculator; WMMA: the calculator for RDNA3, AMD's published FLOPs per clock for RDNA4.
+Shapes of matrix instructions come from the emulator's instruction table. Cycles of MFMA: passes of 4 cycles in LLVM's SISchedule.td,
+which agree with AMD's matrix instruction calculator; WMMA: the calculator for RDNA3, AMD's published FLOPs per clock for RDNA4.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from aotforge.devtools.cost.arch_rates import IssueModel, Rates
+from aotforge.base.architectures import load_architectures
 from aotforge.errors import UnsupportedError
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from aotforge.virtual_gpu.emulator.measure import Banks
 
-_MFMA = re.compile(r"mfma\(w, I, (\d+), (\d+), (\d+), IN_(\w+)\)")
-_WMMA = re.compile(r"wmma\(w, I, IN_(\w+),")
-_TRANSCENDENTAL = re.compile(r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_(f16|f32)")
-_MULTIPLY = re.compile(r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mad_co_[ui]64_[ui]32)")
-_WIDE = re.compile(r"v_((lshl|lshr|ashr)rev_[bi]64|lshl_add_u64|(add|sub)_(nc_)?u64|cmpx?_\w+_[ui]64)")
-_CONVERT = re.compile(r"v_cvt_(?!pk)\w+")
+
+@dataclass(frozen=True, kw_only=True)
+class IssueModel:
+    """One arch. A unit runs a workgroup: a compute unit, on RDNA a workgroup processor of two (`cus_per_unit`).
+
+    `units` and `simds` (of a unit) are from the manifest. Bandwidths are bytes per clock of a unit, latencies cycles. `vector`: cycles
+    that a SIMD's vector unit is busy with one wave-instruction, by `vector_kind`. `issue`: cycles between two instructions of a wave.
+    `salu`: cycles of a unit's scalar hardware per instruction. `matrix_apart`: matrix instructions have a pipe of their own.
+    `lds_banks` decide conflicts within an access; `lds_pipes` work in parallel; `lds_port`: bytes that each of two pairs of SIMDs can
+    send or get (0: not known to bound anything). `l1`: bytes per clock of a unit's vector caches, which take `address_lanes` addresses
+    a clock. `memory_gb`: memory bandwidth in GB/s. `published`: FLOPs per clock and compute unit by AMD, by input type.
+    """
+
+    arch: str
+    product: str
+    units: int
+    simds: int
+    vector: Mapping[str, int]
+    issue: int
+    salu: float
+    matrix_apart: bool
+    lds_banks: int
+    lds_swizzled: bool
+    lds_pipes: int
+    lds_port: int
+    l1: int
+    address_lanes: int
+    lds_latency: int
+    memory_latency: int
+    clock_mhz: int
+    memory_gb: float
+    published: Mapping[str, int]
+    cus_per_unit: int = 1
+
+    @property
+    def memory(self) -> float:
+        """Bytes per clock from memory, of all units."""
+        return self.memory_gb * 1e9 / (self.clock_mhz * 1e6)
+
+    @property
+    def banks(self) -> Banks:
+        """For measuring."""
+        return Banks(count=self.lds_banks, swizzled=self.lds_swizzled)
+
+
+_GFX908: dict[str, Any] = {
+    "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 16, "wide": 8, "double": 8},
+    "issue": 4,
+    "salu": 1,
+    "matrix_apart": True,
+    "lds_banks": 32,
+    "lds_swizzled": True,
+    "lds_pipes": 1,
+    "lds_port": 64,
+    "l1": 64,
+    "address_lanes": 16,
+    "lds_latency": 64,
+    "memory_latency": 320,
+    "clock_mhz": 1502,
+    "memory_gb": 1228.8,
+    "published": {"f32": 256, "f16": 1024, "bf16": 512},
+}
+_GFX90A = _GFX908 | {
+    "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 4, "wide": 4, "double": 4},
+    "clock_mhz": 1700,
+    "memory_gb": 1638.4,
+    "published": {"f32": 256, "f16": 1024, "bf16": 1024},
+}
+_GFX942 = _GFX90A | {
+    "clock_mhz": 2100,
+    "memory_gb": 5325,
+    "published": {"f32": 256, "f16": 2048, "bf16": 2048},
+}
+_GFX950 = _GFX942 | {
+    "lds_banks": 64,
+    "lds_swizzled": False,
+    "clock_mhz": 2400,
+    "memory_gb": 8000,
+    "published": {"f32": 256, "f16": 4096, "bf16": 4096},
+}
+_RDNA3 = _GFX908 | {
+    "vector": {"ordinary": 1, "transcendental": 4, "convert": 1, "multiply": 4, "wide": 2, "double": 32},
+    "issue": 1,
+    "salu": 0.25,
+    "matrix_apart": False,
+    "lds_swizzled": False,
+    "lds_pipes": 2,
+    "lds_port": 0,
+    "l1": 128,
+    "address_lanes": 32,
+    "clock_mhz": 2500,
+    "memory_gb": 960,
+    "published": {"f16": 512, "bf16": 512},
+    "cus_per_unit": 2,
+}
+_RDNA4 = _RDNA3 | {"clock_mhz": 2970, "memory_gb": 640, "published": {"f16": 1024, "bf16": 1024}}
+
+RATES: Mapping[str, dict[str, Any]] = {
+    "gfx908": _GFX908,
+    "gfx90a": _GFX90A,
+    "gfx942": _GFX942,
+    "gfx950": _GFX950,
+    "gfx1100": _RDNA3,
+    "gfx1201": _RDNA4,
+}
+
+
+def model_of(arch: str) -> IssueModel:
+    """The model of an arch. Raises UnsupportedError without rates: those of a relative are not used."""
+    if arch not in RATES:
+        raise UnsupportedError(
+            f"the cost model has no rates for {arch}", hint=f"it has some for {', '.join(RATES)}"
+        )
+    row = load_architectures().find(arch)
+    return IssueModel(
+        arch=arch,
+        product=row.device.product,
+        units=row.device.compute_units,
+        simds=row.simds_per_cu,
+        **RATES[arch],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +154,10 @@ class MatrixShape:
         return 2 * self.m * self.m * self.k * self.blocks
 
 
+_MFMA = re.compile(r"mfma\(w, I, (\d+), (\d+), (\d+), IN_(\w+)\)")
+_WMMA = re.compile(r"wmma\(w, I, IN_(\w+),")
+
+
 def matrix_shape(name: str) -> MatrixShape | None:
     """The shape of a matrix instruction, or None for another. Raises UnsupportedError for one without a known shape."""
     entry = INSTRUCTIONS.get(name)
@@ -50,10 +172,8 @@ def matrix_shape(name: str) -> MatrixShape | None:
 
 def matrix_cycles(shape: MatrixShape, arch: str) -> int:
     """Cycles that a SIMD's matrix hardware is busy with one instruction."""
-    if arch.startswith("gfx11"):
-        return 32
-    if arch.startswith("gfx12"):
-        return 16
+    if arch.startswith(("gfx11", "gfx12")):
+        return 32 if arch.startswith("gfx11") else 16
     if shape.m == 4:
         return 4 * 2
     fast = arch in {"gfx942", "gfx950"} and shape.k >= 8
@@ -61,25 +181,23 @@ def matrix_cycles(shape: MatrixShape, arch: str) -> int:
     return 4 * (passes // 2 if fast else passes)
 
 
+_VECTOR_KINDS = {
+    "double": r".*f64.*",
+    "transcendental": r"v_(s_)?(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_(f16|f32)",
+    "multiply": r"v_(mul_(lo|hi)_[ui]32|mad_[ui]64_[ui]32|mad_co_[ui]64_[ui]32)",
+    "wide": r"v_((lshl|lshr|ashr)rev_[bi]64|lshl_add_u64|(add|sub)_(nc_)?u64|cmpx?_\w+_[ui]64)",
+    "convert": r"v_cvt_(?!pk)\w+",
+}
+
+
 def vector_kind(name: str) -> str:
-    """Which field of `Rates` holds for a vector instruction."""
-    if "f64" in name:
-        return "double"
-    for pattern, kind in (
-        (_TRANSCENDENTAL, "transcendental"),
-        (_MULTIPLY, "multiply"),
-        (_WIDE, "wide"),
-        (_CONVERT, "convert"),
-    ):
-        if pattern.fullmatch(name):
-            return kind
-    return "ordinary"
+    """Key of a vector instruction in `IssueModel.vector`."""
+    return next((kind for kind, pattern in _VECTOR_KINDS.items() if re.fullmatch(pattern, name)), "ordinary")
 
 
 def vector_cycles(name: str, model: IssueModel) -> int:
-    """Cycles that a SIMD's vector unit is busy with one instruction that is no matrix one."""
-    rates: Rates = model.rates
-    return int(getattr(rates, vector_kind(name)))
+    """Cycles that a SIMD's vector unit is busy with one instruction other than a matrix instruction."""
+    return model.vector[vector_kind(name)]
 
 
 def waits_of(text: str) -> tuple[bool, bool]:
@@ -87,7 +205,5 @@ def waits_of(text: str) -> tuple[bool, bool]:
     name, _, tail = text.partition(" ")
     if name == "s_waitcnt":
         return "vmcnt" in tail, "lgkmcnt" in tail
-    return (
-        "loadcnt" in name and name.startswith("s_wait"),
-        name.startswith("s_wait") and ("dscnt" in name or "kmcnt" in name),
-    )
+    waits = name.startswith("s_wait")
+    return waits and "loadcnt" in name, waits and ("dscnt" in name or "kmcnt" in name)

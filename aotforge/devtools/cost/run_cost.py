@@ -1,61 +1,47 @@
-"""Measure images on one case each and estimate: what `invoke cost` does."""
+"""Cost of images: each executed on one case, measured, and estimated."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.code_object_check import read_stats
 from aotforge.compile.model import KernelImage, Resources
-from aotforge.devtools.cost.arch_rates import IssueModel, model_of
-from aotforge.devtools.cost.candidates import (
-    Candidate,
-    architecture,
-    compiled,
-    find_image,
-    is_kernel,
-    with_setting,
-)
-from aotforge.devtools.cost.hot import HotLine, hot_lines
-from aotforge.devtools.cost.model import Estimate, estimate
+from aotforge.compile.resources import resources
+from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
+from aotforge.devtools.cost.model import Estimate, HotLine, estimate, hot_lines
+from aotforge.devtools.cost.rates import IssueModel, model_of
 from aotforge.devtools.cost.work import Work, add_up
-from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
-from aotforge.verify.invocation import Case, Invocation, load_cases, load_shaped
+from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.formats.code_object import kernel_metadata
+from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.measure import Meter
-from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, launch_of, uses_of
 
-
-@dataclass(frozen=True, kw_only=True)
-class CostRequest:
-    """`images`: labels, digits of keys or digests, or kernels; `settings` of the kernel that stands first. `case` by name, or
-    `shape`; neither: a typical call. The first of all is what the others are compared with. `top` busiest instructions are listed.
-    """
-
-    root: Path
-    cache: Path
-    images: tuple[str, ...]
-    arch: str
-    profile: str | None = None
-    settings: tuple[Mapping[str, str], ...] = ()
-    keys: Mapping[str, str]
-    case: str | None = None
-    shape: Mapping[str, str]
-    top: int = 0
+_TOP = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
-    """One image's work on a case, the estimate, and its busiest instructions."""
+class MeasuredLaunch:
+    """An image and one launch of it."""
 
     name: str
     digest: str
-    arch: str
-    chip: str
     case: str
     grid: tuple[int, int, int]
     resources: Resources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(MeasuredLaunch):
+    """One image's work on a case, the estimate, and its busiest instructions."""
+
+    arch: str
+    product: str
     work: Work
     estimate: Estimate
     hot: tuple[HotLine, ...] = ()
@@ -66,28 +52,46 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
     planning, compiling and loading raise.
     """
     model = model_of(request.arch)
-    candidates = _candidates(request)
-    images = compiled(candidates, request.root, request.cache)
+    candidates = find_candidates(request)
+    images = compiled(candidates, request)
     return tuple(_measured(request, one, image, model) for one, image in zip(candidates, images, strict=True))
 
 
-def _candidates(request: CostRequest) -> list[Candidate]:
-    found = []
-    for number, name in enumerate(request.images):
-        if is_kernel(request.root, name):
-            for setting in (request.settings if number == 0 else ()) or ({},):
-                found.append(with_setting(request.root, name, setting, arch=request.arch, keys=request.keys))
-        elif number == 0 and request.settings:
-            raise UnsupportedError(
-                f"{name} is an image, and settings are a kernel's", hint="name the kernel, e.g. attn_fwd"
-            )
-        else:
-            found.append(
-                find_image(
-                    request.root, name, arch=request.arch, profile=request.profile, cache=request.cache
-                )
-            )
-    return found
+class ProgramCost:
+    """Cost of a launch that the caller makes with `meter`. Raises UnsupportedError for an arch without rates."""
+
+    def __init__(self, program: Program, hsaco: bytes) -> None:
+        self._program, self._hsaco = program, hsaco
+        self._model = model_of(program.target.arch)
+        self.meter = Meter(self._model.banks)
+
+    def cost(self, grid: tuple[int, int, int], lds_bytes: int) -> Cost:
+        """After the launch. Raises UnsupportedError, ManifestError."""
+        waves = -(-self._program.threads // self._program.target.lanes)
+        stats = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
+        launch = MeasuredLaunch(
+            name=self._program.listing.kernel,
+            digest=hashlib.sha256(self._hsaco).hexdigest(),
+            case="as launched",
+            grid=grid,
+            resources=resources(stats, load_architectures().find(self._model.arch)),
+        )
+        return _cost(launch, self._program, self.meter, self._model, top=_TOP)
+
+
+def _cost(launch: MeasuredLaunch, program: Program, meter: Meter, model: IssueModel, *, top: int) -> Cost:
+    assert meter.result is not None
+    x, y, z = launch.grid
+    lanes = program.target.lanes
+    work = add_up(meter.result, workgroups=x * y * z, waves=-(-program.threads // lanes), wavefront=lanes)
+    return Cost(
+        **vars(launch),
+        arch=model.arch,
+        product=model.product,
+        work=work,
+        estimate=estimate(work, model, occupancy=launch.resources.occupancy),
+        hot=hot_lines(meter.result, model, count=top),
+    )
 
 
 def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: IssueModel) -> Cost:
@@ -103,28 +107,14 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: I
             meter=meter,
         )
     )
-    assert meter.result is not None
-    waves = -(-program.threads // program.target.lanes)
-    x, y, z = launch.grid
-    work = add_up(meter.result, workgroups=x * y * z, waves=waves, wavefront=program.target.lanes)
-    simds = architecture(request.root, request.arch).simds_per_cu
-    found = estimate(work, model, arch=request.arch, occupancy=image.resources.occupancy, simds=simds)
-    return Cost(
-        name=one.name,
-        digest=image.digest,
-        arch=request.arch,
-        chip=model.name,
-        case=case,
-        grid=launch.grid,
-        resources=image.resources,
-        work=work,
-        estimate=found,
-        hot=hot_lines(meter.result, model, arch=request.arch, simds=simds, count=request.top),
+    made = MeasuredLaunch(
+        name=one.name, digest=image.digest, case=case, grid=launch.grid, resources=image.resources
     )
+    return _cost(made, program, meter, model, top=request.top)
 
 
 def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
-    """A call that leads to the image: its case's name, data, grid and arguments."""
+    """A call that is dispatched to the image: its case's name, data, grid and arguments."""
     uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})[one.job.key]
     tried = []
     for use in uses:
@@ -135,16 +125,16 @@ def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch
             launch = launch_of(use, invocation.values)
             if launch is not None and 0 not in launch.grid:
                 return case.name, invocation, launch
-    what = f"the case {tried[0]!r}" if len(tried) == 1 else f"none of {len(tried)} cases"
+    what = f"the case {tried[0]!r}" if len(tried) == 1 else f"each of {len(tried)} cases"
     raise UnsupportedError(
-        f"{what} leads to {one.name}",
-        cause="other lengths or alignments are served by other images, or nothing is launched",
+        f"{what} is not dispatched to {one.name}",
+        cause="other images serve other lengths or alignments, or nothing is launched",
         hint="choose another --case or --shape",
     )
 
 
 def _made(case: Case, shape: Mapping[str, str]) -> Invocation:
-    """A shape of the user's may be none: negative, or two query heads for three key heads."""
+    """A shape of the user may be impossible: negative, or two query heads for three key heads."""
     try:
         return case.make()
     except (ArithmeticError, IndexError, ValueError) as error:
@@ -156,31 +146,23 @@ def _made(case: Case, shape: Mapping[str, str]) -> Invocation:
 
 
 def _cases(request: CostRequest, one: Candidate, kernel: str, keys: Mapping[str, int]) -> Sequence[Case]:
-    root = request.root / "kernels"
-    cases = load_cases(root, one.folder)
-    if cases is None:
-        raise RulesError(
-            f"the family in kernels/{one.folder} has no cases.py", hint="see aotforge/verify/invocation.py"
-        )
+    cases = require_cases(request.kernels, one.folder)(kernel, keys)
     if request.case is not None:
-        named = [case for case in cases(kernel, keys) if case.name == request.case]
-        if not named:
-            raise UnknownNameError(
-                f"unknown case {request.case!r}",
-                hint=suggest(request.case, [c.name for c in cases(kernel, keys)]),
-            )
-        return named
-    offered = load_shaped(root, one.folder)
+        if named := [case for case in cases if case.name == request.case]:
+            return named
+        raise UnknownNameError(
+            f"unknown case {request.case!r}", hint=suggest(request.case, [c.name for c in cases])
+        )
+    offered = load_shaped(request.kernels, one.folder)
     if offered is None:
         if request.shape:
             raise UnsupportedError(
                 f"the family in kernels/{one.folder} offers no calls by shape", hint="use --case"
             )
-        return cases(kernel, keys)
+        return cases
     names, make = offered
-    shape = _shape(request.shape, names)
-    found = [make(kernel, keys, shape)]
-    return found if request.shape else [*found, *cases(kernel, keys)]
+    found = [make(kernel, keys, _shape(request.shape, names))]
+    return found if request.shape else [*found, *cases]
 
 
 def _shape(texts: Mapping[str, str], names: Mapping[str, int]) -> dict[str, int]:
@@ -190,4 +172,4 @@ def _shape(texts: Mapping[str, str], names: Mapping[str, int]) -> dict[str, int]
     try:
         return {name: int(text) for name, text in texts.items()}
     except ValueError as error:
-        raise UnsupportedError(f"a shape has whole numbers: {error}") from error
+        raise UnsupportedError(f"numbers of a shape must be integers: {error}") from error

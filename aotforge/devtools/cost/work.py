@@ -1,4 +1,4 @@
-"""A measured launch, added up: what the model needs and reports show. Pure."""
+"""Sum of a measured launch: the input of the cost model. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from aotforge.devtools.cost.rates import matrix_shape, waits_of
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
-from aotforge.virtual_gpu.emulator.measure import MeasuredLine, Measurement
+from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """One kind of access. `bytes` as lanes ask for them, `segments` of 64 bytes (global memory), `cycles` and `phases` of LDS banks
-    with and without conflicts.
+    """One kind of access. `bytes` as lanes request them, `segments` of 64 bytes (global memory), `cycles` and `phases` of LDS
+    banks with and without conflicts.
     """
 
     instructions: int = 0
@@ -34,6 +34,16 @@ class Traffic:
             phases=self.phases + line.lds_phases,
             lanes=self.lanes + line.lanes,
         )
+
+    @property
+    def used(self) -> float:
+        """Bytes requested per byte of the touched segments."""
+        return self.bytes / (SEGMENT * self.segments) if self.segments else 0.0
+
+    @property
+    def conflicts(self) -> float:
+        """Bank cycles per cycle without conflicts."""
+        return self.cycles / self.phases if self.phases else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +80,14 @@ class Work:
 
     @property
     def matrix_share(self) -> float:
-        """Of matrix instructions in all."""
+        """Share of matrix instructions."""
         return self.classes[InstructionClass.MATRIX] / self.instructions if self.instructions else 0.0
+
+    @property
+    def lanes_on(self) -> float:
+        """Share of lanes that are on in VALU instructions."""
+        possible = self.classes[InstructionClass.VALU] * self.wavefront
+        return self.vector_lanes / possible if possible else 0.0
 
 
 KINDS = (
@@ -123,25 +139,21 @@ def add_up(measured: Measurement, *, workgroups: int, waves: int, wavefront: int
     )
 
 
+def is_permute(name: str) -> bool:
+    """Whether an LDS instruction permutes lanes: it moves no bytes of LDS."""
+    return "permute" in name or "swizzle" in name
+
+
 def traffic_kind(name: str) -> str | None:
-    """Which of KINDS an instruction belongs to; None when it moves nothing. Permutations through LDS move no bytes of it."""
+    """Which of KINDS an instruction belongs to; None when it moves nothing."""
     kind = instruction_class(name)
     if kind is InstructionClass.SCALAR_MEMORY:
         return "scalar loads" if "load" in name else None
-    if kind is InstructionClass.LDS:
-        if "permute" in name or "swizzle" in name:
-            return None
-        verb = (
-            "loads"
-            if "read" in name or "load" in name
-            else "stores"
-            if "write" in name or "store" in name
-            else "atomics"
-        )
-        return f"LDS {verb}"
+    if kind is InstructionClass.LDS and not is_permute(name):
+        verbs = {"read": "loads", "load": "loads", "write": "stores", "store": "stores"}
+        return f"LDS {next((verb for part, verb in verbs.items() if part in name), 'atomics')}"
     if kind is InstructionClass.MEMORY:
         if name.startswith("scratch"):
             return "scratch"
-        verb = "atomics" if "atomic" in name else "stores" if "store" in name else "loads"
-        return f"global {verb}"
+        return f"global {'atomics' if 'atomic' in name else 'stores' if 'store' in name else 'loads'}"
     return None

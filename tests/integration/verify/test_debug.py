@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.devtools.debug_kernel import DebugRequest, debug, list_cases, report_lines, require_passed
+from aotforge.devtools.debug_kernel import DebugRequest, debug, list_cases
+from aotforge.devtools.selection import find_case
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError, VerifyError
 from aotforge.verify.invocation import Case
-from aotforge.verify.selection import find_case
 from tests.support.families import PROJECT
 
 
@@ -49,9 +49,9 @@ def request(root: Path = PROJECT, kernel: str = "add", **fields: object) -> Debu
 @pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq"])
 def test_every_attention_kernel_is_right(kernel: str) -> None:
     report = debug(request(kernel=kernel, case="few rows", keys={"head_dim": "32"}))
-    require_passed(report)
+    report.require_passed()
     assert report.outputs and all(0 < one.worst <= 1 for one in report.outputs)
-    assert not report.left
+    assert not report.quit
 
 
 def test_keys_and_constants_choose_what_is_run() -> None:
@@ -65,7 +65,7 @@ def test_keys_and_constants_choose_what_is_run() -> None:
     )
     assert report.functional["dtype"] == "bf16" and report.functional["causal"] is True
     assert (report.constants["BLOCK_M"], report.constants["BLOCK_N"]) == (16, 16)
-    assert any("Out    right" in line for line in report_lines(report))
+    assert any("Out    passed" in line for line in report.lines())
 
 
 def test_a_breakpoint_by_line_shows_tensors(
@@ -87,7 +87,7 @@ def test_a_breakpoint_by_line_shows_tensors(
     assert "fp32 16\n[-inf -inf" in out
     assert "NameError" in out
     assert "(0, 1, 0)" in out
-    require_passed(report)
+    report.require_passed()
 
 
 def test_breakpoint_in_the_kernel_itself(
@@ -100,7 +100,7 @@ def test_breakpoint_in_the_kernel_itself(
     out = capsys.readouterr().out
     assert out.count("add()") == 2
     assert "fp32 2048" in out
-    require_passed(report)
+    report.require_passed()
     assert sys.breakpointhook is hook
     assert sys.gettrace() is None or "pytest" in repr(sys.gettrace()) or "cov" in repr(sys.gettrace())
 
@@ -109,10 +109,10 @@ def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for lines in (["quit"], []):
         typed(monkeypatch, *lines)
         report = debug(request(breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
-        assert report.left and not report.outputs
-        require_passed(report)
+        assert report.quit and not report.outputs
+        report.require_passed()
     report = debug(request(case="1000 elements, aligned"))  # and the next run is whole again
-    assert not report.left
+    assert not report.quit
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_wrong_kernels_are_told(root: Path, old: str, new: str, wrong: str) -> N
     change(root, "add/add.py", old, new)
     report = debug(request(root, case="1003 elements, unaligned"))
     with pytest.raises(VerifyError, match=rf"computes .*\b{wrong}\b"):
-        require_passed(report)
+        report.require_passed()
 
 
 def test_an_access_out_of_bounds_is_told(root: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_access_out_of_bounds_is_told(root: Path) -> None:
         ({"case": "2048"}, UnsupportedError, "several cases"),
         ({"case": "nine"}, UnknownNameError, "unknown case"),
         ({"constants": {"BLOK": "3"}}, UnknownNameError, "no constant BLOK"),
-        ({"constants": {"BLOCK": "x"}}, UnsupportedError, "whole number"),
+        ({"constants": {"BLOCK": "x"}}, UnsupportedError, "must be integers"),
         ({"breaks": ("add.py",)}, UnsupportedError, "not a valid location"),
         ({"breaks": ("sub.py:3",)}, UnknownNameError, "no file sub.py"),
         ({"breaks": ("add.py:1",)}, UnknownNameError, "no code to stop at"),

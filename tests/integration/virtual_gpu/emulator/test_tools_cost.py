@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.devtools.cost import cost_report as report
-from aotforge.devtools.cost.run_cost import Cost, CostRequest, cost
+from aotforge.devtools.cost.candidates import CostRequest
+from aotforge.devtools.cost.cost_report import CostReport
+from aotforge.devtools.cost.run_cost import Cost, cost
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
 from aotforge.virtual_gpu.emulator.interpreter_library import default_cache, load_library
@@ -71,7 +72,7 @@ def strided(step: int) -> list[int]:
         (strided(8), 4, LOAD, (4, 2)),  # every other bank, twice
         (strided(128), 4, LOAD, (64, 2)),  # 32 words apart: all in one bank, 32 ways
         (strided(128 + 4), 4, LOAD, (2, 2)),  # a word of padding: none again
-        ([64] * 64, 4, LOAD, (2, 2)),  # every lane the same word: broadcast
+        ([64] * 64, 4, LOAD, (2, 2)),  # all lanes the same word: broadcast
         ([64] * 64, 4, ATOMIC, (64, 2)),  # but atomics one after another
         (strided(2), 2, LOAD, (2, 2)),  # two lanes to a word
         (strided(8), 8, LOAD, (4, 4)),
@@ -87,7 +88,7 @@ def test_bank_conflicts_by_hand(
 
 
 def test_cdna_reads_of_16_bytes_go_in_another_order() -> None:
-    """Lanes 0 to 3 with 20 to 23, and so on: rows of 64 bytes that eight neighbouring lanes would fight over in pairs."""
+    """Lanes 0 to 3 with 20 to 23, and so on: rows of 64 bytes that eight neighbouring lanes would conflict in pairs."""
     groups = [(0, 20), (4, 16), (8, 28), (12, 24)]
     addresses = [0] * 64
     for phase, (first, second) in enumerate(groups):
@@ -289,11 +290,11 @@ def test_the_busiest_instructions_are_named(compared: tuple[Cost, ...]) -> None:
     _, pipelined, unpipelined = compared
     assert any(hot.text.startswith("ds_read2_b64") and hot.conflicts == 16 for hot in pipelined.hot)
     assert pipelined.work.traffic["LDS loads"].cycles > 4 * unpipelined.work.traffic["LDS loads"].cycles
-    assert "(16 bank cycles for 1)" in "\n".join(report.lines(compared))
+    assert "(16 bank cycles for 1)" in "\n".join(CostReport(compared).lines())
 
 
 def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) -> None:
-    text = "\n".join(report.lines(compared))
+    text = "\n".join(CostReport(compared).lines())
     for expected in (
         "[1] attn_fwd (BLOCK_M=64)",
         "matrix FLOPs",
@@ -303,8 +304,8 @@ def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) ->
         "x)",
     ):
         assert expected in text
-    assert "x)" not in "\n".join(report.lines(compared[:1]))
-    made = json.loads(json.dumps(report.fields(compared)))
+    assert "x)" not in "\n".join(CostReport(compared[:1]).lines())
+    made = json.loads(json.dumps(CostReport(compared).fields()))
     assert made["costs"][1]["work"]["flops"] == compared[1].work.flops
     assert made["costs"][0]["work"]["classes"]["matrix"] > 0
 
@@ -329,11 +330,11 @@ def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
 @pytest.mark.parametrize(
     ("images", "fields", "kind", "message"),
     [
-        (("add",), {"arch": "gfx1101"}, UnsupportedError, "no figures"),
+        (("add",), {"arch": "gfx1101"}, UnsupportedError, "no rates"),
         (("add",), {"settings": ({"BLOK": "1"},)}, UnknownNameError, "no setting BLOK"),
         (("add",), {"shape": {"m": "1"}}, UnknownNameError, "a shape has no m"),
-        (("add",), {"shape": {"n": "x"}}, UnsupportedError, "whole numbers"),
-        (("add",), {"shape": {"n": "0"}}, UnsupportedError, "leads to add"),
+        (("add",), {"shape": {"n": "x"}}, UnsupportedError, "must be integers"),
+        (("add",), {"shape": {"n": "0"}}, UnsupportedError, "is not dispatched to add"),
         (("add",), {"shape": {"n": "-5"}}, UnsupportedError, "no call with n=-5"),
         (
             ("attn_fwd",),
