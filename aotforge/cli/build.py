@@ -132,7 +132,6 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
-    from aotforge.devtools.demo.demo_text import report_json, report_text, require_passed
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
     from aotforge.pipeline.display import build_display
 
@@ -147,8 +146,8 @@ def demo(
     folder = Path(release).absolute() if release else None
     with build_display(quiet=quiet or json) as display:
         report = demo(DemoRequest(build=request, release=folder), observer=display)
-    print_result(report_json(report) if json else report_text(report))
-    require_passed(report)
+    print_either(report.fields(), report.lines(), json=json)
+    report.require_passed()
 
 
 @cli_command("source.images")

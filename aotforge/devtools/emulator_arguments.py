@@ -1,4 +1,4 @@
-"""The command line's arguments, and traces as text."""
+"""Arguments of the emulator's command line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
-from aotforge.virtual_gpu.emulator.decoded import Checks, Operand
-from aotforge.virtual_gpu.emulator.launch import Step
+from aotforge.virtual_gpu.emulator.decoded import Checks
 
 _TYPES: Mapping[str, Any] = {
     "fp16": np.float16, "fp32": np.float32, "fp64": np.float64, "bf16": np.uint16, "i8": np.int8, "u8": np.uint8,
     "i16": np.int16, "u16": np.uint16, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
 }  # fmt: skip
 """Element types by Triton's names; bf16 is held as its bits."""
-
-
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)")
 _INTEGER = re.compile(r"[-+]?(0x[0-9a-fA-F]+|\d+)")
 
@@ -45,28 +42,24 @@ def parse_argument(text: str) -> Argument:
     """
     if named := _NAMED.fullmatch(text):
         return replace(parse_argument(named[2]), name=named[1])
-    kind, _, rest = text.partition(":")
-    parts = rest.split(":")
     try:
-        if kind == "in" and len(parts) == 1:
-            buffer = np.load(parts[0])
-            buffer.flags.writeable = False
-            return Argument(value=buffer.ctypes.data, buffer=buffer)
-        if kind == "inout" and len(parts) == 2:
-            buffer = np.load(parts[0])
-            return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(parts[1]))
-        if kind in {"out", "zero"} and len(parts) == 3:
-            count = int(parts[1])
-            buffer = np.zeros(count, dtype=_TYPES[parts[0]])
-            if kind == "out":
-                buffer.view(np.uint8)[:] = 0xA5
-            return Argument(
-                value=buffer.ctypes.data, buffer=buffer, output=Path(parts[2]), garbage=kind == "out"
-            )
+        match text.split(":"):
+            case ["in", file]:
+                buffer = np.load(file)
+                buffer.flags.writeable = False
+                return Argument(value=buffer.ctypes.data, buffer=buffer)
+            case ["inout", file, out]:
+                buffer = np.load(file)
+                return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(out))
+            case [("out" | "zero") as kind, type_, count, out]:
+                garbage = kind == "out"
+                buffer = np.zeros(int(count), dtype=_TYPES[type_])
+                buffer.view(np.uint8)[:] = 0xA5 if garbage else 0
+                return Argument(value=buffer.ctypes.data, buffer=buffer, output=Path(out), garbage=garbage)
         return Argument(value=int(text, 0) if _INTEGER.fullmatch(text) else float(text))
     except (OSError, ValueError, KeyError) as error:
         raise UnsupportedError(
-            f"argument {text!r} is not understood: {error}",
+            f"{text!r} is not a valid argument: {error}",
             hint="[NAME=] a number, in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy or zero:TYPE:COUNT:OUT.npy; "
             f"types are {', '.join(_TYPES)}",
         ) from error
@@ -76,7 +69,7 @@ def parse_grid(text: str) -> tuple[int, int, int]:
     """`X`, `X,Y` or `X,Y,Z`. Raises UnsupportedError."""
     parts = text.split(",")
     if len(parts) > 3 or not all(part.strip().isdigit() for part in parts):
-        raise UnsupportedError(f"{text!r} is no grid", hint="workgroups per axis: X, X,Y or X,Y,Z")
+        raise UnsupportedError(f"{text!r} is not a valid grid", hint="workgroups per axis: X, X,Y or X,Y,Z")
     x, y, z = [*map(int, parts), 1, 1][:3]
     return x, y, z
 
@@ -86,11 +79,9 @@ def parse_checks(text: str) -> Checks:
     known = ["waits", "races", "barriers", "uninitialised"]
     wanted = known if text == "all" else [name.strip() for name in text.split(",")]
     if unknown := sorted(set(wanted) - set(known)):
-        raise UnknownNameError(f"there is no check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
-    on = {name: name in wanted for name in known}
-    return Checks(
-        waits=on["waits"], races=on["races"], barriers=on["barriers"], uninitialised=on["uninitialised"]
-    )
+        raise UnknownNameError(f"unknown check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
+    waits, races, barriers, uninitialised = (name in wanted for name in known)
+    return Checks(waits=waits, races=races, barriers=barriers, uninitialised=uninitialised)
 
 
 def read_text(path: Path) -> str:
@@ -99,7 +90,7 @@ def read_text(path: Path) -> str:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise UnsupportedError(
-            f"{path} is no text", hint="the assembly text is Triton's asm['amdgcn']"
+            f"{path} is not a text file", hint="the assembly text is Triton's asm['amdgcn']"
         ) from error
 
 
@@ -109,22 +100,3 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UnsupportedError(f"{path} cannot be read: {error.strerror}") from error
-
-
-def trace_text(step: Step, lane: int) -> str:
-    """One executed instruction: wave, byte address, text, and what its first operand and EXEC hold now."""
-    wave = step.wave
-    exec_ = int(wave.s[126]) | int(wave.s[127]) << 32
-    values = [_value(wave, operand, lane) for operand in step.line.operands[:1]]
-    result = "".join(f"  {name}" for name in values if name)
-    return f"wave {wave.number} {step.line.address:#06x}  {step.line.text}  ;{result} exec={exec_:x} scc={wave.scc}"
-
-
-def _value(wave: Any, operand: Operand, lane: int) -> str:
-    if operand.space == "scalar":
-        words = [int(wave.s[operand.index + i]) for i in range(operand.words)]
-    elif operand.space == "vector":
-        words = [int(wave.v[operand.index + i][lane]) for i in range(operand.words)]
-    else:
-        return ""
-    return f"{operand.text}={' '.join(f'{word:08x}' for word in words)}"

@@ -1,7 +1,7 @@
-"""`python -m aotforge.devtools.emulator_cli run FILE.hsaco --asm FILE.s --grid 3 --arg in:x.npy --arg out:fp32:1024:y.npy --arg 1000`.
+"""The emulator's command line: `python -m aotforge.devtools.emulator_cli run FILE.hsaco --asm FILE.s --arg in:x.npy ...`.
 
-`run` executes, stops and shows, `show` lists a kernel's text, `list` the chips. See docs/virtual-gpu.md and
-docs/virtual-gpu-tools.md. Exits with the error's code when a kernel must not be executed or does what it must not.
+`run` executes, stops and shows, `show` lists a kernel's text, `list` the archs. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
+The exit code is the error's when a kernel is refused or has a fault.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,9 +23,8 @@ from aotforge.devtools.emulator_arguments import (
     parse_grid,
     read_bytes,
     read_text,
-    trace_text,
 )
-from aotforge.devtools.emulator_listing import chips_text, listing_lines
+from aotforge.devtools.emulator_listing import arch_lines, listing_lines, trace_text
 from aotforge.errors import AotforgeError, UnsupportedError
 from aotforge.virtual_gpu.emulator.debugger.locations import (
     Breakpoint,
@@ -38,29 +37,31 @@ from aotforge.virtual_gpu.emulator.debugger.shell import Shell, parse_lanes
 from aotforge.virtual_gpu.emulator.debugger.source import source_lines
 from aotforge.virtual_gpu.emulator.debugger.views import parse_views
 from aotforge.virtual_gpu.emulator.decoded import Checks
-from aotforge.virtual_gpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Step, Trace
+from aotforge.virtual_gpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 if TYPE_CHECKING:
-    from aotforge.devtools.cost.program import ProgramCost
+    from aotforge.devtools.cost.run_cost import Cost, ProgramCost
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     flags = _parser().parse_args(arguments)
     try:
-        flags.body(flags)
+        sys.stdout.write("".join(f"{line}\n" for line in flags.body(flags)))
     except AotforgeError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         sys.stderr.close()
-        return 0
     return 0
+
+
+_LINES = "the same kernel's text with line numbers, when --asm has none"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,97 +71,58 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))
     show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
-    show.add_argument("asm", type=Path, help="assembly text, as Triton hands it out")
+    show.add_argument("asm", type=Path, help="assembly text of Triton")
     show.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
     show.set_defaults(body=_show)
-    commands.add_parser("list", help="the chips that are emulated").set_defaults(body=_list)
+    commands.add_parser("list", help="the emulated archs").set_defaults(body=lambda _: arch_lines())
     return parser
-
-
-_LINES = "the same kernel's text with line numbers, when --asm has none"
 
 
 def _run_flags(run: argparse.ArgumentParser) -> None:
     run.set_defaults(body=_run)
-    run.add_argument("hsaco", type=Path, help="the code object")
-    run.add_argument("--asm", type=Path, required=True, help="its assembly text, as Triton hands it out")
-    run.add_argument("--arch", help="the chip (default: the one that the text names)")
-    run.add_argument("--grid", default="1", help="workgroups per axis: X or X,Y or X,Y,Z")
-    run.add_argument(
-        "--arg",
-        action="append",
-        default=[],
-        metavar="[NAME=]ARG",
-        help="in the kernel's order: a number (1000, 0.5), in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy",
-    )
-    run.add_argument("--lds", type=int, default=0, help="dynamic LDS in bytes (Triton's metadata.shared)")
-    run.add_argument("--schedule", type=int, help="seed of a random wave schedule (default: waves in turn)")
-    run.add_argument(
-        "--seed", type=int, default=1, help="seed of the garbage that registers and memory start with"
-    )
-    run.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
-    run.add_argument(
+    add = run.add_argument
+    add("hsaco", type=Path, help="the code object")
+    add("--asm", type=Path, required=True, help="its assembly text of Triton")
+    add("--arch", help="default: the one that the text names")
+    add("--grid", default="1", help="workgroups per axis: X or X,Y or X,Y,Z")
+    kinds = "a number (1000, 0.5), in:FILE.npy, inout:FILE.npy:OUT.npy, out:TYPE:COUNT:OUT.npy, zero:TYPE:COUNT:OUT.npy"
+    add("--arg", action="append", default=[], metavar="[NAME=]ARG", help=f"in the kernel's order: {kinds}")
+    add("--lds", type=int, default=0, help="dynamic LDS in bytes (Triton's metadata.shared)")
+    add("--schedule", type=int, help="seed of a random wave schedule (default: waves in turn)")
+    add("--seed", type=int, default=1, help="seed of the garbage that registers and memory start with")
+    add("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
+    add(
         "--trace",
         metavar="FILE",
         help="write every executed instruction and its result ('-': standard output)",
     )
-    run.add_argument(
-        "--checks",
-        nargs="?",
-        const="all",
-        metavar="WHICH,...",
-        help="look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)",
-    )
-    run.add_argument("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
-    run.add_argument("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
-    stops = run.add_argument_group("stopping")
-    stops.add_argument(
-        "--debug", action="store_true", help="stop at the start and ask; commands may come from a pipe"
-    )
-    stops.add_argument(
-        "--break",
-        dest="breaks",
-        action="append",
-        default=[],
-        metavar="PLACE",
-        help="stop before an instruction and show --dump: line of the text, byte address (0x4c), label, or FILE.py:LINE",
-    )
-    stops.add_argument("--break-wave", type=int, help="only in this wave of a workgroup")
-    stops.add_argument("--break-group", metavar="X,Y,Z", help="only in this workgroup")
-    stops.add_argument(
-        "--break-hit", type=int, default=1, help="from this time on that the wave comes by (1)"
-    )
-    stops.add_argument(
-        "--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time"
-    )
-    stops.add_argument(
+    checks = "look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)"
+    add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
+    add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
+    add("--trace-lane", type=int, default=0, help="the lane whose registers the trace shows")
+    add = run.add_argument_group("stopping").add_argument
+    add("--debug", action="store_true", help="stop at the start and prompt; commands may come from a pipe")
+    place = "stop before an instruction and show --dump: line of the text, byte address (0x4c), label, or FILE.py:LINE"
+    add("--break", dest="breaks", action="append", default=[], metavar="PLACE", help=place)
+    add("--break-wave", type=int, help="only in this wave of a workgroup")
+    add("--break-group", metavar="X,Y,Z", help="only in this workgroup")
+    add("--break-hit", type=int, default=1, help="from this arrival of the wave on (1)")
+    add("--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time")
+    add(
         "--dump",
         default="",
         metavar="WHAT,...",
         help="v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ...",
     )
-    stops.add_argument("--lanes", metavar="A-B", help="show these lanes only")
-    stops.add_argument("--lines", type=Path, metavar="FILE.s", help=_LINES)
+    add("--lanes", metavar="A-B", help="show these lanes only")
+    add("--lines", type=Path, metavar="FILE.s", help=_LINES)
 
 
-def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
-    """What `--checks` asks for; buffers that start as garbage have no value until the kernel stores one."""
-    if text is None:
-        return False
-    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
-    return replace(parse_checks(text), unwritten=garbage)
+def _show(flags: argparse.Namespace) -> list[str]:
+    return listing_lines(read_text(flags.asm), read_text(flags.lines) if flags.lines else None)
 
 
-def _list(flags: argparse.Namespace) -> None:
-    sys.stdout.write(chips_text() + "\n")
-
-
-def _show(flags: argparse.Namespace) -> None:
-    lines = listing_lines(read_text(flags.asm), read_text(flags.lines) if flags.lines else None)
-    sys.stdout.write("\n".join(lines) + "\n")
-
-
-def _run(flags: argparse.Namespace) -> None:
+def _run(flags: argparse.Namespace) -> list[str]:
     asm = read_text(flags.asm)
     grid = parse_grid(flags.grid)
     parsed = [parse_argument(text) for text in flags.arg]
@@ -189,24 +151,38 @@ def _run(flags: argparse.Namespace) -> None:
             meter=costs.meter if costs else None,
         )
         report = session.run(request) if session else program.launch(request)
-    if report is None:  # the user has left
-        return
-    _save(parsed)
-    _print(report)
-    if costs:
-        sys.stdout.write("\n".join(["", *costs.lines(grid, flags.lds)]) + "\n")
+    if report is None:  # the user has quit
+        return []
+    for argument in parsed:
+        if argument.output and argument.buffer is not None:
+            np.save(argument.output, argument.buffer)
+    return [*_report_lines(report), *(_cost_lines(costs.cost(grid, flags.lds)) if costs else [])]
 
 
 def _costs(program: Program, hsaco: bytes) -> ProgramCost:
-    from aotforge.devtools.cost.program import ProgramCost  # noqa: PLC0415 - a room after this one, used by the front door only
+    from aotforge.devtools.cost.run_cost import ProgramCost  # noqa: PLC0415 - planning and compiling: for --cost only
 
     return ProgramCost(program, hsaco)
+
+
+def _cost_lines(cost: Cost) -> list[str]:
+    from aotforge.devtools.cost.cost_report import CostReport  # noqa: PLC0415 - planning and compiling: for --cost only
+
+    return ["", *CostReport([cost]).lines()]
+
+
+def _checks(text: str | None, arguments: Sequence[Argument], names: Sequence[str]) -> Literal[False] | Checks:
+    """The value of `--checks`; buffers that start as garbage have no value until the kernel stores one."""
+    if text is None:
+        return False
+    garbage = frozenset(name for name, a in zip(names, arguments, strict=True) if a.garbage)
+    return replace(parse_checks(text), unwritten=garbage)
 
 
 def _session(
     flags: argparse.Namespace, info: DebugInfo, memory: Memory, arguments: Sequence[Argument]
 ) -> Session | None:
-    """What stops where the flags say, or None when nothing shall stop."""
+    """A session that stops as the flags describe, or None without stops."""
     if not flags.debug and not flags.breaks:
         if flags.dump:
             raise UnsupportedError(
@@ -223,7 +199,7 @@ def _session(
         count=count,
     )
     breaks = [parse_breakpoint(text, info, default) for text in flags.breaks]
-    parse_views(flags.dump)  # mistakes are told before the launch
+    parse_views(flags.dump)  # mistakes are reported before the launch
     lanes = parse_lanes(flags.lanes, info.program.target.lanes) if flags.lanes else None
     values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
     values |= {a.name: a.value for a in arguments if a.name}
@@ -238,37 +214,21 @@ def _session(
 
 @contextmanager
 def _tracer(file: str | None, lane: int) -> Iterator[Trace | None]:
-    """What writes a trace to a file or to standard output (`-`), or None."""
+    """A function that writes a trace to a file or to standard output (`-`), or None."""
     if file is None:
         yield None
-    elif file == "-":
-        yield _writer(sys.stdout, lane)
-    else:
-        with Path(file).open("w") as stream:
-            yield _writer(stream, lane)
+        return
+    with nullcontext(sys.stdout) if file == "-" else Path(file).open("w") as stream:
+        yield lambda step: print(trace_text(step, lane), file=stream)
 
 
-def _writer(stream: TextIO, lane: int) -> Trace:
-    def trace(step: Step) -> None:
-        stream.write(trace_text(step, lane) + "\n")
-
-    return trace
-
-
-def _save(arguments: Sequence[Argument]) -> None:
-    for argument in arguments:
-        if argument.output and argument.buffer is not None:
-            np.save(argument.output, argument.buffer)
-
-
-def _print(report: LaunchReport) -> None:
+def _report_lines(report: LaunchReport) -> list[str]:
     rate = report.instructions / max(report.seconds, 1e-9) / 1e6
-    lines = [
+    return [
         f"{report.instructions} wave-instructions in {report.workgroups} workgroups, "
-        f"{report.seconds:.3f} s on {report.threads} threads, {rate:.1f} M/s"
+        f"{report.seconds:.3f} s on {report.threads} threads, {rate:.1f} M/s",
+        *(f"{count:12} {name}" for name, count in report.counts.most_common()),
     ]
-    lines += [f"{count:12} {name}" for name, count in report.counts.most_common()]
-    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,35 +1,35 @@
-"""What the emulator knows of chips and of a kernel's text, as text: `list` and `show` of the command line."""
+"""Text output of the emulator's command line: emulated archs, a kernel's decoded text, executed instructions."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from aotforge.virtual_gpu.emulator.assembly import instruction_addresses
 from aotforge.virtual_gpu.emulator.classes import instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.debugger.locations import is_debug_label
 from aotforge.virtual_gpu.emulator.debugger.source import SourceLine, source_lines
-from aotforge.virtual_gpu.emulator.decoded import Line
+from aotforge.virtual_gpu.emulator.decoded import Line, Operand
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
+from aotforge.virtual_gpu.emulator.launch import Step
 from aotforge.virtual_gpu.emulator.listing import parse_listing
-from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_targets
+from aotforge.virtual_gpu.emulator.targets import emulated_targets
 
 
-def chips_text() -> str:
-    """A line per chip: lanes of a wave, accumulator registers, instructions whose meaning is known there."""
-    lines = [f"{'chip':10} {'lanes':>5}  {'accumulators':12}  instructions"]
-    for chip in emulated_targets().values():
-        lines.append(f"{chip.arch:10} {chip.lanes:5}  {chip.accumulators:12}  {instruction_count(chip)}")
-    return "\n".join(lines)
+def arch_lines() -> list[str]:
+    """A line per arch: lanes of a wave, accumulator registers, entries of the instruction table.
 
-
-def instruction_count(chip: EmulatedTarget) -> int:
-    """Entries of the instruction table that hold on a chip. The table goes by meaning: a chip may lack some of them, and its
-    assembler then refuses them."""
-    return sum(not entry.archs or chip.arch.startswith(entry.archs) for entry in INSTRUCTIONS.values())
+    The table goes by meaning: an arch may lack some instructions, and its assembler then refuses them.
+    """
+    lines = [f"{'arch':10} {'lanes':>5}  {'accumulators':12}  instructions"]
+    for target in emulated_targets().values():
+        count = sum(not one.archs or target.arch.startswith(one.archs) for one in INSTRUCTIONS.values())
+        lines.append(f"{target.arch:10} {target.lanes:5}  {target.accumulators:12}  {count}")
+    return lines
 
 
 def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
-    """A kernel's text as it is decoded: byte address, line, class and text; labels and source lines between, counts by class at the end.
+    """A kernel's decoded text: byte address, line, class and text; labels and source lines between, counts by class at the end.
 
     Raises DecodeError, ToolchainError.
     """
@@ -49,16 +49,35 @@ def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
             shown.append(f"  ; {here}")
         before = here or before
         kind = instruction_class(line.name).value
-        known = "" if _known(line, listing.arch) else "  ; NOT KNOWN to the emulator on this chip"
+        known = "" if _known(line, listing.arch) else f"  ; NOT KNOWN to the emulator for {listing.arch}"
         shown.append(
             f"  {addresses[index]:#07x} {line.number:6}  {kind:13}  {' '.join(line.text.split())}{known}"
         )
     mix = instruction_mix(Counter(line.name for line in listing.lines))
-    shown += ["", *(f"{count:8} {kind.label}" for kind, count in mix.items() if count)]
-    return shown
+    return [*shown, "", *(f"{count:8} {kind.label}" for kind, count in mix.items() if count)]
 
 
 def _known(line: Line, arch: str) -> bool:
     entry = INSTRUCTIONS.get(line.name)
     known = entry is not None and (not entry.archs or arch.startswith(entry.archs))
     return known and (line.partner is None or _known(line.partner, arch))
+
+
+def trace_text(step: Step, lane: int) -> str:
+    """One executed instruction: wave, byte address, text, and the new values of its first operand and EXEC."""
+    wave = step.wave
+    exec_ = int(wave.s[126]) | int(wave.s[127]) << 32
+    values = [_value(wave, operand, lane) for operand in step.line.operands[:1]]
+    result = "".join(f"  {name}" for name in values if name)
+    return f"wave {wave.number} {step.line.address:#06x}  {step.line.text}  ;{result} exec={exec_:x} scc={wave.scc}"
+
+
+def _value(wave: Any, operand: Operand, lane: int) -> str:
+    registers = range(operand.index, operand.index + operand.words)
+    if operand.space == "scalar":
+        words = [int(wave.s[i]) for i in registers]
+    elif operand.space == "vector":
+        words = [int(wave.v[i][lane]) for i in registers]
+    else:
+        return ""
+    return f"{operand.text}={' '.join(f'{word:08x}' for word in words)}"

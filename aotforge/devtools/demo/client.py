@@ -1,23 +1,22 @@
-"""Running the client program against a release on virtual devices, and judging what it computed."""
+"""The demo's client program: compiled against a release, run on virtual devices, compared with float64."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from aotforge.deliver.extract import ExtractedRelease, extract_release
-from aotforge.devtools.demo.model import DemoReport, Judged, Result
+from aotforge.deliver.extract import ExtractedRelease
+from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
-from aotforge.verify.compare import Bounded
+from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, build_virtual_hip, environment, find_compiler
-from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, find_compiler
+from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
 from kernels.flash.bounds import bounds
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
@@ -25,33 +24,6 @@ from kernels.flash.call import Case as Problem
 _CLIENT = Path(__file__).parent / "client.cpp"
 _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}
 _SECONDS = 3600
-
-
-def run_demo(
-    root: Path,
-    release: Path,
-    *,
-    archs: Sequence[str],
-    packs: Sequence[str],
-    problems: Sequence[Problem],
-    cache: Path,
-) -> DemoReport:
-    """Unpack `release`, compile the client against its headers, run it on a virtual device of every chip, compare with float64.
-
-    Raises ReleaseError, ToolchainError, ExecutionError when a call fails.
-    """
-    with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as scratch:
-        folder = Path(scratch)
-        extracted = extract_release(release, packs, folder)
-        virtual = build_virtual_hip(cache)
-        client = build_client(root, extracted, virtual, folder / "client")
-        settings = environment(virtual, devices=archs, texts=extracted.texts, cache=cache)
-        results = tuple(
-            run_problem(client, problem, device, arch, settings, folder)
-            for device, arch in enumerate(archs)
-            for problem in problems
-        )
-        return DemoReport(release=release.name, tarballs=extracted.names, results=results)
 
 
 def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, out: Path) -> Path:
@@ -66,43 +38,57 @@ def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, o
         raise ToolchainError(
             f"the demo's client does not compile against the release:\n{done.stderr[:2000]}",
             cause="a compiler without C++17 and libstdc++, or a damaged release",
-            hint="build the release again",
+            hint="build the release again: ./dev build",
         )
     return out
 
 
 def run_problem(
     client: Path, problem: Problem, device: int, arch: str, settings: Mapping[str, str], folder: Path
-) -> Result:
-    """One run of the client. Raises ExecutionError with what it and the virtual HIP said."""
-    given, made, record = folder / "in", folder / "out", folder / "record"
+) -> CallResult:
+    """One run of the client; `folder` takes its files. Raises ExecutionError with the client's and virtual HIP's messages."""
     inputs = problem.inputs()
-    given.write_bytes(b"".join(encode(inputs[n], problem.dtype).tobytes() for n in ("Q", "K", "V", "DO")))
-    record.write_bytes(b"")
-    shape = (
-        problem.batch,
-        problem.heads_q,
-        problem.heads_k,
-        problem.seqlen_q,
-        problem.seqlen_k,
-        problem.head_dim,
+    (folder / "in").write_bytes(
+        b"".join(encode(inputs[n], problem.dtype).tobytes() for n in ("Q", "K", "V", "DO"))
     )
+    (folder / "record").write_bytes(b"")
+    p = problem
     numbers = (
-        device,
-        DTYPE_KEY[problem.dtype],
-        *shape,
-        int(problem.window_right is not None),
-        problem.sm_scale,
+        device, DTYPE_KEY[p.dtype], p.batch, p.heads_q, p.heads_k, p.seqlen_q, p.seqlen_k, p.head_dim,
+        int(p.window_right is not None), p.sm_scale,
+    )  # fmt: skip
+    command = [str(client), str(folder / "in"), str(folder / "out"), *map(str, numbers)]
+    seconds = dict(line.split() for line in _output(command, arch, settings, folder / "record").splitlines())
+    events = [json.loads(line) for line in (folder / "record").read_text().splitlines()]
+    launches = [event for event in events if event["event"] == "launch"]
+    return CallResult(
+        arch=arch,
+        problem=problem,
+        outputs=_compared(problem, inputs, (folder / "out").read_bytes()),
+        forward_seconds=float(seconds["forward"]),
+        backward_seconds=float(seconds["backward"]),
+        preparing_seconds=sum(e["seconds"] for e in events if e["event"] == "load"),
+        served=tuple((e["kernel"], e["image"], e["instructions"], e["seconds"]) for e in launches),
     )
+
+
+def _output(command: list[str], arch: str, settings: Mapping[str, str], record: Path) -> str:
+    """Standard output of the client, whose environment has no settings but these."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AOTRITON_", "AOTFORGE_VIRTUAL"))
+    }
+    added = {"AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"}
     try:
         done = subprocess.run(
-            [str(client), str(given), str(made), *map(str, numbers)],
-            env=_clean(os.environ) | dict(settings) | {"AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"},
+            command,
+            env={**inherited, **settings, **added},
             capture_output=True,
             text=True,
             check=False,
             timeout=_SECONDS,
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired as error:
         raise ExecutionError(
             f"attention on the virtual {arch} has not ended within {_SECONDS} s",
@@ -111,60 +97,31 @@ def run_problem(
     if done.returncode:
         raise ExecutionError(
             f"attention on the virtual {arch} failed ({done.returncode}):\n{done.stderr.strip()[-4000:]}",
-            cause="the release has no image for this call, or an image does what it must not",
+            cause="the release has no image for this call, or an image accesses what it must not",
         )
-    seconds = dict(line.split() for line in done.stdout.splitlines())
-    events = [json.loads(line) for line in record.read_text().splitlines()]
-    return Result(
-        arch=arch,
-        problem=problem,
-        outputs=_judged(problem, inputs, made.read_bytes()),
-        forward_seconds=float(seconds["forward"]),
-        backward_seconds=float(seconds["backward"]),
-        preparing_seconds=sum(e["seconds"] for e in events if e["event"] == "load"),
-        served=tuple(
-            (e["kernel"], e["image"], e["instructions"], e["seconds"])
-            for e in events
-            if e["event"] == "launch"
-        ),
-    )
+    return done.stdout
 
 
-def _clean(variables: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in variables.items()
-        if not name.startswith(("AOTRITON_", "AOTFORGE_VIRTUAL"))
-    }
-
-
-def _judged(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[Judged, ...]:
+def _compared(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[OutputResult, ...]:
     expected = bounds(
         inputs["Q"], inputs["K"], inputs["V"], inputs["DO"],
         sm_scale=float(np.float32(problem.sm_scale)), window_right=problem.window_right, dtype=problem.dtype,
     )  # fmt: skip
-    judged, at = [], 0
+    results, at = [], 0
     for name, like in _OUTPUTS.items():
         shape = problem.shape("Q")[:3] if like == "L" else problem.shape(like)
         dtype: DType = "fp32" if like == "L" else problem.dtype
-        size = int(np.prod(shape)) * (4 if dtype == "fp32" else 2)
-        stored = np.frombuffer(data[at : at + size], dtype=np.float32 if dtype == "fp32" else _stored(dtype))
-        judged.append(_judge(name, decode(stored, dtype).reshape(shape), expected[name]))
-        at += size
-    return tuple(judged)
+        stored = np.frombuffer(data, dtype=STORAGE[dtype], count=int(np.prod(shape)), offset=at)
+        results.append(_result(name, decode(stored, dtype).reshape(shape), expected[name]))
+        at += stored.nbytes
+    return tuple(results)
 
 
-def _stored(dtype: DType) -> type[np.generic]:
-    return np.float16 if dtype == "fp16" else np.uint16
-
-
-def _judge(name: str, actual: Float, expected: Bounded) -> Judged:
-    with np.errstate(invalid="ignore"):
-        error = np.where(actual == expected.value, 0.0, np.abs(actual - expected.value))
+def _result(name: str, actual: Float, expected: Bounded) -> OutputResult:
     finite = np.where(np.isfinite(expected.value), np.abs(expected.value), 0.0)
-    return Judged(
+    return OutputResult(
         name=name,
-        largest_error=float(np.nan_to_num(error, nan=np.inf).max(initial=0.0)),
+        largest_error=largest_error(actual, expected.value),
         largest_value=float(finite.max(initial=0.0)),
         of_bound=float(expected.misses(actual).max(initial=0.0)),
     )

@@ -1,19 +1,22 @@
-"""From a request to a report: a release is built unless one is named, and calls are chosen that its profile serves."""
+"""Attention by a release on virtual devices: builds the release unless it is named, and runs calls that its profile serves."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aotforge.devtools.demo.client import run_demo
-from aotforge.devtools.demo.model import DemoReport
+from aotforge.deliver.extract import extract_release
+from aotforge.devtools.demo.client import build_client, run_problem
+from aotforge.devtools.demo.demo_report import DemoReport
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
+from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
 from kernels.flash.call import Case as Problem
@@ -30,29 +33,33 @@ class DemoRequest:
     release: Path | None
 
 
-def demo(
-    request: DemoRequest,
-    *,
-    observer: BuildObserver,
-) -> DemoReport:
-    """Build, lay out, run, compare. Raises what `build` and `run_demo` raise; UnsupportedError when the profile has no attention."""
-    plans = make_plans(request.build)
-    folder = request.release
-    if folder is None:
-        folder = build(request.build, observer=observer).release.folder
+def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
+    """Build, extract, run on a virtual device of every arch, compare with float64.
+
+    Raises what `build` raises, ReleaseError, ToolchainError, ExecutionError when a call fails, UnsupportedError when the profile has
+    no attention.
+    """
+    plans, cache = make_plans(request.build), request.build.cache
+    release = request.release or build(request.build, observer=observer).release.folder
     observer.stage("virtual GPU")
-    return run_demo(
-        request.build.root,
-        folder,
-        archs=[arch for plan in plans for arch in plan.archs],
-        packs=[plan.pack for plan in plans],
-        problems=problems_of(plans),
-        cache=request.build.cache,
-    )
+    archs = [arch for plan in plans for arch in plan.archs]
+    problems = problems_of(plans)
+    with tempfile.TemporaryDirectory(prefix="aotforge-demo-") as scratch:
+        folder = Path(scratch)
+        extracted = extract_release(release, [plan.pack for plan in plans], folder)
+        virtual = build_virtual_hip(cache)
+        client = build_client(request.build.root, extracted, virtual, folder / "client")
+        settings = environment(virtual, devices=archs, texts=extracted.texts, cache=cache)
+        results = tuple(
+            run_problem(client, problem, device, arch, settings, folder)
+            for device, arch in enumerate(archs)
+            for problem in problems
+        )
+    return DemoReport(release=release.name, tarballs=extracted.names, results=results)
 
 
 def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:
-    """Attention calls that every plan serves: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError."""
+    """Calls that every plan serves: each dtype, full and causal, with the largest head_dim up to 64. Raises UnsupportedError."""
     served = set.intersection(*(_served(plan) for plan in plans))
     found = []
     dtypes: dict[int, DType] = {number: dtype for dtype, number in DTYPE_KEY.items()}
@@ -70,8 +77,8 @@ def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:
         )
     if not found:
         raise UnsupportedError(
-            f"profile {plans[0].profile} has no attention that all of these chips serve",
-            hint="another --profile",
+            f"profile {plans[0].profile} has no attention that all of these archs serve",
+            hint="choose another --profile",
         )
     return tuple(found)
 

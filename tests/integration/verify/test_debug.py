@@ -181,7 +181,7 @@ def test_the_command(tmp_path: Path) -> None:
     line = line_of("add/add.py", "right = ")
     done = command("add", "--case", "37 elements, a", "--break", f"add.py:{line}", stdin="show left\nc\n")
     assert done.returncode == 0, done.stderr
-    assert "fp32 2048" in done.stdout and "out    right" in done.stdout
+    assert "fp32 2048" in done.stdout and "out    passed" in done.stdout
     done = command("add", "--json", "--case", "8 elements, aligned")
     assert json.loads(done.stdout)["outputs"][0]["wrong"] == 0
     assert "37 elements, aligned" in command("add", "--list").stdout.splitlines()

@@ -1,4 +1,4 @@
-"""The demo's own parts: unpacking, choosing calls, judging."""
+"""The demo's own parts: unpacking, choosing calls, the report."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from pathlib import Path
 import pytest
 
 from aotforge.deliver.extract import unpack
-from aotforge.devtools.demo.client import run_problem
-from aotforge.devtools.demo.demo_text import report_text, require_passed
-from aotforge.devtools.demo.model import DemoReport, Judged, Result
+from aotforge.devtools.demo.demo_report import CallResult, DemoReport, OutputResult
 from aotforge.devtools.demo.run_demo import problems_of
-from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError, VerifyError
+from aotforge.errors import ReleaseError, UnsupportedError, VerifyError
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from kernels.flash.call import Case
@@ -93,25 +91,16 @@ def without_kernels(plan: Plan) -> Plan:
     return replace(plan, kernels=())
 
 
-def test_a_client_that_hangs_is_an_error_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = tmp_path / "client"
-    client.write_text("#!/bin/sh\nexec sleep 60\n")
-    client.chmod(0o755)
-    monkeypatch.setattr("aotforge.devtools.demo.client._SECONDS", 0.2)
-    with pytest.raises(ExecutionError, match="has not ended"):
-        run_problem(client, Case(), 0, "gfx908", {}, tmp_path)
-
-
 def test_one_element_beyond_its_bound_fails_the_demo() -> None:
     outputs = [
-        Judged(name=n, largest_error=0.1, largest_value=1.0, of_bound=b)
+        OutputResult(name=n, largest_error=0.1, largest_value=1.0, of_bound=b)
         for n, b in (("out", 1.0), ("dq", 1.01))
     ]
-    result = Result(
+    result = CallResult(
         arch="gfx908", problem=Case(), outputs=tuple(outputs), forward_seconds=1.0, backward_seconds=2.0,
         preparing_seconds=0.5, served=(("attn_fwd", "ab" * 32, 7, 0.1),),
     )  # fmt: skip
     report = DemoReport(release="r", tarballs=("a.tar.gz",), results=(result,))
-    assert "SOMETHING IS WRONG" in report_text(report)
+    assert "AN OUTPUT IS WRONG" in report.lines()[-1]
     with pytest.raises(VerifyError, match=r"gfx908 dq \(1.01 times"):
-        require_passed(report)
+        report.require_passed()

@@ -207,7 +207,7 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
         (["--break", "0x0 often"], 11, "not a valid condition"),
         (["--dump", "v0"], 11, "at a breakpoint"),
         (["--debug", "--lanes", "70-80"], 11, "a wave has lanes"),
-        (["--grid", "many"], 11, "no grid"),
+        (["--grid", "many"], 11, "not a valid grid"),
         (["--arg", "x=3"], 11, "the same name"),
         (["--checks", "rases"], 10, "perhaps you meant races"),
         (["--checks", "--cost"], 11, "checked and measured at once"),

@@ -102,6 +102,15 @@ def test_a_release_without_a_pack_is_refused(stack: Stack, tmp_path: Path) -> No
         extract_release(tmp_path, ["amd-gfx908"], tmp_path / "out")
 
 
+def test_a_client_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = tmp_path / "client"
+    client.write_text("#!/bin/sh\nexec sleep 60\n")
+    client.chmod(0o755)
+    monkeypatch.setattr("aotforge.devtools.demo.client._SECONDS", 0.2)
+    with pytest.raises(ExecutionError, match="has not ended"):
+        run_problem(client, PROBLEM, 0, "gfx908", {}, tmp_path)
+
+
 PYTHON = """
 import ctypes, sys, threading
 from ctypes import byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_void_p

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.compile.model import KernelImage
-from aotforge.virtual_gpu.hip.build_hip import VirtualHip, script
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment, exports, script
 from tests.integration.release.real import CACHE
 
 pytestmark = pytest.mark.compiler
@@ -51,3 +51,12 @@ def test_a_checkout_may_have_any_name(tmp_path: Path) -> None:
     there = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert there.returncode == 2 and "explain LINES FAULT" in there.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([root.name, "prepare"])
+
+
+def test_a_shell_reads_the_lines_back(virtual: VirtualHip, tmp_path: Path) -> None:
+    variables = environment(virtual, devices=["gfx908"], texts=[tmp_path], cache=tmp_path / "it's $HOME")
+    script = exports(variables) + '\nprintf "%s\\n" "$AOTFORGE_CACHE" "$LD_LIBRARY_PATH"'
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, env={"LD_LIBRARY_PATH": "/old"}
+    )
+    assert done.stdout.splitlines() == [str(tmp_path / "it's $HOME"), f"{virtual.folder}:/old"]
