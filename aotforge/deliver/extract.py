@@ -24,15 +24,15 @@ class ExtractedRelease:
 
 
 def extract_release(release: Path, packs: Sequence[str], folder: Path) -> ExtractedRelease:
-    """Unpack the newest runtime tarball and the packs' images of a release folder into `folder`. Raises ReleaseError."""
+    """Unpacks the newest runtime and the packs' images of a release folder into `folder`. Raises ReleaseError."""
     archives = {path: name for path in sorted(release.iterdir()) if (name := parse_artifact_name(path.name))}
     runtimes = [path for path, name in archives.items() if name.kind == "runtime"]
     runtimes.sort(key=lambda path: archives[path].rocm_version)
     if not runtimes:
         raise ReleaseError(
             f"{release} holds no runtime tarball",
-            cause="it is no release folder",
-            hint="name the folder that `invoke build` printed",
+            cause="it is not a release folder",
+            hint="name the folder that `./dev build` printed",
         )
     images = [_one(release, ArtifactName(release="*", kind="images", pack=pack)) for pack in packs]
     texts = tuple(_one(release, ArtifactName(release="*", kind="asm", pack=pack)) for pack in packs)
@@ -42,9 +42,9 @@ def extract_release(release: Path, packs: Sequence[str], folder: Path) -> Extrac
 
 
 def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
-    """Unpacks tarballs of a release over one another; returns their top folder, which must not exist. Raises ReleaseError.
+    """Unpacks tarballs of a release into one top folder, which must not exist. Links point to files next to them.
 
-    The library's links lead to files of their own folder.
+    Returns the top folder. Raises ReleaseError.
     """
     sink = FolderSink(root=folder / _TOP, neighbours=True)
     for tarball in tarballs:
@@ -61,7 +61,7 @@ def _one(release: Path, pattern: ArtifactName) -> Path:
     if len(found) != 1:
         raise ReleaseError(
             f"{release} holds {len(found)} files {pattern}",
-            cause="the release was built for other chips, or several releases share the folder",
-            hint="build it for these chips",
+            cause="the release was built for other archs, or several releases share the folder",
+            hint="`./dev build --arch ARCH` builds the missing packs",
         )
     return found[0]

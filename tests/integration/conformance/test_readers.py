@@ -80,7 +80,7 @@ def test_symbols_as_nm_has_them(tmp_path: Path) -> None:
     ).stdout
     for undefined, kinds in ((False, "TDBRVW"), (True, "U")):
         wanted = {line.split()[-1] for line in listed.splitlines() if line.split()[-2] in kinds}
-        assert wanted <= dynamic_symbols(context.library, undefined=undefined)
+        assert wanted and wanted <= dynamic_symbols(context.library, undefined=undefined)
 
 
 def test_paths_of_a_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

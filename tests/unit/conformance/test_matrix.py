@@ -104,11 +104,13 @@ def test_no_row_is_made_up(compat: Compatibility) -> None:
 
 
 def test_manylinux_from_2_6_on(compat: Compatibility) -> None:
-    for row in compat.rows:
-        if row.project == "upstream" and row.pytorch != "main" and not row.and_older:
-            minor = int(row.pytorch.split(".")[1])
-            wanted = "manylinux_2_28" if minor >= 6 else "manylinux_2_17" if minor == 5 else None
-            assert row.delivery and row.delivery.manylinux == wanted
+    upstream = [row for row in compat.rows if row.project == "upstream"]
+    rows = [row for row in upstream if row.pytorch != "main" and not row.and_older]
+    assert len(rows) >= 10
+    for row in rows:
+        minor = int(row.pytorch.split(".")[1])
+        wanted = "manylinux_2_28" if minor >= 6 else "manylinux_2_17" if minor == 5 else None
+        assert row.delivery and row.delivery.manylinux == wanted
 
 
 # the footnotes of the reference, in its order, with the rows that each concerns and what it forbids there
@@ -147,7 +149,9 @@ def test_the_reference_has_no_more_footnotes() -> None:
 @pytest.mark.parametrize("pytorches", REFERENCE["compile_matrix_seen"])
 def test_compile_matrix(compat: Compatibility, pytorches: str) -> None:
     first, _, last = pytorches.partition("-")
-    for minor in range(int(first.split(".")[1]), int((last or first).split(".")[1]) + 1):
+    minors = range(int(first.split(".")[1]), int((last or first).split(".")[1]) + 1)
+    assert minors
+    for minor in minors:
         row = compat.find(f"2.{minor}")
         assert list(row.releases("compiles")) == REFERENCE["compile_matrix_seen"][pytorches]
         assert row.calls is not None
@@ -166,6 +170,7 @@ SERVED = {
 
 
 def test_our_place(compat: Compatibility) -> None:
+    assert compat.rows
     for row in compat.rows:
         service = compat.service(row)
         assert service.build == (row.name in SERVED)

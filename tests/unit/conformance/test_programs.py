@@ -18,6 +18,7 @@ def test_every_use_has_its_line(name: str) -> None:
     program = make_program(CALLS, name)
     lines = program.source.splitlines()
     used = CALLS.sets[name]
+    assert program.uses and CALLS.dtypes
     for number, use in program.uses.items():
         assert program.use_at(number) == use
         last = use.rsplit(".", 1)[-1].rsplit("::", 1)[-1].split("(")[0].split(" ")[0]

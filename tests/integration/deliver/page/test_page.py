@@ -111,6 +111,7 @@ def test_readable_without_scripts(chromium: Browser, address: str) -> None:
 def test_every_link_is_valid(chromium: Browser, address: str, site: Path) -> None:
     chromium.open(address)
     hrefs = chromium.run("return [...document.querySelectorAll('a')].map(a => a.getAttribute('href'))")
+    assert hrefs
     for href in hrefs:
         if href.startswith("#"):
             assert chromium.run(f"return document.getElementById({href[1:]!r}) !== null"), href

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,59 +13,7 @@ from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
 from aotforge.deliver.dropin.record import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
-
-NEW = "libaotriton_v2.so.0.11.2"
-OLD = "libaotriton_v2.so.0.11.0"
-NAMES = ("libaotriton_v2.so", OLD, "libaotriton_v2.so.0.11.1", NEW)
-
-
-def allowed(torch: TorchLib, source: UnpackedRelease) -> None:
-    """A check that allows every pair."""
-
-
-def make_release(folder: Path, release: str = "0.11.2b-r1") -> UnpackedRelease:
-    lib = folder / release / "lib"
-    pack = lib / "aotriton.images" / "amd-gfx908"
-    pack.mkdir(parents=True)
-    (lib / NEW).write_text(f"library {release}")
-    for name in NAMES:
-        if name != NEW:
-            (lib / name).symlink_to(NEW)
-    (pack / "__signature__").write_text(f"images {release}")
-    return UnpackedRelease(release=release, prefix=lib.parent, soname=NEW, names=NAMES, packs=("amd-gfx908",))
-
-
-def make_torch(folder: Path) -> TorchLib:
-    """As copy_directory leaves it: a copy of the library per name, and the official packs."""
-    lib = folder / "torch" / "lib"
-    (lib / "aotriton.images" / "amd-gfx90a").mkdir(parents=True)
-    (lib / "aotriton.images" / "amd-gfx90a" / "__signature__").write_text("images original")
-    for name in ("libaotriton_v2.so", OLD):
-        (lib / name).write_text("library original")
-    (lib / OLD).chmod(0o755)
-    (lib / "libtorch_hip.so").write_text("torch")
-    return TorchLib(folder=lib, version="2.9.0", needed=(OLD,))
-
-
-def state(torch: TorchLib) -> str:
-    """Which library the loader finds, once images beside it are seen to be of the same origin."""
-    library = (torch.folder / OLD).read_text().split()[1]
-    images = [
-        path.read_text().split()[1] for path in (torch.folder / "aotriton.images").rglob("__signature__")
-    ]
-    assert images == [library]
-    return library
-
-
-def tree(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): f"-> {path.readlink()}"
-        if path.is_symlink()
-        else "folder"
-        if path.is_dir()
-        else f"{path.stat().st_mode & 0o777:o} {path.read_text()}"
-        for path in sorted(folder.rglob("*"))
-    }
+from tests.support.torch_lib import NEW, OLD, allowed, make_release, make_torch, state, tree
 
 
 def test_in_and_out_again(tmp_path: Path) -> None:
@@ -176,23 +121,6 @@ def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
     assert contents(torch) == new
 
 
-def test_links_among_the_originals_are_valid_at_every_moment(tmp_path: Path) -> None:
-    source, number, killed = make_release(tmp_path), 0, True
-    while killed:
-        torch = make_torch(tmp_path / str(number))
-        (torch.folder / "libaotriton_v2.so").unlink()
-        (torch.folder / "libaotriton_v2.so").symlink_to(OLD)
-        before = tree(torch.folder)
-        killed = steps(partial(drop_in, source, torch, check=allowed), number)
-        assert (torch.folder / "libaotriton_v2.so").read_text().startswith("library ")
-        undo(torch.folder)
-        if (torch.folder / STORE).exists():  # it was killed before its record
-            shutil.rmtree(torch.folder / STORE)
-        assert tree(torch.folder) == before
-        number += 1
-    assert number > 20
-
-
 def test_refusals_leave_everything(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
@@ -234,91 +162,3 @@ def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(DropInError, match="record"):
         undo(torch.folder)
     assert state(torch) == source.release
-
-
-def steps(action: Callable[[], object], kill_at: int) -> bool:
-    """Runs `action` in a fork that exits at its file system operation number `kill_at`; True when it was killed."""
-    child = os.fork()
-    if child == 0:
-        left = kill_at
-        changing = {
-            "os.rename",
-            "os.link",
-            "os.symlink",
-            "os.remove",
-            "os.rmdir",
-            "os.mkdir",
-            "shutil.copyfile",
-        }
-
-        def hook(event: str, arguments: tuple[object, ...]) -> None:
-            nonlocal left
-            if event in changing or (event == "open" and arguments[1] not in {"r", "rb"}):
-                left -= 1
-                if left < 0:
-                    os._exit(9)
-
-        sys.addaudithook(hook)
-        try:
-            action()
-        except BaseException:  # noqa: BLE001 - a child of pytest must not return
-            os._exit(1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in {0, 9}
-    return status == 9
-
-
-def kill_at_every_step(
-    tmp_path: Path, prepare: Callable[[Path], tuple[TorchLib, Callable[[], object]]]
-) -> int:
-    """Kills the action at every one of its steps in turn, in new folders each time; returns the number of steps."""
-    for number in range(1000):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        torch, action = prepare(folder)
-        if not steps(action, number):
-            return number
-        # one complete state is selected, and both next actions end in a complete state
-        assert state(torch) in {"original", "0.11.2b-r1", "0.11.2b-r2"}
-        again = folder / "again"
-        again.mkdir()
-        if number % 2:
-            drop_in(make_release(again), torch, check=allowed)
-            assert state(torch) == "0.11.2b-r1"
-        undo(torch.folder)
-        if (torch.folder / STORE).exists():  # it was killed before there was a record: nothing was linked
-            assert not (torch.folder / STORE / "record.json").exists()
-            drop_in(make_release(folder / "third"), torch, check=allowed)
-            undo(torch.folder)
-        found = tree(torch.folder)
-        expected = folder / "expected"
-        expected.mkdir()
-        assert found == tree(make_torch(expected).folder)
-    raise AssertionError("the action does not end")
-
-
-def test_a_kill_at_any_step_of_the_first_drop_in(tmp_path: Path) -> None:
-    def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
-        torch, source = make_torch(folder), make_release(folder)
-        return torch, lambda: drop_in(source, torch, check=allowed)
-
-    assert kill_at_every_step(tmp_path, prepare) > 20
-
-
-def test_a_kill_at_any_step_of_a_change_of_release(tmp_path: Path) -> None:
-    def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
-        torch, source = make_torch(folder), make_release(folder, "0.11.2b-r2")
-        drop_in(make_release(folder), torch, check=allowed)
-        return torch, lambda: drop_in(source, torch, check=allowed)
-
-    assert kill_at_every_step(tmp_path, prepare) > 5
-
-
-def test_a_kill_at_any_step_of_undoing(tmp_path: Path) -> None:
-    def prepare(folder: Path) -> tuple[TorchLib, Callable[[], object]]:
-        torch = make_torch(folder)
-        drop_in(make_release(folder), torch, check=allowed)
-        return torch, lambda: undo(torch.folder)
-
-    assert kill_at_every_step(tmp_path, prepare) > 10
