@@ -58,7 +58,7 @@ class Progress(Protocol):
         """Take it away; the terminal is as before."""
 
     def update(self, done: int, total: int) -> None:
-        """So many of so many are done."""
+        """`done` of `total` are finished."""
 
     def note(self, text: str) -> None:
         """One line of text that stays, above the progress line."""
@@ -71,13 +71,13 @@ def progress(
     environment: Mapping[str, str] = os.environ,
     quiet: bool = False,
 ) -> Progress:
-    """Progress on `stream` (stderr if not given): a live line on a terminal, only notes elsewhere, nothing when `quiet`."""
+    """Progress on `stream` (stderr if not given): a moving line on a terminal, only notes elsewhere, nothing when `quiet`."""
     where = stream or sys.stderr
     if quiet:
         return _Plain(None)
     if not where.isatty() or environment.get("TERM") == "dumb":
         return _Plain(where)
-    return _Live(title, where, color=not environment.get("NO_COLOR"))
+    return _Terminal(title, where, color=not environment.get("NO_COLOR"))
 
 
 OnBytes = Callable[[str, int, int], None]
@@ -121,7 +121,7 @@ class _Plain:
             self._stream.flush()
 
 
-class _Live:
+class _Terminal:
     """Starts the display with the first update that has something to wait for: a build that finds everything shows nothing."""
 
     def __init__(self, title: str, stream: TextIO, *, color: bool) -> None:
@@ -132,7 +132,7 @@ class _Live:
         self._task: rich.progress.TaskID | None = None
         self._before = 0
 
-    def __enter__(self) -> _Live:
+    def __enter__(self) -> _Terminal:
         return self
 
     def __exit__(

@@ -29,9 +29,9 @@ from aotforge.pipeline.requests import BuildRequest, PacksRequest, VerifyRequest
 def build(request: BuildRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.pipeline.build_command import run_build
-    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.display import BuildDisplay
 
-    with build_display(quiet=quiet or json) as display:
+    with BuildDisplay(quiet=quiet or json) as display:
         report = run_build(request, observer=display)
     print_report(report, json=json)
 
@@ -110,10 +110,10 @@ def verify(
 ) -> None:
     """Execute every image of a profile or a release on the virtual GPU and compare with float64; missing images are compiled."""
     from aotforge.base.files import write_atomic
-    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.verify_release import verify
 
-    with build_display(quiet=quiet or json) as display:
+    with BuildDisplay(quiet=quiet or json) as display:
         report = verify(request, observer=display)
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
@@ -133,7 +133,7 @@ def demo(
 ) -> None:
     """Attention forward and backward by a release's tarballs on virtual GPUs, with the error against float64."""
     from aotforge.devtools.demo.run_demo import DemoRequest, demo
-    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.display import BuildDisplay
 
     request = BuildRequest(
         root=ROOT,
@@ -144,7 +144,7 @@ def demo(
         environment=dict(os.environ),
     )
     folder = Path(release).absolute() if release else None
-    with build_display(quiet=quiet or json) as display:
+    with BuildDisplay(quiet=quiet or json) as display:
         report = demo(DemoRequest(build=request, release=folder), observer=display)
     print_either(report.fields(), report.lines(), json=json)
     report.require_passed()
@@ -153,10 +153,10 @@ def demo(
 @cli_command("source.images")
 def source_images(request: PacksRequest, quiet: Quiet = False) -> None:
     """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
-    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.image_packs import build_packs
 
-    with build_display(quiet=quiet) as display:
+    with BuildDisplay(quiet=quiet) as display:
         report = build_packs(request, observer=display)
     print_either(None, report.lines(), json=False)
 

@@ -50,7 +50,7 @@ def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Ca
     """Makes a function the task `name`; `options` are those of `invoke.task`.
 
     A parameter annotated with `Annotated[type, help]` is a flag. A parameter annotated with a request (a dataclass of
-    `aotforge.pipeline.requests`) stands for the flags of its annotated fields.
+    `aotforge.pipeline.requests`) is replaced by the flags of its annotated fields.
     """
 
     def register(body: Callable[..., None]) -> Callable[..., None]:

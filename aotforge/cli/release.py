@@ -20,7 +20,7 @@ from aotforge.pipeline.requests import ReleaseRequest, ReproduceRequest
 def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Build, verify, check, sign and record a release; with --to, publish it."""
     from aotforge.base.progress import byte_progress
-    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.make_release import release
     from aotforge.publish.session import open_publisher
 
@@ -28,7 +28,7 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
     publisher = None
     if request.to:
         publisher = open_publisher(request.to, absolute(request.keys), request.environment)
-    with build_display(quiet=quiet or json) as display:
+    with BuildDisplay(quiet=quiet or json) as display:
         report = release(request, observer=display)
     fields = report.fields()
     if not json:
@@ -51,10 +51,10 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
 @cli_command("release.reproduce", positional=["release"])
 def reproduce(request: ReproduceRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Build a recorded release again, from its commit and an empty cache, and compare every archive."""
-    from aotforge.pipeline.display import build_display
+    from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.reproduce import reproduce
 
-    with build_display(quiet=quiet or json) as display:
+    with BuildDisplay(quiet=quiet or json) as display:
         done = reproduce(request, observer=display)
     print_report(done, json=json)
 

@@ -6,8 +6,12 @@ from typing import Protocol
 
 from aotforge.errors import ShardError, UnknownNameError, UnsupportedError, suggest
 from aotforge.pipeline.build_release import build
+from aotforge.pipeline.build_windows import build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.shards.image_shard import build_image_shards
+from aotforge.pipeline.shards.library_shard import build_library_shard
+from aotforge.pipeline.shards.merge import merge_shards
 from aotforge.pipeline.shards.shard_file import RUNTIME
 from aotforge.pipeline.shards.split import parse_shard
 
@@ -27,22 +31,13 @@ class Report(Protocol):
 def run_build(request: BuildRequest, *, observer: BuildObserver) -> Report:
     """The program that the request selects. Raises what `check_options` and the program raise."""
     check_options(request)
-    # MEASURED
     if request.platform == "windows":
-        from aotforge.pipeline.build_windows import build_windows  # noqa: PLC0415 - as above
-
         return build_windows(request, observer=observer)
     if request.gather:
-        from aotforge.pipeline.shards.merge import merge_shards  # noqa: PLC0415 - as above
-
         return merge_shards(request, request.gather, observer=observer)
     if request.shard == RUNTIME:
-        from aotforge.pipeline.shards.library_shard import build_library_shard  # noqa: PLC0415 - as above
-
         return build_library_shard(request, observer=observer)
     if request.shard:
-        from aotforge.pipeline.shards.image_shard import build_image_shards  # noqa: PLC0415 - as above
-
         return build_image_shards(request, parse_shard(request.shard), observer=observer)
     return build(request, observer=observer)
 

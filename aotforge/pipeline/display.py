@@ -24,13 +24,13 @@ class BuildObserver(Observer, Protocol):
 
 
 class BuildDisplay:
-    """Shows stages, compile events and verdicts of one build on stderr; nothing when `quiet`."""
+    """Shows stages, compile events and verdicts of a build on stderr; nothing when `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._title = "compiling"
         self._progress: Progress = progress(self._title, quiet=quiet)
-        self._live = not quiet and sys.stderr.isatty()
+        self._terminal = not quiet and sys.stderr.isatty()
 
     def __enter__(self) -> BuildDisplay:
         self._progress.__enter__()
@@ -42,7 +42,7 @@ class BuildDisplay:
         self._progress.__exit__(kind, error, trace)
 
     def _show(self, title: str) -> Progress:
-        """The line of progress for a kind of work; another kind's is taken away."""
+        """The progress line for a kind of work; it replaces that of another kind."""
         if title != self._title:
             self._progress.__exit__(None, None, None)
             self._title, self._progress = title, progress(title, quiet=self._quiet)
@@ -51,7 +51,7 @@ class BuildDisplay:
 
     def stage(self, text: str) -> None:
         """A stage begins; shown on a terminal only."""
-        if self._live:
+        if self._terminal:
             self._progress.note(f"-- {text}")
 
     def note(self, text: str) -> None:
@@ -59,20 +59,15 @@ class BuildDisplay:
         self._progress.note(text)
 
     def event(self, event: CompileEvent) -> None:
-        """News of a compile job; what went well only moves the bar."""
+        """A compile job changed its state; success only moves the bar."""
         line = self._show("compiling")
         if event.kind in _NOTED:
             line.note(f"{event.kind}: {event.label}: {event.detail}")
         line.update(event.done, event.total)
 
     def verdict(self, event: VerifyEvent) -> None:
-        """News of an image on the virtual GPU; what passed only moves the bar."""
+        """An image has its verdict; `passed` only moves the bar."""
         line = self._show("verifying")
         if event.verdict.outcome != "passed":
             line.note(f"{event.verdict.outcome}: {event.verdict.label}")
         line.update(event.done, event.total)
-
-
-def build_display(*, quiet: bool) -> BuildDisplay:
-    """A display for one build; nothing but errors when `quiet`."""
-    return BuildDisplay(quiet=quiet)

@@ -1,4 +1,4 @@
-"""Reproduction of a recorded release: a clean clone of its commit, an empty image cache, the same bytes."""
+"""Reproduction of a recorded release from a clean clone of its commit and an empty image cache."""
 
 from __future__ import annotations
 

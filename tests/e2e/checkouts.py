@@ -83,7 +83,7 @@ def invoke(
 
 
 def build_json(folder: Path, *arguments: str, **settings: Any) -> dict[str, Any]:
-    """`invoke build --arch gfx908 --json ...`, decoded."""
+    """`./dev build --arch gfx908 --json ...`, decoded."""
     done = invoke(folder, "build", "--arch", "gfx908", "--json", *arguments, **settings)
     report: dict[str, Any] = json.loads(done.stdout)
     return report

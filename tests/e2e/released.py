@@ -57,7 +57,7 @@ class User:
         return done.stderr if code else done.stdout
 
     def release(self, *more: str | Path, code: int = 0, executor: str = "bubblewrap") -> str:
-        """`invoke release` of the profile `smoke`."""
+        """`./dev release` of the profile `smoke`."""
         key = ("--key", self.folder / "key.pem")
         return self.run("release", *WANTED, "--executor", executor, *key, *more, code=code)
 

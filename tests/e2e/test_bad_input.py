@@ -1,4 +1,4 @@
-"""Mistakes at the front door: the right exit code, a message that names the thing, earlier results untouched."""
+"""Mistakes on the command line: the right exit code, a message with the value, earlier results untouched."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_misspelt_manifest_key_is_named_with_its_line(tmp_path: Path) -> None:
     assert "lds_bytes" in done.stderr
 
 
-def test_no_compiler_says_what_installs_one(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_with_its_package(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
     done = invoke(checkout, "build", "--arch", "gfx908", env={"PATH": str(tmp_path)}, check=False)
     assert done.returncode == 14
@@ -99,7 +99,7 @@ def test_a_second_build_of_the_same_output_is_refused(tmp_path: Path) -> None:
     assert not (output / "0.11.2b-r1").exists()
 
 
-def test_dev_in_an_unwritable_place_says_what_to_do(tmp_path: Path) -> None:
+def test_dev_in_an_unwritable_folder_suggests_another(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = subprocess.run(
         [str(ROOT / "dev"), "plan"],

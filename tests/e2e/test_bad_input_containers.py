@@ -36,7 +36,7 @@ def store(folder: Path, *, library: Path | None = None) -> Path:
 
 @contextmanager
 def small_disk(folder: Path, kib: int) -> Iterator[Path]:
-    """A disk of so many KiB at `folder`."""
+    """A disk of this many KiB at `folder`."""
     folder.mkdir(parents=True)
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "aotforge-test", str(folder)], capture_output=True, check=False
@@ -58,7 +58,7 @@ def files(folder: Path) -> list[str]:
     ]
 
 
-def test_a_cache_without_room(tmp_path: Path) -> None:
+def test_a_cache_on_a_full_disk(tmp_path: Path) -> None:
     executor("bubblewrap", tmp_path)
     with small_disk(tmp_path / "cache", 600) as folder:
         store(folder)
@@ -78,10 +78,13 @@ def test_a_cache_without_room(tmp_path: Path) -> None:
 def test_engines_that_are_missing_or_not_for_this_user(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     flags = ("--cache", str(tmp_path / "cache"), "--output", str(tmp_path / "out"))
-    for name, said in (("podman", "podman is not installed"), ("bubblewrap", "bubblewrap is not installed")):
+    for name, message in (
+        ("podman", "podman is not installed"),
+        ("bubblewrap", "bubblewrap is not installed"),
+    ):
         done = invoke(ROOT, *BUILD, name, *flags, env={"PATH": str(tmp_path / "bin")}, check=False)
         assert done.returncode == 29
-        assert said in done.stderr and f"apt-get install {name}" in done.stderr
+        assert message in done.stderr and f"apt-get install {name}" in done.stderr
     gone = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     done = invoke(ROOT, *BUILD, "docker", *flags, env=gone, check=False)
     assert done.returncode == 29 and "the Docker daemon does not respond" in done.stderr
@@ -91,13 +94,13 @@ def test_engines_that_are_missing_or_not_for_this_user(tmp_path: Path) -> None:
 def test_a_socket_that_this_user_may_not_use(tmp_path: Path) -> None:
     executor("docker", tmp_path)
     if os.geteuid() != 0 or shutil.which("setpriv") is None or os.environ.get("DOCKER_HOST"):
-        pytest.skip("needs root, setpriv and a daemon of this machine, to be somebody else")
+        pytest.skip("needs root, setpriv and a daemon of this machine, to be another user")
     place = tmp_path / "theirs"
     place.mkdir()
     for folder in (place, *place.parents[:3]):
         folder.chmod(0o755)
     os.chown(place, 65534, 65534)
-    # somebody else who may read the environment that the tests run in, wherever it lies
+    # another user who may read the environment that the tests run in
     other = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
     other += ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
     build = command(*BUILD, "docker", "--cache", str(place / "cache"), "--output", str(place / "out"))
@@ -115,29 +118,29 @@ def test_a_socket_that_this_user_may_not_use(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_disks_that_fill_up_while_images_come_back_and_while_tarballs_are_written(tmp_path: Path) -> None:
     executor("docker", tmp_path)
-    whole = store(tmp_path / "whole")
+    complete = store(tmp_path / "complete")
     flags = ("--output", str(tmp_path / "out"))
-    invoke(ROOT, *BUILD, "docker", "--cache", str(whole), "--output", str(tmp_path / "first"))
+    invoke(ROOT, *BUILD, "docker", "--cache", str(complete), "--output", str(tmp_path / "first"))
     with small_disk(tmp_path / "cache", 720) as folder:
-        store(folder, library=whole)
+        store(folder, library=complete)
         done = invoke(ROOT, *BUILD, "docker", "--cache", str(folder), *flags, check=False)
         assert done.returncode == 21, done.stderr
         assert "No space left on device" in done.stderr and "finished images are kept" in done.stderr
         kept = {path.name: path.read_bytes() for path in (folder / "images-1").glob("??/*")}
         assert kept and all(
-            data == next(whole.glob(f"images-1/??/{name}")).read_bytes() for name, data in kept.items()
+            data == next(complete.glob(f"images-1/??/{name}")).read_bytes() for name, data in kept.items()
         )
     assert files(tmp_path / "out") == []
     with small_disk(tmp_path / "small", 400) as folder:
         done = invoke(
-            ROOT, *BUILD, "docker", "--cache", str(whole), "--output", str(folder / "out"), check=False
+            ROOT, *BUILD, "docker", "--cache", str(complete), "--output", str(folder / "out"), check=False
         )
         assert done.returncode == 17, done.stderr
         assert "the disk is full" in done.stderr and files(folder) == []
 
 
 @pytest.mark.slow
-def test_a_daemon_that_dies_under_a_whole_build(tmp_path: Path) -> None:
+def test_a_daemon_that_is_killed_during_a_build(tmp_path: Path) -> None:
     folder = store(tmp_path / "cache")
     with private_daemon() as daemon:
         settings = environment(ROOT, {"AOTFORGE_HOME": str(HOME), "DOCKER_HOST": daemon.url})

@@ -1,4 +1,4 @@
-"""`invoke demo` and `invoke virtual-hip` as a user runs them."""
+"""`./dev demo` and `./dev virtual-hip` as a user runs them."""
 
 from __future__ import annotations
 

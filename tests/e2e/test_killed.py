@@ -28,13 +28,13 @@ KILLS = 10
 
 def test_a_build_killed_ten_times_ends_as_if_undisturbed(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
-    share_interpreter(tmp_path / "whole")
-    undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(tmp_path / "whole"))
+    share_interpreter(tmp_path / "undisturbed")
+    undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(tmp_path / "undisturbed"))
     cache = tmp_path / "cache"
     # library and interpreter are built already: the kills hit kernels, verdicts, packing and assembly
     share_interpreter(cache)
     for part in ("runtime", "sources"):
-        shutil.copytree(tmp_path / "whole" / part, cache / part, symlinks=True)
+        shutil.copytree(tmp_path / "undisturbed" / part, cache / part, symlinks=True)
     arguments = ("--profile", "smoke", "--cache", str(cache), "--output", str(tmp_path / "out"))
     dice = random.Random()  # the moments are random on purpose; what must hold, holds at every one
     done: set[str] = set()

@@ -38,7 +38,7 @@ _LONGEST_SECONDS = float(os.environ.get("AOTFORGE_TEST_KILL_SECONDS") or 45)
 
 
 class Watcher:
-    """Everything that a build starts, looked at until the build is killed: what lived for less than a glance is not seen."""
+    """All processes that a build starts, polled until the build is killed; shorter ones may be missed."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.seen: set[psutil.Process] = set()
@@ -99,28 +99,28 @@ class Killing:
         code = process.wait(60)
         self.started |= watcher.seen
         how = "SIGKILL" if hard else "SIGINT"
-        self.tell(
+        self.record(
             f"{turn}: {name}, {how} after {seconds:.1f} s, exit {code}, saw {len(watcher.seen)} processes"
         )
         assert ended or code != 0, log.read_text()
 
     def sweep(self) -> None:
         """The next command; then nothing is left."""
-        said = invoke(
+        output = invoke(
             ROOT, "containers.reap", "--cache", str(self.folder / "cache"), env=self.settings
         ).stdout
-        self.tell(said)
+        self.record(output)
         end = time.monotonic() + _GONE_SECONDS
         while self.left() and time.monotonic() < end:
             time.sleep(0.1)  # a process that was killed takes a moment
-        assert not self.left(), said
+        assert not self.left(), output
 
     def staged(self) -> set[Path]:
         """Where libraries are being built, or were when their builds were killed."""
         return set((self.folder / "cache" / "runtime").glob(".*staged*"))
 
-    def tell(self, text: str) -> None:
-        """For whoever looks at what pytest keeps of a failure."""
+    def record(self, text: str) -> None:
+        """Writes to the files that pytest keeps of a failure."""
         with (self.folder / "story").open("a") as file:
             file.write(text.rstrip() + "\n")
 
@@ -167,20 +167,20 @@ def test_three_kills(killing: Killing) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_twenty_kills_and_then_a_whole_build(killing: Killing) -> None:
+def test_twenty_kills_and_then_a_complete_build(killing: Killing) -> None:
     place = killing.folder
     for turn in range(20):
         if (
             turn == 10
         ):  # the first half was killed in the library mostly; now it is there, and the second is killed in the images
-            whole(killing, place / "cache", place / "out")
+            complete(killing, place / "cache", place / "out")
             shutil.rmtree(place / "out")
         shutil.rmtree(place / "cache" / "images-1", ignore_errors=True)
         killing.kill(SANDBOXED[turn % len(SANDBOXED)], turn, seconds=random.uniform(0.5, _LONGEST_SECONDS))
         killing.sweep()
-    disturbed = whole(killing, place / "cache", place / "out")
+    disturbed = complete(killing, place / "cache", place / "out")
     store(place / "other")
-    undisturbed = whole(killing, place / "other", place / "other-out")
+    undisturbed = complete(killing, place / "other", place / "other-out")
     assert tarballs(disturbed) == tarballs(undisturbed) and disturbed["damaged"] == []
     killing.sweep()
     # what a killed assembly or build of the library had staged is gone
@@ -190,8 +190,8 @@ def test_twenty_kills_and_then_a_whole_build(killing: Killing) -> None:
     assert not killing.staged()
 
 
-def whole(killing: Killing, folder: Path, output: Path) -> dict[str, Any]:
-    """A build that nobody disturbs."""
+def complete(killing: Killing, folder: Path, output: Path) -> dict[str, Any]:
+    """A build without interruption."""
     common = ("--profile", "smoke", "--no-verify", "--executor", "bubblewrap")
     return build_json(ROOT, *common, "--cache", str(folder), "--output", str(output), env=killing.settings)
 

@@ -1,4 +1,4 @@
-"""From `invoke release` to a PyTorch that computes with it, as the people on both sides do it."""
+"""From `./dev release` to a PyTorch that computes with it, as the people on both sides do it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 @contextmanager
 def served(user: User) -> Iterator[str]:
-    """`invoke release.serve` while it runs; the address that it printed."""
+    """`./dev release.serve` while it runs; the address that it printed."""
     process = subprocess.Popen(
         command("release.serve", "--port", "0"), cwd=user.checkout, env=environment(user.checkout),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -21,7 +21,7 @@ from aotforge.pipeline.shards.split import split
 from aotforge.plan.model import CompileJob, Plan
 
 VERIFIER = "5" * 64
-_FIGURES = CodeObjectStats(
+_STATS = CodeObjectStats(
     vgpr=8, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, static_lds_bytes=0, dynamic_lds_bytes=0, wavefront=64, num_warps=1,
 )  # fmt: skip
 
@@ -30,7 +30,7 @@ def entry_of(job: CompileJob, content: bytes = b"") -> bytes:
     """A cache entry under the job's key."""
     hsaco, asm = job.label.encode() + content, zstandard.compress(b"s_endpgm")
     summary = Summary(
-        key=job.key, digest=hashlib.sha256(hsaco).hexdigest(), symbol="k", stats=_FIGURES, arguments=(),
+        key=job.key, digest=hashlib.sha256(hsaco).hexdigest(), symbol="k", stats=_STATS, arguments=(),
         hsaco_size=len(hsaco), asm_size=len(asm),
     )  # fmt: skip
     return encode(Entry(summary=summary, hsaco=hsaco, asm_zstd=asm))

@@ -1,4 +1,4 @@
-"""Continuous integration as data: jobs, the effect of a change, the workflow and its summary, a local runner.
+"""Continuous integration as data: jobs, effects of changes, the workflow, summaries, a local runner.
 
 Input: manifests/ci.yaml, plans, a git revision. Output: a job matrix, `.github/workflows/ci.yml`.
 `require` runs on a bare runner: only the standard library is imported here.

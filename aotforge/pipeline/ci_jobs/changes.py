@@ -1,4 +1,4 @@
-"""The effect of a change on the jobs: by the paths that it touches, and for kernels by the plans of both revisions.
+"""The effect of a change on the jobs, by its paths and for kernels by the plans of both revisions.
 
 A path that no rule matches affects everything, and so does a revision that cannot be compared with. A rule exists to omit
 jobs, and is correct only when the path is not an input of what it omits.

@@ -1,4 +1,4 @@
-"""The CI job that pull requests require: passes when every planned job succeeded (standard library only).
+"""The required CI job: passes when every planned job succeeded (standard library only).
 
 Reads GitHub's `toJSON(needs)` from the variable NEEDS. A group of jobs may be skipped only when the plan lists none for it; a
 job that was skipped because an earlier one failed or was cancelled makes this one fail.

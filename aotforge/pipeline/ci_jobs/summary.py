@@ -1,4 +1,4 @@
-"""The summary of a job in Markdown: sizes and hashes of its files, its time, facts of a release or shard."""
+"""The summary of a job in Markdown: its files with sizes and hashes, its time, its release or shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GitHub workflows, written from their sources in ci/ and manifests/ci.yaml; zizmor checks them in `./dev lint`."""
+"""GitHub workflows, written from ci/ and manifests/ci.yaml; `./dev lint` checks them with zizmor."""
 
 from __future__ import annotations
 

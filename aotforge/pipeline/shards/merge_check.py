@@ -1,4 +1,4 @@
-"""Checks that shard files are, together, exactly the build that is merged: pure functions of their content."""
+"""Checks that shard files are, together, exactly the merged build: pure functions of their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a whole build refuses before anything slow, and what it hands from room to room."""
+"""A build refuses what it can before anything slow begins, and passes resources and verifiers on."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_resources_come_from_the_compiled_images(tmp_path: Path) -> None:
         assert row["vgpr"] > 0 and row["occupancy"] > 0
 
 
-def test_a_chip_without_a_virtual_gpu_is_said_before_anything_compiles(
+def test_an_arch_without_a_virtual_gpu_is_reported_before_anything_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aotforge.virtual_gpu.emulator.targets.emulated_targets", dict)
@@ -91,7 +91,7 @@ def test_a_chip_without_a_virtual_gpu_is_said_before_anything_compiles(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_family_in_a_folder_of_another_name_is_judged_by_that_folder(tmp_path: Path) -> None:
+def test_a_family_in_a_folder_of_another_name_is_verified_by_that_folder(tmp_path: Path) -> None:
     root = tmp_path / "checkout"
     for part in ("manifests", "requirements"):
         shutil.copytree(ROOT / part, root / part)

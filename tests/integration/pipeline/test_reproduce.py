@@ -1,4 +1,4 @@
-"""Making a release again from a git history whose `./dev build` is a script that packs one text: what is proven, and how a difference is told."""
+"""Reproduction in a git history whose `./dev build` is a script that packs one text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RELEASE = "0.11.2b-r1"
 TAR = f"aotriton-{RELEASE}-images-amd-gfx908.tar"
 ZIP = f"aotriton-{RELEASE}-win_amd64-shared.zip"
 DEV = '''#!/usr/bin/env python3
-"""Packs source.txt as a build would pack images; says what it was asked for in asked.json."""
+"""Packs source.txt as a build would pack images; writes its flags to called.json."""
 import gzip, hashlib, io, json, os, pathlib, sys, tarfile
 words = dict(zip(sys.argv[3::2], sys.argv[4::2]))
 folder = pathlib.Path(words["--output"]) / "0.11.2b-r1"
@@ -32,7 +32,7 @@ folder.mkdir(parents=True)
 here = pathlib.Path(__file__).parent
 kept = {k: v for k, v in os.environ.items() if k.startswith(("AOTFORGE_", "SOURCE_"))}
 cache = sorted(p.name for p in pathlib.Path(words["--cache"]).iterdir())
-(folder.parent / "asked.json").write_text(json.dumps({"words": words, "environment": kept, "cache": cache}))
+(folder.parent / "called.json").write_text(json.dumps({"words": words, "environment": kept, "cache": cache}))
 content = (here / "source.txt").read_bytes()
 if content.startswith(b"broken"):
     sys.exit("it does not compile")
@@ -127,17 +127,17 @@ def test_the_recorded_commit_with_the_recorded_request_and_nothing_else(
     history.record(commit, "one")
     done = history.reproduce(tmp_path / "new" / "work")
     assert done == Reproduction(release=RELEASE, commit=commit, compiled=3, archives=(TAR, ZIP))
-    asked = json.loads((tmp_path / "new/work/linux/asked.json").read_text())
-    words = asked["words"]
+    called = json.loads((tmp_path / "new/work/linux/called.json").read_text())
+    words = called["words"]
     assert (words["--arch"], words["--profile"], words["--executor"]) == ("gfx908", "core", "bubblewrap")
-    assert asked["cache"] == ["containers"]  # roots, which the record names by digest; no image
-    assert asked["environment"]["SOURCE_DATE_EPOCH"] == "1767225600"
-    assert "AOTFORGE_CACHE" not in asked["environment"]
+    assert called["cache"] == ["containers"]  # roots, which the record names by digest; no image
+    assert called["environment"]["SOURCE_DATE_EPOCH"] == "1767225600"
+    assert "AOTFORGE_CACHE" not in called["environment"]
     with pytest.raises(OutputError, match="not empty"):
         history.reproduce(tmp_path / "new" / "work")
 
 
-def test_a_difference_is_told_by_member(
+def test_a_difference_is_reported_by_member(
     history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
@@ -148,9 +148,9 @@ def test_a_difference_is_told_by_member(
     (published / f"{TAR}.gz").write_bytes(gzip.compress(packed("one")))
     with pytest.raises(ReproduceError) as caught:
         history.reproduce(published=published)
-    told = caught.value.what.splitlines()
-    assert told[0] == f"{RELEASE} was not reproduced:" and f"{TAR}: other bytes" in told
-    (member,) = (line for line in told if line.startswith("  "))
+    lines = caught.value.what.splitlines()
+    assert lines[0] == f"{RELEASE} was not reproduced:" and f"{TAR}: other bytes" in lines
+    (member,) = (line for line in lines if line.startswith("  "))
     assert member.startswith("  aotriton/lib/image: ")
     assert all(hashlib.sha256(text).hexdigest() in member for text in (b"one", b"two"))
     with pytest.raises(ReproduceError) as caught:
@@ -168,7 +168,7 @@ def test_archives_that_are_missing_or_too_many(history: History) -> None:
 
 
 @pytest.mark.parametrize(("compiled", "jobs"), [(2, 3), (0, 3), (3, 4)])
-def test_images_that_nobody_compiled_prove_nothing(history: History, compiled: int, jobs: int) -> None:
+def test_images_that_were_not_compiled_prove_nothing(history: History, compiled: int, jobs: int) -> None:
     commit = history.commit("one", compiled=compiled)
     history.record(commit, "one", packs={"amd-gfx908": {"jobs": jobs, "images": "0" * 64}})
     with pytest.raises(ReproduceError, match=f"{compiled} of 3 images were compiled, the release has {jobs}"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aotforge.compile.model import CompileEvent
-from aotforge.pipeline.display import build_display
+from aotforge.pipeline.display import BuildDisplay
 from aotforge.verify.verdict import Verdict, VerifyEvent
 from tests.unit.verify.test_verdicts import FAILED, PASSED, UNVERIFIED
 
@@ -17,19 +17,19 @@ def event(verdict: Verdict, done: int = 1) -> VerifyEvent:
 
 
 def test_images_that_do_not_pass_are_named_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with build_display(quiet=False) as display:
+    with BuildDisplay(quiet=False) as display:
         display.stage("images")
         display.event(CompileEvent(kind="retry", key="k", label="one", detail="killed", done=0, total=1))
         for number, verdict in enumerate((PASSED, FAILED, UNVERIFIED), 1):
             display.verdict(event(verdict, number))
         display.event(CompileEvent(kind="compiled", key="k", label="two", detail="", done=1, total=1))
         display.verdict(event(replace(PASSED, cached=True), 3))
-    said = capsys.readouterr()
-    assert said.err.splitlines() == ["retry: one: killed", "failed: bad", "unverified: lonely"]
-    assert said.out == ""
+    shown = capsys.readouterr()
+    assert shown.err.splitlines() == ["retry: one: killed", "failed: bad", "unverified: lonely"]
+    assert shown.out == ""
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with build_display(quiet=True) as display:
+def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with BuildDisplay(quiet=True) as display:
         display.verdict(event(FAILED))
     assert capsys.readouterr() == ("", "")

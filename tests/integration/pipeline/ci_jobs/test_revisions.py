@@ -1,4 +1,4 @@
-"""What git and the plans of two revisions say about a change."""
+"""The effect of a change by git and by the plans of two revisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import affected_since, changed_paths
 from tests.support.families import PROJECT
 
-CHIPS = ("gfx908", "gfx90a")
+ARCHS = ("gfx908", "gfx90a")
 BOTH = {"amd-gfx908", "amd-gfx90a"}
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -49,7 +49,7 @@ def root(committed: Path, tmp_path: Path) -> Path:
 
 
 def packs_of(root: Path, revision: str = "HEAD") -> set[str]:
-    return set(affected_since(root, revision, CHIPS, "smoke").packs)
+    return set(affected_since(root, revision, ARCHS, "smoke").packs)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -59,7 +59,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_nothing_changed_affects_nothing(root: Path) -> None:
-    found = affected_since(root, "HEAD", CHIPS, "smoke")
+    found = affected_since(root, "HEAD", ARCHS, "smoke")
     assert (found.packs, found.runtime, found.reasons) == (frozenset(), False, ())
 
 
@@ -87,7 +87,7 @@ def test_a_familys_cases_affect_every_pack_that_has_it(root: Path) -> None:
     assert packs_of(root) == BOTH
 
 
-def test_a_chips_figures_affect_its_own_pack(root: Path) -> None:
+def test_the_properties_of_an_arch_affect_its_own_pack(root: Path) -> None:
     text = (root / "manifests" / "architectures.yaml").read_text()
     at = text.index("gfx90a:")
     changed = text[:at] + text[at:].replace("max_workgroups_per_cu: 16", "max_workgroups_per_cu: 15", 1)
@@ -111,7 +111,7 @@ def test_rules_that_did_not_load_before_affect_every_pack(root: Path) -> None:
 
 @pytest.mark.parametrize("revision", ["0" * 40, "no-such-branch", "--help", ""])
 def test_a_revision_that_git_does_not_know_affects_everything(root: Path, revision: str) -> None:
-    found = affected_since(root, revision, CHIPS, "smoke")
+    found = affected_since(root, revision, ARCHS, "smoke")
     assert (set(found.packs), found.runtime) == (BOTH, True)
     with pytest.raises(ShardError):
         changed_paths(root, revision)

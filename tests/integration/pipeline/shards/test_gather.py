@@ -82,7 +82,7 @@ def shard(parts: Path, number: int) -> Path:
 def test_gathered_parts_are_the_undivided_build_without_a_single_process(
     parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = build(request_of(tmp_path / "whole"), observer=BuildDisplay(quiet=True))
+    undivided = build(request_of(tmp_path / "undivided"), observer=BuildDisplay(quiet=True))
 
     def never(*arguments: object, **settings: object) -> None:
         raise AssertionError(f"a process was started: {arguments}")
@@ -93,12 +93,12 @@ def test_gathered_parts_are_the_undivided_build_without_a_single_process(
         patched.setattr(os, "fork", never)
         patched.setattr(os, "posix_spawn", never)
         release = gathered(parts, tmp_path / "out")
-    assert digests(release) == digests(whole.release)
+    assert digests(release) == digests(undivided.release)
     assert release.verified and release.fresh
     # it is the same release in every respect: neither way makes it again
     again = build(request_of(tmp_path / "out"), observer=BuildDisplay(quiet=True))
     assert not again.release.fresh
-    assert not gathered(parts, tmp_path / "whole").fresh
+    assert not gathered(parts, tmp_path / "undivided").fresh
 
 
 def test_parts_are_the_same_bytes_each_time(made: Path, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_missing_shard_is_refused_and_an_earlier_release_stays(parts: Path, tm
     assert {path.name: sha256_file(path) for path in (tmp_path / "out" / "0.11.2b-r1").iterdir()} == before
 
 
-def test_a_doubled_shard_is_refused(parts: Path, tmp_path: Path) -> None:
+def test_a_duplicate_shard_is_refused(parts: Path, tmp_path: Path) -> None:
     shutil.copy(shard(parts, 1), parts / "again.part.tar")
     with pytest.raises(ShardError, match=r"shard 1/2 of amd-gfx908 exists 2 times: .*again"):
         gathered(parts, tmp_path / "out")
@@ -166,7 +166,7 @@ def test_the_release_gate_refuses_images_whose_verdict_is_not_there(parts: Path,
         gathered(parts, tmp_path / "out")
 
 
-def test_shards_that_nobody_verified_make_a_development_build_only(made: Path, tmp_path: Path) -> None:
+def test_unverified_shards_make_a_development_build_only(made: Path, tmp_path: Path) -> None:
     parts = tmp_path / "parts"
     parts.mkdir()
     shutil.copy(made / "runtime-linux.part.tar", parts)
@@ -182,7 +182,7 @@ def test_shards_that_nobody_verified_make_a_development_build_only(made: Path, t
     ("field", "cause"),
     [("toolchain", "another Triton"), ("verifier", "another virtual GPU"), ("producers", "another revision")],
 )
-def test_a_foreign_shard_is_refused(parts: Path, tmp_path: Path, field: str, cause: str) -> None:
+def test_a_shard_of_another_build_is_refused(parts: Path, tmp_path: Path, field: str, cause: str) -> None:
     part = decode(shard(parts, 2).read_bytes(), shard(parts, 2))
     manifest = {**part.manifest, "identity": {**part.manifest["identity"], field: "0" * 64}}
     change(shard(parts, 2), manifest=manifest)

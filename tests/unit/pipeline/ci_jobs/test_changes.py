@@ -86,6 +86,6 @@ def test_every_rule_fits_something_that_is_there() -> None:
 
 
 def test_no_document_is_an_input_of_the_library() -> None:
-    # the rule for documents stands behind the library's: its digest covers whatever lies in runtime/
+    # the rule for documents follows the library's, whose digest covers every file in runtime/
     assert effect("runtime/docs.md") == "runtime"
     assert effect("aotforge/x.md") == "everything"

@@ -68,7 +68,7 @@ def test_links_stay_in_their_folder(target: str) -> None:
         decode(encode(ShardArtifact(manifest={}, files={"a": ArtifactFile(link=target)})), HERE)
 
 
-def test_another_format_says_so() -> None:
+def test_another_format_is_reported() -> None:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w") as tar:
         info = tarfile.TarInfo("part.json")

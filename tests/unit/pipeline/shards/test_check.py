@@ -135,11 +135,11 @@ def test_an_image_too_many_is_refused() -> None:
 def test_an_image_other_than_the_listed_one_is_refused() -> None:
     found = shards_of(PLAN, 1)
     job = PLAN.jobs[0]
-    for content, said in (
+    for content, message in (
         (entry_of(job, b"!"), "is not the one that the shard lists"),
         (entry_of(PLAN.jobs[1]), "is the entry of"),
     ):
-        with pytest.raises(ShardError, match=said):
+        with pytest.raises(ShardError, match=message):
             choose([with_file(found[0], entry_name(job.key), content)])
 
 

@@ -1,4 +1,4 @@
-"""Every job in exactly one shard, the same one whoever asks, and no shard much heavier than another."""
+"""Every job in exactly one shard, the same one every time, and no shard much heavier than another."""
 
 from __future__ import annotations
 

@@ -1,0 +1,54 @@
+"""Tasks: every flag has help, requests are made of flags, docs/tasks.md is up to date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import tasks
+from aotforge.cli.command import TASKS, make_request, pairs
+from aotforge.cli.task_page import PAGE, task_page
+from aotforge.errors import UnknownNameError, UnsupportedError
+from aotforge.pipeline.requests import BuildRequest
+
+FLAGS = {
+    "arch": None, "profile": None, "cache": "here", "jobs": 0, "output": "out", "platform": "linux", "images": None,
+    "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None,
+}  # fmt: skip
+
+
+def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
+    assert len(TASKS) > 35 and set(tasks.namespace.task_names) >= set(TASKS)
+    page = task_page()
+    assert PAGE.read_text(encoding="utf-8") == page, "run python -m aotforge.cli.task_page"
+    lines = page.splitlines()
+    assert lines and not [line for line in lines if line.endswith(("`: None", "`:", "`: "))]
+    assert all(task.__doc__ for task in TASKS.values())
+
+
+def test_a_request_has_the_values_of_its_flags() -> None:
+    flags = {**FLAGS, "arch": "gfx90a,gfx908", "jobs": 3, "images": "a,b"}
+    request: BuildRequest = make_request(BuildRequest, flags)
+    assert request.archs == ("gfx90a", "gfx908") and request.jobs == 3
+    assert request.output == Path("out").absolute() and request.cache == Path("here").absolute()
+    assert request.images == (Path("a"), Path("b")) and request.gather is None
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "error"),
+    [
+        ("arch", "gfx9o8", UnknownNameError),
+        ("arch", "gfx908,", UnknownNameError),
+        ("jobs", -1, UnsupportedError),
+    ],
+)
+def test_an_invalid_flag_is_refused(flag: str, value: object, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        make_request(BuildRequest, {**FLAGS, flag: value})
+
+
+def test_pairs() -> None:
+    assert pairs("a=1,b=x") == {"a": "1", "b": "x"} and pairs("") == {}
+    with pytest.raises(UnsupportedError, match="is not a list of NAME=VALUE"):
+        pairs("a=1,b")
