@@ -22,7 +22,7 @@ def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
     if not found:
         raise UnknownNameError(f"unknown kernel {name}", hint=suggest(name, every))
     if len(found) > 1:
-        raise UnsupportedError(f"several families have a kernel {name}", hint="say family.kernel")
+        raise UnsupportedError(f"several families have a kernel {name}", hint="name it as family.kernel")
     return found[0]
 
 

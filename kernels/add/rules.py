@@ -1,4 +1,4 @@
-"""Elementwise addition: the smallest whole family, and proof that a family is a folder and nothing else."""
+"""Elementwise addition: the smallest complete family: a folder and nothing else."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Setting
 from .operators import ADD
 
 
-def _settings(chip: Target, functional: Functional) -> tuple[Setting, ...]:
-    # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every chip
+def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every arch
     elements = 4 if functional["dtype"] == "fp32" else 8
-    return (Setting(constants={"BLOCK": 4 * chip.wavefront * elements}, num_warps=4, num_stages=1),)
+    return (Setting(constants={"BLOCK": 4 * target.wavefront * elements}, num_warps=4, num_stages=1),)
 
 
 FAMILY = Family(

@@ -1,4 +1,4 @@
-"""The sum in the precision that kernels are asked for: formed in float32, rounded once."""
+"""Same-precision reference of the sum: formed in float32, rounded once."""
 
 from __future__ import annotations
 

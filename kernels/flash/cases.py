@@ -24,7 +24,7 @@ from .reference import attention, attention_backward
 
 _DTYPES: Mapping[int, DType] = {2: "fp16", 3: "bf16"}
 _STRIDED = Layout(order=(0, 2, 1))  # a view of (batch, rows, heads, head_dim)
-_SPARE = Layout(spare_rows=3)  # what lies beyond each head's last row is not a number
+_SPARE = Layout(spare_rows=3)  # elements after each head's last row are not numbers
 _UNALIGNED = Layout(order=(1, 0, 2), row_padding=1, offset=37)
 _OUTPUTS = {
     "attn_fwd": {"Out": "out", "L": "lse"},
@@ -39,15 +39,15 @@ _INPUTS = {
     "bwd_dq": "Q K V DO L D",
 }
 _ORDERS = (None, 1, 4, 16, 64)
-"""How many products the peers' sums add at a time: the order in which a kernel adds is its own affair. 1 is a matrix instruction
+"""Products that the same-precision sums add at a time: a kernel may add in any order. 1 is a matrix instruction
 that rounds after each product, None one sum of everything."""
 _STRIDES = (3, 5, 7, 9, 11, 13)
 """D is one sum per row, so that a case of one row has few sums to err in, and adding neighbours first can be lucky by an order of
-magnitude: its peers also take every so many columns (all of them in the end: only strides without a factor in common with head_dim)."""
+magnitude: its same-precision results also take every n-th column (all of them in the end: only strides without a factor in common with head_dim)."""
 _BASE = Problem(sm_scale=0.15)
 _FULL = {
     "ragged": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=129, seqlen_k=77, layout=_SPARE),
-    "whole blocks": replace(_BASE, seqlen_q=128, seqlen_k=128),
+    "complete blocks": replace(_BASE, seqlen_q=128, seqlen_k=128),
     "grouped": replace(_BASE, heads_q=4, heads_k=2, seqlen_q=40, seqlen_k=33, batch=2),
     "strided": replace(_BASE, heads_q=2, heads_k=2, seqlen_q=33, seqlen_k=70, layout=_STRIDED),
     "one row": replace(_BASE, heads_q=2, heads_k=1, seqlen_q=1, seqlen_k=77),
@@ -64,7 +64,7 @@ _CAUSAL = {
     ),
     "bottom-right": replace(_BASE, seqlen_q=70, seqlen_k=129, window_right=59, layout=_SPARE),
     "rows without keys": replace(_BASE, seqlen_q=70, seqlen_k=40, window_right=-30),
-    "whole blocks": replace(_BASE, seqlen_q=128, seqlen_k=128, window_right=0),
+    "complete blocks": replace(_BASE, seqlen_q=128, seqlen_k=128, window_right=0),
     "grouped": replace(_BASE, heads_q=4, heads_k=2, seqlen_q=40, seqlen_k=33, window_right=-7, batch=2),
     "strided": replace(
         _BASE, heads_q=2, heads_k=2, seqlen_q=33, seqlen_k=70, window_right=37, layout=_STRIDED
@@ -160,10 +160,10 @@ def _known(problem: Problem) -> Mapping[str, Float]:
 def _expected(kernel: str, problem: Problem) -> Mapping[str, Expected]:
     known = _known(problem)
     bounded = _bounded(kernel, problem, known)
-    peers = [_peer(kernel, problem, known, order) for order in _ORDERS]
+    results = [_same_precision(kernel, problem, known, order) for order in _ORDERS]
     if kernel == "bwd_preprocess":
-        peers += [
-            _strided_peer(known, problem.head_dim, stride)
+        results += [
+            _strided_same_precision(known, problem.head_dim, stride)
             for stride in _STRIDES
             if math.gcd(stride, problem.head_dim) == 1
         ]
@@ -172,7 +172,7 @@ def _expected(kernel: str, problem: Problem) -> Mapping[str, Expected]:
         shape = _rows(problem) if name in {"L", "D"} else problem.shape(name)
         found[name] = Expected(
             bounded=Bounded(value=np.reshape(bound.value, shape), error=np.reshape(bound.error, shape)),
-            same_precision=[np.reshape(peer[name], shape) for peer in peers],
+            same_precision=[np.reshape(result[name], shape) for result in results],
             dtype="fp32" if name in {"L", "D"} else problem.dtype,
         )
     return found
@@ -190,12 +190,12 @@ def _bounded(kernel: str, problem: Problem, known: Mapping[str, Float]) -> dict[
     return {name: results[result] for name, result in _OUTPUTS[kernel].items()}
 
 
-def _strided_peer(known: Mapping[str, Float], head_dim: int, stride: int) -> dict[str, Float]:
+def _strided_same_precision(known: Mapping[str, Float], head_dim: int, stride: int) -> dict[str, Float]:
     columns = np.arange(head_dim) * stride % head_dim
     return {"D": same_precision.preprocess(known["Out"][..., columns], known["DO"][..., columns], order=1)}
 
 
-def _peer(
+def _same_precision(
     kernel: str, problem: Problem, known: Mapping[str, Float], order: same_precision.Order
 ) -> dict[str, Float]:
     if kernel == "bwd_preprocess":

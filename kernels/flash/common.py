@@ -1,7 +1,7 @@
 """What every attention kernel shares: tiles in memory, and which keys serve which query.
 
 Tiles are addressed as a scalar base (64-bit, from the block's start) plus offsets inside the tile, which do
-not change over a loop, so that the scalar unit moves from block to block. MASKED tiles replace what lies
+not change over a loop, so that the scalar unit moves from block to block. MASKED tiles replace what is
 beyond `limit` by zero and never read it.
 """
 

@@ -36,7 +36,7 @@ def _tensors(names: str) -> tuple[Argument, ...]:
 
 
 def _vectors(names: str) -> tuple[Argument, ...]:
-    """Float32 per query; read element by element, so no alignment is asked for."""
+    """Float32 per query; read element by element, so no alignment is required."""
     return tuple(Argument(name=n, type="*fp32", value=n) for n in names.split())
 
 
@@ -66,7 +66,7 @@ def _head_dim_only(functional: Functional) -> Mapping[str, Scalar]:
 
 
 def _settings(kernel: str) -> Callable[[Target, Functional], tuple[Setting, ...]]:
-    return lambda chip, functional: settings_for(kernel, chip, functional)
+    return lambda target, functional: settings_for(kernel, target, functional)
 
 
 def _grid(length: str, block: str, heads: str) -> tuple[tuple[Term, ...], ...]:

@@ -1,11 +1,11 @@
-"""Attention in the precision that kernels are asked for, in numpy: what the same computation errs by, whoever does it.
+"""Same-precision reference of attention, in numpy: it has the errors that the same computation has in any kernel.
 
 Inputs and results are rounded to the dtype, sums, exponentials and statistics are float32, and what is multiplied by a matrix
-again (P and dS) is rounded to the dtype before. `order` says how many products every sum adds at a time (None: all at
+again (P and dS) is rounded to the dtype before. `order` is the number of products that every sum adds at a time (None: all at
 once) before it rounds to float32, as any kernel adds in an order of its own; the forward is an online softmax over as many
 keys. Nothing here knows a kernel's block sizes. Shapes are those of reference.py.
 
-Every step is formed in float64 and then rounded, which is the same as correct rounding but for ties: so the figures do not depend on
+Every step is formed in float64 and then rounded, which is the same as correct rounding but for ties: so the results do not depend on
 the machine's vector units, as numpy's float32 exp and sums do.
 """
 
@@ -88,13 +88,13 @@ def _attend(
         out = _to_single(out * correction[:, None] + np.float64(rounded(p, dtype)) @ v[keys])
         top = above
     empty = total == 0
-    whole = np.where(empty, np.float32(1.0), total)
+    divisor = np.where(empty, np.float32(1.0), total)
     lse = np.where(
         empty,
         np.float32(np.inf),
-        np.where(empty, np.float32(0.0), top) + _to_single(np.log(np.float64(whole))),
+        np.where(empty, np.float32(0.0), top) + _to_single(np.log(np.float64(divisor))),
     )
-    return _to_single(out / whole[:, None]), _to_single(lse)
+    return _to_single(out / divisor[:, None]), _to_single(lse)
 
 
 def _product(a: Single, b: Single, order: Order) -> Single:

@@ -1,7 +1,7 @@
-"""Tuned configurations of the attention kernels, per chip, as data; SETTINGS.md has the figures behind them.
+"""Tuned configurations of the attention kernels, per arch, as data; SETTINGS.md has the measurements.
 
 A table maps a kernel to its configurations: those that fit the functional are offered in order, up to the
-first without `max_seqlen_q`; where none fits, the chip does not serve the functional. Chips without a table of
+first without `max_seqlen_q`; where none fits, the arch does not serve the functional. Archs without a table of
 their own get the one of their wavefront's width: small tiles, meant to be replaced by tuned ones.
 """
 
@@ -106,7 +106,7 @@ _GFX11: Table = {
 }
 
 _BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
-"""By a chip's name or its beginning; a name that fits is the only one that fits."""
+"""By the name of an arch or its beginning; at most one fits."""
 
 _WIDE: Table = {
     "attn_fwd": (Tuned(block_m=16, block_n=32, max_seqlen_q=16), Tuned(block_m=64, block_n=32)),
@@ -131,12 +131,12 @@ _NARROW: Table = {
 """Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
 
 
-def settings_for(kernel: str, chip: Target, functional: Functional) -> tuple[Setting, ...]:
+def settings_for(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one kernel, in the order in which the runtime tries them; the last one serves
     every call.
     """
-    general = _WIDE if chip.wavefront == 64 else _NARROW
-    table = next((table for name, table in _BY_ARCH.items() if chip.arch.startswith(name)), general)
+    general = _WIDE if target.wavefront == 64 else _NARROW
+    table = next((table for name, table in _BY_ARCH.items() if target.arch.startswith(name)), general)
     offered: list[Setting] = []
     for entry in table[kernel]:
         if entry.fits(functional):

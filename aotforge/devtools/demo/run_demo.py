@@ -27,7 +27,7 @@ _SHAPE = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=200, seqlen_k=200)
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRequest:
-    """`release`: a release folder to use as it is; None builds one as `build` says."""
+    """`release`: a release folder to use as it is; None builds one by `build`."""
 
     build: BuildRequest
     release: Path | None

@@ -26,7 +26,7 @@ FORWARD = ("out", "lse")
 BACKWARD = ("delta", "dq", "dk", "dv")
 LAYOUTS = (
     Layout(),  # (batch, heads, rows, head_dim), dense
-    Layout(spare_rows=3),  # a view of longer sequences: what lies beyond each head's last row is not a number
+    Layout(spare_rows=3),  # a view of longer sequences: elements after each head's last row are not numbers
     Layout(order=(0, 2, 1)),  # a view of (batch, rows, heads, head_dim), as PyTorch's modules make it
     Layout(order=(2, 1, 0), row_padding=8),  # rows outermost
     Layout(order=(1, 0, 2), row_padding=1, offset=37),  # no alignment at all: the fallback's case
@@ -90,7 +90,7 @@ def test_tuned_configurations_agree_with_float64(case: Case) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 def test_every_loop_boundary_agrees_with_float64(case: Case) -> None:
-    # blocks of 16 give several whole and masked blocks per loop at lengths that are quick to interpret
+    # blocks of 16 give several complete and masked blocks per loop at lengths that are quick to interpret
     assume(case.batch * case.heads_q <= 4)
     assert_right(case, run_case(case, override=SMALL_BLOCKS))
 
@@ -123,7 +123,7 @@ def test_rows_without_keys_have_zero_output_infinite_lse_and_no_gradient() -> No
 
 
 def test_keys_that_no_query_sees_get_zero_gradients() -> None:
-    # top-left alignment with more keys than queries: keys from 20 on serve nobody
+    # top-left alignment with more keys than queries: keys from 20 on serve no query
     case = Case(seqlen_q=20, seqlen_k=90, window_right=0)
     got = run_case(case)
     assert np.all(got.dk[:, :, 20:] == 0)

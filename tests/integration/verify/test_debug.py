@@ -111,7 +111,7 @@ def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         report = debug(request(breaks=(f"add.py:{line_of('add/add.py', 'left = ')}",)))
         assert report.quit and not report.outputs
         report.require_passed()
-    report = debug(request(case="1000 elements, aligned"))  # and the next run is whole again
+    report = debug(request(case="1000 elements, aligned"))  # and the next run has no breakpoints
     assert not report.quit
 
 
@@ -123,14 +123,14 @@ def test_leaving_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mask = lane < n - start", "mask = lane < n - start - 1", "out"),
     ],
 )
-def test_wrong_kernels_are_told(root: Path, old: str, new: str, wrong: str) -> None:
+def test_wrong_kernels_are_reported(root: Path, old: str, new: str, wrong: str) -> None:
     change(root, "add/add.py", old, new)
     report = debug(request(root, case="1003 elements, unaligned"))
     with pytest.raises(VerifyError, match=rf"computes .*\b{wrong}\b"):
         report.require_passed()
 
 
-def test_an_access_out_of_bounds_is_told(root: Path) -> None:
+def test_an_access_out_of_bounds_is_reported(root: Path) -> None:
     change(root, "add/add.py", "tl.load(x + start", "tl.load(x + 100000 + start")
     with pytest.raises(AotforgeError, match="outside its buffers"):
         debug(request(root))
@@ -157,7 +157,7 @@ def test_an_access_out_of_bounds_is_told(root: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_told(fields: dict[str, object], kind: type[AotforgeError], message: str) -> None:
+def test_mistakes_are_reported(fields: dict[str, object], kind: type[AotforgeError], message: str) -> None:
     with pytest.raises(kind, match=message):
         debug(request(**fields))  # type: ignore[arg-type]
 

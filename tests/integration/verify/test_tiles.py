@@ -1,6 +1,6 @@
 """What real images computed, with one tile scaled by 1.01 or left unwritten: every output, every type, every place must fail.
 
-Which scaled tiles cannot be told apart from right ones, and are left out here by the rule of `indistinguishable`: those whose elements
+Scaled tiles that cannot be distinguished from correct ones are left out here by the rule of `indistinguishable`: those whose elements
 the fault leaves as they are (zeros, infinities, nothing at all); those that are nothing but the rounding of sums that cancel; and a
 few bfloat16 numbers at a ragged edge that hang on a single rounding, which may be 0.4 % off themselves.
 """
@@ -117,7 +117,7 @@ def unwritten(result: Result, at: Place) -> Float:
 
 
 def indistinguishable(result: Result, at: Place) -> bool:
-    """No rule can tell this tile times 1.01 from a right one: nothing in it changes, or rounding alone scales it as much as is allowed,
+    """No rule can distinguish this tile times 1.01 from a correct one: nothing in it changes, or rounding alone scales it as much as is allowed,
     or what rounding did and what storing does to so few elements hides half of the one percent.
     """
     value = result.expected.bounded.value[of(result, at)]
@@ -199,7 +199,7 @@ def test_a_scaled_or_unwritten_tile_fails(name: str) -> None:
             seen.setdefault(result.output, set()).add(result.case)
 
     one()
-    # the rule of what cannot be told apart leaves most cases of every output
+    # the rule of indistinguishable tiles leaves most cases of every output
     assert set(seen) == {result.output for result in found}
     for output, cases in seen.items():
         assert len(cases) >= len({r.case for r in found if r.output == output}) / 2
@@ -208,9 +208,9 @@ def test_a_scaled_or_unwritten_tile_fails(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [job.label for job in plan_of(PROJECT / "kernels").jobs])
 def test_every_tile_of_every_image(name: str) -> None:
-    told = total = 0
+    checked = total = 0
     for result in results(name):
         for at in every_place(result):
-            told += check(result, at)
+            checked += check(result, at)
             total += 1
-    assert told > 0.8 * total
+    assert checked > 0.8 * total

@@ -1,4 +1,4 @@
-"""Real images judged: right ones pass, planted faults, dead and hanging processes are reported, what passed is not run again."""
+"""Real images checked: correct ones pass; planted faults, crashed and hanging processes are reported; passed images are not run again."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def cache(built: Path, tmp_path: Path) -> Path:
 
 
 def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[Plan, dict[str, KernelImage]]:
-    whole = plan_of(root)
-    plan = replace(whole, jobs=tuple(job for job in whole.jobs if wanted(job.label)))
+    complete = plan_of(root)
+    plan = replace(complete, jobs=tuple(job for job in complete.jobs if wanted(job.label)))
     with Cache(folder) as cache:
         made = compile_plan(
             plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()
@@ -258,7 +258,7 @@ def cases(kernel, keys):
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "expected"),
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "died of SIGKILL"),
         ("os._exit(7)", "exited with status 7"),
@@ -266,19 +266,19 @@ def cases(kernel, keys):
         ("time.sleep(10000)", "no verdict after 2 s"),
     ],
 )
-def test_a_process_that_dies_or_hangs_fails_its_image(
-    add: tuple[Plan, Images], root: Path, cache: Path, act: str, said: str
+def test_a_process_that_crashes_or_hangs_fails_its_image(
+    add: tuple[Plan, Images], root: Path, cache: Path, act: str, expected: str
 ) -> None:
     (root / "add" / "cases.py").write_text(_TROUBLE.format(act=act))
     report, _ = verified(add, root, cache, timeout=2 if "sleep" in act else 300)
     assert outcomes(report) == {"0": "failed", "0u": "failed"}
-    assert all(said in v.failure for v in report.verdicts)
+    assert all(expected in v.failure for v in report.verdicts)
 
 
 def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
     file = root / "add" / "cases.py"
-    dies = '    import os\n    if dtype == "bf16":\n        os.abort()\n    rng, shape'
-    file.write_text(file.read_text().replace("    rng, shape", dies))
+    crash = '    import os\n    if dtype == "bf16":\n        os.abort()\n    rng, shape'
+    file.write_text(file.read_text().replace("    rng, shape", crash))
     report, _ = verified(compiled(root, cache, lambda label: True), root, cache)
     assert {v.outcome for v in report.verdicts if "bf16" in v.label} == {"failed"}
     assert all("SIGABRT" in v.failure for v in report.verdicts if "bf16" in v.label)
@@ -298,7 +298,7 @@ def test_an_empty_grid_writes_nothing(add: tuple[Plan, Images], root: Path, cach
         )
 
 
-def test_zeros_alone_tell_nothing(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
+def test_zeros_alone_are_not_informative(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
     file = root / "add" / "cases.py"
     file.write_text(file.read_text().replace("encode(rng.standard_normal(shape),", "encode(np.zeros(shape),"))
     report, _ = verified(add, root, cache)

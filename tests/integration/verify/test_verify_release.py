@@ -1,4 +1,4 @@
-"""What lies in a release is executed from its own archives; one that is missing or altered is named."""
+"""Images of a release are executed from its own archives; a missing or altered archive is named."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def archive(folder: Path, kind: str) -> Path:
     return found
 
 
-def test_the_images_of_a_release_are_judged_as_those_of_its_plan(
+def test_the_images_of_a_release_have_the_verdicts_of_its_plan(
     add: tuple[Path, Plan, dict[str, KernelImage]], release: Path, tmp_path: Path
 ) -> None:
     root, plan, images = add
@@ -88,7 +88,7 @@ def test_the_images_of_a_release_are_judged_as_those_of_its_plan(
     assert {v.label for v in report.verdicts} == {job.label for job in plan.jobs}
     assert not any(v.cached for v in report.verdicts)
     from_plan = verify_images(plan, images, kernels_root=root, cache=cache, jobs=1)
-    # a verdict is about an image and how calls lead to it: whoever asks for the same has it already
+    # a verdict is about an image and its dispatch: a second verification of both finds it in the cache
     assert all(v.cached for v in from_plan.verdicts)
 
     def about_the_image(verdict: Verdict) -> Verdict:
@@ -124,18 +124,18 @@ def resum(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["images", "asm"])
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "expected"),
     [(Path.unlink, "No such file"), (cut, "is not the file that SHA256SUMS names"), (resum, "damaged")],
 )
 def test_an_archive_that_is_missing_or_altered_is_named(
-    release: Path, kind: str, damage: Callable[[Path], None], said: str
+    release: Path, kind: str, damage: Callable[[Path], None], expected: str
 ) -> None:
     path = archive(release, kind)
     damage(path)
     with pytest.raises(ReleaseError) as caught:
         read_release(release)
     assert path.name in caught.value.what
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert caught.value.hint
 
 
@@ -175,15 +175,15 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
     root, _, images = add
     one = next(iter(images.values())).digest
     text = (release / "MANIFEST.json").read_text()
-    for change, sums, said in (
+    for change, sums, expected in (
         (lambda text: text + "\n", False, "is not the file that SHA256SUMS names"),
         (lambda text: text[:-20], True, "not of this format"),
         (lambda text: text.replace(one, "0" * 64), True, "hold different images"),
     ):
         (release / "MANIFEST.json").write_text(text)
-        with_sums = Path(shutil.copytree(release, tmp_path / said.replace(" ", "-")))
+        with_sums = Path(shutil.copytree(release, tmp_path / expected.replace(" ", "-")))
         rewritten(with_sums, change, sums=sums)
-        with pytest.raises(ReleaseError, match=said):
+        with pytest.raises(ReleaseError, match=expected):
             verify_release(with_sums, kernels_root=root, cache=CACHE, jobs=1)
     (release / "MANIFEST.json").unlink()
     with pytest.raises(ReleaseError, match=r"MANIFEST\.json: No such file"):
@@ -193,7 +193,7 @@ def test_a_manifest_that_is_not_the_releases_own_is_refused(
     assert [one.listed for one in read_release(release)] == [None]
 
 
-def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_a_release_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="SHA256SUMS"):
         read_release(tmp_path)
     write_atomic(tmp_path / "SHA256SUMS", b"")
@@ -204,7 +204,7 @@ def test_a_folder_that_is_no_release_is_said(tmp_path: Path) -> None:
         read_release(tmp_path)
 
 
-def test_another_checkout_and_another_chip_are_said(release: Path, tmp_path: Path) -> None:
+def test_another_checkout_and_another_arch_are_refused(release: Path, tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="no images for gfx942"):
         verify_release(release, kernels_root=PROJECT / "kernels", cache=CACHE, archs=["gfx942"])
     # nor is it left out in silence beside one that is there
@@ -226,7 +226,7 @@ def test_contradicting_requests_are_refused(tmp_path: Path, profile: str | None,
     assert "--release" in str(caught.value)
 
 
-# what judges takes these figures from the image: no execution tells
+# the verifier takes these values from the image: no execution shows them
 def other_threads(image: KernelImage) -> KernelImage:
     return replace(image, resources=replace(image.resources, threads=128))
 
@@ -236,14 +236,14 @@ def other_symbol(image: KernelImage) -> KernelImage:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
+    ("change", "expected"), [(other_threads, "threads = 128"), (other_symbol, "symbol = another")]
 )
 def test_images_that_the_pack_launches_as_they_were_not_compiled_are_refused(
-    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[KernelImage], KernelImage], said: str
+    add: tuple[Path, Plan, dict[str, KernelImage]], tmp_path: Path, change: Callable[[KernelImage], KernelImage], expected: str
 ) -> None:  # fmt: skip
     root, plan, images = add
     folder = released(tmp_path, plan, {key: change(image) for key, image in images.items()})
-    with pytest.raises(ReleaseError, match=said):
+    with pytest.raises(ReleaseError, match=expected):
         verify_release(folder, kernels_root=root, cache=CACHE, jobs=1)
 
 

@@ -17,7 +17,7 @@ from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
 
 KERNELS = Path(__file__).parents[3] / "kernels"
-CHIPS = (
+TARGETS = (
     Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536),
     Target(arch="gfx942", wavefront=64, matrix="MFMA", lds_bytes=65536),
     Target(arch="gfx1100", wavefront=32, matrix="WMMA", lds_bytes=65536),
@@ -35,9 +35,9 @@ def functionals(kernel: Kernel) -> Iterator[Functional]:
 
 
 def offers(kernel: Kernel) -> Iterator[tuple[Functional, tuple[Setting, ...]]]:
-    for chip in CHIPS:
+    for target in TARGETS:
         for functional in functionals(kernel):
-            yield functional, kernel.settings(chip, functional)
+            yield functional, kernel.settings(target, functional)
 
 
 def parameters(family: Family, kernel: Kernel) -> tuple[list[str], set[str]]:
@@ -72,7 +72,7 @@ def test_constants_fill_every_constexpr_and_nothing_else(family: Family, kernel:
 def test_every_functional_has_settings_and_only_the_last_serves_all(family: Family, kernel: Kernel) -> None:
     seen = 0
     for functional, settings in offers(kernel):
-        if not settings:  # kernels/flash/settings.py says why
+        if not settings:  # kernels/flash/settings.py has the reason
             assert kernel.operator == "attn_bwd"
             assert functional["head_dim"] == 128
             continue
@@ -103,7 +103,7 @@ def test_every_name_is_a_value_of_the_operator(family: Family, kernel: Kernel) -
 
 
 @pytest.mark.parametrize(("family", "kernel"), ALL)
-def test_kernels_ask_for_nothing_beyond_their_parameters(family: Family, kernel: Kernel) -> None:
+def test_kernels_need_nothing_beyond_their_parameters(family: Family, kernel: Kernel) -> None:
     # tl.num_programs is a hidden kernel argument on AMD: the launch that the pack describes would not pass it
     tree = ast.parse((KERNELS / family.name / kernel.source).read_text())
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -133,9 +133,9 @@ def test_steps_of_an_operator_are_numbered_without_a_gap(family: Family) -> None
 
 
 def test_core_stays_small_enough_to_build_in_minutes() -> None:
-    chip = CHIPS[0]
+    target = TARGETS[0]
     images = sum(
-        len(kernel.settings(chip, functional)) + 1
+        len(kernel.settings(target, functional)) + 1
         for family in (FLASH, ADD)
         for kernel in family.kernels
         for functional in functionals(kernel)
@@ -143,7 +143,7 @@ def test_core_stays_small_enough_to_build_in_minutes() -> None:
     assert 90 <= images <= 140
 
 
-def test_attention_covers_what_it_says() -> None:
+def test_attention_covers_what_it_declares() -> None:
     forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
     assert {(f["dtype"], f["head_dim"], f["causal"]) for f in functionals(forward)} == set(
         itertools.product(("fp16", "bf16"), (32, 64, 128), (False, True))
@@ -157,7 +157,7 @@ def test_attention_covers_what_it_says() -> None:
 def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
     forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
     for functional in functionals(forward):
-        short, long = forward.settings(CHIPS[0], functional)
+        short, long = forward.settings(TARGETS[0], functional)
         assert int(short.constants["BLOCK_M"]) < int(long.constants["BLOCK_M"])
 
 
@@ -182,14 +182,14 @@ def test_rules_load_without_triton_or_numpy(family: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: str(chip.arch))
-def test_an_operator_is_served_by_all_of_its_kernels_or_none(chip: Target) -> None:
-    """And all chips serve everything but for gfx11, where the backward of head_dim 128 would spill."""
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: str(target.arch))
+def test_an_operator_is_served_by_all_of_its_kernels_or_none(target: Target) -> None:
+    """And all archs serve everything but for gfx11, where the backward of head_dim 128 would spill."""
     for kernel in FLASH.kernels:
         for functional in functionals(kernel):
             left_out = (
                 kernel.operator == "attn_bwd"
                 and functional["head_dim"] == 128
-                and chip.arch.startswith("gfx11")
+                and target.arch.startswith("gfx11")
             )
-            assert bool(kernel.settings(chip, functional)) is not left_out
+            assert bool(kernel.settings(target, functional)) is not left_out

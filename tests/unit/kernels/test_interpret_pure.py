@@ -90,7 +90,7 @@ def test_bf16_rounds_to_the_nearest_even(value: float) -> None:
         return
     magnitude = bits & 0x7FFF
     neighbours = [b for b in (magnitude - 1, magnitude, magnitude + 1) if b >= 0]
-    # the first number past the largest would be 2^128: infinity stands there
+    # the first number past the largest would be 2^128: infinity takes its place
     numbers = [float(bf16_values(np.array(b))[()]) if b < 0x7F80 else 2.0**128 for b in neighbours]
     distances = [abs(abs(value) - n) for n in numbers]
     best = min(distances)
@@ -138,7 +138,7 @@ def test_accesses_are_checked_to_the_byte() -> None:
             memory.check(addresses, size, "read")
 
 
-def test_an_outside_access_says_how_far_and_of_what() -> None:
+def test_an_outside_access_names_distance_and_buffer() -> None:
     buffer = np.zeros(8, np.uint16)
     with pytest.raises(AccessError, match="write 2 bytes") as error:
         Memory({"Q": buffer}).check(np.array([buffer.ctypes.data + 16], np.uint64), 2, "write")

@@ -64,7 +64,7 @@ def test_the_peers_round_what_kernels_round(dtype: DType) -> None:
         q, k, v, do, lse, exact.delta, sm_scale=scale, window_right=None, dtype=dtype, order=None
     )
     for actual, right in zip((found, *grads), (out, exact.dq, exact.dk, exact.dv), strict=True):
-        # storing alone would leave less than this over so many elements (rms of a rounding is EPSILON / sqrt(3) at most)
+        # storing alone would leave less than this over this many elements (rms of a rounding is EPSILON / sqrt(3) at most)
         relative = np.sqrt(np.mean((actual - right) ** 2) / np.mean(right**2))
         assert EPSILON[dtype] / 4 < relative < 4 * EPSILON[dtype]
 

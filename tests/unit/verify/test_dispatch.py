@@ -1,4 +1,4 @@
-"""Cases lead to every image, and to the launch that the rules say."""
+"""Cases are dispatched to every image, and to the launch that the rules select."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_launches_are_those_of_the_rules() -> None:
     for job in plan.jobs:
         for use in found[job.key]:
             for values in calls_of(use):
-                launch, said = launch_of(use, values), select(kernels[job.kernel], job.target, values)
-                same = dict(job.constants) == dict(said.constants) and bool(job.hints) == said.hinted
+                launch, selected = launch_of(use, values), select(kernels[job.kernel], job.target, values)
+                same = dict(job.constants) == dict(selected.constants) and bool(job.hints) == selected.hinted
                 assert same == (launch is not None)
                 if launch:
-                    assert launch.grid == said.grid
-                    assert dict(launch.arguments) == dict(said.arguments)
+                    assert launch.grid == selected.grid
+                    assert dict(launch.arguments) == dict(selected.arguments)
 
 
 def test_calls_of_other_functionals_and_calls_that_lack_values() -> None:

@@ -1,4 +1,4 @@
-"""The HTML report: one page that needs nothing else and says what the JSON says."""
+"""The HTML report: one self-contained page with the contents of the JSON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rows(made: VerifyReport) -> list[dict[str, str]]:
     return [dict(zip(head, row, strict=True)) for row in found]
 
 
-def test_figures_of_every_image() -> None:
+def test_the_row_of_every_image() -> None:
     passed, failed, unverified = rows(report(PASSED, FAILED, UNVERIFIED))
     assert (passed["verdict"], passed["launches"], passed["worst"]) == ("passed", "2", "0.50")
     assert PASSED.label in passed["image"] and "ragged" in passed["cases"]

@@ -1,4 +1,4 @@
-"""Guarded tensors: what lies around an output is not what a kernel computes from what lies around its inputs."""
+"""Guarded tensors: canaries around an output differ from what a kernel computes of canaries around its inputs."""
 
 from __future__ import annotations
 

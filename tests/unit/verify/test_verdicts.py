@@ -16,12 +16,12 @@ from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.virtual_gpu.interpreter.dispatch import Use
 
-FIGURES = Resources(
+RESOURCES = Resources(
     vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,
     num_warps=4, threads=256, occupancy=8,
 )  # fmt: skip
 TASK = ImageTask(
-    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", resources=FIGURES,
+    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", resources=RESOURCES,
     folder="fam", verifier_digest="t", uses=(),
 )  # fmt: skip
 OUT = OutputStats(
@@ -29,12 +29,12 @@ OUT = OutputStats(
 )
 PASSED = Verdict(
     key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,), instructions=7,
-    mix=(("valu", 5), ("control", 2)), resources=FIGURES, verifier_digest="t",
+    mix=(("valu", 5), ("control", 2)), resources=RESOURCES, verifier_digest="t",
 )  # fmt: skip
 WRONG = replace(OUT, tensor=float("inf"), error=float("inf"))
 FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
 UNVERIFIED = Verdict(
-    key="u", label="lonely", digest="e", outcome="unverified", resources=FIGURES, verifier_digest="t"
+    key="u", label="lonely", digest="e", outcome="unverified", resources=RESOURCES, verifier_digest="t"
 )
 
 
@@ -56,15 +56,15 @@ def test_a_damaged_or_renamed_verdict_is_none(tmp_path: Path) -> None:
     key, other = (verdict_key(replace(TASK, verifier_digest=t)) for t in "ab")
     store_verdict(tmp_path, key, PASSED)
     (file,) = (f for f in tmp_path.rglob("*") if f.is_file())
-    whole = file.read_bytes()
+    complete = file.read_bytes()
     moved = file.parent.parent / other[:2] / other
     moved.parent.mkdir(exist_ok=True)
-    moved.write_bytes(whole)
+    moved.write_bytes(complete)
     assert load_verdict(tmp_path, other, TASK) is None
-    for at in range(len(whole)):
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for at in range(len(complete)):
+        file.write_bytes(complete[:at] + bytes([complete[at] ^ 1]) + complete[at + 1 :])
         assert load_verdict(tmp_path, key, TASK) is None
-        file.write_bytes(whole[:at])
+        file.write_bytes(complete[:at])
         assert load_verdict(tmp_path, key, TASK) is None
 
 
@@ -90,14 +90,14 @@ def test_another_grid_has_another_key_and_the_same_in_a_pack_has_not() -> None:
     assert len(keys) == 4
 
 
-def test_other_launch_figures_have_another_key() -> None:
-    more = replace(TASK, resources=replace(FIGURES, dynamic_lds_bytes=128))
+def test_another_launch_has_another_key() -> None:
+    more = replace(TASK, resources=replace(RESOURCES, dynamic_lds_bytes=128))
     assert verdict_key(more) != verdict_key(TASK)
-    # what is computed from the chip's manifest judges nothing
-    assert verdict_key(replace(TASK, resources=replace(FIGURES, occupancy=1))) == verdict_key(TASK)
+    # what is computed from the manifest of archs has no part
+    assert verdict_key(replace(TASK, resources=replace(RESOURCES, occupancy=1))) == verdict_key(TASK)
 
 
-def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheError):
         store_verdict(tmp_path / "file", "k" * 64, PASSED)

@@ -1,4 +1,4 @@
-"""Whatever judges a family is in the digest; what is judged is not."""
+"""Everything that verifies a family is in the digest; its kernels are not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aotforge.verify.verifier_digest import family_verifier_digest, verifier_dig
 from tests.support.families import PROJECT
 
 
-def test_the_files_that_judge_are_those_that_cases_import() -> None:
+def test_the_verifier_files_are_those_that_cases_import() -> None:
     attention = verifier_files(PROJECT / "kernels" / "flash")
     assert set(attention) == {
         "cases.py",
@@ -37,7 +37,7 @@ def family(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "name", ["cases.py", "bounds.py", "call.py", "same_precision_reference.py", "reference.py"]
 )
-def test_a_change_in_a_judge_is_seen(family: Path, name: str) -> None:
+def test_a_change_in_the_verifier_changes_the_digest(family: Path, name: str) -> None:
     before = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))
     (family / name).write_text((family / name).read_text() + "\n# changed\n")
     after = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))
@@ -45,7 +45,7 @@ def test_a_change_in_a_judge_is_seen(family: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["forward.py", "backward.py", "common.py", "rules.py", "settings.py"])
-def test_what_is_judged_has_no_part(family: Path, name: str) -> None:
+def test_kernels_have_no_part(family: Path, name: str) -> None:
     before = family_verifier_digest(family)
     (family / name).write_text((family / name).read_text() + "\n# changed\n")
     assert family_verifier_digest(family) == before
@@ -67,7 +67,7 @@ def test_cases_that_are_missing_or_broken_have_a_digest(tmp_path: Path) -> None:
     assert family_verifier_digest(tmp_path) != before
 
 
-def test_files_in_folders_judge_too(tmp_path: Path) -> None:
+def test_files_in_folders_are_included(tmp_path: Path) -> None:
     texts = {
         "cases.py": "def cases(kernel, keys):\n    from .parts.sums import total\n    return total",
         "parts/__init__.py": "",

@@ -41,7 +41,7 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    """A release with packs of two chips, unpacked, and the demo's client built against it."""
+    """A release with packs of two archs, unpacked, and the demo's client built against it."""
     folder = tmp_path_factory.mktemp("stack")
     packs = []
     for arch in ARCHS:
@@ -59,7 +59,9 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stac
 
 
 @pytest.mark.parametrize("device", range(2))
-def test_forward_and_backward_on_two_chips_of_one_process(stack: Stack, device: int, tmp_path: Path) -> None:
+def test_forward_and_backward_on_two_devices_of_one_process(
+    stack: Stack, device: int, tmp_path: Path
+) -> None:
     arch = ARCHS[device]
     result = run_problem(stack.client, PROBLEM, device, arch, stack.settings(*ARCHS), tmp_path)
     assert result.passed, result.outputs
@@ -125,7 +127,7 @@ class Value(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("type", c_int32), ("reserved", c_int32), ("to", As)]
 
 KINDS = ["ptr", "i32", "i64", "u64", "f32"]
-class Dense:  # what values_of asks of a tensor
+class Dense:  # the attributes that values_of uses
     def __init__(self, data):
         self.data, self.at = np.ascontiguousarray(data), c_void_p()
         assert hip.hipMalloc(byref(self.at), c_size_t(self.data.nbytes)) == 0
@@ -144,9 +146,9 @@ def attention(device):
     tensors["L"] = Dense(np.zeros((1, 1, case.heads_q, case.seqlen_q), np.float32))
     known = values_of(case, tensors)
     values = (Value * len(ATTN_FWD.values))()
-    for value, asked in zip(values, ATTN_FWD.values):
-        value.name, value.type = asked.name.encode(), KINDS.index(asked.type)
-        setattr(value.to, asked.type, known.get(asked.name, 0))
+    for value, declared in zip(values, ATTN_FWD.values):
+        value.name, value.type = declared.name.encode(), KINDS.index(declared.type)
+        setattr(value.to, declared.type, known.get(declared.name, 0))
     code = library.aotforge_launch(b"attn_fwd", values, c_size_t(len(values)), None)
     assert code == 0, code
     expected = bounds(*(inputs[n] for n in ("Q", "K", "V", "DO")), sm_scale=0.125, window_right=None, dtype="fp16")
@@ -161,8 +163,8 @@ print(right == {0: True, 1: True})
 """
 
 
-def test_python_through_ctypes_on_two_chips_at_once(stack: Stack) -> None:
-    """Forward attention through the C interface, from two threads of one process, each with a chip of its own."""
+def test_python_through_ctypes_on_two_devices_at_once(stack: Stack) -> None:
+    """Forward attention through the C interface, from two threads of one process, each with its own device."""
     library = stack.extracted.prefix / "lib" / "libaotriton_v2.so"
     done = subprocess.run(
         [sys.executable, "-c", PYTHON, str(library)],

@@ -98,13 +98,13 @@ def test_damaged_program_files_are_made_again(add: KernelImage, texts: Path, tmp
         CACHE / "emulator-1"
     )  # the interpreter need not be compiled for this
     made = prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path)
-    whole = made.program.read_bytes()
-    damaged = bytearray(whole)
-    damaged[len(whole) // 2] ^= 1
-    for spoiled in (bytes(damaged), whole[:-1], b""):
+    complete = made.program.read_bytes()
+    damaged = bytearray(complete)
+    damaged[len(complete) // 2] ^= 1
+    for spoiled in (bytes(damaged), complete[:-1], b""):
         made.program.write_bytes(spoiled)
         assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
-        assert made.program.read_bytes() == whole
+        assert made.program.read_bytes() == complete
     made.lines.write_text("[1]")
     assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
 

@@ -188,7 +188,7 @@ def test_an_endless_kernel_times_out(play: Play, add: KernelImage, texts: Path) 
     assert error.value.code == TIME_OUT
 
 
-def test_asked_for_failures(play: Play, add: KernelImage, texts: Path) -> None:
+def test_injected_failures(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts), fail="hipMalloc:2:2,hipModuleGetFunction:1:500")
     found = c_void_p()
     assert [hip.library.hipMalloc(byref(found), c_size_t(8)) for _ in range(3)] == [0, 2, 0]
@@ -221,7 +221,7 @@ def test_checks_find_a_wait_that_allows_too_much(play: Play, add: KernelImage, t
     assert "buffer_load_dwordx4" in checking.report()
 
 
-def test_checks_find_device_memory_that_nobody_has_written(play: Play, add: KernelImage, texts: Path) -> None:
+def test_checks_find_device_memory_that_was_not_written(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts), checks="1")
     function = hip.function(add.hsaco, "add")
     x, y = numbers()
@@ -236,7 +236,7 @@ def test_checks_find_device_memory_that_nobody_has_written(play: Play, add: Kern
     hip.hipDeviceSynchronize()
     assert (hip.download(out, x)[: N // 2] == (x + y)[: N // 2]).all()
     hip.hipMalloc(byref(source), c_size_t(2 * N))
-    hip.hipMemcpy(copied, source, c_size_t(2), 3)  # one element, copied from where nobody has written
+    hip.hipMemcpy(copied, source, c_size_t(2), 3)  # one element, copied from memory that was not written
     hip.launch(function, GRID, THREADS, arguments)
     assert hip.library.hipDeviceSynchronize() == LAUNCH_FAILURE
     assert "stores uninitialised data to global memory" in hip.report()

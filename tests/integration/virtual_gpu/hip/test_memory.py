@@ -51,9 +51,9 @@ def test_copies_that_leave_an_allocation_are_refused(play: Play) -> None:
 
 
 def attributes(hip: Hip, at: c_void_p) -> tuple[int, int, int, int]:
-    room = ctypes.create_string_buffer(32)
-    hip.hipPointerGetAttributes(room, at)
-    kind, device, on_device, on_host = struct.unpack_from("<iiQQ", room.raw)
+    buffer = ctypes.create_string_buffer(32)
+    hip.hipPointerGetAttributes(buffer, at)
+    kind, device, on_device, on_host = struct.unpack_from("<iiQQ", buffer.raw)
     return kind, device, on_device, on_host
 
 
