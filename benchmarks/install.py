@@ -23,8 +23,8 @@ from pathlib import Path
 from aotforge.deliver.install.model import InstallRequest
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.formats.archive import Member, write_tar_gz
+from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import read_chunks
 from tests.support.publishing import PACKS, make_keys, publish, try_install, write_sums
 
 NAME = "0.11.2b-r1"
@@ -99,7 +99,7 @@ def inflate(archives: list[Path], out: Path | None) -> None:
     for path in archives:
         stream = zlib.decompressobj(31)
         with (out or Path("/dev/null")).open("wb", buffering=0) as file:
-            for chunk in read_chunks(path):
+            for chunk in file_chunks(path):
                 data = stream.decompress(chunk, 1 << 20)
                 while data:
                     file.write(data)

@@ -80,12 +80,12 @@ def progress(
     return _Terminal(title, where, color=not environment.get("NO_COLOR"))
 
 
-OnBytes = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """Receives a stage (checking, sending, downloading, unpacking), the bytes done in it and their total."""
 
 
 @contextmanager
-def byte_progress(*, quiet: bool) -> Iterator[OnBytes]:
+def byte_progress(*, quiet: bool) -> Iterator[OnProgress]:
     """Progress in MiB, one line per stage."""
     with ExitStack() as shown:
         stages: dict[str, Progress] = {}

@@ -85,9 +85,10 @@ class NoSink:
         """Nothing."""
 
 
-def file_chunks(path: Path) -> Iterator[bytes]:
-    """A file's bytes, piece by piece. Raises OSError."""
+def file_chunks(path: Path, start: int = 0) -> Iterator[bytes]:
+    """A file's bytes from `start` on, piece by piece. Raises OSError."""
     with path.open("rb", buffering=0) as file:
+        file.seek(start)
         while chunk := file.read(_PIECE):
             yield chunk
 

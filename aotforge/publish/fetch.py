@@ -40,7 +40,7 @@ def fetch_file(
             if not complete:
                 partial.unlink(missing_ok=True)
                 raise TrustError(
-                    f"{reader.url}/{name} is not what the index lists ({file.size} bytes, SHA-256 {file.sha256[:16]}...)",
+                    f"{reader.url}/{name} does not match the index ({file.size} bytes, SHA-256 {file.sha256[:16]}...)",
                     cause="it was changed or truncated at the source or on the way",
                     hint="nothing was installed; use another mirror, and inform the publisher",
                 )

@@ -102,8 +102,8 @@ def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:
     if not texts or ROOT_VARIABLE not in environment:
         raise PublishError(
             "there are no keys to sign the index with",
-            hint=f"--keys FOLDER or {FOLDER_VARIABLE}; or AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP with {ROOT_VARIABLE}; "
-            "`./dev release.keys --create FOLDER` makes new ones",
+            cause=f"neither --keys, {FOLDER_VARIABLE}, nor AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP with {ROOT_VARIABLE} are set",
+            hint="`./dev release.keys --create FOLDER` makes new ones",
         )
     signers = {role: (_signer(text.encode(), _variable(role)),) for role, text in texts.items()}
     return KeySet(roots=(_read(Path(environment[ROOT_VARIABLE])),), signers=signers)

@@ -10,9 +10,9 @@ from typing import Any
 
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
-from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, read_archive
+from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
-from aotforge.publish.stores.store import OnBytes, read_chunks
+from aotforge.publish.stores.store import OnBytes
 from aotforge.release.model import MANIFEST, UNSIGNED
 
 
@@ -62,9 +62,8 @@ def _sums(path: Path) -> dict[str, str]:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    text = _text(folder / MANIFEST)
     try:
-        manifest = json.loads(text)
+        manifest = json.loads(_text(folder / MANIFEST))
     except ValueError:
         manifest = None
     if not isinstance(manifest, dict) or not re.fullmatch(RELEASE_NAME, str(manifest.get("release"))):
@@ -96,11 +95,11 @@ def _file(path: Path, sums: dict[str, str], tars: dict[str, str], on_bytes: OnBy
     tar = None
     try:
         if path.name.endswith(".tar.gz"):
-            facts = read_archive(read_chunks(path), NoSink(), on_bytes=on_bytes)
+            facts = read_archive(file_chunks(path), NoSink(), on_bytes=on_bytes)
             size, digest, tar = facts.size, facts.sha256, facts.tar
         else:
             hasher, size = hashlib.sha256(), 0
-            for chunk in read_chunks(path):
+            for chunk in file_chunks(path):
                 hasher.update(chunk)
                 size += len(chunk)
                 on_bytes(len(chunk))

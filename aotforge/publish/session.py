@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aotforge.base.progress import OnBytes
+from aotforge.base.progress import OnProgress
 from aotforge.errors import InstallError
 from aotforge.publish.index import Publication
 from aotforge.publish.keys import KeySet, load_keys
@@ -29,7 +29,7 @@ class Publisher:
         self,
         folder: Path,
         *,
-        progress: AbstractContextManager[OnBytes],
+        progress: AbstractContextManager[OnProgress],
         dry_run: bool,
         allow_development: bool,
     ) -> Publication:

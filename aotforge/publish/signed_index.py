@@ -167,9 +167,9 @@ def _put_numbered(
         try:
             store.put_if_absent(name, data)
         except StoreError as error:
-            if error.kind is not ErrorKind.EXISTS:
-                raise
-            continue
+            if error.kind is ErrorKind.EXISTS:
+                continue
+            raise
         if read_small(store, name, limit=LIMIT) != data:
             raise PublishError(
                 f"{store.url}/{name} was read back with other bytes than were sent",

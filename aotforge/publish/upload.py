@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from aotforge.base.progress import OnProgress
 from aotforge.errors import PublishError
 from aotforge.publish.index import (
     Index,
@@ -23,9 +24,6 @@ from aotforge.publish.keys import KeySet
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.publish.signed_index import change_index, load_state
 from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, Store, StoreError
-
-OnProgress = Callable[[str, int, int], None]
-"""Called with a stage (checking, sending, downloading, unpacking), its bytes done and its bytes in total."""
 
 _NEW_REVISION = "publish a new revision (revision in manifests/release.yaml)"
 

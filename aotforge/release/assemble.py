@@ -69,7 +69,13 @@ def assemble_release(
                 name=manifest.name,
                 folder=folder,
                 files=tuple(
-                    _described(staged / name, sums[name], digests.get(name)) for name in sorted(sums)
+                    ReleaseFile(
+                        name=name,
+                        size=(staged / name).stat().st_size,
+                        sha256=digest,
+                        tar_sha256=tars.get(name.removesuffix(".gz"), ""),
+                    )
+                    for name, digest in sorted(sums.items())
                 ),
                 platform=platform,
                 development=development,
@@ -106,9 +112,8 @@ def release_contents(
         if images in contents:
             raise ReleaseError(f"two image packs are named {name}")
         contents[images] = images_tree(packed, licence=licence)
-        contents[str(ArtifactName(release=release, kind="asm", pack=name))] = assembly_tree(
-            packed, licence=licence
-        )
+        texts = str(ArtifactName(release=release, kind="asm", pack=name))
+        contents[texts] = assembly_tree(packed, licence=licence)
     return contents, platform
 
 
@@ -151,11 +156,6 @@ def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[
     for name in sums:
         sync(folder / name)
     return {**sums, SUMS: sha256_file(folder / SUMS)}
-
-
-def _described(path: Path, digest: str, archive: Digests | None) -> ReleaseFile:
-    tar = archive.tar if archive else ""
-    return ReleaseFile(name=path.name, size=path.stat().st_size, sha256=digest, tar_sha256=tar)
 
 
 def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str, ...]:

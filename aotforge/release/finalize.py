@@ -51,7 +51,12 @@ def finalize_release(
     SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`, called with
     the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
     """
-    archives, manifest = build_files(build)
+    sums = read_sums(build / SUMS)
+    _check_files(build, sums, hint="build again: ./dev build")
+    manifest = json.loads((build / MANIFEST).read_bytes())
+    if not isinstance(manifest, dict):
+        raise ReleaseError(f"{build / MANIFEST} is not a valid manifest")
+    archives = [build / name for name in sorted(sums) if name != TAR_SUMS]
     tars = read_sums(build / TAR_SUMS)
     folder = output / origin.release
     with output_lock(folder), staged_folder(folder) as staged, output_errors(staged):
@@ -93,16 +98,6 @@ def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple
     if key is not None:
         _check_signatures(folder, sums, key)
     return tuple(sums)
-
-
-def build_files(build: Path) -> tuple[list[Path], Mapping[str, object]]:
-    """The files of a build's folder that a release takes over, and its MANIFEST.json. Raises ReleaseError."""
-    sums = read_sums(build / SUMS)
-    _check_files(build, sums, hint="build again: ./dev build")
-    manifest = json.loads((build / MANIFEST).read_bytes())
-    if not isinstance(manifest, dict):
-        raise ReleaseError(f"{build / MANIFEST} is not a valid manifest")
-    return [build / name for name in sorted(sums) if name != TAR_SUMS], manifest
 
 
 def _check_files(folder: Path, sums: Mapping[str, str], *, hint: str) -> None:

@@ -29,7 +29,10 @@ def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
     wanted = f"{promised}_{MACHINE}"
     try:
         target = policies.get_policy_by_name(wanted)
-        versions = _symbol_versions(library)
+        versions: dict[str, set[str]] = {}  # library name to symbol versions, e.g. libc.so.6 to {GLIBC_2.34}
+        with library.open("rb") as file:
+            for name, version in elf_find_versioned_symbols(ELFFile(file)):
+                versions.setdefault(name, set()).add(version)
         needed = [name for name in elf_read_dt_needed(library) if not name.startswith(_LOADER)]
     except LookupError as error:
         raise ReleaseError(
@@ -64,15 +67,6 @@ def read_soname(library: Path) -> str:
     if len(names) != 1:
         raise ReleaseError(f"{library} has {len(names)} SONAMEs, one is needed")
     return names[0]
-
-
-def _symbol_versions(library: Path) -> dict[str, set[str]]:
-    """Library name to symbol versions needed of it, e.g. libc.so.6 to {GLIBC_2.34}."""
-    versions: dict[str, set[str]] = {}
-    with library.open("rb") as file:
-        for name, version in elf_find_versioned_symbols(ELFFile(file)):
-            versions.setdefault(name, set()).add(version)
-    return versions
 
 
 def _newest_first(version: str) -> tuple[str, list[int]]:

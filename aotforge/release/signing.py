@@ -24,6 +24,7 @@ from aotforge.release.provenance import PAYLOAD_TYPE
 KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
 """Environment variable: the private key as PEM text, or the path of a file with it."""
 
+_ALTERED = "it was altered, or another key signed it"
 _DO_NOT_USE = "compare the key with the one that the publisher announces; do not use these files"
 _MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
 
@@ -47,11 +48,8 @@ def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed255
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SignatureError(
-            f"{where} holds no valid private key",
-            cause="not PEM, damaged, or protected by a password",
-            hint=_MAKE,
-        ) from error
+        cause = "not PEM, damaged, or protected by a password"
+        raise SignatureError(f"{where} holds no valid private key", cause=cause, hint=_MAKE) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise SignatureError(f"the key in {where} is not an Ed25519 key", hint=_MAKE)
     return key
@@ -79,11 +77,8 @@ def check_sums(sums: bytes, signature: bytes, key: Ed25519PublicKey) -> None:
     try:
         key.verify(base64.b64decode(signature.strip(), validate=True), sums)
     except (InvalidSignature, binascii.Error, ValueError) as error:
-        raise SignatureError(
-            "SHA256SUMS.sig is not this key's signature of SHA256SUMS",
-            cause="the list was altered, or another key signed it",
-            hint=_DO_NOT_USE,
-        ) from error
+        what = "SHA256SUMS.sig is not this key's signature of SHA256SUMS"
+        raise SignatureError(what, cause=_ALTERED, hint=_DO_NOT_USE) from error
 
 
 def sign_statement(statement: bytes, key: Ed25519PrivateKey) -> bytes:
@@ -101,11 +96,8 @@ def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:
             raise ValueError(f"payload type {opened.payload_type}")
         opened.verify([SSlibKey.from_crypto(key)], 1)
     except (VerificationError, ValueError, KeyError, TypeError) as error:
-        raise SignatureError(
-            f"the provenance statement is not signed by this key: {error}",
-            cause="it was altered, or another key signed it",
-            hint=_DO_NOT_USE,
-        ) from error
+        what = f"the provenance statement is not signed by this key: {error}"
+        raise SignatureError(what, cause=_ALTERED, hint=_DO_NOT_USE) from error
     payload: bytes = opened.payload
     return payload
 

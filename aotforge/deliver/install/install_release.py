@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock, staged_folder
+from aotforge.base.progress import OnProgress
 from aotforge.deliver.install.choose import choose_files, choose_release
 from aotforge.deliver.install.model import DropIn, Installation, InstallRequest, Machine
 from aotforge.deliver.install.prefix import (
@@ -24,11 +25,12 @@ from aotforge.deliver.install.unpack import unpack
 from aotforge.errors import InstallError, TrustError
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
+from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Reader, StoreError, read_chunks, read_small
-from aotforge.publish.upload import OnProgress, byte_counter
+from aotforge.publish.stores.store import Reader, StoreError, read_small
+from aotforge.publish.upload import byte_counter
 
 _SUMS_LIMIT = 16 * 1024 * 1024
 _REPORT_IT = "nothing was installed; report this to the publisher"
@@ -153,7 +155,7 @@ class _Download:
             return f"{self.reader.url}/{name}", self.reader.read(name)
         count = byte_counter(self.on_progress, "downloading", total)
         path = fetch_file(self.reader, name, file, self.folder, on_bytes=count)
-        return str(path), read_chunks(path)
+        return str(path), file_chunks(path)
 
     def _check_sums(self, files: list[IndexedFile]) -> None:
         """The release's own sums must be the index's, so that `sha256sum -c` gives the same result. Raises TrustError."""

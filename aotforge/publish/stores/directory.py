@@ -13,15 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from aotforge.base.files import sync, write_atomic
 from aotforge.errors import OutputError
-from aotforge.publish.stores.store import (
-    Content,
-    ErrorKind,
-    Guarantees,
-    OnBytes,
-    StoreError,
-    read_chunks,
-    too_large,
-)
+from aotforge.formats.untrusted_tar import file_chunks
+from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError, too_large
 
 _PART = ".part-"
 _LOCK = ".swap.lock"
@@ -63,7 +56,7 @@ class DirectoryStore:
         """A file's bytes from `start` on."""
         path = self._path(name)
         with _store_errors(path):
-            yield from read_chunks(path, start)
+            yield from file_chunks(path, start)
 
     def probe(self) -> Guarantees:
         """Tests link(2), which keeps objects from being overwritten. Removes partial files of killed publishers."""
@@ -105,7 +98,7 @@ class DirectoryStore:
             handle, partial = _new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    for chunk in [content] if isinstance(content, bytes) else read_chunks(content):
+                    for chunk in [content] if isinstance(content, bytes) else file_chunks(content):
                         file.write(chunk)
                         if on_bytes:
                             on_bytes(len(chunk))

@@ -126,14 +126,6 @@ def content_size(content: Content) -> int:
     return len(content) if isinstance(content, bytes) else content.stat().st_size
 
 
-def read_chunks(path: Path, start: int = 0) -> Iterator[bytes]:
-    """A file's bytes from `start` on, at most CHUNK at a time."""
-    with path.open("rb", buffering=0) as file:
-        file.seek(start)
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
 def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
     """An object of at most `limit` bytes. Raises StoreError, REFUSED when it is larger."""
     data = bytearray()

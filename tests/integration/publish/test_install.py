@@ -259,7 +259,7 @@ def test_tampered_on_the_way(web: Web, keys: KeySet, tmp_path: Path) -> None:
     complete = path.read_bytes()
     for data in (complete[:-1], complete + b"x", complete[:-9] + b"x" + complete[-8:]):
         path.write_bytes(data)
-        with pytest.raises(TrustError, match=r"is not what the index \w+"):
+        with pytest.raises(TrustError, match=r"does not match the index"):
             try_install(reader(web), keys.roots[0], tmp_path)
         assert not (tmp_path / "prefix").exists()
         assert not [p for p in (tmp_path / "downloads").iterdir() if "gfx908" in p.name]
