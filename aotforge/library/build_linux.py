@@ -1,4 +1,4 @@
-"""Build of the library for Linux, once per set of inputs, into the cache, and checks of its ELF structure."""
+"""Build of the library for Linux into the cache, and checks of its ELF structure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CMake builds of a source tree: on this machine in folders that stay, or in an executor, where only files go in and come out."""
+"""CMake builds of a source tree, on this machine or in an executor."""
 
 from __future__ import annotations
 

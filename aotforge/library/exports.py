@@ -1,4 +1,4 @@
-"""Export table of the DLL from the interface's facts and a real compiler: mingw's and MSVC's name of each symbol.
+"""Export table of the DLL: each symbol by mingw's and by MSVC's name.
 
 `python -m aotforge.library.exports` writes `EXPORTS` again after a change of compat/api_levels.yaml; a test does the same and
 compares. Needs clang.

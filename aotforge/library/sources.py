@@ -1,4 +1,4 @@
-"""C sources of other projects, pinned by SHA-256 in manifests: zstd, and dlfcn-win32 if the user selects it.
+"""C sources of other projects, pinned by SHA-256 in manifests: zstd and dlfcn-win32.
 
 An archive comes from the cache, from a file that an environment variable names, or from where it is published.
 """

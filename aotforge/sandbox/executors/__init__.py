@@ -1,1 +1,1 @@
-"""Executors: the same step on this machine, in a Docker or podman container, or in a bubblewrap sandbox (docs/executors.md)."""
+"""Executors: run a step on this machine, in docker, podman or bubblewrap (docs/executors.md)."""

@@ -306,7 +306,7 @@ def send_outputs(header: dict[str, Any]) -> None:
 
 
 def without_origin(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    """A member without owner and time: plain ustar has no room for large user IDs and fractions of seconds."""
+    """A member without owner and time: plain ustar cannot store large user IDs and fractions of seconds."""
     info.uid = info.gid = info.mtime = 0
     info.uname = info.gname = ""
     return info

@@ -1,4 +1,4 @@
-"""Executor for bubblewrap: the rootfs folder read-only, namespaces, no daemon, no image; root is not required."""
+"""Executor for bubblewrap: read-only rootfs folder, namespaces, no daemon; also without root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cgroups with limits for a process and its children, where this user may create them: version 2, and version 1's memory and pids."""
+"""Cgroups with limits for a process and its children: version 2, and version 1's memory and pids."""
 
 from __future__ import annotations
 

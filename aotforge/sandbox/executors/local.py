@@ -1,4 +1,4 @@
-"""Executor without isolation: steps are processes of this user; the agent enforces memory and process limits."""
+"""Executor without isolation: steps are processes of this user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversation with an agent over a channel: sends header and inputs, receives output and result, turns limits into errors."""
+"""Conversation with an agent: sends header and inputs, receives output and result."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Containers: locked Debian packages and wheels in, root filesystems with a fixed digest out (docs/containers.md)."""
+"""Root filesystems from locked Debian packages and wheels (docs/containers.md)."""

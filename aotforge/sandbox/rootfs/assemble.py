@@ -1,4 +1,4 @@
-"""Assembles the files of a lock into one tar of a root filesystem, without privileges, chroot or network.
+"""Assembles the files of a lock into a rootfs tar, without privileges, chroot or network.
 
 Packages are unpacked and never configured: no maintainer script runs, so the result does not depend on this machine, its clock or its
 kernel. The definition contains what the scripts would create (links of alternatives, users, /bin/sh). Paths are those of a merged

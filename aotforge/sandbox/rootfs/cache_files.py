@@ -1,4 +1,4 @@
-"""Files of the rootfs cache: their paths, locks and atomic creation, and the store of packages and wheels.
+"""Files of the rootfs cache: paths, locks and atomic creation, and the package store.
 
 The store has each file under the SHA-256 of its bytes: with a store, no mirror is needed. A file is verified when it enters, and
 again whenever a rootfs is assembled from it.

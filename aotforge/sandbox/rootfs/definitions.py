@@ -1,4 +1,4 @@
-"""Models of `manifests/containers.yaml`, of a rootfs definition and of its lock, and the rootfs that they describe.
+"""Models of `manifests/containers.yaml`, of rootfs definitions and of their locks.
 
 People write a definition; `./dev containers.lock` resolves it to a lock, which names every file by SHA-256.
 """

@@ -1,4 +1,4 @@
-"""Wheels of a rootfs: their pins in a requirements file, and their download through pip with the user's own settings."""
+"""Wheels of a rootfs: their pins in a requirements file, and their download through pip."""
 
 from __future__ import annotations
 

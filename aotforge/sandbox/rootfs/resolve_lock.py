@@ -1,4 +1,4 @@
-"""`./dev containers.lock`: resolves a definition with the present mirrors and package index, writes its lock and member list."""
+"""`./dev containers.lock`: resolves a definition, and writes its lock and member list."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Resolves a definition's packages with apt in a private folder: this machine's apt state is neither read nor written.
+"""Resolves a definition's packages with apt in a private folder.
 
-apt verifies the archives' signatures with this machine's keyrings. Dates of Release files do not count: a lock selects bytes.
+This machine's apt state is neither read nor written. apt verifies the archives' signatures with this machine's keyrings. Dates of
+Release files do not count: a lock selects bytes.
 """
 
 from __future__ import annotations

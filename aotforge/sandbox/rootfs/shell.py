@@ -1,4 +1,4 @@
-"""The command that enters a rootfs through bubblewrap, docker or podman: no network, read-only, an empty /tmp."""
+"""The command that enters a rootfs: no network, read-only, an empty /tmp."""
 
 from __future__ import annotations
 

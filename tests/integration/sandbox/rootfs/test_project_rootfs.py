@@ -114,7 +114,9 @@ def test_packages_are_read_as_dpkg_reads_them() -> None:
     program = shutil.which("dpkg-deb") or pytest.skip("dpkg-deb is not installed")
     made("rocm-runtime")
     lock = read_lock(find_rootfs(ROOT, "rocm-runtime").lock_file)
-    for package in [entry for entry in lock.packages if entry.name in {"dash", "coreutils", "zlib1g"}]:
+    packages = [entry for entry in lock.packages if entry.name in {"dash", "coreutils", "zlib1g"}]
+    assert len(packages) == 3
+    for package in packages:
         path = CachePaths(cache=CACHE).path(package.sha256)
         ours = [
             (info.name, hashlib.sha256(data.read()).hexdigest() if data else "")
