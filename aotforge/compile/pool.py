@@ -207,7 +207,7 @@ def worker_environment(
         "PATH": "/usr/bin:/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join(_import_path()),
+        "PYTHONPATH": os.pathsep.join(import_path()),
         "TMPDIR": str(temporary),
         # backends of other packages must not take part: the job key does not cover them
         "TRITON_BACKENDS_IN_TREE": "1",
@@ -220,7 +220,7 @@ def worker_environment(
     return environment | dict(pinned)
 
 
-def _import_path() -> list[str]:
-    """Where this interpreter finds modules, so that the worker finds the same ones; this package first."""
+def import_path() -> list[str]:
+    """Folders in which this interpreter finds modules, for a worker to find the same ones; this package first."""
     own = str(Path(__file__).resolve().parents[2])
     return list(dict.fromkeys([own, *(entry for entry in sys.path if entry and Path(entry).is_dir())]))

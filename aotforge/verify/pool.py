@@ -8,7 +8,7 @@ import threading
 from multiprocessing import Pipe
 from pathlib import Path
 
-from aotforge.compile.pool import WorkerProcess
+from aotforge.compile.pool import WorkerProcess, import_path
 from aotforge.errors import AotforgeError, ToolchainError
 from aotforge.verify.verdict import ImageTask, Verdict
 
@@ -63,8 +63,7 @@ class Pool:
 
 class _Worker(WorkerProcess):
     def __init__(self, arguments: list[str]) -> None:
-        root = Path(__file__).resolve().parents[2]
-        path = os.pathsep.join([str(root), *(entry for entry in sys.path if entry)])
+        path = os.pathsep.join(import_path())
         # as many threads as workers already keep every CPU busy
         environment = dict(os.environ, PYTHONPATH=path, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self._connection, theirs = Pipe()

@@ -80,7 +80,7 @@ def test_workers_that_cannot_start_are_a_toolchain_error(
     broken = tmp_path / "broken" / "triton"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('no code generator here')\n")
-    monkeypatch.setattr("aotforge.compile.pool._import_path", lambda: [str(broken.parent), str(Path.cwd())])
+    monkeypatch.setattr("aotforge.compile.pool.import_path", lambda: [str(broken.parent), str(Path.cwd())])
     with pytest.raises(ToolchainError, match="no code generator here"):
         build(root, tmp_path / "cache")
 
