@@ -6,15 +6,7 @@ from typing import Annotated
 
 from invoke.exceptions import Exit
 
-from aotforge.cli.command import (
-    HOME,
-    ROOT,
-    absolute,
-    cli_command,
-    print_either,
-    print_result,
-    print_status,
-)
+from aotforge.cli.command import HOME, ROOT, absolute, cli_command, print_either, print_result, print_status
 from aotforge.pipeline.requests import CiRequest
 
 

@@ -57,11 +57,13 @@ def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Ca
         flags: dict[str, inspect.Parameter] = {}
         help_texts: dict[str, str] = {}
         requests: dict[str, type[Any]] = {}
+        own: set[str] = set()
         for parameter in inspect.signature(body).parameters.values():
             if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
                 requests[parameter.name] = parameter.annotation
                 found = list(_request_flags(parameter.annotation))
             else:
+                own.add(parameter.name)
                 found = [(parameter.name, parameter.default, get_args(parameter.annotation)[1])]
             for flag, default, text in found:
                 flags[flag] = inspect.Parameter(flag, inspect.Parameter.KEYWORD_ONLY, default=default)
@@ -71,8 +73,7 @@ def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Ca
         def run(context: Context, **values: Any) -> None:
             with exit_codes(json=values.get("json", False)):
                 made = {one: make_request(kind, values) for one, kind in requests.items()}
-                used = {flag for kind in requests.values() for flag, _, _ in _request_flags(kind)}
-                body(**made, **{flag: value for flag, value in values.items() if flag not in used})
+                body(**made, **{flag: value for flag, value in values.items() if flag in own})
 
         context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         run.__signature__ = inspect.Signature([context, *flags.values()])  # type: ignore[attr-defined]

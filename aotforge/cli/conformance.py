@@ -35,17 +35,12 @@ def show(json: Json = False, html: Annotated[str | None, "write a static page to
     from aotforge.conformance.matrix_show import matrix_fields, matrix_page, matrix_text
 
     compat = load_matrix(ROOT)
+    lines = [] if json else [matrix_text(compat, colour=_colour())]
     if html:
         path = Path(html).absolute()
         write_atomic(path, matrix_page(compat).encode())
-        if not json:
-            print_result(f"{path}")
-            return
-    print_either(
-        matrix_fields(compat) if json else None,
-        () if json else [matrix_text(compat, colour=_colour())],
-        json=json,
-    )
+        lines = [f"{path}"]
+    print_either(matrix_fields(compat), lines, json=json)
 
 
 @cli_command("compat.which")

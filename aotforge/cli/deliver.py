@@ -18,7 +18,7 @@ from aotforge.cli.command import (
     print_result,
     print_status,
 )
-from aotforge.cli.publish import From, Trust
+from aotforge.cli.publish import From, Trust, checked_index
 
 Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
 Release = Annotated[str, "a release's folder (default: the newest in releases/dist)"]
@@ -40,12 +40,9 @@ def _releases(folder: str) -> Path:
 def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
     """List the releases of a place, from its checked index."""
     from aotforge.deliver.install.install_release import install_errors
-    from aotforge.publish.session import open_index
 
     with install_errors():
-        _, trusted = open_index(
-            from_, root=root, checkout=ROOT, environment=os.environ, cache=cache_folder(None)
-        )
+        _, trusted = checked_index(from_, root)
     print_report(trusted.index, json=json)
 
 
@@ -78,7 +75,6 @@ def install(
     from aotforge.deliver.install.install_release import install, install_errors
     from aotforge.deliver.install.model import InstallRequest, this_machine
     from aotforge.errors import UnsupportedError
-    from aotforge.publish.session import open_index
 
     if bool(prefix) == bool(pytorch_lib):
         raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
@@ -96,15 +92,14 @@ def install(
         torch_lib=absolute(pytorch_lib),
         allow_yanked=allow_yanked,
     )
-    folder = cache_folder(cache)
     with install_errors(), byte_progress(quiet=quiet or json) as on_progress:
-        reader, trusted = open_index(from_, root=root, checkout=ROOT, environment=os.environ, cache=folder)
+        reader, trusted = checked_index(from_, root, cache)
         done = install(
             reader,
             trusted.index,
             request,
             this_machine(os.environ),
-            downloads=folder / "downloads",
+            downloads=cache_folder(cache) / "downloads",
             drop_in=lambda unpacked, name, lib: install_dropin_prefix(ROOT, unpacked, name, lib),
             on_progress=on_progress,
         )
@@ -180,13 +175,7 @@ def dropin(
         report = restore(lib, dry_run=dry_run)
     else:
         report = install_dropin(
-            ROOT,
-            _release(release),
-            lib,
-            archs=archs_of(arch),
-            pytorch=pytorch,
-            fork=fork,
-            dry_run=dry_run,
+            ROOT, _release(release), lib, archs=archs_of(arch), pytorch=pytorch, fork=fork, dry_run=dry_run
         )
     changes = [f"{'would change: ' if dry_run else ''}{change}" for change in report.changes]
     print_either(asdict(report) | {"folder": str(report.folder)}, changes or ["nothing to do"], json=json)
@@ -204,13 +193,10 @@ def page(
     """Write the static page of releases: downloads with digests, verification, how to install, compatibility."""
     from aotforge.deliver.install.install_release import install_errors
     from aotforge.deliver.page import make_site
-    from aotforge.publish.session import open_index
 
     yanked: dict[str, str] = {}
     if from_:
         with install_errors():
-            _, trusted = open_index(
-                from_, root=root, checkout=ROOT, environment=os.environ, cache=cache_folder(None)
-            )
+            _, trusted = checked_index(from_, root)
         yanked = trusted.index.yanked()
     print_result(f"{make_site(ROOT, _releases(folder), base_url=url, yanked=yanked)}")

@@ -117,8 +117,7 @@ def cost(
 def virtual_hip(
     arch: Annotated[str, "virtual devices, e.g. gfx908,gfx942 (default: gfx908)"] = "gfx908",
     asm: Annotated[
-        str | None,
-        "assembly texts: folders and .tar.gz archives separated by colons (default: AOTFORGE_ASM)",
+        str | None, "assembly texts: folders and .tar.gz archives separated by colons (default: AOTFORGE_ASM)"
     ] = None,
     hip: Annotated[int, "the HIP release to implement: 5, 6 or 7"] = 7,
     cache: Cache = None,

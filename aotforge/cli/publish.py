@@ -3,7 +3,7 @@
 import os
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.command import (
     ROOT,
@@ -17,6 +17,10 @@ from aotforge.cli.command import (
     print_result,
 )
 
+if TYPE_CHECKING:
+    from aotforge.publish.stores.store import Reader
+    from aotforge.publish.trust import TrustedIndex
+
 To = Annotated[str, "where to: s3://BUCKET/PREFIX or a folder"]
 From = Annotated[
     str | None,
@@ -27,6 +31,16 @@ Keys = Annotated[
     "folder of signing keys (default: AOTFORGE_KEYS, or AOTFORGE_KEY_TARGETS, _SNAPSHOT and _TIMESTAMP)",
 ]
 Trust = Annotated[str | None, "the root of trust, a file (default: AOTFORGE_ROOT, else releases/root.json)"]
+
+
+def checked_index(
+    from_: str | None, root: str | None, cache: str | None = None
+) -> "tuple[Reader, TrustedIndex]":
+    """The place of releases and its checked index. Raises InstallError, TrustError, StoreError."""
+    from aotforge.publish.session import open_index
+
+    folder = cache_folder(cache)
+    return open_index(from_, root=root, checkout=ROOT, environment=os.environ, cache=folder)
 
 
 @cli_command("release.publish", positional=["folder"])
@@ -57,14 +71,12 @@ def mirror(from_: From, to: To, root: Trust = None, json: Json = False, quiet: Q
     """Copy every release and the signed index to another place."""
     from aotforge.base.progress import byte_progress
     from aotforge.publish.maintenance import mirror
-    from aotforge.publish.session import open_for_publishing, open_index
+    from aotforge.publish.session import open_for_publishing
     from aotforge.publish.upload import publish_errors
 
     store = open_for_publishing(to)
     with publish_errors():
-        reader, trusted = open_index(
-            from_, root=root, checkout=ROOT, environment=os.environ, cache=cache_folder(None)
-        )
+        reader, trusted = checked_index(from_, root)
     with byte_progress(quiet=quiet or json) as on_progress:
         done = mirror(reader, trusted, store, on_progress=on_progress)
     print_either(done.fields(), [*_notes(done.notes, quiet=quiet), *done.lines()], json=json)

@@ -4,15 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from aotforge.cli.command import (
-    Json,
-    Quiet,
-    absolute,
-    cli_command,
-    print_either,
-    print_report,
-    print_result,
-)
+from aotforge.cli.command import Json, Quiet, absolute, cli_command, print_either, print_report, print_result
 from aotforge.pipeline.requests import ReleaseRequest, ReproduceRequest
 
 

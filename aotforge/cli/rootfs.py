@@ -22,14 +22,16 @@ from aotforge.cli.command import (
     print_result,
     print_status,
 )
+from aotforge.cli.command import (
+    Cache as BuildCache,
+)
 
 Names = Annotated[
     Sequence[str] | None,
     "a root filesystem of manifests/containers.yaml (may be repeated; default: every one)",
 ]
 Cache = Annotated[
-    str | None,
-    "folder of packages and root filesystems (default: AOTFORGE_CACHE, else .aotforge/cache)",
+    str | None, "folder of packages and root filesystems (default: AOTFORGE_CACHE, else .aotforge/cache)"
 ]
 
 
@@ -163,9 +165,7 @@ def prune(
 @cli_command("containers.reap")
 def reap(
     kept: Annotated[bool, "also containers of --keep, unless their build still runs"] = False,
-    cache: Annotated[
-        str | None, "cache folder of the builds (default: AOTFORGE_CACHE, else .aotforge/cache)"
-    ] = None,
+    cache: BuildCache = None,
     json: Json = False,
 ) -> None:
     """Remove containers, control groups and work folders of builds that were killed; every build does it for its executor."""

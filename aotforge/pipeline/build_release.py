@@ -29,7 +29,7 @@ from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput, Release
 from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
+from aotforge.release.release_manifest import load_release_manifest, member_time
 from aotforge.release.stamp import find_release, inputs_digest
 from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.step import KERNELS, RUNTIME, ExecutionTargets
@@ -96,9 +96,12 @@ def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildCounts:
-    """Numbers of images: `compiled`, `cached`, `shared` (compiled by another build meanwhile), `executed` on the virtual
-    GPU, and `known`: verified before. `damaged` are labels of cache entries, `spills` images with spilled registers.
+class BuildReport(AssembledReport):
+    """A build. Numbers of images: `compiled`, `cached`, `shared` (compiled by another build meanwhile), `executed` on the
+    virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
+
+    `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
+    were used: names and digests. `compiler` compiled the library.
     """
 
     compiled: int = 0
@@ -108,23 +111,14 @@ class BuildCounts:
     known: int = 0
     damaged: tuple[str, ...] = ()
     spills: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildReport(AssembledReport, BuildCounts):
-    """A build; all counts are 0 when the release existed (`release.fresh` is False).
-
-    `roots` are the root filesystems that were used: names and digests. `compiler` compiled the library.
-    """
-
     executor: str
     roots: tuple[tuple[str, str], ...]
     compiler: str
 
     def counts(self) -> dict[str, object]:
         """JSON values of what was counted while it was made."""
-        counted = {name: getattr(self, name) for name in BuildCounts.__dataclass_fields__}
-        return {**counted, "executor": self.executor, "roots": dict(self.roots)}
+        names = ("compiled", "cached", "shared", "executed", "known", "damaged", "spills", "executor")
+        return {**{name: getattr(self, name) for name in names}, "roots": dict(self.roots)}
 
     def made(self) -> list[str]:
         """Lines on how a new release was made."""
@@ -164,23 +158,28 @@ class EventCounter:
         self._numbers["known" if event.verdict.cached else "executed"] += 1
         self._observer.verdict(event)
 
-    def counts(self) -> BuildCounts:
-        """The numbers so far."""
-        labels = {kind: tuple(found) for kind, found in self._labels.items()}
-        return BuildCounts(**self._numbers, damaged=labels["damaged"], spills=labels["spills"])
+    def counts(self) -> dict[str, Any]:
+        """The numbers and labels so far, by field of `BuildReport`."""
+        return {**self._numbers, **{kind: tuple(found) for kind, found in self._labels.items()}}
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReleaseDraft:
-    """A release that can be made: its plans, where its parts are compiled, and its output folder."""
+    """A release that can be made: everything that can be refused before something slow begins was checked.
 
-    request: BuildRequest
-    manifest: ReleaseManifest
-    epoch: int
-    licence: bytes
-    executions: ExecutionTargets
-    plans: tuple[Plan, ...]
-    output: Path
+    Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
+    """
+
+    def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
+        root = request.root
+        self.request = request
+        self.manifest = load_release_manifest(root / "manifests" / "release.yaml")
+        self.epoch = member_time(self.manifest, request.environment)
+        self.executions, self.plans = resolve_targets(request, (KERNELS, RUNTIME), observer=observer)
+        self.output = request.output or default_output(root, self.plans)
+        with output_lock(self.output / self.manifest.name):  # assembly takes the lock and checks again
+            check_replaceable(self.manifest, self.output, [plan.pack for plan in self.plans])
+        check_interfaces(root, self.plans)
+        self.licence = (root / "LICENSE").read_bytes()
 
     def inputs(self, prefix: Path, *, verified: bool) -> str:
         """The digest of everything that decides the release's bytes. `prefix` has the installed library."""
@@ -217,34 +216,10 @@ class ReleaseDraft:
         )
 
 
-def draft_release(request: BuildRequest, *, observer: Observer) -> ReleaseDraft:
-    """Everything that can be refused before something slow begins.
-
-    Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
-    """
-    manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
-    epoch = member_time(manifest, request.environment)
-    executions, plans = resolve_targets(request, (KERNELS, RUNTIME), observer=observer)
-    output = request.output or default_output(request.root, plans)
-    with output_lock(output / manifest.name):  # assembly takes the lock and checks again
-        check_replaceable(manifest, output, [plan.pack for plan in plans])
-    check_interfaces(request.root, plans)
-    licence = (request.root / "LICENSE").read_bytes()
-    return ReleaseDraft(
-        request=request,
-        manifest=manifest,
-        epoch=epoch,
-        licence=licence,
-        executions=executions,
-        plans=plans,
-        output=output,
-    )
-
-
 def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
     complete."""
-    draft = draft_release(request, observer=observer)
+    draft = ReleaseDraft(request, observer=observer)
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
     runtime = build_runtime(
@@ -275,7 +250,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         executor=draft.executions.executor,
         roots=draft.executions.rootfs_digests(),
         compiler=runtime.compiler,
-        **vars(counter.counts()),
+        **counter.counts(),
     )
 
 

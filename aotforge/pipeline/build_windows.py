@@ -136,10 +136,7 @@ def _put(path: Path, members: Mapping[str, bytes], epoch: int) -> tuple[bool, st
     """Whether `path` is new, and its SHA-256. The folder's SHA256SUMS lists every zip file in it."""
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        output_errors(path),
-        tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work,
-    ):
+    with output_errors(path), tempfile.TemporaryDirectory(prefix=".aotforge-zip-", dir=path.parent) as work:
         staged = Path(work) / path.name
         sha256 = write_zip(staged, members, epoch=epoch)
         check_zip(staged, members)

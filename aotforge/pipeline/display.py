@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Protocol
 
 from aotforge.base.progress import Observer, Progress, progress
@@ -23,30 +23,21 @@ class BuildObserver(Observer, Protocol):
         """An image was executed on the virtual GPU, or its verdict is known."""
 
 
-class BuildDisplay:
+class BuildDisplay(ExitStack):
     """Shows stages, compile events and verdicts of a build on stderr; nothing when `quiet`."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._title = "compiling"
-        self._progress: Progress = progress(self._title, quiet=quiet)
+        super().__init__()
+        self._quiet, self._title = quiet, ""
         self._terminal = not quiet and sys.stderr.isatty()
-
-    def __enter__(self) -> BuildDisplay:
-        self._progress.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.__exit__(kind, error, trace)
+        self._progress = self._show("compiling")
 
     def _show(self, title: str) -> Progress:
         """The progress line for a kind of work; it replaces that of another kind."""
         if title != self._title:
-            self._progress.__exit__(None, None, None)
-            self._title, self._progress = title, progress(title, quiet=self._quiet)
-            self._progress.__enter__()
+            self.close()
+            self._title = title
+            self._progress = self.enter_context(progress(title, quiet=self._quiet))
         return self._progress
 
     def stage(self, text: str) -> None:

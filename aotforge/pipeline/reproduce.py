@@ -61,7 +61,10 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
         checkout = Path(scratch) / "checkout"
         observer.stage(f"a clean clone of {record.commit[:12]}")
         _clone(request.root, record.commit, checkout)
-        _share_rootfs(request.cache, checkout.with_name("cache"))
+        cache = checkout.with_name("cache")
+        cache.mkdir()
+        if (request.cache / "containers").is_dir():
+            (cache / "containers").symlink_to(request.cache / "containers")
         compiled = 0
         tars: dict[str, str] = {}
         for platform in record.platforms:
@@ -111,22 +114,13 @@ def _clone(root: Path, commit: str, target: Path) -> None:
             )
 
 
-def _share_rootfs(ours: Path, cache: Path) -> None:
-    cache.mkdir(parents=True)
-    if (ours / "containers").is_dir():
-        (cache / "containers").symlink_to(ours / "containers")
-
-
 def _build(
     request: ReproduceRequest, record: Record, platform: str, checkout: Path, output: Path
 ) -> dict[str, Any]:
+    linux = ["--arch", ",".join(record.archs), "--profile", record.profile]
     command = [str(checkout / "dev"), "build", "--json", "--output", str(output)]
-    command += ["--cache", str(checkout.with_name("cache"))]
-    command += ["--executor", record.executor]
-    if platform == "linux":
-        command += ["--arch", ",".join(record.archs), "--profile", record.profile]
-    else:
-        command += ["--platform", platform]
+    command += ["--cache", str(checkout.with_name("cache")), "--executor", record.executor]
+    command += linux if platform == "linux" else ["--platform", platform]
     environment = {
         name: value
         for name, value in request.environment.items()

@@ -56,8 +56,7 @@ class BuildRequest(ImagesRequest):
     ] = "local"
     keep: Annotated[bool, "keep a container whose step failed, and print how to enter it"] = False
     shard: Annotated[
-        str | None,
-        "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file",
+        str | None, "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file"
     ] = None
     gather: Annotated[
         Path | None, "merge the shards in this folder into the release; nothing is compiled or executed"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -115,49 +115,42 @@ def _check_listed(released: ReleasedPack, opened: OpenPack) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ImageUse:
-    """A way to launch the image `digest`, for the arch `arch`."""
-
-    digest: str
-    arch: str
-    use: Use
-
-
 def release_tasks(
     released: ReleasedPack, opened: OpenPack, archs: Sequence[str], kernels_root: Path
 ) -> list[ImageTask]:
     """One task per image: the calls that the pack dispatches to it, its bytes, and its text from the archive of texts."""
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
-    uses: dict[str, list[_ImageUse]] = {}
-    for one in _uses(opened, archs, folders):
-        uses.setdefault(one.digest, []).append(one)
+    uses: dict[str, list[Use]] = {}
+    arch_of: dict[str, str] = {}
+    for digest, arch, use in _uses(opened, archs, folders):
+        uses.setdefault(digest, []).append(use)
+        arch_of[digest] = arch
     hsaco = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
-    families = {one.use.kernel.family for found in uses.values() for one in found}
+    families = {use.kernel.family for found in uses.values() for use in found}
     verifier = {family: family_verifier_digest(kernels_root / folders[family]) for family in families}
-    tasks = []
-    for digest, found in uses.items():
-        family = found[-1].use.kernel.family
-        tasks.append(
-            ImageTask(
-                key=digest,
-                label=" = ".join(released.labels.get(digest, ())) or digest,
-                arch=found[-1].arch,
-                digest=digest,
-                hsaco=hsaco[digest],
-                asm=_of(released.assembly, released, digest, "assembly text"),
-                resources=_of(released.resources, released, digest, "resources"),
-                folder=folders[family],
-                verifier_digest=verifier[family],
-                uses=tuple(one.use for one in found),
-            )
+    tasks = [
+        ImageTask(
+            key=digest,
+            label=" = ".join(released.labels.get(digest, ())) or digest,
+            arch=arch_of[digest],
+            digest=digest,
+            hsaco=hsaco[digest],
+            asm=_of(released.assembly, released, digest, "assembly text"),
+            resources=_of(released.resources, released, digest, "resources"),
+            folder=folders[found[-1].kernel.family],
+            verifier_digest=verifier[found[-1].kernel.family],
+            uses=tuple(found),
         )
+        for digest, found in uses.items()
+    ]
     _check_launches(opened, tasks)
     return tasks
 
 
-def _uses(opened: OpenPack, archs: Sequence[str], folders: Mapping[str, str]) -> Iterator[_ImageUse]:
-    """Every choice of the pack for `archs`. Raises RulesError for a family that `folders` lacks."""
+def _uses(
+    opened: OpenPack, archs: Sequence[str], folders: Mapping[str, str]
+) -> Iterator[tuple[str, str, Use]]:
+    """Image digest, arch and use of every choice of the pack for `archs`. Raises RulesError for a family that `folders` lacks."""
     for kernel in opened.dispatch.kernels:
         planned = _planned(kernel)
         if planned.family not in folders:
@@ -175,7 +168,7 @@ def _uses(opened: OpenPack, archs: Sequence[str], folders: Mapping[str, str]) ->
             )
             for index, digest in enumerate(digests if functional.arch in archs else ()):
                 use = Use(kernel=planned, key=functional.key, choices=choices, index=index)
-                yield _ImageUse(digest=digest, arch=functional.arch, use=use)
+                yield digest, functional.arch, use
 
 
 def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:

@@ -9,8 +9,8 @@ from typing import get_args
 
 from aotforge.errors import UnknownNameError, suggest
 from aotforge.pipeline.ci_jobs.changes import Affected, affected_since
-from aotforge.pipeline.ci_jobs.ci_manifest import CiManifest, Executor, load_ci_manifest
-from aotforge.pipeline.ci_jobs.jobs import CiJob, JobsRequest, Kind, make_jobs
+from aotforge.pipeline.ci_jobs.ci_manifest import Executor, load_ci_manifest
+from aotforge.pipeline.ci_jobs.jobs import CiJob, Kind, make_jobs
 from aotforge.pipeline.images import by_pack
 from aotforge.pipeline.requests import CiRequest
 from aotforge.plan.planner import plan_project
@@ -27,7 +27,6 @@ GROUPS: dict[str, tuple[Kind, ...]] = {
 class PlannedJobs:
     """The jobs, and the reasons of their selection."""
 
-    manifest: CiManifest
     jobs: tuple[CiJob, ...]
     affected: Affected
 
@@ -49,8 +48,8 @@ def plan_jobs(request: CiRequest) -> PlannedJobs:
         affected = affected_since(root, request.changed_since, archs, profile)
     else:
         affected = Affected(packs=frozenset(plan.pack for plan in plans), runtime=True)
-    jobs = make_jobs(manifest, JobsRequest(profile=profile, shards=request.shards), plans, affected)
-    return PlannedJobs(manifest=manifest, jobs=jobs, affected=affected)
+    jobs = make_jobs(manifest, profile, plans, affected, shards=request.shards)
+    return PlannedJobs(jobs=jobs, affected=affected)
 
 
 def format_jobs(planned: PlannedJobs, form: str) -> str:

@@ -52,21 +52,18 @@ class CiJob:
         return shlex.join(self.command)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobsRequest:
-    """The profile to build; `shards` fixes their number per pack."""
-
-    profile: str
-    shards: int | None = None
-
-
 def make_jobs(
-    manifest: CiManifest, request: JobsRequest, plans: Sequence[Plan], affected: Affected
+    manifest: CiManifest,
+    profile: str,
+    plans: Sequence[Plan],
+    affected: Affected,
+    *,
+    shards: int | None = None,
 ) -> tuple[CiJob, ...]:
     """Checks, and for what is affected: the runtime, every pack's shards, and the release merged from them.
 
-    `plans` has one plan per pack. A release has the affected packs; a change of the runtime alone gives one of the first
-    pack. Raises ShardError when there are more jobs than a matrix may have.
+    `plans` has one plan per pack; `shards` fixes their number per pack. A release has the affected packs; a change of the
+    runtime alone gives one of the first pack. Raises ShardError when there are more jobs than a matrix may have.
     """
     limit = manifest.timeouts.check
     checks = [
@@ -85,7 +82,7 @@ def make_jobs(
         built = list(plans[:1])
     if not built:
         return tuple(checks)
-    builds = _Builds(manifest, request)
+    builds = _Builds(manifest, profile, shards)
     runtime = builds.runtime(built)
     windows = [builds.windows()] if affected.runtime and "windows" in manifest.platforms else []
     images = [job for plan in built for job in builds.images(plan)]
@@ -100,8 +97,8 @@ def make_jobs(
 class _Builds:
     """Makes the jobs that build."""
 
-    def __init__(self, manifest: CiManifest, request: JobsRequest) -> None:
-        self._manifest, self._request = manifest, request
+    def __init__(self, manifest: CiManifest, profile: str, shards: int | None) -> None:
+        self._manifest, self._profile, self._shards = manifest, profile, shards
 
     def _job(
         self, name: str, kind: Kind, command: Sequence[str], output: str, *, minutes: float = 0, **more: Any
@@ -121,7 +118,7 @@ class _Builds:
 
     def _of(self, plans: Sequence[Plan]) -> tuple[str, ...]:
         archs = ",".join(arch for plan in plans for arch in plan.archs)
-        return ("--arch", archs, "--profile", self._request.profile)
+        return ("--arch", archs, "--profile", self._profile)
 
     def runtime(self, plans: Sequence[Plan]) -> CiJob:
         """The library."""
@@ -139,16 +136,16 @@ class _Builds:
     def images(self, plan: Plan) -> Iterator[CiJob]:
         """The shards of a pack."""
         division = self._manifest.division
-        count = self._request.shards or shard_count(plan, division)
+        count = self._shards or shard_count(plan, division)
         for number, part in enumerate(split(plan.jobs, count), start=1):
-            name = f"images-{plan.pack}-{self._request.profile}-{number}of{count}"
+            name = f"images-{plan.pack}-{self._profile}-{number}of{count}"
             command = (*self._of([plan]), "--shard", f"{number}/{count}")
             minutes = round(estimate(part, division), 1)
             yield self._job(name, "images", command, PARTS, artefact=f"part-{name}", minutes=minutes)
 
     def release(self, plans: Sequence[Plan], needs: Sequence[CiJob]) -> CiJob:
         """The release, merged from the shards of the jobs `needs`."""
-        name = f"release-{self._request.profile}"
+        name = f"release-{self._profile}"
         names = tuple(job.name for job in needs)
         command = (*self._of(plans), "--gather", PARTS)
         return self._job(name, "release", command, RELEASE, artefact=name, needs=names, inputs=PARTS)

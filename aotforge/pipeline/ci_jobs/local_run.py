@@ -74,7 +74,11 @@ class LocalRun:
         text = f"### {job.name}\n\npassed in {time.monotonic() - began:.0f} s\n"
         if job.output:
             text = summary(job.name, checkout / job.output, time.monotonic() - began)
-            self._keep(checkout / job.output, self._artefact(job))
+            with staged_folder(
+                self._artefact(job)
+            ) as staged:  # without hidden files, as upload-artifact does
+                hidden = shutil.ignore_patterns(".*")
+                shutil.copytree(checkout / job.output, staged, dirs_exist_ok=True, ignore=hidden)
         shutil.rmtree(place, ignore_errors=True)
         return 0, text
 
@@ -94,13 +98,3 @@ class LocalRun:
         kept = {k: v for k, v in self.environment.items() if k not in dropped}
         cache = self.cache or place / "cache"
         return kept | {"CI": "true", "AOTFORGE_HOME": str(self.home), "AOTFORGE_CACHE": str(cache)}
-
-    @staticmethod
-    def _keep(made: Path, artefact: Path) -> None:
-        """Copies output files without hidden ones, as GitHub's upload-artifact does."""
-        with staged_folder(artefact) as staged:
-            for path in sorted(made.rglob("*")):
-                name = path.relative_to(made)
-                if path.is_file() and not any(part.startswith(".") for part in name.parts):
-                    (staged / name).parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(path, staged / name)

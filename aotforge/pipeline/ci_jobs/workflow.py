@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.files import write_atomic
@@ -16,33 +15,24 @@ SOURCES, WRITTEN = Path("ci"), Path(".github", "workflows")
 _PLACE = re.compile(r"<<([a-z ]+)>>")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drift:
-    """A workflow that differs from its source: changed, missing, or without a source."""
-
-    path: Path
-    what: str
-
-
 def generate(root: Path) -> tuple[Path, ...]:
     """Writes every workflow that differs from its source and returns those. Raises ManifestError, OutputError."""
     wanted = workflows(root)
-    changed = []
-    for drift in drifts(root, wanted):
-        if drift.path in wanted:
-            write_atomic(root / drift.path, wanted[drift.path].encode())
+    changed = differences(root, wanted)
+    for path in changed:
+        if path in wanted:
+            write_atomic(root / path, wanted[path].encode())
         else:
-            (root / drift.path).unlink()
-        changed.append(drift.path)
+            (root / path).unlink()
     return tuple(changed)
 
 
 def check_generated(root: Path) -> None:
     """Raises ShardError when a workflow differs from its source."""
-    if found := drifts(root, workflows(root)):
+    if found := differences(root, workflows(root)):
         raise ShardError(
             "workflows differ from their sources:\n"
-            + "\n".join(f"  {one.path}: {one.what}" for one in found),
+            + "\n".join(f"  {path}: {what}" for path, what in found.items()),
             cause="a source or manifests/ci.yaml was changed, or a workflow by hand",
             hint="change ci/ and manifests/ci.yaml, then ./dev ci.generate, and commit its output",
         )
@@ -57,16 +47,16 @@ def workflows(root: Path) -> dict[Path, str]:
     }
 
 
-def drifts(root: Path, wanted: Mapping[Path, str]) -> tuple[Drift, ...]:
-    """Differences between the existing workflows and `wanted`."""
+def differences(root: Path, wanted: Mapping[Path, str]) -> dict[Path, str]:
+    """Differences between the existing workflows and `wanted`, by path."""
     existing = {path.relative_to(root) for path in (root / WRITTEN).glob("*.y*ml")}
-    found = [Drift(path=path, what="has no source") for path in sorted(existing - set(wanted))]
+    found = dict.fromkeys(sorted(existing - set(wanted)), "has no source")
     for path, text in wanted.items():
         if path not in existing:
-            found.append(Drift(path=path, what="is missing"))
+            found[path] = "is missing"
         elif (root / path).read_bytes() != text.encode():
-            found.append(Drift(path=path, what="differs from its source"))
-    return tuple(found)
+            found[path] = "differs from its source"
+    return found
 
 
 def write_workflow(source: str, manifest: CiManifest, place: Path) -> str:

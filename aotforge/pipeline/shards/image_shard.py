@@ -120,16 +120,11 @@ def shard_manifest(
 
 def _entry(cache: Cache, job: CompileJob) -> bytes:
     try:
-        entry = cache.load(job.key)
+        entry, problem = cache.load(job.key), "it was removed from the cache"
     except EntryError as error:
-        raise CacheError(
-            f"image of {job.label}: {error}", hint="./dev build again: it is compiled anew"
-        ) from error
+        entry, problem = None, str(error)
     if entry is None:
-        raise CacheError(
-            f"the image of {job.label} was removed from the cache",
-            hint="./dev build again: it is compiled anew",
-        )
+        raise CacheError(f"image of {job.label}: {problem}", hint="./dev build again: it is compiled anew")
     return encode_entry(entry)
 
 

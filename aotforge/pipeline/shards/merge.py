@@ -11,7 +11,7 @@ from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import stored_images
 from aotforge.errors import ShardError
-from aotforge.pipeline.build_release import AssembledReport, draft_release
+from aotforge.pipeline.build_release import AssembledReport, ReleaseDraft
 from aotforge.pipeline.images import pack_images, plans_verifier_digest
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shards.image_shard import load_verdicts
@@ -45,7 +45,7 @@ def merge_shards(request: BuildRequest, folder: Path, *, observer: Observer) -> 
     a passed verdict (unless `request.verify` is off), and what assembly raises. An earlier release stays until the new one
     is complete.
     """
-    draft = draft_release(request, observer=observer)
+    draft = ReleaseDraft(request, observer=observer)
     observer.stage("reading shards")
     found = read_shards(folder)
     identities = {

@@ -12,14 +12,7 @@ from aotforge.base.manifest_reader import Manifest
 from aotforge.compile.cache_entry import EntryError
 from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.errors import ShardError
-from aotforge.pipeline.shards.shard_file import (
-    IDENTITY,
-    IMAGES,
-    RUNTIME,
-    ShardArtifact,
-    damaged,
-    entry_name,
-)
+from aotforge.pipeline.shards.shard_file import IDENTITY, IMAGES, RUNTIME, ShardArtifact, damaged, entry_name
 from aotforge.pipeline.shards.split import MOST, Shard, split
 from aotforge.plan.model import Plan
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,7 +15,6 @@ from aotforge.pipeline.ci_jobs.ci_plan import GROUPS, matrix_github, matrix_json
 from aotforge.pipeline.ci_jobs.jobs import (
     PARTS,
     CiJob,
-    JobsRequest,
     estimate,
     find_job,
     make_jobs,
@@ -30,12 +28,11 @@ MANIFEST = load_ci_manifest(PROJECT / "manifests").model_copy(
 )
 PLANS = tuple(plan_project(PROJECT, archs=[arch], profile="quick") for arch in ("gfx908", "gfx90a"))
 PACKS = frozenset(plan.pack for plan in PLANS)
-REQUEST = JobsRequest(profile="quick", shards=2)
 ALL = Affected(packs=PACKS, runtime=True)
 
 
-def jobs_of(affected: Affected = ALL, request: JobsRequest = REQUEST) -> tuple[CiJob, ...]:
-    return make_jobs(MANIFEST, request, PLANS, affected)
+def jobs_of(affected: Affected = ALL, shards: int = 2) -> tuple[CiJob, ...]:
+    return make_jobs(MANIFEST, "quick", PLANS, affected, shards=shards)
 
 
 def test_a_matrix_of_two_archs() -> None:
@@ -61,14 +58,14 @@ def test_a_release_gets_exactly_the_shards_of_the_other_jobs() -> None:
 
 def test_every_job_that_builds_requests_containers() -> None:
     manifest = MANIFEST.model_copy(update={"executor": "docker"})
-    for job in make_jobs(manifest, REQUEST, PLANS, ALL):
+    for job in make_jobs(manifest, "quick", PLANS, ALL, shards=2):
         assert job.line.endswith(" --executor docker") == (job.kind != "check")
         assert job.executor == ("local" if job.kind == "check" else "docker")
 
 
 def test_the_library_for_windows_is_a_job_of_its_own() -> None:
     manifest = MANIFEST.model_copy(update={"platforms": ("linux", "windows")})
-    jobs = {job.name: job for job in make_jobs(manifest, REQUEST, PLANS, ALL)}
+    jobs = {job.name: job for job in make_jobs(manifest, "quick", PLANS, ALL, shards=2)}
     windows = jobs["runtime-windows"]
     assert windows.line == "./dev build --platform windows --output ci-out/windows"
     assert windows.packages == ("g++-mingw-w64-x86-64-posix", "llvm-19")
@@ -109,7 +106,7 @@ def test_shards_are_as_few_as_the_target_allows(minutes: int, setup: int, cpus: 
 
 def test_more_jobs_than_a_matrix_may_have_are_refused() -> None:
     with pytest.raises(ShardError, match="more than the 256"):
-        jobs_of(request=replace(REQUEST, shards=200))
+        jobs_of(shards=200)
 
 
 def test_a_misspelt_job_is_answered_with_the_nearest() -> None:
