@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.store import Store
 from tests.support.publishing import make_keys
 from tests.support.s3 import Server, have_ministack, running_server
+
+MakeStore = Callable[[], Store]
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +27,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> KeySet:
     return make_keys(tmp_path_factory.mktemp("keys") / "keys")
+
+
+@pytest.fixture(params=["directory", "s3"])
+def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
+    """Makes independent stores of one place."""
+    if request.param == "directory":
+        return lambda: DirectoryStore(tmp_path / "store")
+    server: Server = request.getfixturevalue("server")
+    bucket = server.bucket()
+    return lambda: server.store(bucket)
 
 
 @pytest.fixture

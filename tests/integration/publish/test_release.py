@@ -15,22 +15,11 @@ from aotforge.errors import AotforgeError, PublishError, TrustError, UnknownName
 from aotforge.publish.keys import KeySet, load_keys, rotate_keys
 from aotforge.publish.maintenance import mirror, renew_index, yank_release
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Store
 from aotforge.publish.trust import trusted_index
 from aotforge.publish.upload import publish_release
+from tests.integration.publish.conftest import MakeStore
 from tests.support.publishing import NOW, make_keys, make_release, publish, released_names, write_sums
 from tests.support.s3 import Server, Trouble
-
-MakeStore = Callable[[], Store]
-
-
-@pytest.fixture(params=["directory", "s3"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    if request.param == "directory":
-        return lambda: DirectoryStore(tmp_path / "store")
-    server: Server = request.getfixturevalue("server")
-    bucket = server.bucket()
-    return lambda: server.store(bucket)
 
 
 def test_once_and_again(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:

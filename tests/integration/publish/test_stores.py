@@ -12,20 +12,10 @@ import pytest
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, Store, StoreError, read_small
+from tests.integration.publish.conftest import MakeStore
 from tests.support.s3 import Server
 
 MIB = 1 << 20
-MakeStore = Callable[[], Store]
-
-
-@pytest.fixture(params=["directory", "s3"])
-def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """Makes independent stores of one place."""
-    if request.param == "directory":
-        return lambda: DirectoryStore(tmp_path / "store")
-    server: Server = request.getfixturevalue("server")
-    bucket = server.bucket()
-    return lambda: server.store(bucket)
 
 
 @pytest.fixture
