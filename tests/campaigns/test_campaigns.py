@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.virtual_gpu.emulator.disassembly import OBJDUMP, find_objdump
 from tests.campaigns.barriers import removals, remove_each
 from tests.campaigns.bit_flips import IMAGE, Flip, flips
 from tests.campaigns.subjects import calls_of, execute, subjects, try_calls, wrong
+from tests.support.disassembly import OBJDUMP, find_objdump
 
 pytestmark = pytest.mark.compiler
 needs_objdump = pytest.mark.skipif(

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.entry import Entry, Slot
+from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry, Slot
 
 NATIVE = Path(__file__).parent / "native"
 _MACHINE = ("machine.h", "arithmetic.h", "transcendental.h", "operands.h")
@@ -31,56 +32,51 @@ _HOOKS: Mapping[Variant, tuple[str, ...]] = {
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
-_C = {
-    **dict.fromkeys(("u32", "b32", "u16", "mask"), "u32"),
-    **dict.fromkeys(("i32", "i16"), "i32"),
-    **dict.fromkeys(("f32", "f16", "mix"), "float"),
-    "u64": "u64",
-    "i64": "i64",
-    "f64": "double",
+
+@dataclass(frozen=True, kw_only=True)
+class _Type:
+    """How C handles a type. `load`: the value from raw bits {x}; `store`: raw bits from D; `sign`: the sign bit that neg changes."""
+
+    c: str
+    load: str = "{x}"
+    store: str = "D"
+    sign: str = "0"
+
+
+_TYPES: Mapping[str, _Type] = {
+    "u32": _Type(c="u32"),
+    "b32": _Type(c="u32", sign="0x80000000u"),
+    "i32": _Type(c="i32", load="(i32){x}", store="(u32)D"),
+    "f32": _Type(c="float", load="as_f32({x})", store="bits_f32(D)", sign="0x80000000u"),
+    "mix": _Type(c="float", load="as_f32({x})"),
+    "u16": _Type(c="u32", load="({x} & 0xffff)", store="D & 0xffff"),
+    "i16": _Type(c="i32", load="(i32)(i16){x}", store="(u32)D & 0xffff"),
+    "f16": _Type(c="float", load="f32_of_f16({x} & 0xffff)", store="f16_of_f32(D)", sign="0x8000u"),
+    "u64": _Type(c="u64"),
+    "i64": _Type(c="i64", load="(i64){x}", store="(u64)D"),
+    "f64": _Type(c="double", load="as_f64({x})", store="bits_f64(D)", sign="0x80000000u"),
+    "mask": _Type(c="u32"),
 }
-_WIDE = {"u64", "i64", "f64"}
-_LOAD = {
-    "u32": "{p}[l]",
-    "b32": "{p}[l]",
-    "i32": "(i32){p}[l]",
-    "f32": "as_f32({p}[l])",
-    "mix": "as_f32({p}[l])",
-    "u16": "({p}[l] & 0xffff)",
-    "i16": "(i32)(i16){p}[l]",
-    "f16": "f32_of_f16({p}[l] & 0xffff)",
-    "u64": "pair({p}[l], {p}[l + LANES])",
-    "i64": "(i64)pair({p}[l], {p}[l + LANES])",
-    "f64": "as_f64(pair({p}[l], {p}[l + LANES]))",
-    "mask": "{p}[l]",
-}
-_STORE = {
-    "u32": "r[l] = D;",
-    "b32": "r[l] = D;",
-    "i32": "r[l] = (u32)D;",
-    "f32": "r[l] = bits_f32(D);",
-    "u16": "r[l] = D & 0xffff;",
-    "i16": "r[l] = (u32)D & 0xffff;",
-    "f16": "r[l] = f16_of_f32(D);",
+_WIDE_STORES = {
     "u64": "r[l] = (u32)D; r[l + LANES] = (u32)(D >> 32);",
     "i64": "r[l] = (u32)D; r[l + LANES] = (u32)((u64)D >> 32);",
     "f64": "u64 bits = bits_f64(D); r[l] = (u32)bits; r[l + LANES] = (u32)(bits >> 32);",
 }
-_SIGN = {"b32": "0x80000000u", "f32": "0x80000000u", "f16": "0x8000u", "f64": "0x80000000u"}
-_SCALAR_LOAD = {
-    "u32": "scalar32(w, {o})",
-    "i32": "(i32)scalar32(w, {o})",
-    "f32": "as_f32(scalar32(w, {o}))",
-    "u64": "scalar64(w, {o})",
-    "i64": "(i64)scalar64(w, {o})",
-}
-_SCALAR_STORE = {
-    "u32": "put_scalar32(w, &I->d, D);",
-    "i32": "put_scalar32(w, &I->d, (u32)D);",
-    "f32": "put_scalar32(w, &I->d, bits_f32(D));",
-    "u64": "put_scalar64(w, &I->d, D);",
-    "i64": "put_scalar64(w, &I->d, (u64)D);",
-}
+
+
+def _declared(slot: Slot, bits: str) -> str:
+    """A constant with the slot's name and the value of raw bits."""
+    kind = _TYPES[slot.type]
+    return f"const {kind.c} {slot.name} = {kind.load.format(x=bits)};"
+
+
+def _row(kind: str, pointer: str) -> str:
+    """The raw bits of lane l in a row, or in two rows of a wide type."""
+    return f"pair({pointer}[l], {pointer}[l + LANES])" if kind in _WIDE_STORES else f"{pointer}[l]"
+
+
+def _stored(kind: str, row: str) -> str:
+    return _WIDE_STORES.get(kind, f"{row} = {_TYPES[kind].store};")
 
 
 def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS, variant: Variant = "plain") -> str:
@@ -109,52 +105,52 @@ def _statement(entry: Entry) -> str:
 
 
 def _scalar(entry: Entry) -> str:
-    lines = [
-        f"const {_C[slot.type]} {slot.name} = {_SCALAR_LOAD[slot.type].format(o=f'&I->s[{slot.source}]')};"
-        for slot in entry.sources
-    ]
+    def bits(kind: str, operand: str) -> str:
+        return f"scalar{32 * WORDS[kind]}(w, {operand})"
+
+    lines = [_declared(slot, bits(slot.type, f"&I->s[{slot.source}]")) for slot in entry.sources]
     output = entry.type_of("D")
     if output is None:
         return _indented([*lines, _statement(entry)])
-    old = _SCALAR_LOAD[output].format(o="&I->d") if entry.reads_d else "0"
-    return _indented([*lines, f"{_C[output]} D = {old};", _statement(entry), _SCALAR_STORE[output]])
+    kind = _TYPES[output]
+    old = kind.load.format(x=bits(output, "&I->d")) if entry.reads_d else "0"
+    store = f"put_scalar{32 * WORDS[output]}(w, &I->d, {kind.store});"
+    return _indented([*lines, f"{kind.c} D = {old};", _statement(entry), store])
 
 
 def _source_row(slot: Slot) -> list[str]:
     """Row p0 to p3 of a source; the temporary behind it is only used when the source is not a plain row."""
-    k, wide = slot.source, int(slot.type in _WIDE)
+    k, wide = slot.source, int(slot.type in _WIDE_STORES)
     special = {"mask": f"source_mask(w, I, {k}, t{k})", "mix": f"source_mix(w, I, {k}, t{k})"}
-    row = special.get(slot.type, f"source(w, I, {k}, {_SIGN.get(slot.type, '0')}, {wide}, t{k})")
+    row = special.get(slot.type, f"source(w, I, {k}, {_TYPES[slot.type].sign}, {wide}, t{k})")
     return [f"u32 t{k}[{wide + 1} * LANES];", f"const u32 *p{k} = {row};"]
 
 
 def _vector(entry: Entry) -> str:
     lines = [line for slot in entry.sources for line in _source_row(slot)]
+    loop = [_declared(slot, _row(slot.type, f"p{slot.source}")) for slot in entry.sources]
     output, mask = entry.type_of("D"), entry.type_of("SD")
-    words = 2 if output in _WIDE else 1
+    stores, after = [], []
     if entry.reads_d:
         lines.append("const u32 *pd = w->v[I->d.index];")
-    loop = [
-        f"const {_C[slot.type]} {slot.name} = {_LOAD[slot.type].format(p=f'p{slot.source}')};"
-        for slot in entry.sources
-    ]
     if output:
+        words, kind = WORDS[output], _TYPES[output]
         lines.append(f"u32 r[{words} * LANES];")
-        loop.append(f"{_C[output]} D" + (f" = {_LOAD[output].format(p='pd')};" if entry.reads_d else ";"))
+        old = f" = {kind.load.format(x=_row(output, 'pd'))}" if entry.reads_d else ""
+        loop.append(f"{kind.c} D{old};")
+        stores.append(_stored(output, "r[l]"))
+        if output in {"f32", "f16"}:
+            after.append(f"if (I->clamp | I->omod) modify_{output}(I, r);")
+        after.append(f"put_row(w, I, r, {words});")
     if mask:
         lines.append("u32 m[LANES];")
         loop.append("u32 SD;")
-    loop += [_statement(entry), *([_STORE[output]] if output else []), *(["m[l] = SD;"] if mask else [])]
-    lines += ["EACH_LANE {", *(f"    {line}" for line in loop), "}"]
-    if output in {"f32", "f16"}:
-        lines.append(f"if (I->clamp | I->omod) modify_{output}(I, r);")
-    if output:
-        lines.append(f"put_row(w, I, r, {words});")
-    if mask:
-        lines.append("put_comparison(w, I, m);")
+        stores.append("m[l] = SD;")
+        after.append("put_comparison(w, I, m);")
     if any(slot.name == "SD" and slot.implied == "exec" for slot in entry.slots):
-        lines.append("EXEC = mask_of_bits(m) & EXEC;")
-    return _indented(lines)
+        after.append("EXEC = mask_of_bits(m) & EXEC;")
+    loop += [_statement(entry), *stores]
+    return _indented([*lines, "EACH_LANE {", *(f"    {line}" for line in loop), "}", *after])
 
 
 def _packed(entry: Entry) -> str:
@@ -186,9 +182,8 @@ def _packed_half(entry: Entry, select: str, negate: str, result: str) -> list[st
         if output.startswith("f"):
             before.append(f"const u32 n{k} = I->{negate} >> {k} & 1 ? {sign} : 0;")
             bits = f"({bits} ^ n{k})"
-        load = _LOAD[slot.type].replace("{p}[l]", bits)
-        loop.append(f"const {_C[slot.type]} {slot.name} = {load};")
-    loop += [f"{_C[output]} D;", _statement(entry), _STORE[output].replace("r[l]", result)]
+        loop.append(_declared(slot, bits))
+    loop += [f"{_TYPES[output].c} D;", _statement(entry), _stored(output, result)]
     before += ["EACH_LANE {", *(f"    {line}" for line in loop), "}"]
     return ["{", *(f"    {line}" for line in before), "}"]
 

@@ -139,10 +139,7 @@ class Session:
 
 
 def view_context(
-    info: DebugInfo,
-    memory: Memory,
-    arguments: Mapping[str, int | float],
-    lanes: Sequence[int] | None = None,
+    info: DebugInfo, memory: Memory, arguments: Mapping[str, int | float], lanes: Sequence[int] | None = None
 ) -> ViewContext:
     """What stops of a launch can show; the wave is set at each stop. `lanes` None: all of them."""
     width = info.program.target.lanes

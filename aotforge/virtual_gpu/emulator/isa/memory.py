@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, wave
 
@@ -12,48 +12,30 @@ _ZERO, _SIGN, _LOW, _HIGH = "ZERO_EXTEND", "SIGN_EXTEND", "D16_LOW", "D16_HIGH"
 Access = tuple[int, int, str]
 """Bytes of one move, number of moves, and how a move is extended (memory.h)."""
 
+# names of global, scratch and buffer accesses before gfx11 and from gfx11 on, then of LDS accesses
 _WORDS: Mapping[str, Access] = {
-    "dword b32": (4, 1, _ZERO),
-    "dwordx2 b64": (4, 2, _ZERO),
-    "dwordx3 b96": (4, 3, _ZERO),
-    "dwordx4 b128": (4, 4, _ZERO),
+    "dword b32 b32": (4, 1, _ZERO),
+    "dwordx2 b64 b64": (4, 2, _ZERO),
+    "dwordx3 b96 b96": (4, 3, _ZERO),
+    "dwordx4 b128 b128": (4, 4, _ZERO),
 }
 _LOADS: Mapping[str, Access] = {
     **_WORDS,
-    "ushort u16": (2, 1, _ZERO),
-    "ubyte u8": (1, 1, _ZERO),
-    "sshort i16": (2, 1, _SIGN),
-    "sbyte i8": (1, 1, _SIGN),
-    "short_d16 d16_b16": (2, 1, _LOW),
-    "short_d16_hi d16_hi_b16": (2, 1, _HIGH),
-    "ubyte_d16 d16_u8": (1, 1, _LOW),
-    "ubyte_d16_hi d16_hi_u8": (1, 1, _HIGH),
+    "ushort u16 u16": (2, 1, _ZERO),
+    "ubyte u8 u8": (1, 1, _ZERO),
+    "sshort i16 i16": (2, 1, _SIGN),
+    "sbyte i8 i8": (1, 1, _SIGN),
+    "short_d16 d16_b16 u16_d16": (2, 1, _LOW),
+    "short_d16_hi d16_hi_b16 u16_d16_hi": (2, 1, _HIGH),
+    "ubyte_d16 d16_u8 u8_d16": (1, 1, _LOW),
+    "ubyte_d16_hi d16_hi_u8 u8_d16_hi": (1, 1, _HIGH),
 }
 _STORES: Mapping[str, Access] = {
     **_WORDS,
-    "short b16": (2, 1, _ZERO),
-    "byte b8": (1, 1, _ZERO),
-    "short_d16_hi d16_hi_b16": (2, 1, _HIGH),
-    "byte_d16_hi d16_hi_b8": (1, 1, _HIGH),
-}
-_LDS_WORDS: Mapping[str, Access] = {names.split()[1]: access for names, access in _WORDS.items()}
-_LDS_LOADS: Mapping[str, Access] = {
-    **_LDS_WORDS,
-    "u16": (2, 1, _ZERO),
-    "u8": (1, 1, _ZERO),
-    "i16": (2, 1, _SIGN),
-    "i8": (1, 1, _SIGN),
-    "u16_d16": (2, 1, _LOW),
-    "u16_d16_hi": (2, 1, _HIGH),
-    "u8_d16": (1, 1, _LOW),
-    "u8_d16_hi": (1, 1, _HIGH),
-}
-_LDS_STORES: Mapping[str, Access] = {
-    **_LDS_WORDS,
-    "b16": (2, 1, _ZERO),
-    "b8": (1, 1, _ZERO),
-    "b16_d16_hi": (2, 1, _HIGH),
-    "b8_d16_hi": (1, 1, _HIGH),
+    "short b16 b16": (2, 1, _ZERO),
+    "byte b8 b8": (1, 1, _ZERO),
+    "short_d16_hi d16_hi_b16 b16_d16_hi": (2, 1, _HIGH),
+    "byte_d16_hi d16_hi_b8 b8_d16_hi": (1, 1, _HIGH),
 }
 _SCALAR_WIDTHS = {
     "dword b32": 1,
@@ -65,8 +47,8 @@ _SCALAR_WIDTHS = {
 }
 
 
-def _names(prefix: str, endings: str) -> str:
-    return " ".join(prefix + ending for ending in endings.split())
+def _names(prefix: str, endings: Iterable[str]) -> str:
+    return " ".join(prefix + ending for ending in endings)
 
 
 def _call(direction: str, access: Access) -> str:
@@ -74,12 +56,9 @@ def _call(direction: str, access: Access) -> str:
     return f"(w, I, {direction.upper()}, {size}, {words}, {extend});"
 
 
-def _vector_memory() -> dict[str, Entry]:
+def _vector_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
     parts = []
-    for direction, endings, access in [
-        *(("load", *item) for item in _LOADS.items()),
-        *(("store", *item) for item in _STORES.items()),
-    ]:
+    for names, access in accesses.items():
         value = f"{'D' if direction == 'load' else 'S1'}:v:{access[1]}"
         for space, address, rest in (
             ("global", "S0:v:0", "S2:so:2"),
@@ -89,7 +68,7 @@ def _vector_memory() -> dict[str, Entry]:
             first = direction == "load" or space == "buffer"  # other stores name their address first
             parts.append(
                 wave(
-                    _names(f"{space}_{direction}_", endings),
+                    _names(f"{space}_{direction}_", names.split()[:2]),
                     f"{space}_access{_call(direction, access)}",
                     f"{value} {address} {rest}" if first else f"{address} {value} {rest}",
                     modifiers=("offset", *(("offen",) if space == "buffer" else ()), *_CACHE),
@@ -99,20 +78,19 @@ def _vector_memory() -> dict[str, Entry]:
     return merged(*parts)
 
 
-def _local_memory() -> dict[str, Entry]:
-    parts = []
-    for old, new, accesses in (("read", "load", _LDS_LOADS), ("write", "store", _LDS_STORES)):
-        load = new == "load"
-        for ending, access in accesses.items():
-            slots = f"D:v:{access[1]} S0:v:1" if load else f"S0:v:1 S1:v:{access[1]}"
-            code = f"lds_access{_call(new, access)}"
-            parts.append(wave(f"ds_{old}_{ending} ds_{new}_{ending}", code, slots, modifiers=("offset",)))
-        for words in (1, 2):
-            slots = f"D:v:{2 * words} S0:v:1" if load else f"S0:v:1 S1:v:{words} S2:v:{words}"
-            for short, long, unit in (("2", "_2addr", 1), ("2st64", "_2addr_stride64", 64)):
-                names = f"ds_{old}{short}_b{32 * words} ds_{new}{long}_b{32 * words}"
-                code = f"lds_access2(w, I, {new.upper()}, {words}, {unit});"
-                parts.append(wave(names, code, slots, modifiers=("offset0", "offset1")))
+def _local_memory(old: str, new: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
+    """`old` and `new`: the verb before gfx11 and from gfx11 on."""
+    parts, load = [], new == "load"
+    for names, access in accesses.items():
+        slots = f"D:v:{access[1]} S0:v:1" if load else f"S0:v:1 S1:v:{access[1]}"
+        both = _names("ds_", (f"{verb}_{names.split()[2]}" for verb in (old, new)))
+        parts.append(wave(both, f"lds_access{_call(new, access)}", slots, modifiers=("offset",)))
+    for words in (1, 2):
+        slots = f"D:v:{2 * words} S0:v:1" if load else f"S0:v:1 S1:v:{words} S2:v:{words}"
+        for short, long, unit in (("2", "_2addr", 1), ("2st64", "_2addr_stride64", 64)):
+            both = f"ds_{old}{short}_b{32 * words} ds_{new}{long}_b{32 * words}"
+            code = f"lds_access2(w, I, {new.upper()}, {words}, {unit});"
+            parts.append(wave(both, code, slots, modifiers=("offset0", "offset1")))
     return merged(*parts)
 
 
@@ -120,7 +98,7 @@ def _scalar_memory() -> dict[str, Entry]:
     return merged(
         *(
             wave(
-                _names(prefix, endings),
+                _names(prefix, endings.split()),
                 f"scalar_load(w, I, {words}, {buffer});",
                 f"D:s:{words} S0:s:{base} S1:si:1:offset",
                 modifiers=("offset", "glc", "dlc", "scope", "th"),
@@ -171,14 +149,14 @@ def _atomics() -> dict[str, Entry]:
             data = f"S1:v:{2 * words if operation == 'CMPSWAP' else words}"
             parts += [
                 wave(
-                    _names("global_atomic_", names),
+                    _names("global_atomic_", names.split()),
                     f"atomic_access(w, I, {operation}, {words}, 0);",
                     f"D:v?:{words} S0:v:0 {data} S2:so:2",
                     modifiers=("offset", *_CACHE),
                     rules=("global_address", "returns_to_d"),
                 ),
                 wave(
-                    _names("buffer_atomic_", names),
+                    _names("buffer_atomic_", names.split()),
                     f"buffer_atomic(w, I, {operation}, {words});",
                     f"{data} S0:vo:1 S2:s:4 S3:si:1",
                     modifiers=("offset", "offen", *_CACHE),
@@ -206,4 +184,12 @@ def _local_atomics() -> dict[str, Entry]:
     return merged(*parts)
 
 
-TABLE = merged(_vector_memory(), _local_memory(), _scalar_memory(), _atomics(), _local_atomics())
+TABLE = merged(
+    _vector_memory("load", _LOADS),
+    _vector_memory("store", _STORES),
+    _local_memory("read", "load", _LOADS),
+    _local_memory("write", "store", _STORES),
+    _scalar_memory(),
+    _atomics(),
+    _local_atomics(),
+)

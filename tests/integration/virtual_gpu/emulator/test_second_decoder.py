@@ -16,17 +16,17 @@ from aotforge.errors import DecodeError
 from aotforge.formats.elf import read_elf
 from aotforge.plan.planner import plan_project
 from aotforge.virtual_gpu.emulator.decoded import Listing
-from aotforge.virtual_gpu.emulator.disassembly import (
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
+from tests.integration.kernels.attention_call import Case
+from tests.integration.virtual_gpu.emulator.attention_images import Images, launches, tensors_of
+from tests.integration.virtual_gpu.emulator.test_attention_images import CASES, OTHERS
+from tests.support.disassembly import (
     OBJDUMP,
     disagreements,
     disassemble,
     find_objdump,
     require_round_trip,
 )
-from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from tests.integration.kernels.attention_call import Case
-from tests.integration.virtual_gpu.emulator.attention_images import Images, launches, tensors_of
-from tests.integration.virtual_gpu.emulator.test_attention_images import CASES, OTHERS
 from tests.support.families import PROJECT, architectures
 
 pytestmark = [

@@ -6,7 +6,7 @@ import pytest
 
 from aotforge.errors import DecodeError
 from aotforge.formats.elf import Symbol
-from aotforge.virtual_gpu.emulator.disassembly import disagreements, parse_disassembly
+from tests.support.disassembly import disagreements, parse_disassembly
 
 HEAD = "\nx.hsaco:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n\n0000000000001a00 <k>:\n"
 LINES = (
