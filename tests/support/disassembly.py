@@ -19,7 +19,7 @@ from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import Symbol, read_elf
 from aotforge.virtual_gpu.emulator.assembly import assemble
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa.control import NO_OPS
+from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
 from aotforge.virtual_gpu.emulator.listing import parse_line
 
 OBJDUMP = "llvm-objdump-22"

@@ -2,24 +2,29 @@
 
 Everything in the text is either bound here or refused: operands that do not fit their slot, modifiers that the entry does not
 allow, instructions that an arch does not have.
+
+Both instructions of a dual-issue pair (VOPD) read before either writes. They are bound one after another in an order in which the
+second does not read the first one's result; when both would, the first one's result goes through a spare register.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator import native
-from aotforge.virtual_gpu.emulator.decoded import Line, ModifierValue, Operand
+from aotforge.virtual_gpu.emulator.decoded import Line, Listing, ModifierValue, Operand
 from aotforge.virtual_gpu.emulator.dpp import source_lanes
 from aotforge.virtual_gpu.emulator.generate import OPCODES
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.control import NO_OPS
 from aotforge.virtual_gpu.emulator.isa.entry import DPP, HALVES, SDWA, WORDS, Entry, Slot
+from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
 from aotforge.virtual_gpu.emulator.modifiers import bits, number
 from aotforge.virtual_gpu.emulator.operands import constant_bits, operand
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
@@ -182,6 +187,57 @@ class Binder:
             bound.bound_ctrl, bound.fetch_inactive = "bound_ctrl" in values, number(values, "fi")
             lanes = source_lanes(values, self._target.lanes)
             bound.dpp_lane[: len(lanes)] = lanes
+
+
+# ---- programs and pairs ----
+
+
+def bind_lines(listing: Listing, binder: Binder) -> tuple[tuple[Line, ...], Any]:
+    """Bind instructions in order; dual-issue pairs become two or three. Raises DecodeError."""
+    flat: list[Line] = []
+    starts = []
+    for line in listing.lines:
+        starts.append(len(flat))
+        flat.extend(in_order(line) if line.partner else (line,))
+    starts.append(len(flat))
+    positions = {label: starts[index] for label, index in listing.labels.items()}
+    bound = [binder.bind(line, positions) for line in flat]
+    if any(one.target >= len(flat) for one in bound):
+        raise DecodeError("a branch targets the end of the kernel, behind its last instruction")
+    return tuple(flat), (native.Instruction * len(bound))(*bound)
+
+
+def in_order(line: Line) -> tuple[Line, ...]:
+    """The instructions of a pair in the order to execute them. Raises DecodeError."""
+    first, second = replace(line, partner=None), line.partner
+    if second is None or not first.operands or not second.operands:
+        raise DecodeError(f"{line.location}: not a pair of instructions with operands")
+    second = replace(second, address=line.address, next_address=line.next_address)
+    if not _reads(second, first.operands[0]):
+        return first, second
+    if not _reads(first, second.operands[0]):
+        return second, first
+    for one, other in ((first, second), (second, first)):
+        entry = INSTRUCTIONS.get(one.name)
+        if entry is not None and not entry.reads_d:
+            return _through_spare(one, other)
+    raise DecodeError(
+        f"{line.location}: both instructions of the pair accumulate into what the other one reads"
+    )
+
+
+def _reads(line: Line, register: Operand) -> bool:
+    """Whether an instruction reads a register as a source. An accumulator is its own register, which a pair cannot share."""
+    return any(
+        o.space == "vector" and o.index <= register.index < o.index + o.words for o in line.operands[1:]
+    )
+
+
+def _through_spare(one: Line, other: Line) -> tuple[Line, ...]:
+    target = one.operands[0]
+    spare = replace(target, text="spare", index=512)
+    move = replace(one, name="v_mov_b32", encoding="", operands=(target, spare), modifiers={})
+    return replace(one, operands=(spare, *one.operands[1:])), other, move
 
 
 # ---- rules of the table ----

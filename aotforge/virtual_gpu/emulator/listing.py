@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
-from aotforge.virtual_gpu.emulator.isa.control import MESSAGES, NO_OPS
+from aotforge.virtual_gpu.emulator.isa.wave_ops import MESSAGES, NO_OPS
 from aotforge.virtual_gpu.emulator.modifiers import is_modifier, modifiers
 from aotforge.virtual_gpu.emulator.operands import operand
 

@@ -14,8 +14,8 @@ from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.assembly import instruction_addresses, verify_assembly
-from aotforge.virtual_gpu.emulator.binding import Binder
-from aotforge.virtual_gpu.emulator.decoded import Line, Listing
+from aotforge.virtual_gpu.emulator.binding import Binder, bind_lines
+from aotforge.virtual_gpu.emulator.decoded import Listing
 from aotforge.virtual_gpu.emulator.descriptor import (
     SCRATCH_TAG,
     Descriptor,
@@ -29,7 +29,6 @@ from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest, execute
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
-from aotforge.virtual_gpu.emulator.vopd import in_order
 
 _PRELOAD_ENTRY = 256
 _CODE_BASE = 1 << 44
@@ -124,7 +123,7 @@ class Program:
         self.registers = _register_counts(descriptor, target)
         self._cache = cache
         self._binder = Binder(target, self.registers)  # owns the constants that instructions point to
-        self.lines, self.instructions = _bind(listing, self._binder)
+        self.lines, self.instructions = bind_lines(listing, self._binder)
         self._entry = self._entry_index()
         self._codes: dict[Variant, Code] = {}
 
@@ -201,21 +200,6 @@ class Program:
             if line.address == address:
                 return index
         raise DecodeError(f"no instruction at the kernel's entry, byte {address}")
-
-
-def _bind(listing: Listing, binder: Binder) -> tuple[tuple[Line, ...], Any]:
-    """Bind instructions in order; dual-issue pairs become two or three. Raises DecodeError."""
-    flat: list[Line] = []
-    starts = []
-    for line in listing.lines:
-        starts.append(len(flat))
-        flat.extend(in_order(line) if line.partner else (line,))
-    starts.append(len(flat))
-    positions = {label: starts[index] for label, index in listing.labels.items()}
-    bound = [binder.bind(line, positions) for line in flat]
-    if any(one.target >= len(flat) for one in bound):
-        raise DecodeError("a branch targets the end of the kernel, behind its last instruction")
-    return tuple(flat), (native.Instruction * len(bound))(*bound)
 
 
 def _register_counts(descriptor: Descriptor, target: EmulatedTarget) -> tuple[int, int]:

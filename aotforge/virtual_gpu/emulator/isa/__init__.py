@@ -10,27 +10,26 @@ from types import MappingProxyType
 
 from aotforge.virtual_gpu.emulator.isa import (
     comparison,
-    control,
-    cross_lane,
     memory,
     packed,
     scalar,
     vector_float,
     vector_integer,
+    wave_ops,
 )
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged
 
 INSTRUCTIONS: Mapping[str, Entry] = MappingProxyType(
     merged(
         scalar.TABLE,
-        control.CONTROL,
+        wave_ops.CONTROL,
         vector_integer.TABLE,
         vector_float.TABLE,
         comparison.TABLE,
         packed.TABLE,
         memory.TABLE,
-        cross_lane.LANES,
-        cross_lane.MATRIX,
-        control.NO_OPS,
+        wave_ops.LANES,
+        wave_ops.MATRIX,
+        wave_ops.NO_OPS,
     )
 )

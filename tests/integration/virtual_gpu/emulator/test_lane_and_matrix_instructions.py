@@ -10,13 +10,12 @@ import pytest
 from aotforge.virtual_gpu.emulator.isa import (
     INSTRUCTIONS,
     comparison,
-    control,
-    cross_lane,
     memory,
     packed,
     scalar,
     vector_float,
     vector_integer,
+    wave_ops,
 )
 from tests.integration.virtual_gpu.emulator.bench import Bench
 
@@ -29,14 +28,14 @@ LANE_TESTS = {
 
 def test_every_part_of_the_table_has_its_tests() -> None:
     """Scalar, vector, packed and memory instructions are compared with their models' names where those are tested."""
-    assert set(cross_lane.LANES) == LANE_TESTS
-    assert all(MATRICES.match(name) or name.startswith("v_wmma_f32_16x16x16_") for name in cross_lane.MATRIX)
+    assert set(wave_ops.LANES) == LANE_TESTS
+    assert all(MATRICES.match(name) or name.startswith("v_wmma_f32_16x16x16_") for name in wave_ops.MATRIX)
     others = {"s_getpc_b64", "s_barrier", "s_barrier_signal", "s_barrier_wait", "s_endpgm"}
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
-    assert set(control.CONTROL) == others | branches
+    assert set(wave_ops.CONTROL) == others | branches
     assert {entry.form for entry in scalar.TABLE.values()} == {"scalar"}
     tables = [m.TABLE for m in (scalar, vector_integer, vector_float, comparison, packed, memory)]
-    parts = [*tables, control.CONTROL, control.NO_OPS, cross_lane.LANES, cross_lane.MATRIX]
+    parts = [*tables, wave_ops.CONTROL, wave_ops.NO_OPS, wave_ops.LANES, wave_ops.MATRIX]
     assert set(INSTRUCTIONS) == set().union(*parts)
 
 
@@ -167,7 +166,7 @@ def _outputs(m: int, blocks: int) -> list[tuple[int, int, int, int, int]]:
     return places
 
 
-@pytest.mark.parametrize("name", [name for name in cross_lane.MATRIX if MATRICES.match(name)])
+@pytest.mark.parametrize("name", [name for name in wave_ops.MATRIX if MATRICES.match(name)])
 def test_matrix_products_are_exact_on_small_integers(bench: Bench, name: str) -> None:
     match = MATRICES.match(name)
     assert match

@@ -7,11 +7,10 @@ import pytest
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.isa import (
     INSTRUCTIONS,
-    control,
-    cross_lane,
     memory,
     packed,
     vector_float,
+    wave_ops,
 )
 
 C = InstructionClass
@@ -57,16 +56,16 @@ def test_examples(name: str, kind: InstructionClass) -> None:
 
 def test_only_what_does_no_work_is_other() -> None:
     other = {name for name in INSTRUCTIONS if instruction_class(name) is C.OTHER}
-    assert other and other <= control.NO_OPS.keys()
-    assert {instruction_class(name) for name in control.NO_OPS.keys() - other} == {C.CONTROL}  # waits
+    assert other and other <= wave_ops.NO_OPS.keys()
+    assert {instruction_class(name) for name in wave_ops.NO_OPS.keys() - other} == {C.CONTROL}  # waits
 
 
 def test_all_of_a_table_is_of_its_unit() -> None:
-    assert {instruction_class(name) for name in cross_lane.MATRIX} == {C.MATRIX}
+    assert {instruction_class(name) for name in wave_ops.MATRIX} == {C.MATRIX}
     assert {instruction_class(name) for name in packed.TABLE} == {C.VALU}
     assert {instruction_class(name) for name in vector_float.TABLE} == {C.VALU}
     assert {instruction_class(name) for name in memory.TABLE} == {C.LDS, C.MEMORY, C.SCALAR_MEMORY}
-    assert {instruction_class(name) for name in cross_lane.LANES} == {C.LDS, C.VALU}
+    assert {instruction_class(name) for name in wave_ops.LANES} == {C.LDS, C.VALU}
 
 
 def test_a_mix_has_every_class_and_loses_nothing() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError, UnknownNameError
+from aotforge.virtual_gpu.emulator.binding import in_order
 from aotforge.virtual_gpu.emulator.descriptor import kernarg_segment
 from aotforge.virtual_gpu.emulator.generate import OPCODES, interpreter
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
@@ -17,7 +18,6 @@ from aotforge.virtual_gpu.emulator.listing import parse_line, parse_listing
 from aotforge.virtual_gpu.emulator.modifiers import bits, modifiers, number
 from aotforge.virtual_gpu.emulator.operands import constant_bits, operand
 from aotforge.virtual_gpu.emulator.targets import emulated_target, emulated_targets
-from aotforge.virtual_gpu.emulator.vopd import in_order
 
 
 @given(file=st.sampled_from("vas"), first=st.integers(0, 90), words=st.integers(1, 16))
