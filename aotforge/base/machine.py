@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 GIB = 1 << 30
@@ -70,3 +71,14 @@ def _lines(path: Path) -> list[str]:
 def _words(path: Path) -> list[str]:
     lines = _lines(path)
     return lines[0].split() if lines else []
+
+
+@cache
+def processor() -> str:
+    """Model and features of the processor: what is compiled for it depends on them. Elsewhere than on Linux its family."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return os.uname().machine
+    wanted = ("flags", "Features", "model name", "cpu family", "model\t")
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))

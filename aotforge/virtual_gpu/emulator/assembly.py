@@ -1,4 +1,4 @@
-"""Round-trip check of assembly text: assembled again, its machine code must be the image's, byte for byte.
+"""Round-trip check: a text, assembled again, must have the image's machine code, byte for byte.
 
 A copy of the text gets a label before each instruction and a section that lists their addresses; labels add no code. One run of
 the assembler (Triton's own LLVM) thus gives both the check and every instruction's address.

@@ -1,4 +1,4 @@
-"""Binds decoded instructions to the table: checks their operands and fills the interpreter's structure.
+"""Binds decoded instructions to the table: checks operands and fills the interpreter's structure.
 
 Everything in the text is either bound here or refused: operands that do not fit their slot, modifiers that the entry does not
 allow, instructions that an arch does not have.

@@ -1,4 +1,4 @@
-"""Values of decoding: operands and instructions as the assembly text has them, before they are bound to the table."""
+"""Operands and instructions as the assembly text has them, before they are bound to the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Effects of instructions on registers, memory and counters, for the checking variant of the interpreter.
+"""Effects of instructions on registers, memory and counters, for the checking interpreter.
 
 Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
 """

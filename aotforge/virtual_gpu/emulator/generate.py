@@ -1,4 +1,4 @@
-"""The C interpreter as text: a function per entry of the instruction table, between the hand-written parts in `native/`.
+"""The C interpreter as text: a function per table entry between the hand-written parts in `native/`.
 
 Handlers are named by their place in the table, so that opcodes are stable within one text; `OPCODES` maps names to them.
 """

@@ -1,4 +1,4 @@
-"""Python functions called before chosen instructions of a launch; all other instructions run at full speed.
+"""Python functions called before chosen instructions of a launch; others run at full speed.
 
 An instruction is executed through the pointer to its handler. A launch with hooks gets a copy of the program in which the chosen
 instructions have a handler that calls Python and then the original handler: software breakpoints, as debuggers set them.

@@ -1,5 +1,6 @@
-"""The interpreter as a library: generated C text, compiled once per compiler, processor and wavefront width, and loaded.
+"""The interpreter as a library: generated C text, compiled and loaded.
 
+It is compiled once per compiler, processor, wavefront width and variant.
 Libraries are content-addressed: the name is a hash of the text, the flags, the compiler's version and the processor's flags, so a
 cache folder may be shared between machines.
 """
@@ -15,6 +16,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from aotforge.base.machine import processor
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.generate import Variant, interpreter
@@ -73,7 +75,7 @@ def build_library(lanes: int, folder: Path, variant: Variant = "plain") -> Path:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as scratch:
             source, made = Path(scratch) / "interpreter.c", Path(scratch) / "interpreter.so"
             source.write_text(text)
-            _compile([*command, "-o", str(made), str(source), "-lm"])
+            _run_compiler([*command, "-o", str(made), str(source), "-lm"])
             made.replace(path)
     except OSError as error:
         raise CacheError(
@@ -82,42 +84,29 @@ def build_library(lanes: int, folder: Path, variant: Variant = "plain") -> Path:
     return path
 
 
-def _compile(command: list[str]) -> None:
-    done = _run_compiler(command)
-    if done.returncode:
-        raise ToolchainError(
-            f"{command[0]} cannot compile the interpreter:\n{done.stderr[:2000]}",
-            cause="a compiler without GNU C11",
-            hint="use gcc 9 or clang 12, or newer",
-        )
-
-
 def _digest(text: str, command: list[str]) -> str:
-    parts = [text, *command, _compiler_version(command[0]), _processor()]
+    parts = [text, *command, _compiler_version(command[0]), processor()]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @cache
 def _compiler_version(compiler: str) -> str:
-    return _run_compiler([compiler, "--version"]).stdout
+    return _run_compiler([compiler, "--version"])
 
 
-def _run_compiler(command: list[str]) -> subprocess.CompletedProcess[str]:
+def _run_compiler(command: list[str]) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
         raise ToolchainError(
             f"no C compiler: {command[0]} was not found",
             cause="the emulator compiles its interpreter once",
             hint="install gcc or clang, or set CC",
         ) from error
-
-
-@cache
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return os.uname().machine
-    wanted = ("flags", "Features", "model name", "cpu family", "model\t")
-    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+    if done.returncode:
+        raise ToolchainError(
+            f"{command[0]} cannot compile the interpreter:\n{done.stderr[:2000]}",
+            cause="a compiler without GNU C11",
+            hint="use gcc 9 or clang 12, or newer",
+        )
+    return done.stdout

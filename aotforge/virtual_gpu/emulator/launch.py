@@ -24,7 +24,7 @@ from aotforge.virtual_gpu.emulator.measure import Meter
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 if TYPE_CHECKING:
-    from aotforge.virtual_gpu.emulator.program import Program
+    from aotforge.virtual_gpu.emulator.program import Code, Program
 
 DEFAULT_LIMIT = 200_000_000
 """Wave-instructions that a workgroup may execute."""
@@ -118,38 +118,27 @@ def execute(program: Program, request: LaunchRequest) -> LaunchReport:
         raise ExecutionError(f"a grid of {request.grid} has no workgroups")
     if request.checks and request.meter:
         raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
-    checks, meter, hooks = request.wanted_checks, request.meter, request.hooks
+    # all of these must outlive the launch: its structures have pointers to them
     kernarg = np.frombuffer(bytearray(program.kernarg(request.arguments)), dtype=np.uint8)
-    unset = _unset(request.memory, checks)
+    unset = _unset(request.memory, request.wanted_checks)
     ranges = _ranges(request.memory, kernarg, unset)
-    code = program.code(request.variant)
-    launch = program.template(request.grid, kernarg, request.lds_bytes)
-    launch.ranges, launch.range_count = ranges, len(ranges)
-    launch.next, launch.stop = ctypes.pointer(ctypes.c_uint64()), ctypes.pointer(ctypes.c_uint32())
-    launch.program, launch.effects, launch.checks = (
-        code.instructions,
-        code.effects,
-        checks.bits if checks else 0,
-    )
-    launch.limit, launch.seed = request.limit, request.seed
-    if request.schedule is not None:
-        launch.schedule, launch.seed = 1, (request.seed << 32) ^ request.schedule
-    if hooks:
-        launch.program = hooks.attach(code.instructions, lanes=program.target.lanes, launch=launch)
     callback = _callback(program, request.trace)
+    code = program.code(request.variant)
+    launch = _launch(program, request, kernarg, code)
+    launch.ranges, launch.range_count = ranges, len(ranges)
     launch.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
     workers = [_Worker(launch, len(program.lines)) for _ in range(request.workers)]
-    if meter:
-        meter.prepare(ranges)
+    if request.meter:
+        request.meter.prepare(ranges)
         for worker in workers:
-            worker.launch.observer = meter.observer(len(program.lines))
+            worker.launch.observer = request.meter.observer(len(program.lines))
     results = _run(code.library, workers)
-    if hooks and hooks.error:
-        raise hooks.error
+    if request.hooks and request.hooks.error:
+        raise request.hooks.error
     _raise_fault(program, request, workers, results)
     totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
-    if meter:
-        meter.finish(program.lines, totals)
+    if request.meter:
+        request.meter.finish(program.lines, totals)
     counts: Counter[str] = Counter()
     for line, total in zip(program.lines, totals.tolist(), strict=True):
         counts[line.name] += total
@@ -160,6 +149,21 @@ def execute(program: Program, request: LaunchRequest) -> LaunchReport:
         seconds=time.perf_counter() - began,
         threads=len(workers),
     )
+
+
+def _launch(program: Program, request: LaunchRequest, kernarg: Any, code: Code) -> native.Launch:
+    """The structure that all threads share, without memory and trace."""
+    launch = program.template(request.grid, kernarg, request.lds_bytes)
+    launch.next, launch.stop = ctypes.pointer(ctypes.c_uint64()), ctypes.pointer(ctypes.c_uint32())
+    launch.program, launch.effects = code.instructions, code.effects
+    launch.limit, launch.seed = request.limit, request.seed
+    if checks := request.wanted_checks:
+        launch.checks = checks.bits
+    if request.schedule is not None:
+        launch.schedule, launch.seed = 1, (request.seed << 32) ^ request.schedule
+    if request.hooks:
+        launch.program = request.hooks.attach(code.instructions, lanes=program.target.lanes, launch=launch)
+    return launch
 
 
 def _unset(memory: Memory, checks: Checks | None) -> dict[int, npt.NDArray[np.uint8]]:

@@ -1,4 +1,4 @@
-"""Traffic through LDS and global memory per instruction of a launch: the Python side of `native/measure.h`."""
+"""Traffic through LDS and global memory per instruction of a launch; see `native/measure.h`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modifiers behind an instruction's operands: `offset:16`, `op_sel:[1,0]`, `clamp`, `quad_perm:[1,0,3,2]`, `row_mask:0xf`."""
+"""Modifiers of AMDGPU assembly, such as `offset:16`, `op_sel:[1,0]`, `clamp`, `row_mask:0xf`."""
 
 from __future__ import annotations
 

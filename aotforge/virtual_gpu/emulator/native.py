@@ -1,4 +1,7 @@
-"""The interpreter's structures for ctypes. Their sizes are compared with the compiled library's when it is loaded."""
+"""The interpreter's structures for ctypes.
+
+Their sizes are compared with the compiled library's when it is loaded.
+"""
 
 from __future__ import annotations
 

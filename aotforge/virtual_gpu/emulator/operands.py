@@ -1,4 +1,4 @@
-"""Operands of AMDGPU assembly: text to `Operand`, and the bits of constants. Anything unknown is an error.
+"""Operands of AMDGPU assembly: text to `Operand`, and the bits of constants.
 
 Source of constants: the guides' chapters on inline constants and literals. Integers from -16 to 64 and a few reals are inline and
 take the operand's type; all others are 32-bit literals. The assembler has already checked that the instruction can hold the constant.

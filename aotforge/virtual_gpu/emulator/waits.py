@@ -1,4 +1,4 @@
-"""Wait counters: which counter each instruction increments, and what `s_waitcnt` and its relatives wait for.
+"""Wait counters: the counter of each instruction, and what `s_waitcnt` and similar ones wait for.
 
 Sources: the guides' chapters on data dependency resolution; LLVM's "User Guide for AMDGPU Backend" for the immediates.
 gfx9 has one counter for vector memory (vmcnt) and one for LDS and scalar loads (lgkmcnt); gfx10 and gfx11 count stores

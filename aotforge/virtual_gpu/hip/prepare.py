@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-import os
 import tarfile
 import zlib
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from aotforge.base.files import write_atomic
+from aotforge.base.machine import processor
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import CacheError, DecodeError, ExecutionError, OutputError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, metadata
@@ -57,7 +57,7 @@ def prepare(
         _check_arch(hsaco, arch)
         raise
     variant: Variant = "checks" if checks else "plain"
-    parts = (digest, arch, variant, text, group_digest("virtual HIP"), _processor())
+    parts = (digest, arch, variant, text, group_digest("virtual HIP"), processor())
     stem = cache / _FOLDER / hashlib.sha256("\0".join(parts).encode()).hexdigest()
     found = _stored(stem)
     if found is None:
@@ -140,15 +140,6 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
     }
     write_atomic(stem.with_suffix(".bin"), file)
     write_atomic(stem.with_suffix(".json"), json.dumps(known).encode())
-
-
-def _processor() -> str:
-    """The processor that the interpreter is compiled for: caches may be shared between machines."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return os.uname().machine
-    return "\n".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
 
 
 def _check_arch(hsaco: bytes, arch: str) -> None:

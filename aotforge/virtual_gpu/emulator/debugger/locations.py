@@ -1,4 +1,7 @@
-"""Locations of instructions: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label), `forward.py:61` (source)."""
+"""Locations of instructions as the user writes them.
+
+Forms: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label), `forward.py:61` (source).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Launches that stop: at breakpoints, after steps, at the kernel's start. The caller's function handles each stop."""
+"""Launches that stop at breakpoints, after steps and at the kernel's start.
+
+The caller's function handles each stop.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Registers and memory as text: `v0-v3`, `s[0:3]`, `vcc`, `lds[0:256]`, `scratch[0:16]`, `arg0[0:64]`, `memory[0x..:0x..]`.
+"""Registers and memory as text.
 
+Views: `v0-v3`, `s[0:3]`, `vcc`, `lds[0:256]`, `scratch[0:16]`, `arg0[0:64]`, `memory[0x..:0x..]`.
 A format may follow a colon, such as `v0:f32`. Ranges of registers include both ends, as in assembly; ranges of bytes exclude the
 end, as in Python.
 """

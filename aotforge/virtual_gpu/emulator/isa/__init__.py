@@ -1,5 +1,6 @@
-"""The instruction table: every instruction that the emulator executes, by the ISA guides' name; any other one is refused.
+"""The instruction table: every instruction that the emulator executes, by the ISA guides' name.
 
+Any other instruction is refused.
 Sources: AMD's instruction set architecture guides for MI100, MI200, MI300, RDNA3 and RDNA4.
 """
 

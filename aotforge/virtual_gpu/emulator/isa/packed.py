@@ -1,4 +1,4 @@
-"""Packed arithmetic: the statement is executed for the low and for the high half of each lane's operands.
+"""Packed arithmetic: statements executed for the low and the high half of each lane's operands.
 
 op_sel and op_sel_hi select the half of a source that each of the two reads, neg_lo and neg_hi negate it.
 Halves of float32 operands are registers.

@@ -1,4 +1,4 @@
-"""Instructions executed once for all lanes: control, moves of data between lanes, matrix products, and no-ops.
+"""Instructions executed once for all lanes: control, lane moves, matrix products, and no-ops.
 
 Matrix shapes are in LLVM's spelling, rows x columns x k; several blocks are that many independent products. cbsz and abid (broadcast
 of blocks of A) are for instructions of several blocks; no entry allows blgp (permutation of B).
