@@ -1,8 +1,9 @@
 """A virtual AMD GPU: code objects executed instruction by instruction on the CPU.
 
     program = Emulator("gfx908").load(hsaco, asm)
-    report = program.launch(grid, arguments, Memory({"x": x, ...}), lds_bytes=...)
+    report = program.launch(LaunchRequest(grid=grid, arguments=arguments, memory=Memory({"x": x})))
 
+Input: a code object, its assembly text, a launch request. Output: a report and the changed memory, or an ExecutionError.
 `isa` is the instruction table, `native` the hand-written part of the interpreter that is generated from it. Data flows
-text -> `listing` -> `proof` (it is the image) -> `binding` (against the table) -> `program`.
+text -> `listing` -> `assembly` (it is the image's) -> `binding` (against the table) -> `program` -> `launch`.
 """

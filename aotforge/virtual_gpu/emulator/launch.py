@@ -171,7 +171,7 @@ def _unset(memory: Memory, checks: Checks | None) -> dict[int, npt.NDArray[np.ui
     wanted = checks.unwritten if checks and checks.uninitialised else frozenset()
     spans = memory.spans()
     if unknown := sorted(wanted - {name for name, *_ in spans}):
-        raise ExecutionError(f"there is no buffer {unknown[0]} in the launch's memory")
+        raise ExecutionError(f"the launch's memory has no buffer {unknown[0]}")
     return {
         index: np.full(high - low, _UNSET, dtype=np.uint8)
         for index, (name, low, high, _) in enumerate(spans)

@@ -42,7 +42,9 @@ def operand(text: str) -> Operand:
     inner, flags = _unwrapped(text)
     found = _register(inner) or _named(inner) or _number(inner)
     if found is None:
-        raise DecodeError(f"unknown operand {text!r}", cause="the decoder knows no such register or number")
+        raise DecodeError(
+            f"unknown operand {text!r}", cause="the decoder does not know this register or number"
+        )
     return replace(found, text=text, neg="neg" in flags, abs="abs" in flags, sext="sext" in flags)
 
 
@@ -67,7 +69,7 @@ def _register(text: str) -> Operand | None:
     last = int(high or first)
     space, base, size = _BASE[file]
     if last < first or last >= size:
-        raise DecodeError(f"no such register: {text}")
+        raise DecodeError(f"{text} is not a valid register")
     return Operand(
         text=text,
         space=space,

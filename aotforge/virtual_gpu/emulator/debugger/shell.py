@@ -139,7 +139,7 @@ class Shell(cmd.Cmd):
     def do_delete(self, text: str) -> None:
         """delete N: remove breakpoint N."""
         if self.session.breakpoints.pop(int(text), None) is None:
-            raise UnsupportedError(f"there is no breakpoint {int(text)}")
+            raise UnsupportedError(f"breakpoint {int(text)} does not exist")
 
     # ---- state ----
 

@@ -1,4 +1,4 @@
-"""Kernels written in assembly for one purpose: assembled and linked by Triton's tools, loaded with their proof."""
+"""Kernels written in assembly for one purpose: assembled and linked by Triton's tools, loaded with the check of their text."""
 
 from __future__ import annotations
 

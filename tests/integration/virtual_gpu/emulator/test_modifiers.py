@@ -226,7 +226,7 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("v_add_u32 v0, v1", "operands"),
         ("v_and_b32 v0, v1, v2 clamp", "clamp is not supported"),
         ("v_add_f32 v0, v1, v2 frob:1", "unknown operand"),
-        ("v_add_f32 v0, v1, v300", "no such register"),
+        ("v_add_f32 v0, v1, v300", "not a valid register"),
         ("v_add_f32 v0, v1, v[2:3]", "2 registers"),
         ("v_add_u32 v0, -v1, v2", "not a float"),
         ("v_mov_b32 s0, v1", "not valid for D"),

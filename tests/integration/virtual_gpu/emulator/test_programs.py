@@ -141,7 +141,7 @@ def test_a_kernel_that_does_not_end_is_stopped(made: dict[str, KernelImage]) -> 
         launch(made["forever"], np.zeros(64, dtype=np.float32), 1, limit=10_000)
 
 
-# ---- the proof ----
+# ---- the check of the text ----
 
 
 def test_addresses_cover_the_machine_code(made: dict[str, KernelImage]) -> None:

@@ -180,7 +180,7 @@ def test_mistakes_at_the_prompt_are_reported_and_the_prompt_stays(run: Run, tmp_
         "break nowhere": "unknown location",
         "break source.py:99": "no instruction comes from",
         "break 0x0 wave": "not a valid condition",
-        "delete 5": "no breakpoint 5",
+        "delete 5": "breakpoint 5 does not exist",
         "delete x": "not understood",
         "step 0": "not a valid count",
         "format x9": "unknown format",

@@ -38,7 +38,7 @@ def best3(greater: bool) -> Model:
 
     def model(a: Array, b: Array, c: Array) -> Array:
         first = two(a, b)
-        # what is made quiet in the first step is no signalling number in the second
+        # a number made quiet in the first step is not signalling in the second
         first = np.where(signalling(first), F32(np.nan), first).astype(F32)
         return np.asarray(two(first, c))
 
