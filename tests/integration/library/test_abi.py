@@ -52,6 +52,7 @@ def test_every_size_and_offset(objects: Objects, generated: Path, tmp_path: Path
     ours = layout_of(OURS, tmp_path / "ours", [*our_headers(objects), generated])
     theirs = layout_of('"interface.h"', tmp_path / "theirs", [generated])
     assert ours == theirs
+    assert data["tensor_view"]["sizes"] and data["levels"][LEVEL]["structs"]
     for rank, size in data["tensor_view"]["sizes"].items():
         assert ours[f"TensorView<{rank}>"] == str(size)
     assert ours["LazyTensor<2>"] == ours["LazyTensor<4>"] == str(data["levels"][LEVEL]["lazy_tensor"]["size"])

@@ -64,6 +64,7 @@ def kind_of(name: str) -> str:
 
 
 def test_good_files_are_accepted(readers: Readers, good: dict[str, bytes]) -> None:
+    assert good
     for name, data in good.items():
         assert readers(kind_of(name), data).startswith("accepted ")
 
