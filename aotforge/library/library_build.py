@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.files import staged_folder
-from aotforge.errors import CacheError, OutputError
+from aotforge.errors import CacheError
 from aotforge.library.build_tools import Tools
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
+from aotforge.sandbox.executors.owner import cache_errors
 from aotforge.sandbox.executors.step import ExecutionTarget, RootFS
+from aotforge.sandbox.rootfs.cache_files import file_lock
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double")
 _STAMP = "build.json"
@@ -154,7 +153,8 @@ class LibraryRequest:
                 fresh=fresh,
             )
 
-        with _cache_lock(folder), _cache_errors(self.cache):
+        # the kernel releases the lock of a killed build
+        with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
             if (done := found(fresh=False)) is not None:
                 return done
             with staged_folder(folder) as staged:
@@ -198,34 +198,3 @@ def file_digests(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
     }
-
-
-@contextmanager
-def _cache_errors(cache: Path) -> Iterator[None]:
-    """Files are written to the cache only; no output folder has been changed yet."""
-    try:
-        yield
-    except OutputError as error:
-        raise CacheError(
-            error.what,
-            cause=error.cause,
-            hint=f"free some space in the cache folder {cache}, or choose another one with --cache; then build again",
-        ) from error
-
-
-@contextmanager
-def _cache_lock(folder: Path) -> Iterator[None]:
-    """Builds of the same inputs wait for one another; the kernel releases the lock of a killed one."""
-    lock = folder.parent / f".{folder.name}.build.lock"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise CacheError(
-            f"{folder.parent} cannot be used: {error.strerror}", hint="choose another cache folder"
-        ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.errors import CacheError
+from aotforge.base.files import output_errors
+from aotforge.errors import CacheError, OutputError
 
 LABEL = "aotforge.owner"
 """Label of every container of this project."""
@@ -152,11 +153,13 @@ def reap_folders(parent: Path, *, kept: bool) -> list[str]:
 
 @contextmanager
 def cache_errors(folder: Path) -> Iterator[None]:
-    """Turns the system's errors into CacheError."""
+    """Turns the system's errors into CacheError; no output folder has been changed."""
     try:
-        yield
-    except OSError as error:
+        with output_errors(folder):
+            yield
+    except OutputError as error:
         raise CacheError(
-            f"{error.filename or folder} cannot be used: {error.strerror}",
-            hint="free some space there, or choose another cache folder (--cache)",
+            error.what,
+            cause=error.cause,
+            hint=f"free some space in the cache folder {folder}, or choose another one with --cache; then build again",
         ) from error

@@ -53,6 +53,10 @@ class CachePaths:
         """A rootfs as a folder."""
         return self.base / "trees" / digest
 
+    def lock(self, name: str) -> Path:
+        """Lock file of what is being built."""
+        return self.base / "locks" / name
+
     def archive(self, digest: str) -> Path:
         """A rootfs as an archive for `docker load`."""
         return self.base / "archives" / f"{digest}.tar"
@@ -73,11 +77,10 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def cache_lock(paths: CachePaths, name: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def file_lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds a lock that the kernel releases when this process exits; calls `on_wait` before it waits for another holder."""
-    folder = paths.base / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 from aotforge.formats.archive import Member, entry, write_tar
-from aotforge.sandbox.rootfs.cache_files import CachePaths, cache_lock, staged_file, storage_errors
+from aotforge.sandbox.rootfs.cache_files import CachePaths, file_lock, staged_file, storage_errors
 from aotforge.sandbox.rootfs.definitions import RootfsImage
 
 _TIME = "1970-01-01T00:00:00Z"
@@ -34,7 +34,7 @@ def docker_archive(image: RootfsImage, *, cache: Path) -> Path:
     path = paths.archive(image_id(image).removeprefix("sha256:"))
     with storage_errors(path):
         if not path.is_file():
-            with cache_lock(paths, f"{path.stem}.archive"):
+            with file_lock(paths.lock(f"{path.stem}.archive")):
                 if not path.is_file():
                     with staged_file(path) as staged:
                         _write(image, staged)

@@ -12,7 +12,7 @@ from aotforge.base.files import write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.assemble import assemble
-from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, cache_lock, staged_file, storage_errors
+from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, file_lock, staged_file, storage_errors
 from aotforge.sandbox.rootfs.definitions import Lock, LockedPackage, RootfsSpec, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.fetch import SOURCES, apt_settings, fetch_locked
 from aotforge.sandbox.rootfs.pip_wheels import choose_wheels
@@ -50,7 +50,7 @@ def lock_rootfs(
     store, folder = Store(paths.store), paths.tar(_NONE).parent
     with (
         storage_errors(paths.base),
-        cache_lock(paths, f"lock-{name}", lambda: observer.stage(f"{name}: waiting")),
+        file_lock(paths.lock(f"lock-{name}"), lambda: observer.stage(f"{name}: waiting")),
     ):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".locking-", dir=folder) as scratch:

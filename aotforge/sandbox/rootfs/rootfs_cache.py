@@ -18,7 +18,7 @@ from aotforge.sandbox.rootfs.assemble import assemble
 from aotforge.sandbox.rootfs.cache_files import (
     CachePaths,
     Store,
-    cache_lock,
+    file_lock,
     staged_file,
     storage_errors,
 )
@@ -50,8 +50,8 @@ def ensure_rootfs(
     paths = CachePaths(cache=cache)
     with storage_errors(paths.base):
         if not is_verified(paths, lock.digest):
-            with cache_lock(
-                paths, lock.digest, lambda: observer.stage(f"{name}: another process builds it; waiting")
+            with file_lock(
+                paths.lock(lock.digest), lambda: observer.stage(f"{name}: another process builds it; waiting")
             ):
                 if not is_verified(paths, lock.digest):
                     searched = (*sources, *environment.get(SOURCES, "").split())
@@ -134,7 +134,7 @@ def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:
     tree = paths.tree(image.digest)
     with storage_errors(tree):
         if not tree.is_dir():
-            with cache_lock(paths, f"{image.digest}.tree"):
+            with file_lock(paths.lock(f"{image.digest}.tree")):
                 if not tree.is_dir():
                     _unpack(image.tar, tree)
     return tree
