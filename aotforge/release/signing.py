@@ -19,13 +19,13 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from aotforge.errors import SignatureError
-from aotforge.release.provenance import PAYLOAD_TYPE
 
 KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
 """Environment variable: the private key as PEM text, or the path of a file with it."""
 
 _ALTERED = "it was altered, or another key signed it"
 _DO_NOT_USE = "compare the key with the one that the publisher announces; do not use these files"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _MAKE = "make one with `openssl genpkey -algorithm ed25519 -out key.pem`"
 
 

@@ -1,13 +1,17 @@
-"""Bill of materials of a release, CycloneDX 1.6 (ECMA-424): files, linked libraries, build tools.
+"""Attestations of a release: bill of materials (CycloneDX 1.6, ECMA-424) and provenance.
 
-Serial number and time derive from the release, so that the same release has the same bill.
+Serial number and time of the bill derive from the release, so that the same release has the same bill. The provenance
+is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1): request, commit and tools, and no time; a
+second builder's statement differs in the builder's name only.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 from cyclonedx.model import HashAlgorithm, HashType, Property
 from cyclonedx.model.bom import Bom, BomMetaData
@@ -23,6 +27,10 @@ from aotforge.release.origin import BuildTools, Origin
 
 _NAMESPACE = uuid.UUID("9d3e8f0c-6a55-5d0b-9a0e-0f4a5d1c7b21")
 """Random, of the serial numbers (RFC 9562, version 5)."""
+
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:aotforge:release:1"
 
 
 def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
@@ -100,3 +108,42 @@ def _tools(tools: BuildTools) -> list[Component]:
             for name, digest in tools.roots
         ),
     ]  # fmt: skip
+
+
+def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str) -> bytes:
+    """The statement about `files` (its subjects), made by `builder` (a URI). Equal arguments give equal bytes."""
+    tools = origin.tools
+    wheel = {"name": "triton", "uri": f"pkg:pypi/triton@{tools.toolchain.triton_version}"}
+    materials: list[dict[str, Any]] = [
+        {"name": "sources", "digest": {"gitCommit": origin.commit}},
+        {**wheel, "annotations": {"filesSha256": tools.toolchain.triton_digest}},
+        {"name": tools.zstd[0], "digest": {"sha256": tools.zstd[1]}},
+        *({"name": f"root filesystem {name}", "digest": {"sha256": digest}} for name, digest in tools.roots),
+    ]
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [
+            {"name": file.name, "digest": {"sha256": file.sha256}}
+            for file in sorted(files, key=lambda file: file.name)
+        ],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {
+                    "release": origin.release,
+                    "archs": origin.archs,
+                    "profile": origin.profile,
+                    "platforms": origin.platforms,
+                },
+                "internalParameters": {
+                    "sourceDateEpoch": origin.epoch,
+                    "executor": tools.executor,
+                    "compiler": tools.compiler,
+                },
+                "resolvedDependencies": materials,
+            },
+            "runDetails": {"builder": {"id": builder}},
+        },
+    }
+    return (json.dumps(statement, indent=1, sort_keys=True) + "\n").encode("utf-8")
