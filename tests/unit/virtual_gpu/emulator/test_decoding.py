@@ -206,6 +206,6 @@ def test_kernel_arguments_do_not_overlap() -> None:
 
 
 def test_targets() -> None:
-    assert {target.lanes for target in emulated_targets().values()} == {32, 64}
+    assert {(t.lanes, t.generation) for t in emulated_targets().values()} == {(64, 9), (32, 11), (32, 12)}
     with pytest.raises(UnknownNameError, match="gfx909"):
         emulated_target("gfx909")
