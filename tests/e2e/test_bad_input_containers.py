@@ -68,7 +68,7 @@ def test_a_cache_on_a_full_disk(tmp_path: Path) -> None:
         assert done.returncode == 21, done.stderr
         assert (
             "No space left on device" in done.stderr
-            and f"make room in the cache folder {folder}" in done.stderr
+            and f"free some space in the cache folder {folder}" in done.stderr
         )
         assert "Traceback" not in done.stderr
         assert files(folder / "runtime") == []
