@@ -1,6 +1,6 @@
-"""Errors as a product: what happened, the likely cause, the next step, and an exit code per kind.
+"""Errors that users meet: what failed, the likely cause, the next step, and an exit code for each kind.
 
-Rooms raise; only the front door (`tasks/`) prints and exits.
+Packages raise; only the command line (`aotforge/cli`) prints and exits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class AotforgeError(Exception):
-    """Base of every error a user can meet. `what` names the thing; `cause` and `hint` say why and what to do."""
+    """Base of every error a user can meet. `what` names the thing; `cause` is the likely reason, `hint` the next step."""
 
     exit_code: ClassVar[int] = 1
     kind: ClassVar[str] = "error"
@@ -40,7 +40,7 @@ def _rebuild(cls: type[AotforgeError], what: str, cause: str, hint: str) -> Aotf
 
 
 class UnknownNameError(AotforgeError):
-    """A chip, profile, kernel or family that does not exist."""
+    """An arch, profile, kernel or family that does not exist."""
 
     exit_code = 10
     kind = "unknown-name"
@@ -82,7 +82,7 @@ class CompileError(AotforgeError):
 
 
 class ResourceError(AotforgeError):
-    """An image spills or exceeds its chip's LDS where the rules forbid it."""
+    """An image spills or exceeds its arch's LDS where the rules forbid it."""
 
     exit_code = 16
     kind = "resources"
@@ -131,7 +131,7 @@ class RuntimeBuildError(AotforgeError):
 
 
 class ReleaseError(AotforgeError):
-    """A release cannot be assembled, or an assembled one does not hold what it says."""
+    """A release cannot be assembled, or an assembled one differs from its manifest."""
 
     exit_code = 23
     kind = "release"
@@ -145,7 +145,7 @@ class AccessError(AotforgeError):
 
 
 class DecodeError(AotforgeError):
-    """An assembly text that is not its image, or an instruction, operand or modifier that the emulator does not know."""
+    """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the emulator does not know."""
 
     exit_code = 25
     kind = "decode"
@@ -159,7 +159,7 @@ class ExecutionError(AotforgeError):
 
 
 class VerifyError(AotforgeError):
-    """On the virtual GPU an image computes something else than its reference, or no case reaches it, or nobody executed it."""
+    """On the virtual GPU an image differs from its reference, or no case reaches it, or it was not executed."""
 
     exit_code = 27
     kind = "verify"
@@ -187,14 +187,14 @@ class LimitError(AotforgeError):
 
 
 class ShardError(AotforgeError):
-    """A shard of a build that is missing, doubled, damaged, or of another plan, toolchain or revision."""
+    """A shard of a build that is missing, duplicate, damaged, or of another plan, toolchain or revision."""
 
     exit_code = 31
     kind = "shard"
 
 
 class CompatError(AotforgeError):
-    """A release breaks what the compatibility matrix, or its own manifest, says of it."""
+    """A release breaks a promise of the compatibility matrix or of its own manifest."""
 
     exit_code = 32
     kind = "compat"
@@ -208,7 +208,7 @@ class PublishError(AotforgeError):
 
 
 class TrustError(AotforgeError):
-    """Something is not what its signer said: a signature, an expired or older index, a file with other bytes, an unsafe archive."""
+    """A file differs from the signed one: an invalid signature, an expired or older index, other bytes, an unsafe archive."""
 
     exit_code = 34
     kind = "trust"
@@ -222,7 +222,7 @@ class InstallError(AotforgeError):
 
 
 class DropInError(AotforgeError):
-    """A release that must not be dropped into a PyTorch, a torch/lib that is none, or a drop-in whose record is damaged."""
+    """A release that must not be installed into a PyTorch, a folder that is not a torch/lib, or a damaged record of a drop-in."""
 
     exit_code = 36
     kind = "drop-in"
@@ -236,14 +236,14 @@ class SignatureError(AotforgeError):
 
 
 class ReproduceError(AotforgeError):
-    """A release that was built again and came out with other bytes."""
+    """A release that was built again with other bytes as the result."""
 
     exit_code = 38
     kind = "reproduce"
 
 
 _SHOWN = 20
-"""Known names that a message lists: every chip and every profile, but not every image."""
+"""Known names that a message lists: every arch and every profile, but not every image."""
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:

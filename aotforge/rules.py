@@ -1,10 +1,10 @@
-"""The vocabulary of `kernels/<family>/rules.py`: what a kernel family is, said once, as plain values.
+"""The vocabulary of `kernels/<family>/rules.py`: what a kernel family is, as plain values.
 
-A family lists operators (what callers ask for, as named values) and kernels (what answers, one per step).
+A family lists operators (what callers request, as named values) and kernels (what computes it, one per step).
 The plan expands a kernel into images:
 
     for every functional (one value of every Choice that the constraints allow)
-        for every Setting that the family offers this chip for that functional, in order
+        for every Setting that the family offers this arch for that functional, in order
             one image, tried when `Setting.when` and every argument hint hold
         one more image without hints from the last setting, so that unaligned tensors are served too
 
@@ -39,7 +39,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """What callers ask for. The order of `values` is part of the interface."""
+    """A request of callers. The order of `values` is part of the interface."""
 
     name: str
     values: tuple[Value, ...]
@@ -79,7 +79,7 @@ class Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """Run-time predicate: the operator value lies in [low, high], both included."""
+    """Run-time predicate: the operator value is in [low, high], both included."""
 
     value: str
     low: int = -(2**63)
@@ -109,7 +109,7 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What rules may know of a chip; figures from manifests/architectures.yaml. `lds_bytes` is per workgroup."""
+    """What rules may know of an arch, from manifests/architectures.yaml. `lds_bytes` is per workgroup."""
 
     arch: str
     wavefront: int
@@ -119,7 +119,7 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the compiled image may use. Exceeding the chip's LDS is always rejected."""
+    """What the compiled image may use. Exceeding the arch's LDS is always rejected."""
 
     spills: Literal["report", "reject"] = "reject"
 
@@ -157,7 +157,7 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Everything a folder below kernels/ says; `rules.py` assigns it to FAMILY."""
+    """Everything that a folder below kernels/ declares; `rules.py` assigns it to FAMILY."""
 
     name: str
     operators: tuple[Operator, ...]

@@ -19,7 +19,7 @@ if(NOT VERIFY)
 endif()
 execute_process(COMMAND ${command} RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "the images were not built: ./dev source.images ended with ${result}, and what it printed above says why.\n"
-    "Next step: mend that and build again (finished kernels are kept), or configure with ready images, "
+  message(FATAL_ERROR "the images were not built: ./dev source.images ended with ${result}, and its output above has the reason.\n"
+    "Next step: repair that and build again (finished kernels are kept), or configure with ready images, "
     "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON")
 endif()

@@ -1,4 +1,4 @@
-# config.h as it is installed says which sources the library was built from, as releases do. No source of the library reads that, so the copy in the
+# config.h as it is installed states which sources the library was built from, as releases do. No source of the library reads that, so the copy in the
 # build folder does not have it: else every changed file would compile all of them.
 
 set(identity "${AOTRITON_GIT_SHA1}")

@@ -21,7 +21,7 @@ set(AOTFORGE_KNOWN_OPTIONS
   AOTFORGE_ZSTD_DIR AOTFORGE_BUILD_TESTS AOTFORGE_BUILD_FUZZERS AOTFORGE_SANITIZE AOTFORGE_LLVM_DLLTOOL AOTFORGE_DL_ORIGINAL
   AOTFORGE_SYSTEM_PYTHON AOTFORGE_NO_STRIP)
 
-# One of AOTriton's options without effect here: a warning that says why when it is given and WHEN (ON, OFF, ANY) holds.
+# One of AOTriton's options without effect here: a warning with the reason when it is given and WHEN (ON, OFF, ANY) holds.
 macro(aotforge_ineffective name when why)
   list(APPEND AOTFORGE_KNOWN_OPTIONS ${name})
   if(DEFINED CACHE{${name}})
@@ -32,7 +32,7 @@ macro(aotforge_ineffective name when why)
   endif()
 endmacro()
 
-# One that would change what programs are compiled against or what is built: going on without it would fail later and elsewhere.
+# One that would change what programs are compiled against or what is built: continuing without it would fail later and elsewhere.
 macro(aotforge_unsupported name why)
   list(APPEND AOTFORGE_KNOWN_OPTIONS ${name})
   if(DEFINED CACHE{${name}} AND ${name})
@@ -55,7 +55,7 @@ aotforge_ineffective(AOTRITON_USE_LOCAL_TRITON_WHEEL ANY "${pinned}")
 aotforge_ineffective(AOTRITON_ALT_TRITON_WHEEL_CONFIG_FILE ANY "${pinned}")
 aotforge_ineffective(AOTRITON_USE_LOCAL_FLYDSL_WHEEL ANY "all kernels are Triton's")
 aotforge_ineffective(AOTRITON_DEBUG_SKIP_TRITON_KERNELS ON "AOTRITON_NOIMAGE_MODE=ON leaves all kernels out")
-aotforge_ineffective(AOTRITON_COMMON_LIBRARY ANY "the library is compiled as a whole")
+aotforge_ineffective(AOTRITON_COMMON_LIBRARY ANY "the library is compiled as one unit")
 aotforge_ineffective(AOTRITON_MIN_PYTHON ANY "./dev looks for Python 3.11 to 3.15; AOTFORGE_PYTHON names one")
 aotforge_ineffective(VENV_DIR ANY "the Python environment is in AOTFORGE_HOME")
 aotforge_ineffective(TARGET_GPUS ANY "${archs}")
@@ -63,7 +63,7 @@ aotforge_ineffective(AOTRITON_OVERRIDE_TARGET_GPUS ANY "${archs}")
 aotforge_unsupported(AOTRITON_NAME_SUFFIX "the namespace is aotriton and the library libaotriton_v2, as in AOTriton's releases; leave it out")
 aotforge_unsupported(AOTRITON_ENABLE_SUFFIX "the namespace is aotriton and the library libaotriton_v2, as in AOTriton's releases; leave it out")
 aotforge_unsupported(AOTRITON_BUILD_FOR_TUNING "the library has no entry points for tuning; `invoke cost` compares settings")
-aotforge_unsupported(AOTRITON_COMMON_LIBRARY_ONLY_MODE "the library is compiled as a whole; AOTRITON_NO_SHARED=ON makes it a static one")
+aotforge_unsupported(AOTRITON_COMMON_LIBRARY_ONLY_MODE "the library is compiled as one unit; AOTRITON_NO_SHARED=ON makes it a static one")
 
 list(APPEND AOTFORGE_KNOWN_OPTIONS AOTRITON_ENABLE_ASAN AOTRITON_ENABLE_ASAN_CLANG)
 if((AOTRITON_ENABLE_ASAN OR AOTRITON_ENABLE_ASAN_CLANG) AND NOT AOTFORGE_SANITIZE)

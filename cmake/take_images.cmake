@@ -1,6 +1,6 @@
 # cmake -DSETTINGS=FILE -P take_images.cmake: ready image packs, checked and copied unchanged to OUTPUT.
 #
-# READY may name image tarballs, pack folders, folders of packs, installed prefixes and release folders. Where a SHA256SUMS lies beside a
+# READY may name image tarballs, pack folders, folders of packs, installed prefixes and release folders. Where a SHA256SUMS is next to a
 # tarball or in a folder, it must have every file that is taken, with its digest. From folders that hold several packs, those for ARCHS are taken.
 cmake_minimum_required(VERSION 3.18)
 include("${SETTINGS}")
@@ -20,7 +20,7 @@ function(check_sum file folder)  # `file` by its name in `folder`
       set(expected "${CMAKE_MATCH_1}")
       file(SHA256 "${folder}/${file}" found)
       if(NOT found STREQUAL expected)
-        message(FATAL_ERROR "${folder}/${file} is damaged: its SHA-256 is ${found}, and SHA256SUMS says ${expected}.\nNext step: fetch it again")
+        message(FATAL_ERROR "${folder}/${file} is damaged: its SHA-256 is ${found}, and SHA256SUMS lists ${expected}.\nNext step: fetch it again")
       endif()
       return()
     endif()
@@ -34,7 +34,7 @@ function(pack_archs folder result)
   foreach(file __signature__ dispatch.aotd)
     if(NOT EXISTS "${folder}/${file}")
       message(FATAL_ERROR "${folder} is no image pack of this library's format: it has no ${file}.\n"
-        "Next step: docs/image-pack-format.md says what a pack is")
+        "Next step: docs/image-pack-format.md describes a pack")
     endif()
   endforeach()
   file(READ "${folder}/__signature__" text)

@@ -22,7 +22,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class EmulatorProperties(Manifest):
-    """What the virtual GPU must know of an arch beyond its instructions and counts; the manifest's head says what each means."""
+    """Properties that the virtual GPU must know of an arch beyond its instructions and counts; the head of the manifest explains each."""
 
     keeps_high_half: bool
     vgpr_unit: Positive

@@ -1,5 +1,4 @@
-"""Effects on files that more than one room needs: atomic writes, output locks, moving a finished folder
-into place.
+"""Atomic writes, output locks and the atomic replacement of folders.
 
 Every failure of the system (read-only folder, disk full) becomes an OutputError that names the path.
 """
@@ -58,7 +57,7 @@ def output_errors(path: Path) -> Iterator[None]:
         raise OutputError(
             f"cannot write {error.filename or path}: {error.strerror or error}",
             cause=_CAUSES.get(error.errno or 0, ""),
-            hint="earlier results are untouched; make room or choose another output folder, then build again",
+            hint="earlier results are untouched; free space or choose another output folder, then build again",
         ) from error
 
 
@@ -79,8 +78,8 @@ def output_lock(path: Path) -> Iterator[int]:
 
     Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends.
 
-    The lock is a file beside the output (`.<name>.lock`) that stays; the kernel releases the lock when its
-    holder dies, so a killed build leaves nothing to clean up.
+    The lock is a file next to the output (`.<name>.lock`) that stays; the kernel releases the lock when its
+    holder exits, so a killed build leaves nothing to clean up.
     """
     lock = path.parent / f".{path.name}.lock"
     with output_errors(lock):

@@ -1,4 +1,4 @@
-"""What ties git to one repository: a hook that calls us is about its own, and we ask about another."""
+"""Environment for git without GIT_* variables: a calling git hook sets them for its own repository."""
 
 from __future__ import annotations
 

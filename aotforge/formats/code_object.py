@@ -1,4 +1,6 @@
-"""Reading AMDGPU code objects: the metadata note of an HSACO, decoded.
+"""Reader of AMDGPU code objects: the metadata note of an HSACO, decoded.
+
+Compile workers run this in pinned root filesystems without msgpack, so MessagePack is decoded here.
 
 Formats: ELF-64 little-endian; note `AMDGPU` of type 32 holds a MessagePack map (LLVM's "User Guide for AMDGPU Backend", code
 object V5 metadata).
@@ -14,7 +16,7 @@ _PT_NOTE = 4
 
 
 class CodeObjectError(ValueError):
-    """Bytes that are no AMDGPU code object, or whose metadata cannot be read."""
+    """Bytes that are not an AMDGPU code object, or whose metadata cannot be read."""
 
 
 def kernel_metadata(hsaco: bytes) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def kernel_metadata(hsaco: bytes) -> dict[str, Any]:
 
 
 def metadata(hsaco: bytes) -> dict[str, Any]:
-    """The whole metadata map. Raises CodeObjectError."""
+    """The complete metadata map. Raises CodeObjectError."""
     if hsaco[:6] != b"\x7fELF\x02\x01":
         raise CodeObjectError("not a 64-bit little-endian ELF file")
     try:

@@ -58,7 +58,7 @@ def _reading(path: Path) -> Iterator[None]:
 def _entry(file: BinaryIO, wanted: str, path: Path) -> tuple[str, BinaryIO]:
     """Name and bytes of the ar entry whose name begins with `wanted`."""
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise _damaged(path, "it is no ar archive")
+        raise _damaged(path, "it is not an ar archive")
     while len(header := file.read(_ENTRY)) == _ENTRY:
         name = header[:16].decode("ascii", "replace").strip().rstrip("/")
         try:
@@ -76,6 +76,6 @@ def _entry(file: BinaryIO, wanted: str, path: Path) -> tuple[str, BinaryIO]:
 
 def _damaged(path: Path, why: str) -> ContainerError:
     return ContainerError(
-        f"{path} is no whole Debian package: {why}",
+        f"{path} is not a valid Debian package: {why}",
         hint="remove the file and build again: it is fetched anew",
     )

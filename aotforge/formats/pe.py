@@ -1,6 +1,6 @@
-"""What a Windows module imports and exports, read from its bytes.
+"""Reader of exports, imports and header fields of 64-bit Windows modules.
 
-Format: "PE Format" in Microsoft's documentation (export directory, import directory); 64-bit images only.
+Format: "PE Format" in Microsoft's documentation. Not pefile, which tolerates damage with warnings where this reader refuses it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAME_LIMIT = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """`name` is None where a module exports by number only. `forward`: "module.name" of the function that stands in for it."""
+    """`name` is None where a module exports by number only. `forward`: "module.name" of the function that replaces it."""
 
     name: str | None
     ordinal: int
@@ -72,7 +72,7 @@ class _Image:
 
 
 def exports(data: bytes) -> tuple[Export, ...]:
-    """Everything that a module exports, by ordinal. Raises RuntimeBuildError for bytes that are no 64-bit module."""
+    """Everything that a module exports, by ordinal. Raises RuntimeBuildError for bytes that are not a 64-bit module."""
     image = _Image(data)
     try:
         return tuple(_exports(image))
@@ -101,7 +101,7 @@ def _exports(image: _Image) -> Iterator[Export]:
 
 
 def link_time(data: bytes) -> int:
-    """Seconds since 1970, or whatever the linker left in that place: 0 for none. Raises RuntimeBuildError."""
+    """Seconds since 1970, or what the linker wrote into the field: 0 for none. Raises RuntimeBuildError."""
     image = _Image(data)
     return image.number("<I", image.tables - 112 - 24 + 8)
 

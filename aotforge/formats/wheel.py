@@ -26,7 +26,8 @@ def wheel_members(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:
                     yield name, (info.external_attr >> 16) & 0o777 or stat.S_IRUSR, content  # type: ignore[misc]
     except zipfile.BadZipFile as error:
         raise ContainerError(
-            f"{path} is no whole wheel: {error}", hint="remove the file and build again: it is fetched anew"
+            f"{path} is not a valid wheel: {error}",
+            hint="remove the file and build again: it is fetched anew",
         ) from error
 
 

@@ -39,7 +39,7 @@ def allocator_digest() -> str:
 def build_allocator(folder: Path) -> Path:
     """The library, compiled below the cache `folder` unless it is there; CC names the compiler.
 
-    The file appears whole or not at all, so processes may race. Raises ToolchainError without a C compiler, CacheError.
+    The file appears atomically, so processes may race. Raises ToolchainError without a C compiler, CacheError.
     """
     command = [*(shlex.split(os.environ.get("CC", "")) or ["cc"]), *_FLAGS]
     parts = [allocator_digest(), *command, _compiler_version(command[0])]
@@ -61,7 +61,7 @@ def build_allocator(folder: Path) -> Path:
 
 
 def begin_heap() -> None:
-    """Give the compiler's libraries, as loaded into this process, a heap in which nothing lies yet.
+    """Give the compiler's libraries, as loaded into this process, an empty heap.
 
     Python, the C library and the loader keep the old one: what they request differs between their versions, and must not
     move what LLVM requests. Raises ToolchainError in a process without the allocator.

@@ -1,4 +1,4 @@
-"""Windows modules read from their bytes, whole and damaged; definition files of forwarders."""
+"""Windows modules read from their bytes, intact and damaged; definition files of forwarders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives from hostile hands: everything but plain files, folders and links below one top folder is refused."""
+"""Archives from hostile sources: everything but plain files, folders and links below one top folder is refused."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ HOSTILE: dict[str, tuple[tuple[Entry, ...], str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_entries(name: str) -> None:
-    entries, says = HOSTILE[name]
-    with pytest.raises(UnsafeArchiveError, match=says):
+    entries, message = HOSTILE[name]
+    with pytest.raises(UnsafeArchiveError, match=message):
         read(pack(tar(*entries)))
 
 
@@ -100,36 +100,36 @@ def test_extended_headers() -> None:
         read(pack(tar(long, kind=tarfile.PAX_FORMAT)))
 
 
-def whole() -> bytes:
+def intact() -> bytes:
     return tar(("top", None, {"type": tarfile.DIRTYPE}), ("top/a", b"1" * 3000, {}), ("top/b", b"2", {}))
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: b"", "gzip file is truncated"),
         (lambda: b"no gzip", "not a complete gzip"),
         (lambda: pack(b""), "the tar is truncated"),
         (lambda: pack(b"\0" * 1024), "no entries"),
-        (lambda: pack(whole())[:-1], "gzip file is truncated"),
-        (lambda: pack(whole())[:-9], "gzip file is truncated"),
-        (lambda: pack(whole()[:2000]), "the tar is truncated"),
-        (lambda: pack(whole()) + b"\0", "data after the end of the archive"),
-        (lambda: pack(whole()) + pack(b"x"), "data after the end of the archive"),
-        (lambda: pack(whole() + b"x"), "data after the end of the tar"),
-        (lambda: pack(whole() + whole()), "data after the end of the tar"),
-        (lambda: pack(whole()[:600] + b"x" + whole()[601:]), "damaged"),
-        (lambda: pack(whole().replace(b"2" + b"\0" * 511, b"2" + b"\0" * 510 + b"x")), "padding"),
-        (lambda: pack(whole())[:-8] + b"\0" * 8, "not a complete gzip"),
+        (lambda: pack(intact())[:-1], "gzip file is truncated"),
+        (lambda: pack(intact())[:-9], "gzip file is truncated"),
+        (lambda: pack(intact()[:2000]), "the tar is truncated"),
+        (lambda: pack(intact()) + b"\0", "data after the end of the archive"),
+        (lambda: pack(intact()) + pack(b"x"), "data after the end of the archive"),
+        (lambda: pack(intact() + b"x"), "data after the end of the tar"),
+        (lambda: pack(intact() + intact()), "data after the end of the tar"),
+        (lambda: pack(intact()[:600] + b"x" + intact()[601:]), "damaged"),
+        (lambda: pack(intact().replace(b"2" + b"\0" * 511, b"2" + b"\0" * 510 + b"x")), "padding"),
+        (lambda: pack(intact())[:-8] + b"\0" * 8, "not a complete gzip"),
     ],
 )
-def test_damaged(make: Callable[[], bytes], says: str) -> None:
-    with pytest.raises(UnsafeArchiveError, match=says):
+def test_damaged(make: Callable[[], bytes], message: str) -> None:
+    with pytest.raises(UnsafeArchiveError, match=message):
         read(make())
 
 
 def test_bombs() -> None:
-    """Neither many bytes nor many entries beyond what the index says; and never much of them in memory."""
+    """Neither many bytes nor many entries beyond what the index lists; and never much of them in memory."""
     bomb = pack(tar(("top/a", b"\0" * (64 << 20), {})))
     assert len(bomb) < 100_000
     with pytest.raises(UnsafeArchiveError, match="unpacks to more than the expected 100000 bytes"):
@@ -154,7 +154,7 @@ TREES = st.dictionaries(
 def test_ours_pass_however_they_arrive(
     tree: dict[str, Member | Link], piece: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """What the release room writes is read back whole, and unpacks to the same, in pieces of any size."""
+    """What the release package writes is read back intact, and unpacks to the same, in pieces of any size."""
     folder = tmp_path_factory.mktemp("archive")
     members = {f"top/f{n}/{name}": member for n, (name, member) in enumerate(tree.items())}
     digests = write_tar_gz(folder / "x.tar.gz", members, epoch=0)
@@ -178,7 +178,7 @@ def test_ours_pass_however_they_arrive(
 @settings(max_examples=60)
 @given(data=st.data())
 def test_noise_never_does_anything_else_than_being_refused(data: st.DataObject) -> None:
-    base = bytearray(whole())
+    base = bytearray(intact())
     for _ in range(data.draw(st.integers(1, 4))):
         base[data.draw(st.integers(0, len(base) - 1))] = data.draw(st.integers(0, 255))
 

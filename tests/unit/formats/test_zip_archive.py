@@ -54,9 +54,9 @@ def test_other_contents_are_another_file(members: dict[str, bytes], data: st.Dat
 def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
     members = {"a": bytes(1000), "b/c": b"text"}
     write_zip(tmp_path / "a.zip", members, epoch=1767225600)
-    whole = (tmp_path / "a.zip").read_bytes()
-    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
-        (tmp_path / "a.zip").write_bytes(whole[:cut])
+    intact = (tmp_path / "a.zip").read_bytes()
+    for cut in (0, 10, len(intact) // 2, len(intact) - 1):
+        (tmp_path / "a.zip").write_bytes(intact[:cut])
         with pytest.raises(ReleaseError):
             check_zip(tmp_path / "a.zip", members)
 
