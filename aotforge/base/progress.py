@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,6 +15,16 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
     import rich.progress
+
+
+class Report(Protocol):
+    """A result for `--json` and for people."""
+
+    def fields(self) -> object:
+        """JSON values."""
+
+    def lines(self) -> Sequence[str]:
+        """Lines of text."""
 
 
 class Observer(Protocol):

@@ -9,7 +9,6 @@ from aotforge.cli.command import (
     ROOT,
     Arch,
     Cache,
-    Executor,
     Json,
     Profile,
     Quiet,
@@ -22,7 +21,7 @@ from aotforge.cli.command import (
     print_result,
     print_status,
 )
-from aotforge.pipeline.requests import BuildRequest, PacksRequest, VerifyRequest
+from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksRequest, VerifyRequest
 
 
 @cli_command("build")
@@ -57,7 +56,7 @@ def compile_job(
     arch: Arch,
     profile: Profile = None,
     executor: Executor = "local",
-    keep: Annotated[bool, "keep a container whose step failed, and print how to enter it"] = False,
+    keep: Keep = False,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
@@ -154,7 +153,7 @@ def demo(
 def source_images(request: PacksRequest, quiet: Quiet = False) -> None:
     """Image packs alone, unpacked, for a build with cmake (docs/source-route.md)."""
     from aotforge.pipeline.display import BuildDisplay
-    from aotforge.pipeline.image_packs import build_packs
+    from aotforge.pipeline.images import build_packs
 
     with BuildDisplay(quiet=quiet) as display:
         report = build_packs(request, observer=display)

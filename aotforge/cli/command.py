@@ -1,6 +1,5 @@
 """Tasks made of functions: parameters are flags, `AotforgeError` is an exit code, reports are printed."""
 
-import functools
 import inspect
 import json as json_
 import os
@@ -9,13 +8,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, Protocol, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import Task
 
+from aotforge.base.progress import Report
 from aotforge.errors import AotforgeError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,27 +24,12 @@ HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
 Arch = Annotated[str, "arch, e.g. gfx908; several are separated by commas"]
 Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
-Executor = Annotated[
-    str,
-    "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
-    "that works",
-]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]
 Quiet = Annotated[bool, "no progress and no notes"]
 
 TASKS: dict[str, Task[Any]] = {}
 """Every task by its name: `task` or `group.task`."""
-
-
-class Report(Protocol):
-    """A result for `--json` and for people."""
-
-    def fields(self) -> object:
-        """JSON values."""
-
-    def lines(self) -> Sequence[str]:
-        """Lines of text."""
 
 
 def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -69,7 +55,7 @@ def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Ca
                 flags[flag] = inspect.Parameter(flag, inspect.Parameter.KEYWORD_ONLY, default=default)
                 help_texts[flag] = text
 
-        @functools.wraps(body)
+        @wraps(body)
         def run(context: Context, **values: Any) -> None:
             with exit_codes(json=values.get("json", False)):
                 made = {one: make_request(kind, values) for one, kind in requests.items()}
@@ -99,9 +85,10 @@ def exit_codes(*, json: bool) -> Iterator[None]:
         raise Exit(code=130) from None
 
 
-def print_report(report: Report, *, json: bool) -> None:
-    """The report on standard output."""
-    print_either(report.fields() if json else None, () if json else report.lines(), json=json)
+def print_report(report: Report, *, json: bool, notes: Iterable[str] = ()) -> None:
+    """The report on standard output, as text after its `notes`."""
+    lines = () if json else [*(f"note: {note}" for note in notes), *report.lines()]
+    print_either(report.fields() if json else None, lines, json=json)
 
 
 def print_either(values: object, lines: Iterable[str], *, json: bool) -> None:
@@ -137,12 +124,12 @@ def cache_folder(folder: str | None) -> Path:
     return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
 
 
-def job_count(count: int) -> int | None:
+def job_count(count: int, flag: str = "--jobs") -> int | None:
     """The flag, None for 0. Raises UnsupportedError for a negative number."""
     from aotforge.errors import UnsupportedError
 
     if count < 0:
-        raise UnsupportedError(f"{count} is negative", hint="omit the flag, or pass at least 1")
+        raise UnsupportedError(f"{flag} {count} is negative", hint=f"omit {flag}, or pass at least 1")
     return count or None
 
 
@@ -171,7 +158,7 @@ _PARSERS: Mapping[str, tuple[str, object, Callable[[Any], object]]] = {
     "archs": ("arch", None, archs_of),
     "cache": ("cache", None, cache_folder),
     "jobs": ("jobs", 0, job_count),
-    "shards": ("shards", 0, job_count),
+    "shards": ("shards", 0, partial(job_count, flag="--shards")),
     "images": ("images", None, lambda text: tuple(map(Path, text.split(","))) if text else ()),
 }
 """Fields of requests whose flag has another name, default or type: flag, default, conversion."""

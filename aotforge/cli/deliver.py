@@ -18,9 +18,9 @@ from aotforge.cli.command import (
     print_result,
     print_status,
 )
+from aotforge.cli.conformance import Fork
 from aotforge.cli.publish import From, Trust, checked_index
 
-Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
 Release = Annotated[str, "a release's folder (default: the newest in releases/dist)"]
 
 
@@ -103,8 +103,7 @@ def install(
             drop_in=lambda unpacked, name, lib: install_dropin_prefix(ROOT, unpacked, name, lib),
             on_progress=on_progress,
         )
-    notes = [] if quiet else [f"note: {note}" for note in done.notes]
-    print_either(done.fields(), [*notes, *done.lines()], json=json)
+    print_report(done, json=json, notes=() if quiet else done.notes)
 
 
 def _uninstall(prefix: str | None, *, json: bool) -> None:

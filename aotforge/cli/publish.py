@@ -12,7 +12,6 @@ from aotforge.cli.command import (
     absolute,
     cache_folder,
     cli_command,
-    print_either,
     print_report,
     print_result,
 )
@@ -63,7 +62,7 @@ def publish(
         dry_run=dry_run,
         allow_development=allow_development,
     )
-    print_either(done.fields(), [*_notes(done.notes, quiet=quiet), *done.lines()], json=json)
+    print_report(done, json=json, notes=() if quiet else done.notes)
 
 
 @cli_command("release.mirror", positional=["from_", "to"])
@@ -79,11 +78,7 @@ def mirror(from_: From, to: To, root: Trust = None, json: Json = False, quiet: Q
         reader, trusted = checked_index(from_, root)
     with byte_progress(quiet=quiet or json) as on_progress:
         done = mirror(reader, trusted, store, on_progress=on_progress)
-    print_either(done.fields(), [*_notes(done.notes, quiet=quiet), *done.lines()], json=json)
-
-
-def _notes(notes: tuple[str, ...], *, quiet: bool) -> list[str]:
-    return [] if quiet else [f"note: {note}" for note in notes]
+    print_report(done, json=json, notes=() if quiet else done.notes)
 
 
 @cli_command("release.yank", positional=["release"])

@@ -34,8 +34,7 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
         )
         fields["publication"] = publication.fields()
         if not json:
-            notes = [] if quiet else [f"note: {note}" for note in publication.notes]
-            print_either(None, [*notes, *publication.lines()], json=False)
+            print_report(publication, json=False, notes=() if quiet else publication.notes)
     if json:
         print_either(fields, (), json=True)
 

@@ -22,9 +22,7 @@ from aotforge.cli.command import (
     print_result,
     print_status,
 )
-from aotforge.cli.command import (
-    Cache as BuildCache,
-)
+from aotforge.cli.command import Cache as BuildCache
 
 Names = Annotated[
     Sequence[str] | None,

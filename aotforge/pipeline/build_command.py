@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from aotforge.base.progress import Report
 from aotforge.errors import ShardError, UnknownNameError, UnsupportedError, suggest
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.build_windows import build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.pipeline.shards.image_shard import build_image_shards
-from aotforge.pipeline.shards.library_shard import build_library_shard
+from aotforge.pipeline.shards.make_shards import build_image_shards, build_library_shard
 from aotforge.pipeline.shards.merge import merge_shards
 from aotforge.pipeline.shards.shard_file import RUNTIME
 from aotforge.pipeline.shards.split import parse_shard
 
 PLATFORMS = ("linux", "windows")
-
-
-class Report(Protocol):
-    """A result for `--json` and for people."""
-
-    def fields(self) -> dict[str, object]:
-        """JSON values."""
-
-    def lines(self) -> list[str]:
-        """Lines of text."""
 
 
 def run_build(request: BuildRequest, *, observer: BuildObserver) -> Report:

@@ -15,6 +15,7 @@ from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
+from aotforge.library.library_build import LibraryBuild
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
     ImageBuilder,
@@ -222,13 +223,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     draft = ReleaseDraft(request, observer=observer)
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
-    runtime = build_runtime(
-        request.root,
-        cache=request.cache,
-        jobs=request.jobs,
-        environment=request.environment,
-        execution=draft.executions.runtime,
-    )
+    runtime = build_library(request, draft.executions)
     release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
@@ -251,6 +246,17 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         roots=draft.executions.rootfs_digests(),
         compiler=runtime.compiler,
         **counter.counts(),
+    )
+
+
+def build_library(request: BuildRequest, executions: ExecutionTargets) -> LibraryBuild:
+    """The library for Linux, from the cache if it was built before. Raises what `build_runtime` raises."""
+    return build_runtime(
+        request.root,
+        cache=request.cache,
+        jobs=request.jobs,
+        environment=request.environment,
+        execution=executions.runtime,
     )
 
 

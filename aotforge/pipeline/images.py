@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aotforge.base.architectures import Architecture, load_architectures
+from aotforge.base.files import output_lock, staged_folder
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import VerifyError
+from aotforge.library.interface import check_interfaces
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.requests import ImagesRequest
+from aotforge.pipeline.requests import ImagesRequest, PacksRequest
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
 from aotforge.release.model import ImageRecord, PackInput
-from aotforge.release.release_manifest import ReleaseManifest
+from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
 from aotforge.sandbox.executors.step import ExecutionTarget
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.report import VerifyReport
@@ -144,3 +147,52 @@ def pack_images(
         for job in plan.jobs
     )
     return PackInput(pack=pack, assembly={image.digest: image.asm for image in loaded}, records=records)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacksReport:
+    """The plans whose packs the output has; `changed` is False when it had exactly these before."""
+
+    plans: tuple[Plan, ...]
+    output: Path
+    changed: bool
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        count = sum(len(plan.jobs) for plan in self.plans)
+        state = "are in" if self.changed else "were in already:"
+        return [f"{count} images of {', '.join(plan.pack for plan in self.plans)} {state} {self.output}"]
+
+
+def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksReport:
+    """The packs that a build puts into its image tarballs, byte for byte, without tarballs and library.
+
+    Raises AotforgeError; the output stays as it was until all packs are complete.
+    """
+    plans = make_plans(request)
+    check_interfaces(request.root, plans)
+    manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
+    limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
+    builder = ImageBuilder(request=request, observer=observer, limits=limits)
+    with output_lock(request.output):
+        files: dict[str, bytes] = {}
+        with Cache(request.cache) as cache:
+            for plan in plans:
+                images, verdicts = builder.build(plan, cache, verify=request.verify)
+                pack = pack_images(plan, images, manifest, verdicts).pack
+                files |= {f"{pack.name}/{name}": data for name, data in pack.files.items()}
+        changed = _files(request.output) != files
+        if changed:
+            with staged_folder(request.output) as staged:
+                for name, data in files.items():
+                    (staged / name).parent.mkdir(exist_ok=True)
+                    (staged / name).write_bytes(data)
+    return PacksReport(plans=plans, output=request.output, changed=changed)
+
+
+def _files(output: Path) -> dict[str, bytes] | None:
+    """Files below `output`; None when it cannot be read."""
+    try:
+        return {p.relative_to(output).as_posix(): p.read_bytes() for p in output.rglob("*") if not p.is_dir()}
+    except OSError:
+        return None

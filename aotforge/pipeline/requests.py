@@ -5,6 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
+Archs = Annotated[tuple[str, ...], "arch, e.g. gfx908; several are separated by commas"]
+Executor = Annotated[
+    str,
+    "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
+    "that works",
+]
+Keep = Annotated[bool, "keep a container whose step failed, and print how to enter it"]
 _OUTPUT = "folder that gets <release>/ (default: releases/dist{})"
 
 
@@ -16,7 +23,7 @@ class ImagesRequest:
     """
 
     root: Path
-    archs: Annotated[tuple[str, ...], "arch, e.g. gfx908; several are separated by commas"] = ()
+    archs: Archs = ()
     profile: Annotated[str | None, "what to build: see manifests/profiles.yaml"] = None
     cache: Annotated[Path, "folder of compiled images (default: AOTFORGE_CACHE, else .aotforge/cache)"]
     jobs: Annotated[
@@ -49,12 +56,8 @@ class BuildRequest(ImagesRequest):
     verify: Annotated[
         bool, "execute every image on the virtual GPU; without it the release is a development build"
     ] = True
-    executor: Annotated[
-        str,
-        "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first "
-        "of these that works",
-    ] = "local"
-    keep: Annotated[bool, "keep a container whose step failed, and print how to enter it"] = False
+    executor: Executor = "local"
+    keep: Keep = False
     shard: Annotated[
         str | None, "make one shard: NUMBER/COUNT of the images, or `runtime`; --output gets the shard's file"
     ] = None
@@ -68,7 +71,7 @@ class BuildRequest(ImagesRequest):
 class PacksRequest(ImagesRequest):
     """Unpacked image packs for the source route: `output`/<pack> per pack, and nothing else in `output`."""
 
-    archs: Annotated[tuple[str, ...], "arch, e.g. gfx908; several are separated by commas"] = field()
+    archs: Archs = field()
     output: Annotated[Path, "folder that gets <pack>/ for every pack; everything else in it is removed"]
     minutes: Annotated[float, "minutes that the compilation of one kernel may take; 0: no limit"] = 10.0
     verify: Annotated[bool, "execute every image on the virtual GPU before it is packed"] = True

@@ -14,8 +14,7 @@ from aotforge.errors import ShardError
 from aotforge.pipeline.build_release import AssembledReport, ReleaseDraft
 from aotforge.pipeline.images import pack_images, plans_verifier_digest
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.pipeline.shards.image_shard import load_verdicts
-from aotforge.pipeline.shards.library_shard import library_identity, unpack_library
+from aotforge.pipeline.shards.make_shards import library_identity, load_verdicts, unpack_library
 from aotforge.pipeline.shards.merge_check import FoundShard, choose_library, choose_shards
 from aotforge.pipeline.shards.shard_file import SUFFIX, decode, identity
 from aotforge.release.overwrite_guard import check_not_verified

@@ -16,8 +16,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.pipeline.shards.image_shard import build_image_shards
-from aotforge.pipeline.shards.library_shard import build_library_shard
+from aotforge.pipeline.shards.make_shards import build_image_shards, build_library_shard
 from aotforge.pipeline.shards.merge import merge_shards
 from aotforge.pipeline.shards.shard_file import ShardArtifact, decode, encode
 from aotforge.pipeline.shards.split import Shard

@@ -1,7 +1,8 @@
-"""Image shards: images and verdicts of a part of a plan, compiled, verified and written to a file."""
+"""Shards that are made: images of a part of a plan with their verdicts, and the library; one file each."""
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.files import write_atomic
+from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import EntryError
 from aotforge.compile.cache_entry import encode as encode_entry
@@ -17,12 +19,15 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import CacheError
 from aotforge.formats.archive import sha256_file
 from aotforge.library.interface import check_interfaces
-from aotforge.pipeline.build_release import resolve_targets
+from aotforge.library.library_build import source_digest
+from aotforge.library.sources import load_runtime_manifest
+from aotforge.pipeline.build_release import build_library, execution_targets, resolve_targets
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.images import ImageBuilder, plans_verifier_digest, require_virtual_gpus
+from aotforge.pipeline.images import ImageBuilder, make_plans, plans_verifier_digest, require_virtual_gpus
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shards.shard_file import (
     IMAGES,
+    RUNTIME,
     SUFFIX,
     ArtifactFile,
     ShardArtifact,
@@ -32,8 +37,11 @@ from aotforge.pipeline.shards.shard_file import (
 )
 from aotforge.pipeline.shards.split import Shard, split
 from aotforge.plan.model import CompileJob, JobKey, Plan
-from aotforge.sandbox.executors.step import KERNELS
+from aotforge.sandbox.executors.step import KERNELS, ExecutionTarget
+from aotforge.sandbox.executors.step import RUNTIME as LIBRARY_ROOTFS
 from aotforge.verify.verdict import ImageTask, Verdict
+
+PLATFORM = "linux"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,3 +182,65 @@ def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path)
     from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
 
     return image_tasks(plan, images, kernels_root)
+
+
+def build_library_shard(request: BuildRequest, *, observer: Observer) -> ShardsReport:
+    """Builds the library, or finds it in the cache, and writes it to one file in the request's output.
+
+    Raises InterfaceError when the library does not fit the plans, and what `build_runtime` raises.
+    """
+    observer.stage("runtime library")
+    # operators are those of the rules, whatever compiles the kernels: that root filesystem is not needed
+    check_interfaces(request.root, make_plans(request))
+    executions = execution_targets(request, (LIBRARY_ROOTFS,), observer=observer)
+    built = build_library(request, executions)
+    manifest = {
+        "kind": RUNTIME,
+        "platform": PLATFORM,
+        "identity": library_identity(request.root, executions.runtime),
+        "inputs": built.inputs,
+        "compiler": built.compiler,
+        "glibc": built.glibc,
+        "library": built.sha256,
+    }
+    artifact = ShardArtifact(manifest=manifest, files=_files(built.prefix))
+    what = f"runtime for {PLATFORM}, needs glibc {built.glibc}"
+    return ShardsReport(written=(write_shard(request, f"{RUNTIME}-{PLATFORM}", artifact, what),))
+
+
+def library_identity(root: Path, execution: ExecutionTarget | None) -> dict[str, str]:
+    """SHA-256 of the library's inputs by field; "root" is the root filesystem of its tools, empty for this machine's.
+
+    Raises ManifestError.
+    """
+    rootfs = execution.rootfs if execution is not None else None
+    manifest = load_runtime_manifest(root / "manifests").model_dump_json()
+    return {
+        "sources": source_digest(root / "runtime"),
+        "manifest": hashlib.sha256(manifest.encode()).hexdigest(),
+        "root": rootfs.identity if rootfs is not None else "",
+    }
+
+
+def unpack_library(artifact: ShardArtifact, prefix: Path) -> None:
+    """Writes the files below the folder `prefix`, which must be empty."""
+    for name, file in artifact.files.items():
+        path = prefix / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if file.link:
+            path.symlink_to(file.link)
+        else:
+            path.write_bytes(file.content)
+            path.chmod(0o755 if file.executable else 0o644)
+
+
+def _files(prefix: Path) -> dict[str, ArtifactFile]:
+    found = {}
+    for path in sorted(prefix.rglob("*")):
+        name = path.relative_to(prefix).as_posix()
+        if path.is_symlink():
+            found[name] = ArtifactFile(link=str(path.readlink()))
+        elif path.is_file():
+            executable = bool(path.stat().st_mode & 0o100)
+            found[name] = ArtifactFile(content=path.read_bytes(), executable=executable)
+    return found
