@@ -1,4 +1,4 @@
-"""`invoke check` on a release: seconds with nothing cached and again, beside the compilers' own time for the same programs.
+"""`./dev check` on a release: seconds with nothing cached and again, beside the compilers' own time for the same programs.
 
     python -m benchmarks.check [RELEASE FOLDER]
 
