@@ -17,9 +17,9 @@ def matrix(
     """Print the jobs: checks, runtime, images by pack and shard, release."""
     from aotforge.pipeline.ci_jobs.ci_plan import format_jobs, plan_jobs
 
-    planned = plan_jobs(request)
-    text = format_jobs(planned, format)
-    for reason in planned.affected.reasons:
+    jobs, affected = plan_jobs(request)
+    text = format_jobs(jobs, affected, format)
+    for reason in affected.reasons:
         print_status(f"note: {reason}")
     print_result(text)
 
@@ -61,7 +61,7 @@ def run(
         cache=absolute(cache),
         environment=dict(os.environ),
     )
-    jobs = plan_jobs(request).jobs
+    jobs, _ = plan_jobs(request)
     for one in runner.ordered(jobs, job, needs=needs):
         print_result(f"-- {one.name}: {one.line}")
         code, text = runner.run(jobs, one)

@@ -54,10 +54,6 @@ class AssembledReport:
         """Names of the image packs."""
         return [plan.pack for plan in self.plans]
 
-    def counts(self) -> dict[str, object]:
-        """JSON values of what was counted while it was made."""
-        return {}
-
     def fields(self) -> dict[str, object]:
         """JSON values."""
         release = self.release
@@ -68,7 +64,6 @@ class AssembledReport:
             "packs": self.packs,
             "profile": self.plans[0].profile,
             "images": self.images,
-            **self.counts(),
             "verified": release.verified,
             "platform": release.platform.tag,
             "development": release.development,
@@ -116,10 +111,11 @@ class BuildReport(AssembledReport):
     roots: tuple[tuple[str, str], ...]
     compiler: str
 
-    def counts(self) -> dict[str, object]:
-        """JSON values of what was counted while it was made."""
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
         names = ("compiled", "cached", "shared", "executed", "known", "damaged", "spills", "executor")
-        return {**{name: getattr(self, name) for name in names}, "roots": dict(self.roots)}
+        counts = {name: getattr(self, name) for name in names}
+        return {**super().fields(), **counts, "roots": dict(self.roots)}
 
     def made(self) -> list[str]:
         """Lines on how a new release was made."""

@@ -95,7 +95,9 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
         )
         members = _members(request.root, manifest, runtime, packs)
         observer.stage("zip file")
-        path = folder / _file_name(manifest, packs)
+        # the packs are in the name: different contents have different names
+        name = ArtifactName(release=manifest.name, kind="windows", pack="+".join(p.name for p in packs))
+        path = folder / str(name)
         fresh, sha256 = _put(path, members, epoch)
     return WindowsReport(
         release=manifest.name,
@@ -110,11 +112,6 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
         roots=executions.rootfs_digests(),
         fresh=fresh,
     )
-
-
-def _file_name(manifest: ReleaseManifest, packs: Sequence[ImagePack]) -> str:
-    """PyTorch's name for a prebuilt archive, with the packs in it: different contents have different names."""
-    return str(ArtifactName(release=manifest.name, kind="windows", pack="+".join(p.name for p in packs)))
 
 
 def _members(

@@ -94,7 +94,8 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     )
     if built.release.development and not request.development:
         raise _development(built)
-    windows = build_windows(request.build_windows(), observer=observer) if request.windows else None
+    library = replace(request.build(()), profile=None, platform="windows")
+    windows = build_windows(library, observer=observer) if request.windows else None
     extra = [windows.file] if windows else []
     roots = sorted({*built.roots, *(windows.roots if windows else ())})
     tools = build_tools(

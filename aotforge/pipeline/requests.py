@@ -1,7 +1,7 @@
 """Requests of the pipeline's programs. An annotated field is a flag of its tasks, with this help."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -120,10 +120,6 @@ class ReleaseRequest(ImagesRequest):
             executor=self.executor,
             environment=self.environment,
         )
-
-    def build_windows(self) -> BuildRequest:
-        """The build of the library for Windows."""
-        return replace(self.build(()), profile=None, platform="windows")
 
 
 @dataclass(frozen=True, kw_only=True)

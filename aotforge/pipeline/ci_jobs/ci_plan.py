@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import get_args
 
 from aotforge.errors import UnknownNameError, suggest
@@ -23,16 +23,11 @@ GROUPS: dict[str, tuple[Kind, ...]] = {
 """Matrices of the workflow with their kinds of jobs; jobs of a matrix do not need each other."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlannedJobs:
-    """The jobs, and the reasons of their selection."""
+def plan_jobs(request: CiRequest) -> tuple[tuple[CiJob, ...], Affected]:
+    """The jobs of a request, and the effect of the change that selects them.
 
-    jobs: tuple[CiJob, ...]
-    affected: Affected
-
-
-def plan_jobs(request: CiRequest) -> PlannedJobs:
-    """The jobs of a request. Raises ManifestError, UnknownNameError, ShardError and what `plan_project` raises."""
+    Raises ManifestError, UnknownNameError, ShardError and what `plan_project` raises.
+    """
     root = request.root
     manifest = load_ci_manifest(root / "manifests")
     if request.executor:
@@ -48,16 +43,15 @@ def plan_jobs(request: CiRequest) -> PlannedJobs:
         affected = affected_since(root, request.changed_since, archs, profile)
     else:
         affected = Affected(packs=frozenset(plan.pack for plan in plans), runtime=True)
-    jobs = make_jobs(manifest, profile, plans, affected, shards=request.shards)
-    return PlannedJobs(jobs=jobs, affected=affected)
+    return make_jobs(manifest, profile, plans, affected, shards=request.shards), affected
 
 
-def format_jobs(planned: PlannedJobs, form: str) -> str:
+def format_jobs(jobs: Sequence[CiJob], affected: Affected, form: str) -> str:
     """The jobs as `github` or `json`. Raises UnknownNameError."""
     if form == "github":
-        return matrix_github(planned.jobs)
+        return matrix_github(jobs)
     if form == "json":
-        return matrix_json(planned.jobs, planned.affected.reasons)
+        return matrix_json(jobs, affected.reasons)
     raise UnknownNameError(f"unknown format {form}", hint=suggest(form, ("github", "json")))
 
 

@@ -26,9 +26,9 @@ class MergeReport(AssembledReport):
 
     parts: int
 
-    def counts(self) -> dict[str, object]:
-        """JSON values of what was counted while it was made."""
-        return {"parts": self.parts}
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return {**super().fields(), "parts": self.parts}
 
     def made(self) -> list[str]:
         """Lines on how a new release was made."""
