@@ -11,11 +11,9 @@ import numpy.typing as npt
 from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
 
 Float = npt.NDArray[np.float64]
-_CANARY = {2: 0x7FD5, 4: 0x7FD5AA55}  # NaN in every type, with a payload that no kernel produces
-_OUTPUT_CANARY = {
-    2: 0x7FE6,
-    4: 0x7FE6AA55,
-}  # another one: NaN computed from inputs' canaries has their payload
+# NaN in every type; outputs have another payload, as NaN computed from inputs' canaries keeps their payload
+_CANARY = {2: 0x7FD5, 4: 0x7FD5AA55}
+_OUTPUT_CANARY = {2: 0x7FE6, 4: 0x7FE6AA55}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +52,7 @@ class Guarded:
         bits = np.dtype(f"u{itemsize}")
         canary = (_OUTPUT_CANARY if values is None else _CANARY)[itemsize]
         raw = np.full(layout.offset + extent + 64 + 32, canary, dtype=bits)
-        skew = (
-            -raw.ctypes.data % 64
-        ) // itemsize  # offsets of 64 elements are then aligned, odd ones are not
+        skew = -raw.ctypes.data % 64 // itemsize  # offsets of 64 elements are then aligned, odd ones are not
         self.storage = raw[skew : skew + layout.offset + extent + 64]
         self._origin = layout.offset
         if values is not None:
@@ -68,11 +64,13 @@ class Guarded:
         """Of the first element."""
         return int(self.storage.ctypes.data) + self._origin * self.storage.itemsize
 
+    def _inside(self, storage: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        strides = tuple(s * storage.itemsize for s in self.strides)
+        return np.lib.stride_tricks.as_strided(storage[self._origin :], self.shape, strides)
+
     def bits(self) -> npt.NDArray[Any]:
         """The tensor's elements as unsigned integers: a view."""
-        return np.lib.stride_tricks.as_strided(
-            self.storage[self._origin :], self.shape, tuple(s * self.storage.itemsize for s in self.strides)
-        )
+        return self._inside(self.storage)
 
     def values(self) -> Float:
         """The tensor's elements as numbers: a copy."""
@@ -81,13 +79,7 @@ class Guarded:
     def intact(self) -> bool:
         """No element outside of the tensor has changed."""
         after = self.storage.copy()
-        inside = np.lib.stride_tricks.as_strided(
-            after[self._origin :], self.shape, tuple(s * after.itemsize for s in self.strides)
-        )
-        before = np.lib.stride_tricks.as_strided(
-            self._before[self._origin :], self.shape, tuple(s * after.itemsize for s in self.strides)
-        )
-        inside[...] = before
+        self._inside(after)[...] = self._inside(self._before)
         return bool(np.array_equal(after, self._before))
 
     def unchanged(self) -> bool:

@@ -26,7 +26,7 @@ class IssueModel:
     `salu`: cycles of a unit's scalar hardware per instruction. `matrix_apart`: matrix instructions have a pipe of their own.
     `lds_banks` decide conflicts within an access; `lds_pipes` work in parallel; `lds_port`: bytes that each of two pairs of SIMDs can
     send or get (0: not known to bound anything). `l1`: bytes per clock of a unit's vector caches, which take `address_lanes` addresses
-    a clock. `memory_gb`: memory bandwidth in GB/s. `published`: FLOPs per clock and compute unit by AMD, by input type.
+    a clock. `memory_gb`: memory bandwidth in GB/s.
     """
 
     arch: str
@@ -47,7 +47,6 @@ class IssueModel:
     memory_latency: int
     clock_mhz: int
     memory_gb: float
-    published: Mapping[str, int]
     cus_per_unit: int = 1
 
     @property
@@ -76,25 +75,21 @@ _GFX908: dict[str, Any] = {
     "memory_latency": 320,
     "clock_mhz": 1502,
     "memory_gb": 1228.8,
-    "published": {"f32": 256, "f16": 1024, "bf16": 512},
 }
 _GFX90A = _GFX908 | {
     "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 4, "wide": 4, "double": 4},
     "clock_mhz": 1700,
     "memory_gb": 1638.4,
-    "published": {"f32": 256, "f16": 1024, "bf16": 1024},
 }
 _GFX942 = _GFX90A | {
     "clock_mhz": 2100,
     "memory_gb": 5325,
-    "published": {"f32": 256, "f16": 2048, "bf16": 2048},
 }
 _GFX950 = _GFX942 | {
     "lds_banks": 64,
     "lds_swizzled": False,
     "clock_mhz": 2400,
     "memory_gb": 8000,
-    "published": {"f32": 256, "f16": 4096, "bf16": 4096},
 }
 _RDNA3 = _GFX908 | {
     "vector": {"ordinary": 1, "transcendental": 4, "convert": 1, "multiply": 4, "wide": 2, "double": 32},
@@ -108,10 +103,9 @@ _RDNA3 = _GFX908 | {
     "address_lanes": 32,
     "clock_mhz": 2500,
     "memory_gb": 960,
-    "published": {"f16": 512, "bf16": 512},
     "cus_per_unit": 2,
 }
-_RDNA4 = _RDNA3 | {"clock_mhz": 2970, "memory_gb": 640, "published": {"f16": 1024, "bf16": 1024}}
+_RDNA4 = _RDNA3 | {"clock_mhz": 2970, "memory_gb": 640}
 
 RATES: Mapping[str, dict[str, Any]] = {
     "gfx908": _GFX908,

@@ -104,9 +104,7 @@ def _in_archive(path: Path, name: str) -> bytes | None:
                     return opened.read() if opened else None
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
         raise OutputError(
-            f"{path} cannot be read: {error}",
-            cause="no such file, or not a complete archive",
-            hint=_ASM_HINT,
+            f"{path} cannot be read: {error}", cause="no such file, or not a complete archive", hint=_ASM_HINT
         ) from error
     return None
 

@@ -62,9 +62,7 @@ def _lines_with_code(code: CodeType) -> set[int]:
 
 
 def run_with_debugger(
-    body: Callable[[], None],
-    locations: Sequence[SourceLocation],
-    program: tuple[int, int, int] | None = None,
+    body: Callable[[], None], locations: Sequence[SourceLocation], program: tuple[int, int, int] | None = None
 ) -> bool:
     """Run `body` with breakpoints; False when the user quits the debugger.
 

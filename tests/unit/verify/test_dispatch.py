@@ -38,6 +38,7 @@ def calls_of(use: Use) -> tuple[Values, ...]:
 def test_every_image_is_reached_by_a_case_that_launches(arch: str) -> None:
     plan = plan_of(ROOT, arch=arch, compiler=FAKE_TOOLCHAIN)
     found = uses(plan)
+    assert plan.jobs
     for job in plan.jobs:
         reached = 0
         for use in found[job.key]:
@@ -51,6 +52,7 @@ def test_launches_are_those_of_the_rules() -> None:
     plan = plan_of(ROOT, compiler=FAKE_TOOLCHAIN)
     kernels = {k.name: k for loaded in load_families(ROOT) for k in loaded.family.kernels}
     found = uses(plan)
+    assert plan.jobs and all(found[job.key] for job in plan.jobs)
     for job in plan.jobs:
         for use in found[job.key]:
             for values in calls_of(use):
