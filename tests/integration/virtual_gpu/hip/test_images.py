@@ -30,7 +30,7 @@ def load(hip: Hip, image: bytes) -> int:
 
 
 def archive(path: Path, files: dict[str, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as tar:
+    with tarfile.open(path, "w:gz", format=tarfile.USTAR_FORMAT) as tar:
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
