@@ -1,4 +1,4 @@
-"""A kernel's Python source on a case of its family, run by Triton's interpreter and compared with the reference.
+"""A kernel's Python source on a case, run by Triton's interpreter and compared with the reference.
 
 The cases (kernels/<family>/cases.py) are those on which the kernel's images are verified.
 """

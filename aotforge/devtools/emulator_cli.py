@@ -1,4 +1,4 @@
-"""The emulator's command line: `python -m aotforge.devtools.emulator_cli run FILE.hsaco --asm FILE.s --arg in:x.npy ...`.
+"""The emulator's command line: `python -m aotforge.devtools.emulator_cli run FILE.hsaco --asm FILE.s`.
 
 `run` executes, stops and shows, `show` lists a kernel's text, `list` the archs. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
 The exit code is the error's when a kernel is refused or has a fault.

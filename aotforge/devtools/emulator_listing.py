@@ -1,4 +1,4 @@
-"""Text output of the emulator's command line: emulated archs, a kernel's decoded text, executed instructions."""
+"""Output of the emulator's command line: archs, a kernel's decoded text, executed instructions."""
 
 from __future__ import annotations
 

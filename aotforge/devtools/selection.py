@@ -1,4 +1,4 @@
-"""What a user names: a kernel, one of its functionals, a case."""
+"""Selection of a kernel, one of its functionals and a case by the user's names."""
 
 from __future__ import annotations
 

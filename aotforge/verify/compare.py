@@ -1,4 +1,4 @@
-"""The verdict rule for one output tensor: three conditions, each of which correct images meet and planted faults do not.
+"""The verdict rule for one output: three conditions, met by correct images, not by planted faults.
 
 1. Its largest error against float64 is at most twice the largest error of the same computation in the same precision, done by
    numpy in several orders of addition, plus one unit in the last place of the largest value.

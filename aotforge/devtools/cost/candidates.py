@@ -1,4 +1,4 @@
-"""Images whose cost is requested: of a profile, or of a kernel with the user's settings, compiled when missing."""
+"""Images of a cost request: of a profile, or of a kernel with the user's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Estimate of cycles from a launch's work and an arch's rates. Pure; docs/virtual-gpu-tools.md states the model and its limits."""
+"""Estimate of cycles from a launch's work and an arch's rates (docs/virtual-gpu-tools.md). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rates of archs and instructions for cycle estimates. docs/virtual-gpu-tools.md has the source of every column.
+"""Rates of archs and instructions for cycle estimates.
+
+docs/virtual-gpu-tools.md has the source of every rate.
 
 Shapes of matrix instructions come from the emulator's instruction table. Cycles of MFMA: passes of 4 cycles in LLVM's SISchedule.td,
 which agree with AMD's matrix instruction calculator; WMMA: the calculator for RDNA3, AMD's published FLOPs per clock for RDNA4.

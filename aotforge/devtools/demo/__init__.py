@@ -1,1 +1,1 @@
-"""The demo: attention forward and backward computed by a release's tarballs on virtual devices, compared with float64."""
+"""The demo: attention by a release's tarballs on virtual devices, compared with float64."""

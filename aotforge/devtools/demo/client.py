@@ -1,4 +1,4 @@
-"""The demo's client program: compiled against a release, run on virtual devices, compared with float64."""
+"""The demo's client program: compiled against a release, run on virtual devices, and compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention by a release on virtual devices: builds the release unless it is named, and runs calls that its profile serves."""
+"""Attention by a release on virtual devices: builds it unless named, runs calls that it serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m aotforge.virtual_gpu.hip prepare ARCH plain|checks` and `explain LINES FAULT`, for the C++ part.
+"""Commands for the C++ part: `prepare ARCH plain|checks` and `explain LINES FAULT`.
 
 `prepare` reads an image from standard input. It prints `ok` and the paths of program, interpreter and lines, a line each; or
 `error`, a hipError_t and a message. `explain` reads allocations and prints a message.

@@ -1,4 +1,4 @@
-"""Program file: a bound program without pointers, which the compiled interpreter opens in a process without Python.
+"""Program file: a bound program without pointers, which the compiled interpreter opens.
 
 Layout: `ServeFile` (native/serve_abi.h), a `Launch` as template, the instructions, their effects, the rows of constants, the
 kernarg parameters. Opening the file finds handlers by opcode and rows by number. It contains the sizes of all structures, so that

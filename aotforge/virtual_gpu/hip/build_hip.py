@@ -1,4 +1,4 @@
-"""Build of the virtual HIP library, once per sources, compiler and Python, into a folder for the library path."""
+"""Build of the virtual HIP library, once per sources, compiler and Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's debugger for interpreted kernels: breakpoints by file and line, and `breakpoint()` in the kernel's source.
+"""Python's debugger for interpreted kernels: breakpoints by file and line, and `breakpoint()`.
 
 The interpreter executes a rewritten copy of a kernel whose code keeps file and line, so the standard debugger works on it.
 Commands are added: `show EXPRESSION` prints a tensor's type, shape and numbers (`p tensor` prints Triton's object), `program`

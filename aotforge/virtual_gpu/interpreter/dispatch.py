@@ -1,4 +1,4 @@
-"""Dispatch of a call: the first setting whose predicates hold, from rules or from a plan, as in the library."""
+"""Dispatch of a call: the first setting whose predicates hold, from rules or from a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs operator calls on numpy buffers in Triton's interpreter, with the settings that the library would select."""
+"""Runs operator calls on numpy buffers in Triton's interpreter, with the library's settings."""
 
 from __future__ import annotations
 
