@@ -1,4 +1,4 @@
-"""Shards that are made: images of a part of a plan with their verdicts, and the library; one file each."""
+"""Makes shards: a part of the images of a plan with their verdicts, or the library; one file each."""
 
 from __future__ import annotations
 
