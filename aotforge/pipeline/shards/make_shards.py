@@ -1,4 +1,4 @@
-"""Makes shards: a part of the images of a plan with their verdicts, or the library; one file each."""
+"""Makes shards: part of a plan's images with their verdicts, or the library; one file each."""
 
 from __future__ import annotations
 
