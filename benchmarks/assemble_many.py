@@ -2,7 +2,7 @@
 
     python -m benchmarks.assemble_many [IMAGES]
 
-The plan is real (`rebuild_noop`'s family with so many functionals), the library is the one that this machine builds. The images
+The plan is real (`rebuild_noop`'s family with this many functionals), the library is the one that this machine builds. The images
 are made up: code objects and assembly texts of `core` for gfx908 (compiled first, where the cache lacks them), in each copy of which
 one word of code in fifty and one line of text in fifty are others. The floor is `gzip -9`, one process, over the pack's files and the texts.
 """

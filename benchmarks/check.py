@@ -2,8 +2,8 @@
 
     python -m benchmarks.check [RELEASE FOLDER]
 
-The peer is what nobody can do without: PyTorch's calls compiled once by every installed compiler in both standards, one after the other,
-by hand. CPU seconds are reported beside wall seconds because this machine is usually shared.
+The peer is the necessary work: PyTorch's calls compiled once by every installed compiler in both standards, one after the other,
+by hand. CPU seconds are reported beside elapsed seconds because this machine is usually shared.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ def compile_by_hand(release: Path, folder: Path) -> int:
 
 
 def main() -> int:
-    """Prints the figures; status 1 when a check failed or the target was missed."""
+    """Prints the times; status 1 when a check failed or the target was missed."""
     release = Path(sys.argv[1]) if len(sys.argv) > 1 else newest_release(ROOT / "releases" / "dist")
-    figures = {}
+    times = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "unpacked").mkdir()
         started, used = time.monotonic(), cpu()
         count = compile_by_hand(release, folder)
-        figures["peer"] = (time.monotonic() - started, cpu() - used)
+        times["peer"] = (time.monotonic() - started, cpu() - used)
         ok = True
         for run in ("cold", "warm"):
             started, used = time.monotonic(), cpu()
             report = check_release(release, checkout=ROOT, cache=folder / "cache", jobs=2, development=True)
-            figures[run] = (time.monotonic() - started, cpu() - used)
+            times[run] = (time.monotonic() - started, cpu() - used)
             ok = ok and report.ok
     counts = ", ".join(f"{len(report.of(status))} {status}" for status in ("passed", "failed", "not run"))
     print(f"{report.release}: {counts}; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    peer, used = figures["peer"]
+    peer, used = times["peer"]
     print(f"peer: {count} compilations one after the other: {peer:.1f} s ({used:.1f} s CPU)")
     for run in ("cold", "warm"):
-        wall, used = figures[run]
-        ratio = f"{wall / peer:.2f} x of the peer; target {TARGET_SECONDS:.0f} s"
-        print(f"check, {run} cache: {wall:.1f} s ({used:.1f} s CPU), {ratio}")
-    return 0 if ok and figures["cold"][0] < TARGET_SECONDS else 1
+        elapsed, used = times[run]
+        ratio = f"{elapsed / peer:.2f} x of the peer; target {TARGET_SECONDS:.0f} s"
+        print(f"check, {run} cache: {elapsed:.1f} s ({used:.1f} s CPU), {ratio}")
+    return 0 if ok and times["cold"][0] < TARGET_SECONDS else 1
 
 
 if __name__ == "__main__":

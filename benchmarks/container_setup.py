@@ -2,8 +2,8 @@
 
     python -m benchmarks.container_setup [--peer]
 
-`cold` makes every root of manifests/containers.yaml in an empty cache, downloads included (pip's own cache is off). `warm` is a whole process
-that asks for a root which is there. With --peer, mmdebstrap (root, same mirrors) makes a tar of the runtime root's packages, after our own cold run.
+`cold` makes every rootfs of manifests/containers.yaml in an empty cache, downloads included (pip's own cache is off). `warm` is a complete process
+that opens an existing rootfs. With --peer, mmdebstrap (root, same mirrors) makes a tar of the runtime root's packages, after our own cold run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def cold(cache: Path) -> dict[str, Any]:
 
 
 def warm(cache: Path, runs: int = 7) -> dict[str, dict[str, float]]:
-    """Wall seconds of whole processes, best and worst, and the CPU seconds of one: wall time is the machine's load as well."""
+    """Elapsed seconds of complete processes, best and worst, and the CPU seconds of one: elapsed time is the machine's load as well."""
     found = {}
     for name in rootfs_definitions(ROOT):
         before, taken = os.times(), []

@@ -38,7 +38,7 @@ CASE = Case(heads_q=4, seqlen_q=512, seqlen_k=512, head_dim=64, heads_k=4, sm_sc
 
 
 class Kernels:
-    """Programs of the core plan, compiled when asked for."""
+    """Programs of the core plan, compiled on demand."""
 
     def __init__(self, arch: str, folder: Path) -> None:
         self.plan: Plan = plan_project(ROOT, archs=[arch], profile="core")

@@ -53,7 +53,7 @@ def main() -> None:
         json.dumps(
             {
                 "mib": 2 * mib,
-                "wall": summary(results, 0),
+                "elapsed": summary(results, 0),
                 "cpu": summary(results, 1),
                 "load": os.getloadavg()[0],
             },
@@ -107,10 +107,10 @@ def inflate(archives: list[Path], out: Path | None) -> None:
 
 
 def timed(act: Callable[[], object]) -> tuple[float, float]:
-    """Wall and CPU seconds."""
-    wall, cpu = time.monotonic(), time.process_time()
+    """Elapsed and CPU seconds."""
+    elapsed, cpu = time.monotonic(), time.process_time()
     act()
-    return time.monotonic() - wall, time.process_time() - cpu
+    return time.monotonic() - elapsed, time.process_time() - cpu
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def line_info_images(plan: Plan, options: argparse.Namespace) -> dict[str, bytes]:
-    """The plan's code objects with line info, by job key; compiled by a process that is asked for it."""
+    """The plan's code objects with line info, by job key; compiled by a process that requests it."""
     folder = options.cache.parent / "line-info"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRITON_")}
     environment |= dict(plan.toolchain.environment)

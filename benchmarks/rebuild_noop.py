@@ -2,7 +2,7 @@
 
     python -m benchmarks.rebuild_noop [IMAGES]
 
-The plan is real: one cheap family with so many functionals. The cache is filled with entries of that plan's keys whose contents are real
+The plan is real: one cheap family with this many functionals. The cache is filled with entries of that plan's keys whose contents are real
 attention images, in their real sizes; each is verified as any other (SHA-256 of the entry, of the image, its key). The floor is
 reading and hashing the same files without understanding them.
 """
@@ -46,7 +46,7 @@ FAMILY = Family(
             choices=(Choice(name="variant", key="k", options={{number: number for number in range({count})}}),),
             arguments=(Argument(name="x", type="*fp32", value="X", divisible_by=16), Argument(name="n", type="i32", value="n")),
             constants=lambda functional: {{"VARIANT": functional["variant"]}},
-            settings=lambda chip, functional: (Setting(constants={{"BLOCK": 64}}, num_warps=1),),
+            settings=lambda target, functional: (Setting(constants={{"BLOCK": 64}}, num_warps=1),),
             grid=((Term(value="n", divisor="BLOCK"),),),
         ),
     ),
@@ -126,13 +126,15 @@ def main() -> None:
         began = time.monotonic()
         command = [sys.executable, "-c", code, str(kernels), str(base / "cache")]
         output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
-        wall = time.monotonic() - began
+        elapsed = time.monotonic() - began
     times = json.loads(output)
     print(f"images                     {times['images']}, {total / 2**20:.0f} MiB in the cache")
     print(f"read and hash (floor)      {floor:.2f} s")
     print(f"plan                       {times['plan']:.2f} s")
     print(f"verify the cache           {times['verify']:.2f} s: {times['verify'] / floor:.2f} x the floor")
-    print(f"whole process              {wall:.2f} s (target for the whole build: under {TARGET_SECONDS})")
+    print(
+        f"one process                {elapsed:.2f} s (target for the complete build: under {TARGET_SECONDS})"
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ if(WIN32)
   set(AOTFORGE_SYSTEM_SOURCES src/windows/text.cpp)
 endif()
 
-# Readers of foreign bytes, apart from everything that needs HIP, so that fuzzers and tests link them alone.
+# Readers of untrusted bytes, apart from everything that needs HIP, so that fuzzers and tests link them alone.
 add_library(aotforge_readers STATIC
   src/container.cpp src/dispatch.cpp src/log.cpp src/sha256.cpp src/zstd_frame.cpp
   src/${AOTFORGE_SYSTEM}/system.cpp ${AOTFORGE_SYSTEM_SOURCES})

@@ -27,7 +27,7 @@ struct CodeObject {
   size_t size = 0;     // bytes that the ELF headers span
 };
 
-// Empty reason on success. `image` has no length, as in HIP: the headers say how far it goes.
+// Empty reason on success. `image` has no length, as in HIP: the headers have its size.
 std::string read_code_object(const void* image, CodeObject& out);
 
 }  // namespace hip_double

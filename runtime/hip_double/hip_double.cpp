@@ -1,6 +1,6 @@
 // A stand-in for libamdhip64.so (amdhip64_7.dll, amdhip64.dll) that needs no GPU: plays the devices of HIP_DOUBLE_DEVICES, takes code objects apart, records loads and
 // launches. HIP_DOUBLE_MAJOR chooses which release it plays: 5 has no hipStreamGetDevice and only the old properties; 6 and 7
-// have both layouts. Figures come from HIP's public headers as collected in the project's facts, never from the runtime.
+// have both layouts. Numbers come from HIP's public headers as collected in the project's facts, never from the runtime.
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -52,8 +52,8 @@ int load(hip_double::Module** out, const void* image, const char* call) {
   if (!reason.empty()) return kInvalidImage;
   const std::string& name = world().devices[static_cast<size_t>(module->device)].name;
   const std::string& target = module->object.target;
-  const std::string chip = target.substr(target.rfind('-') + 1);
-  if (chip.substr(0, chip.find(':')) != name.substr(0, name.find(':'))) return kNoBinary;
+  const std::string arch = target.substr(target.rfind('-') + 1);
+  if (arch.substr(0, arch.find(':')) != name.substr(0, name.find(':'))) return kNoBinary;
   module->digest = hip_double::fingerprint(image, module->object.size);
   const std::lock_guard<std::mutex> guard(world().lock);
   world().note(hip_double::describe_load(*module));
@@ -227,11 +227,11 @@ HIP_API const char* hipGetErrorString(int error) {
 }
 
 // For tests in the same process. JSON lines so far, joined; the caller's buffer. Returns the size needed.
-HIP_API size_t hip_double_record(char* out, size_t room) {
+HIP_API size_t hip_double_record(char* out, size_t capacity) {
   const std::lock_guard<std::mutex> guard(world().lock);
   std::string all;
   for (const std::string& line : world().record) all += line + "\n";
-  if (out != nullptr && room > all.size()) std::memcpy(out, all.c_str(), all.size() + 1);
+  if (out != nullptr && capacity > all.size()) std::memcpy(out, all.c_str(), all.size() + 1);
   return all.size() + 1;
 }
 HIP_API void hip_double_clear() {

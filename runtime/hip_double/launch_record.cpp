@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kInvalidValue = 1, kInvalidConfiguration = 9;
 
-std::string quoted(const std::string& text) { return '"' + text + '"'; }  // names of kernels and chips: nothing to escape
+std::string quoted(const std::string& text) { return '"' + text + '"'; }  // names of kernels and archs: nothing to escape
 
 std::string numbers(const unsigned* values) {
   return '[' + std::to_string(values[0]) + ',' + std::to_string(values[1]) + ',' + std::to_string(values[2]) + ']';

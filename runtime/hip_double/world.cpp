@@ -100,7 +100,7 @@ void World::keep_module(const std::string& digest, const void* image, size_t siz
 
 World& world() {
   // never destroyed: calls may come while the process ends. A fork waits for calls in other threads, so that the child's copy
-  // is whole.
+  // is complete.
   static World* const instance = [] {
     auto* made = new World;
 #ifndef _WIN32

@@ -25,7 +25,7 @@ struct Stream {
 struct Module {
   int device;
   CodeObject object;
-  std::string digest;  // FNV-1a over the image, to tell images apart in the record
+  std::string digest;  // FNV-1a over the image, to distinguish images in the record
 };
 
 struct Function {
@@ -54,7 +54,7 @@ struct World {
   std::atomic<bool> quiet{false};      // benchmarks: count launches only
 
   World();
-  // Count a call of `name`; the error that was asked for, or 0. Sleeps when a delay was asked for.
+  // Count a call of `name`; the requested error, or 0. Sleeps when a delay was requested.
   int enter(const char* name);
   void note(const std::string& line);
   void keep_module(const std::string& digest, const void* image, size_t size);

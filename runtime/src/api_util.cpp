@@ -8,7 +8,7 @@
 namespace aotriton {
 namespace {
 
-// Architectures of API level 0.11.2b that programs are to ask about before they use them.
+// Architectures of API level 0.11.2b that programs must query before they use them.
 constexpr const char* kExperimental[] = {"gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151",
                                          "gfx1152", "gfx1153", "gfx1200", "gfx1250"};
 

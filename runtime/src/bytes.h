@@ -30,7 +30,7 @@ class Reader {
   int64_t i64() { const uint8_t* p = take(8); return p ? static_cast<int64_t>(load_u64(p)) : 0; }
   const uint8_t* bytes(size_t n) { return take(n); }
 
-  // u8 length (1 to 255) and so many characters 0x21 to 0x7E; a view into the data.
+  // u8 length (1 to 255) and that many characters 0x21 to 0x7E; a view into the data.
   std::string_view str() {
     const size_t n = u8();
     if (ok() && n == 0) fail("empty name");

@@ -1,4 +1,4 @@
-// One GPU: its chip, the pack that serves it, and the kernels loaded so far.
+// One GPU: its arch, the pack that serves it, and the kernels loaded so far.
 #pragma once
 
 #include <atomic>

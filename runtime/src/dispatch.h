@@ -115,8 +115,8 @@ struct Dispatch {
 // Parse `out.bytes`. On refusal `out` holds nothing usable. Throws std::bad_alloc only.
 Refusal parse_dispatch(Dispatch& out);
 
-// The chip names from the first bytes of a file of `file_size` bytes, not yet verified by digest: enough to pass over packs of
-// other chips without reading them. Views point into `head`.
+// The arch names from the first bytes of a file of `file_size` bytes, not yet verified by digest: enough to pass over packs of
+// other archs without reading them. Views point into `head`.
 Refusal peek_archs(const std::vector<uint8_t>& head, uint64_t file_size, std::vector<std::string_view>& archs);
 constexpr size_t kArchsMax = kDispatchHeader + 2 + 64 * 256;  // the names end before this offset
 

@@ -6,7 +6,7 @@ namespace {
 using Params = aotriton::v3::flash::attn_fwd_params;
 
 void check_optional(Verdict& verdict, Required& required, const Params& in, const Problem& p) {
-  if (in.L) check_rows(verdict, "L", in.L, p);  // a null one: nobody wants it, as in PyTorch's inference
+  if (in.L) check_rows(verdict, "L", in.L, p);  // a null one: the caller does not need it, as in PyTorch's inference
   check_bias<Fwd>(verdict, required, in.B, p);
   if (in.A) required.add(Fwd::A);
   if (in.encoded_softmax) {

@@ -42,7 +42,7 @@ struct HipApi {
     return stream_get_device != nullptr ? stream_get_device(stream, device) : get_device(device);
   }
 
-  // The chip's name without features ("gfx90a" of "gfx90a:sramecc+:xnack-"), zero-terminated, in a buffer of kArchNameSize.
+  // The arch's name without features ("gfx90a" of "gfx90a:sramecc+:xnack-"), zero-terminated, in a buffer of kArchNameSize.
   hipError_t arch_name(int device, char* name) const;
 
   hipError_t compute_units(int device, int* count) const;
@@ -64,7 +64,7 @@ struct HipApi {
   bool load_present(bool* by_name);  // sets it when a library of HIP's name is loaded
 };
 
-// Makes `device` current while it lives and puts the caller's back. `ok` is not hipSuccess when it cannot.
+// Makes `device` current during its lifetime and restores the caller's. `ok` is not hipSuccess when it cannot.
 class CurrentDevice {
  public:
   CurrentDevice(const HipApi& hip, int device);

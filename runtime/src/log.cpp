@@ -30,11 +30,11 @@ void log(Level level, const char* format, ...) {
   const int head = std::snprintf(line, sizeof line, "aotriton: %s: ", kNames[static_cast<int>(level)]);
   va_list arguments;
   va_start(arguments, format);
-  const size_t room = sizeof line - static_cast<size_t>(head) - 1;
-  const int body = std::vsnprintf(line + head, room, format, arguments);
+  const size_t capacity = sizeof line - static_cast<size_t>(head) - 1;
+  const int body = std::vsnprintf(line + head, capacity, format, arguments);
   va_end(arguments);
   if (body < 0) return;
-  size_t size = static_cast<size_t>(head) + (static_cast<size_t>(body) < room ? static_cast<size_t>(body) : room - 1);
+  size_t size = static_cast<size_t>(head) + (static_cast<size_t>(body) < capacity ? static_cast<size_t>(body) : capacity - 1);
   for (size_t i = 0; i < size; ++i)
     if (static_cast<unsigned char>(line[i]) < 0x20) line[i] = '?';  // names come from files: keep it one line
   line[size++] = '\n';

@@ -20,7 +20,7 @@ hipError_t list_packs(const std::string& path, std::vector<std::string>& names) 
   return hipSuccess;
 }
 
-// Whether the pack's names include `arch`. `error` is set when that cannot be told.
+// Whether the pack's names include `arch`. `error` is set when that is unknown.
 bool serves(const std::string& path, std::string_view arch, hipError_t* error) {
   const FileSource file(path.c_str());
   if (file.error() == ENOENT || file.error() == ENOTDIR) return false;  // not a pack of this format

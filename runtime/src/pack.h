@@ -57,7 +57,7 @@ class Pack {
 };
 
 // Where images are: AOTRITON_IMAGES_DIR, else aotriton.images beside this library's file as the loader found it (its symbolic
-// link's path if it is one). Empty when the loader does not tell.
+// link's path if it is one). Empty when the loader does not report it.
 std::string images_directory();
 
 // Load the pack whose arch list has `arch`, the first by name. hipErrorNoBinaryForGpu when there is none; a pack that cannot be

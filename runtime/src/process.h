@@ -1,4 +1,4 @@
-// What the library asks of the process that it is loaded into: posix/process.cpp or windows/process.cpp. Each also sees to it that
+// Functions of the process that the library is loaded into: posix/process.cpp or windows/process.cpp. Each also sees to it that
 // unload() (state.h) runs when the process lets go of the library.
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace aotforge {
 
-// UTF-8 path of this library's file as the loader found it (its symbolic link's path if it is one); empty when the loader does not tell.
+// UTF-8 path of this library's file as the loader found it (its symbolic link's path if it is one); empty when the loader does not report it.
 std::string library_file();
 
-// An environment variable as it is now, in UTF-8; empty when it is unset, or when whoever set it has fewer rights than the process.
+// An environment variable as it is now, in UTF-8; empty when it is unset, or when its author may have fewer rights than the process.
 std::string trusted_variable(const char* name);
 
 // Have `act` called in children that are forked from now on, where there are such. False: no memory.

@@ -100,7 +100,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void instruction_blocks(uint32_t* st
 }
 #endif
 
-std::atomic<int> g_instructions{-1};  // -1: not asked yet
+std::atomic<int> g_instructions{-1};  // -1: not queried yet
 
 void blocks(uint32_t* state, const uint8_t* data, size_t count) {
 #if defined(__x86_64__)

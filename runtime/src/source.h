@@ -33,7 +33,7 @@ class MemorySource final : public Source {
 
 class FileSource;
 
-// A folder that is the same one while the object lives, also when another takes its place.
+// A folder that is the same one during the object's lifetime, also when another takes its place.
 class Folder {
  public:
   explicit Folder(const char* path);
@@ -53,7 +53,7 @@ class Folder {
 #endif
 };
 
-// A regular file, open for reading while the object lives.
+// A regular file, open for reading during the object's lifetime.
 class FileSource final : public Source {
  public:
   explicit FileSource(const char* path);

@@ -90,7 +90,7 @@ hipError_t State::device(hipStream_t stream, Device** out, int* ordinal) {
   if (const hipError_t error = hip(&api); error != hipSuccess) return error;
   int number = -1;
   if (const hipError_t error = api->device_of(stream, &number); error != hipSuccess) {
-    log(Level::error, "the stream's device cannot be told: %s", api->describe(error));
+    log(Level::error, "the stream's device is unknown: %s", api->describe(error));
     return error;
   }
   if (number < 0 || number >= kMaxDevices) return hipErrorInvalidDevice;
@@ -137,12 +137,12 @@ hipError_t State::pack_for(const std::string& arch, Pack** out) {
 
 hipError_t announced(hipError_t result) {
   if (result == hipSuccess) return result;
-  const hipError_t told = guarded([](State& state) {
+  const hipError_t found = guarded([](State& state) {
     if (const HipApi* hip = state.hip_if_loaded()) hip->leave_error_behind();
     return hipSuccess;
   });
   HipApi hip;  // without memory for a state there is still the stack
-  if (told != hipSuccess && hip.load_present()) hip.leave_error_behind();
+  if (found != hipSuccess && hip.load_present()) hip.leave_error_behind();
   return result;
 }
 

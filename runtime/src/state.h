@@ -30,7 +30,7 @@ class State {
   hipError_t device(hipStream_t stream, Device** out, int* ordinal = nullptr);
 
  private:
-  // Remembers for a moment that no pack serves a chip, so that programs may ask often.
+  // Remembers for a moment that no pack serves an arch, so that programs may query often.
   struct Absence {
     std::string arch, images;
     FolderTime changed;
@@ -54,7 +54,7 @@ class State {
 // Frees everything but what calls in other threads still use: the process lets go of the library.
 void unload();
 
-// Marks a call as inside the library while it lives: dlclose frees the state only when nobody is inside. A forked child gets a
+// Marks a call as inside the library during its lifetime: dlclose frees the state only when no call is inside. A forked child gets a
 // state of its own, because locks and handles of the parent mean nothing there.
 class Entry {
  public:

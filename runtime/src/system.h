@@ -1,4 +1,4 @@
-// What readers and messages ask of the operating system: posix/system.cpp or windows/system.cpp. Paths and texts are UTF-8 on every
+// Services of the operating system for readers and messages: posix/system.cpp or windows/system.cpp. Paths and texts are UTF-8 on every
 // system; errors are errno's numbers.
 #pragma once
 
@@ -31,7 +31,7 @@ struct FolderTime {
 bool folder_time(const std::string& path, FolderTime* out);
 
 // `path` without symbolic links and relative parts, so that it stays right when the process changes its folder; `path` itself
-// when that cannot be told.
+// when that is unknown.
 std::string absolute(const std::string& path);
 
 // An environment variable of few characters as it is now; empty when it is unset or longer. Allocates nothing.

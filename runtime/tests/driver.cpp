@@ -1,4 +1,4 @@
-// Runs public calls of the library as lines on stdin ask, one answer line each, so that tests can say calls as data.
+// Runs public calls of the library as requested by lines on stdin, with one answer line each, so that tests describe calls as data.
 //   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
 //   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
@@ -221,7 +221,7 @@ void set_up(const std::string& verb, const std::string& rest) {
   std::cout << "ok" << std::endl;
 }
 
-void ask(const std::string& verb, const std::string& rest, const Fields& fields) {
+void query(const std::string& verb, const std::string& rest, const Fields& fields) {
   const Stream stream = stream_of(fields);
   if (verb == "check") std::cout << "rc " << v2::flash::check_gpu(stream) << std::endl;
   else if (verb == "arch") std::cout << std::hex << getGpuFromStream(stream.native()) << std::dec << std::endl;
@@ -251,6 +251,6 @@ int main() {
     Fields fields;
     for (const std::string& word : split(rest, ' '))
       if (const size_t at = word.find('='); at != std::string::npos) fields[word.substr(0, at)] = word.substr(at + 1);
-    ask(verb, rest, fields);
+    query(verb, rest, fields);
   }
 }

@@ -1,4 +1,4 @@
-// What one process can do to the library besides calling it in order. Each mode exits 0 when all went well, else says why.
+// What one process can do to the library besides calling it in order. Each mode exits 0 on success, else prints the reason.
 //   threads N      N threads make the first call at once: every image loads once per device
 //   memory         every allocation of a first call fails once, in turn: an error, and the next call succeeds
 //   fork           a child of a process that has used the library uses it too, while another thread is inside

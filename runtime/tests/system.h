@@ -1,4 +1,4 @@
-// What test programs ask of the operating system. Texts are UTF-8.
+// Services of the operating system for test programs. Texts are UTF-8.
 #pragma once
 
 #include <cstdlib>

@@ -34,7 +34,7 @@ class EmulatedTarget:
 def emulated_targets() -> Mapping[str, EmulatedTarget]:
     """Every emulated arch by name. Raises ManifestError."""
     # loading a prepared program in a virtual HIP process needs no target
-    from aotforge.base.architectures import load_architectures  # noqa: PLC0415 - pydantic and ruamel: 130 ms
+    from aotforge.base.architectures import load_architectures  # noqa: PLC0415 - pydantic and PyYAML: 130 ms
 
     return {
         arch: EmulatedTarget(

@@ -28,7 +28,7 @@ enum aotforge_type {
   AOTFORGE_F32 = 4
 };
 
-/* 24 bytes. `type` is an aotforge_type and says which member of `as` is set; `reserved` is 0. */
+/* 24 bytes. `type` is an aotforge_type and names which member of `as` is set; `reserved` is 0. */
 typedef struct aotforge_value {
   const char* name;
   int32_t type;

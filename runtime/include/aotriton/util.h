@@ -141,13 +141,13 @@ extern template class TensorView<3>;
 extern template class TensorView<4>;
 #endif
 
-// The architecture of the stream's device; GPU_ARCH_UNKNOWN when it cannot be told.
+// The architecture of the stream's device; GPU_ARCH_UNKNOWN when it is unknown.
 AOTRITON_API Gpu getGpuFromStream(hipStream_t stream);
 
-// True for architectures whose kernels are published as experimental; false also when the device cannot be told.
+// True for architectures whose kernels are published as experimental; false also when the device is unknown.
 AOTRITON_API bool isArchExperimentallySupported(hipStream_t stream);
 
-// Compute units of the stream's device; 0 when it cannot be told.
+// Compute units of the stream's device; 0 when it is unknown.
 AOTRITON_API int getMultiProcessorCount(hipStream_t stream);
 
 }  // namespace AOTRITON_NS

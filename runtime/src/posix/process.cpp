@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kLoaded[] = {nullptr, "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"};
 constexpr const char* kInstalled[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
 
-// What tells where HIP is. Not hipModuleLaunchKernel: tracers and shims define that one in front of HIP's own.
+// Locates HIP. Not hipModuleLaunchKernel: tracers and shims define that one in front of HIP's own.
 constexpr const char* kAnchors[] = {"hipGetDevicePropertiesR0600", "hipGetDeviceProperties"};
 
 // The object that defines HIP in our own lookup scope, as a handle of its own, so that entry points come from one copy.
@@ -53,7 +53,7 @@ std::string library_file() {
   Dl_info info;
   link_map* object = nullptr;
   if (::dladdr1(&anchor, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return {};
-  // the nameless object is the program itself: linked into it, we are where it is, which argv[0] need not say
+  // the nameless object is the program itself: linked into it, we are where it is, which argv[0] need not name
   if (object != nullptr && object->l_name != nullptr && object->l_name[0] == '\0') return program_file();
   return info.dli_fname != nullptr ? info.dli_fname : "";
 }

@@ -30,8 +30,8 @@ int descriptor(intptr_t handle) { return static_cast<int>(handle); }
 }  // namespace
 
 std::string error_text(int error) {
-  char room[128];
-  return ::strerror_r(error, room, sizeof room);
+  char buffer[128];
+  return ::strerror_r(error, buffer, sizeof buffer);
 }
 
 int list_folder(const std::string& path, std::vector<std::string>& names) {
@@ -53,8 +53,8 @@ bool folder_time(const std::string& path, FolderTime* out) {
 }
 
 std::string absolute(const std::string& path) {
-  char room[PATH_MAX];
-  return ::realpath(path.c_str(), room) != nullptr ? room : path;
+  char buffer[PATH_MAX];
+  return ::realpath(path.c_str(), buffer) != nullptr ? buffer : path;
 }
 
 void short_variable(const char* name, char (&out)[kShortVariable]) {

@@ -12,25 +12,25 @@ constexpr const wchar_t* kNames[] = {L"amdhip64_7.dll", L"amdhip64_6.dll", L"amd
 constexpr size_t kCount = sizeof kNames / sizeof kNames[0];
 
 std::wstring variable(const wchar_t* name) {
-  for (DWORD room = 256;;) {
-    std::wstring value(room, L'\0');
-    const DWORD size = ::GetEnvironmentVariableW(name, value.data(), room);
-    value.resize(size < room ? size : 0);
-    if (size < room) return value;
-    room = size;
+  for (DWORD capacity = 256;;) {
+    std::wstring value(capacity, L'\0');
+    const DWORD size = ::GetEnvironmentVariableW(name, value.data(), capacity);
+    value.resize(size < capacity ? size : 0);
+    if (size < capacity) return value;
+    capacity = size;
   }
 }
 
-// The file of that name in a folder of PATH; empty when there is none. The current folder is not asked: what lies there is whoever's.
+// The file of that name in a folder of PATH; empty when there is none. The current folder is not searched: its files are not trusted.
 std::wstring on_path(const wchar_t* name) {
   const std::wstring path = variable(L"PATH");
   if (path.empty()) return {};
-  for (DWORD room = 512;;) {
-    std::wstring file(room, L'\0');
-    const DWORD size = ::SearchPathW(path.c_str(), name, nullptr, room, file.data(), nullptr);
-    file.resize(size < room ? size : 0);
-    if (size < room) return file;
-    room = size + 1;
+  for (DWORD capacity = 512;;) {
+    std::wstring file(capacity, L'\0');
+    const DWORD size = ::SearchPathW(path.c_str(), name, nullptr, capacity, file.data(), nullptr);
+    file.resize(size < capacity ? size : 0);
+    if (size < capacity) return file;
+    capacity = size + 1;
   }
 }
 
@@ -51,11 +51,11 @@ std::string library_file() {
   constexpr DWORD flags = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
   HMODULE library = nullptr;
   if (!::GetModuleHandleExW(flags, reinterpret_cast<LPCWSTR>(&anchor), &library)) return {};
-  for (DWORD room = 512;; room *= 2) {
-    std::wstring file(room, L'\0');
-    const DWORD size = ::GetModuleFileNameW(library, file.data(), room);
-    file.resize(size < room ? size : 0);
-    if (size < room) return to_utf8(file);
+  for (DWORD capacity = 512;; capacity *= 2) {
+    std::wstring file(capacity, L'\0');
+    const DWORD size = ::GetModuleFileNameW(library, file.data(), capacity);
+    file.resize(size < capacity ? size : 0);
+    if (size < capacity) return to_utf8(file);
   }
 }
 

@@ -78,7 +78,7 @@ void write_error(const char* text, size_t size) {
   ::WriteFile(out, text, static_cast<DWORD>(size), &written, nullptr);
 }
 
-// Without FILE_SHARE_DELETE nobody moves the folder while it is open, so its path stays its name.
+// Without FILE_SHARE_DELETE no process moves the folder while it is open, so its path stays its name.
 Folder::Folder(const char* path) : path_(path) {
   constexpr DWORD sharing = FILE_SHARE_READ | FILE_SHARE_WRITE;
   handle_ = opened(long_path(path_), sharing, FILE_FLAG_BACKUP_SEMANTICS, FILE_LIST_DIRECTORY, &error_);

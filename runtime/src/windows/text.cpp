@@ -31,13 +31,13 @@ std::string to_utf8(const std::wstring& wide) {
 
 std::wstring full_path(const std::string& utf8) {
   const std::wstring path = to_wide(utf8);
-  for (DWORD room = 512;;) {
-    std::wstring full(room, L'\0');
-    const DWORD size = ::GetFullPathNameW(path.c_str(), room, full.data(), nullptr);
+  for (DWORD capacity = 512;;) {
+    std::wstring full(capacity, L'\0');
+    const DWORD size = ::GetFullPathNameW(path.c_str(), capacity, full.data(), nullptr);
     if (size == 0) return path;
-    full.resize(size < room ? size : 0);
-    if (size < room) return full;
-    room = size + 1;
+    full.resize(size < capacity ? size : 0);
+    if (size < capacity) return full;
+    capacity = size + 1;
   }
 }
 

@@ -12,7 +12,7 @@ __declspec(dllimport) void* GetModuleHandleA(const char*);
 __declspec(dllimport) void* GetProcAddress(void*, const char*);
 __declspec(dllimport) void ExitProcess(unsigned);
 
-int _fltused = 0;  // the compiler asks for it where there are floating-point numbers
+int _fltused = 0;  // the compiler requires it where there are floating-point numbers
 
 #pragma function(memcpy, memset)
 void* memcpy(void* to, const void* from, size_t size) {
@@ -66,8 +66,8 @@ inline void print(const char* what, int number) {
 }
 
 inline void print_record() {
-  static char room[1 << 20];
+  static char buffer[1 << 20];
   void* hip = GetModuleHandleA("amdhip64_7.dll");
   const auto record = reinterpret_cast<size_t (*)(char*, size_t)>(GetProcAddress(hip, "hip_double_record"));
-  write(room, record(room, sizeof room) - 1);
+  write(buffer, record(buffer, sizeof buffer) - 1);
 }

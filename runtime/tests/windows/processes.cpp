@@ -1,4 +1,4 @@
-// What one Windows process can do to the library. Every path is UTF-8 and may have any length. Exits 0 when all went well, else says why.
+// What one Windows process can do to the library. Every path is UTF-8 and may have any length. Exits 0 on success, else prints the reason.
 //   open LIB [N]    load the library, call it: prints "rc N" and the double's record
 //   twice A B       two copies in one process, each with its own images; the first is unloaded while the second is used
 //   threads LIB N   N threads make the first call at once: every image loads once
@@ -89,7 +89,7 @@ int threads(Launch* launch, int count) {
   return calls("hipModuleLaunchKernel") == 50L * count ? 0 : wrong("launches", calls("hipModuleLaunchKernel"));
 }
 
-// Wine counts neither handles nor memory; there the Linux process tells.
+// Wine counts neither handles nor memory; there the Linux process reports them.
 unsigned long handles() {
   DWORD count = 0;
   GetProcessHandleCount(GetCurrentProcess(), &count);

@@ -55,7 +55,7 @@ def test_the_driver_notices_another_allocator(driver: Path) -> None:
     assert "driver.c" in done.stdout
 
 
-def test_an_occupied_address_moves_the_heaps_but_not_what_lies_where_in_them(
+def test_an_occupied_address_moves_the_heaps_but_not_the_addresses_in_them(
     tmp_path: Path, library: Path
 ) -> None:
     """Low bits of addresses stay, so tables hashed by address do too. Two copies in one process want the same address."""
@@ -86,7 +86,7 @@ def test_the_library_needs_nothing_of_the_c_library(library: Path) -> None:
     assert "NEEDED" not in dynamic
 
 
-def test_it_is_compiled_once_and_appears_whole(tmp_path: Path) -> None:
+def test_it_is_compiled_once_and_appears_atomically(tmp_path: Path) -> None:
     path = build_allocator(tmp_path / "a b: ü")
     made = path.stat().st_mtime_ns
     build_allocator.cache_clear()
@@ -95,7 +95,7 @@ def test_it_is_compiled_once_and_appears_whole(tmp_path: Path) -> None:
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
-def test_missing_and_unfit_compilers_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_unfit_compilers_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(ToolchainError, match="no C compiler: no-such-compiler"):
         build_allocator(tmp_path / "one")
