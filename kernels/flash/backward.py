@@ -87,34 +87,34 @@ def bwd_dk_dv(
     keys = start_k + tl.arange(0, BLOCK_N)
     k = load_tile(K, stride_kn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
     v = load_tile(V, stride_vn, start_k, seqlen_k, BLOCK_N, HEAD_DIM, True)
-    # blocks of queries: none before `first` sees these keys, all of [first_whole, end_whole) see every one of
+    # blocks of queries: none before `first` sees these keys, all of [first_full, end_full) see every one of
     # them
     first = 0
-    first_whole = 0
+    first_full = 0
     end = tl.cdiv(seqlen_q, BLOCK_M)
-    end_whole = seqlen_q // BLOCK_M
+    end_full = seqlen_q // BLOCK_M
     if CAUSAL:
         window_right = bounded(window_right, seqlen_q, seqlen_k)
         last_k = tl.minimum(start_k + BLOCK_N, seqlen_k) - 1
         first = tl.minimum(tl.maximum(start_k - window_right, 0) // BLOCK_M, end)
-        first_whole = tl.cdiv(tl.maximum(last_k - window_right, 0), BLOCK_M)
-        first_whole = tl.minimum(first_whole, end)
-        end_whole = tl.maximum(end_whole, first_whole)
-    masked_before = first_whole - first
-    masked = masked_before + end - end_whole
+        first_full = tl.cdiv(tl.maximum(last_k - window_right, 0), BLOCK_M)
+        first_full = tl.minimum(first_full, end)
+        end_full = tl.maximum(end_full, first_full)
+    masked_before = first_full - first
+    masked = masked_before + end - end_full
 
     scale = sm_scale * LOG2E
     dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     dv = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     for _ in range(0, group):
-        # one loop for the blocks that need masks, on both sides of the whole ones, keeps the image small
+        # one loop for the blocks that need masks, on both sides of the full ones, keeps the image small
         for index in range(0, masked):
-            block = tl.where(index < masked_before, first + index, end_whole + index - masked_before)
+            block = tl.where(index < masked_before, first + index, end_full + index - masked_before)
             dk, dv = _add_queries(
                 dk, dv, k, v, Q, DO, L, D, stride_qm, stride_dom, block * BLOCK_M,
                 keys, seqlen_q, seqlen_k, window_right, scale, CAUSAL, True, HEAD_DIM, BLOCK_M,
             )  # fmt: skip
-        for block in range(first_whole, end_whole):
+        for block in range(first_full, end_full):
             dk, dv = _add_queries(
                 dk, dv, k, v, Q, DO, L, D, stride_qm, stride_dom, block * BLOCK_M,
                 keys, seqlen_q, seqlen_k, window_right, scale, CAUSAL, False, HEAD_DIM, BLOCK_M,
@@ -180,13 +180,13 @@ def bwd_dq(
     dq = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
     scale = sm_scale * LOG2E
     limits = keys_seen(queries, seqlen_k, window_right, CAUSAL)
-    whole, end = key_range(start_q, seqlen_q, seqlen_k, window_right, CAUSAL, BLOCK_M, BLOCK_N)
+    full, end = key_range(start_q, seqlen_q, seqlen_k, window_right, CAUSAL, BLOCK_M, BLOCK_N)
     dq = _add_keys(
-        dq, q, do, lse, delta, K, V, stride_kn, stride_vn, 0, whole,
+        dq, q, do, lse, delta, K, V, stride_kn, stride_vn, 0, full,
         limits, seqlen_k, scale, False, HEAD_DIM, BLOCK_N,
     )  # fmt: skip
     dq = _add_keys(
-        dq, q, do, lse, delta, K, V, stride_kn, stride_vn, whole, end,
+        dq, q, do, lse, delta, K, V, stride_kn, stride_vn, full, end,
         limits, seqlen_k, scale, True, HEAD_DIM, BLOCK_N,
     )  # fmt: skip
     store_tile(DQ, stride_dqm, start_q, seqlen_q, dq * sm_scale, BLOCK_M, HEAD_DIM)

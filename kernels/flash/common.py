@@ -62,9 +62,9 @@ def key_range(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Keys that queries start_q .. start_q+BLOCK_M-1 need: (whole, end).
+    """Keys that queries start_q .. start_q+BLOCK_M-1 need: (full, end).
 
-    Every one of those queries sees all keys below `whole`, a multiple of BLOCK_N; none sees a key at or
+    Every one of those queries sees all keys below `full`, a multiple of BLOCK_N; none sees a key at or
     beyond `end`.
     """
     common = seqlen_k

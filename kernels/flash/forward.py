@@ -73,15 +73,15 @@ def attn_fwd(
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     scale = sm_scale * LOG2E
     limits = keys_seen(queries, seqlen_k, window_right, CAUSAL)
-    whole, end = key_range(start_q, seqlen_q, seqlen_k, window_right, CAUSAL, BLOCK_M, BLOCK_N)
+    full, end = key_range(start_q, seqlen_q, seqlen_k, window_right, CAUSAL, BLOCK_M, BLOCK_N)
     acc, row_max, row_sum = _attend(
-        acc, row_max, row_sum, q, K, V, stride_kn, stride_vn, 0, whole,
+        acc, row_max, row_sum, q, K, V, stride_kn, stride_vn, 0, full,
         limits, seqlen_k, scale, False, HEAD_DIM, BLOCK_N, None,
     )  # fmt: skip
     # one block, or two with a causal bound and few queries: a pipeline would be code that never runs
     stages: tl.constexpr = 1 if not CAUSAL or BLOCK_M <= BLOCK_N else None
     acc, row_max, row_sum = _attend(
-        acc, row_max, row_sum, q, K, V, stride_kn, stride_vn, whole, end,
+        acc, row_max, row_sum, q, K, V, stride_kn, stride_vn, full, end,
         limits, seqlen_k, scale, True, HEAD_DIM, BLOCK_N, stages,
     )  # fmt: skip
 

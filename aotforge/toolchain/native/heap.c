@@ -34,13 +34,13 @@ enum { CLASSES = 40, BINS = 24, RANGES = 8, HEAPS = 16, NONE = 0 };
 #define PAGE ((u64)4096)
 #define LARGE_PAGES ((u32)1 << 23) /* 32 GiB */
 #define SMALL_MOST ((u64)32768)
-#define GIVE_BACK ((u32)256) /* freed spans of so many pages go back to the system */
+#define GIVE_BACK ((u32)256) /* freed spans of this many pages go back to the system */
 #define LOWEST_STEP ((u64)65536)
 #define HIGHEST_STEP ((u64)1 << 20)
 
 typedef struct Block { struct Block *next; } Block;
 typedef struct { Block *freed; char *next, *ready, *end; u64 size; u64 pad[3]; } Class;
-/* The first and last page of a span say its length and whether it is free; `next` and `previous` link free spans (0: none). */
+/* The first and last page of a span state its length and whether it is free; `next` and `previous` link free spans (0: none). */
 typedef struct { u32 length, is_free, next, previous; } Page;
 typedef struct {
     Class classes[CLASSES];
@@ -52,7 +52,7 @@ typedef struct {
 
 extern int *__errno_location(void) __attribute__((weak));
 extern int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *) __attribute__((weak));
-static void *handle; /* stands for this library in __register_atfork */
+static void *handle; /* is for this library in __register_atfork */
 
 static char *base;
 static Heap *first, *job; /* heap 0; the heap of the requests that heap_begin named */
@@ -90,7 +90,7 @@ SLOW void *fail(int number)
     return NULL;
 }
 
-static void zero(void *at, u64 size) /* blocks are whole multiples of 16 bytes */
+static void zero(void *at, u64 size) /* blocks are multiples of 16 bytes */
 {
     typedef long long two __attribute__((vector_size(16)));
     if (LIKELY(size <= 512)) {
@@ -163,7 +163,7 @@ SLOW Heap *new_heap(void)
     }
     h->pages = (Page *)(at + table);
     h->large = at + LARGE_SLOT * SLOT;
-    h->top = h->high = h->ready = 1; /* page 0 is nobody's, so that 0 can mean none */
+    h->top = h->high = h->ready = 1; /* page 0 is never used, so that 0 can mean none */
     heaps++;
     return h;
 }
@@ -274,7 +274,7 @@ static void release(Heap *h, u32 at, u32 length)
         link(h, at, length);
 }
 
-/* Makes room for `length` pages from `top` on. */
+/* Makes space for `length` pages from `top` on. */
 static int reach(Heap *h, u32 end)
 {
     if (end <= h->ready)
@@ -540,7 +540,7 @@ EXPORT int posix_memalign(void **block, size_t align, size_t size)
 EXPORT size_t malloc_usable_size(void *block) { return block && is_ours(block) ? usable(block) : 0; }
 
 /* From here on, requests made by code in one of `count` address ranges (pairs of first address and bytes; none: all code) are served by a
- * heap in which nothing lies yet. Blocks of other heaps stay valid. Returns the heap's number, or -1 when there is no more. */
+ * heap without any block. Blocks of other heaps stay valid. Returns the heap's number, or -1 when there is no more. */
 EXPORT int aotforge_heap_begin(const u64 *pairs, u32 count)
 {
     if (count > RANGES)
