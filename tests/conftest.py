@@ -20,7 +20,9 @@ ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--require-all", action="store_true", help="fail tests that skip for a reason not in tests/allowed_skips.txt"
+        "--require-all",
+        action="store_true",
+        help="fail tests that skip for a reason not in tests/allowed_skips.txt",
     )
 
 
@@ -31,11 +33,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if not is_allowed(reason):
             report.outcome = "failed"
-            report.longrepr = f"{item.nodeid}\n{reason}\n--require-all: no pattern of {ALLOWED_SKIPS.name} allows this skip"
+            report.longrepr = (
+                f"{item.nodeid}\n{reason}\n--require-all: no pattern of {ALLOWED_SKIPS.name} allows this skip"
+            )
     return report
 
 
 def is_allowed(reason: str) -> bool:
     """Whether a pattern of the committed list matches the reason of a skip."""
-    lines = (line.partition("#")[0].strip() for line in ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines())
+    lines = (
+        line.partition("#")[0].strip() for line in ALLOWED_SKIPS.read_text(encoding="utf-8").splitlines()
+    )
     return any(re.search(line, reason) for line in lines if line)
