@@ -82,7 +82,6 @@ def _images(plan: Plan, row: Mapping[str, Any], resources: Mapping[str, Any]) ->
 
 def _job(job: CompileJob) -> dict[str, Any]:
     fields = {name: value for name, value in asdict(job).items() if name not in _NOT_IN_KEY}
-    fields["chip"] = fields.pop("target")  # the documented name
     return {"key": job.key, "label": job.label, "inputs": fields}
 
 
