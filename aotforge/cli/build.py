@@ -38,8 +38,8 @@ def build(request: BuildRequest, json: Json = False, quiet: Quiet = False) -> No
 @cli_command("plan")
 def plan(arch: Arch, profile: Profile = None, json: Json = False) -> None:
     """List every compile job, in canonical order, without compiling."""
+    from aotforge.plan.model import plan_to_json
     from aotforge.plan.planner import plan_project
-    from aotforge.plan.serial import plan_to_json
 
     made = plan_project(ROOT, archs=archs_of(arch), profile=profile)
     if json:

@@ -16,6 +16,7 @@ from aotforge.base.files import write_atomic
 from aotforge.base.machine import GIB
 from aotforge.base.source_groups import group_files
 from aotforge.compile.cache_entry import EntryError
+from aotforge.compile.pool import Frames
 from aotforge.compile.remote_worker import ALLOCATOR
 from aotforge.compile.scheduler import (
     ATTEMPTS,
@@ -24,11 +25,9 @@ from aotforge.compile.scheduler import (
     Outcome,
     longest_first,
 )
-from aotforge.compile.wire import Frames
 from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
-from aotforge.plan.model import CompileJob, JobKey
-from aotforge.plan.serial import build
+from aotforge.plan.model import CompileJob, JobKey, build
 from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits, StepResult, limit_error
 from aotforge.toolchain.triton import Toolchain
 

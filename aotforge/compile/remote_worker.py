@@ -1,4 +1,4 @@
-"""The scheduler in a container: jobs from a file, outcomes as frames (`wire`) on stdout.
+"""The scheduler in a container: jobs from a file, outcomes as frames (`pool`) on stdout.
 
 Started as `python -m aotforge.compile.remote_worker jobs FILE` or `... toolchain PINNED`, with this package and the kernels on the import path and
 nothing else of the project. Finished images are sent with their outcomes and are not stored here.
@@ -17,12 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from aotforge.compile.cache_entry import Entry
-from aotforge.compile.pool import WorkerLimits
+from aotforge.compile.pool import WorkerLimits, frame
 from aotforge.compile.scheduler import CompileSettings, Outcome, Scheduler
-from aotforge.compile.wire import frame
 from aotforge.errors import AotforgeError
-from aotforge.plan.model import CompileJob, JobKey
-from aotforge.plan.serial import build
+from aotforge.plan.model import CompileJob, JobKey, build
 from aotforge.toolchain.triton import read_toolchain
 
 ALLOCATOR = "allocator.so"

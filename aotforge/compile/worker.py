@@ -28,9 +28,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotforge.compile.cache_entry import encode
-from aotforge.compile.wire import Frames, frame
-from aotforge.plan.model import CompileJob
-from aotforge.plan.serial import build
+from aotforge.compile.pool import Frames, frame
+from aotforge.plan.model import CompileJob, build
 from aotforge.toolchain.allocator import begin_heap
 
 if TYPE_CHECKING:

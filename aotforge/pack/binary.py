@@ -1,14 +1,19 @@
-"""Reader and writer of the image pack's little-endian integers and short strings."""
+"""Bytes of an image pack: random access to its files; reader and writer of little-endian integers and short strings."""
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeVar
 
 from aotforge.errors import PackError
 from aotforge.pack.model import FORMAT
 
+T = TypeVar("T")
 Kind = Literal["u8", "u16", "u32", "i64"]
 """Integer types of the format."""
 
@@ -37,6 +42,11 @@ def check_version(file: str, version: int) -> None:
         )
 
 
+def _bounds(kind: Kind, low: int | None, high: int | None) -> tuple[int, int]:
+    least, most = _LIMITS[kind]
+    return least if low is None else low, most if high is None else high
+
+
 class Cursor:
     """Reads `data` from front to back. Every read past the end raises PackError with the file's name and the offset."""
 
@@ -56,8 +66,7 @@ class Cursor:
 
     def integer(self, kind: Kind, what: str, low: int | None = None, high: int | None = None) -> int:
         """An integer within [low, high], by default all values of its type."""
-        code, (least, most) = _CODES[kind], _LIMITS[kind]
-        low, high = least if low is None else low, most if high is None else high
+        code, (low, high) = _CODES[kind], _bounds(kind, low, high)
         value = int(struct.unpack(code, self.take(struct.calcsize(code), what))[0])
         if not low <= value <= high:
             raise self.error(f"{what} is {value}, allowed are {low} to {high}")
@@ -69,6 +78,16 @@ class Cursor:
         if not _PRINTABLE.fullmatch(text):
             raise self.error(f"{what} has a character outside printable ASCII")
         return text
+
+    def one_of(self, kind: Kind, what: str, entries: Sequence[T]) -> T:
+        """The entry whose index is stored."""
+        return entries[self.integer(kind, what, 0, len(entries) - 1)]
+
+    def items(
+        self, kind: Kind, what: str, read: Callable[[], T], low: int = 0, high: int | None = None
+    ) -> tuple[T, ...]:
+        """A count and that number of items; memory grows with what has been read, so no count can request more than the file has."""
+        return tuple(read() for _ in range(self.integer(kind, what, low, high)))
 
     def end(self) -> None:
         """Raises PackError unless every byte has been read."""
@@ -96,8 +115,7 @@ class Writer:
         self, kind: Kind, value: int, what: str, low: int | None = None, high: int | None = None
     ) -> None:
         """An integer within [low, high], by default all values of its type."""
-        least, most = _LIMITS[kind]
-        low, high = least if low is None else low, most if high is None else high
+        low, high = _bounds(kind, low, high)
         if not low <= value <= high:
             raise self.unfit(f"{what} is {value}, allowed are {low} to {high}")
         self._parts += struct.pack(_CODES[kind], value)
@@ -108,6 +126,13 @@ class Writer:
             raise self.unfit(f"{what} {value!r} is not 1 to {_STRING_LIMIT} printable ASCII characters")
         self.integer("u8", len(value), what)
         self._parts += value.encode("ascii")
+
+    def items(
+        self, kind: Kind, entries: Sequence[T], what: str, low: int = 0, high: int | None = None
+    ) -> Sequence[T]:
+        """Appends the number of entries; returns them, for the caller to append."""
+        self.integer(kind, len(entries), what, low, high)
+        return entries
 
     def bytes(self) -> bytes:
         """Everything written so far."""
@@ -120,3 +145,51 @@ class Writer:
             cause="the rules need something that image pack format 1 cannot hold",
             hint="see docs/image-pack-format.md for the bounds",
         )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a pack: its name in errors, its size in bytes, and the function that reads `size` bytes from `offset`."""
+
+    name: str
+    size: int
+    _read: Callable[[int, int], bytes]
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Exactly `size` bytes from `offset`. Raises PackError, before anything is allocated, if the file is shorter."""
+        data = self._read(offset, size) if offset + size <= self.size else b""
+        if len(data) != size:
+            raise damaged(self.name, f"ends before byte {offset + size}")
+        return data
+
+
+def bytes_source(name: str, data: bytes) -> Source:
+    """A file in memory."""
+    return Source(name, len(data), lambda offset, size: data[offset : offset + size])
+
+
+def file_source(path: Path) -> Source:
+    """A file on disk, opened anew for each read, so that nothing needs closing. Raises PackError if it is not a regular file."""
+
+    def read(offset: int, size: int) -> bytes:
+        try:
+            with path.open("rb", buffering=0) as file:
+                return os.pread(file.fileno(), size, offset)
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+    try:
+        if not path.is_file() and path.exists():
+            raise damaged(str(path), "is not a regular file")
+        return Source(str(path), path.stat().st_size, read)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> PackError:
+    """PackError for a file that is missing or that the system does not let us read."""
+    return PackError(
+        f"{path}: {error.strerror}",
+        cause="the image pack is incomplete, or the path is not an image pack",
+        hint="name a directory below lib/aotriton.images that has a __signature__",
+    )

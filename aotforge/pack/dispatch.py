@@ -1,15 +1,25 @@
-"""The dispatch data (`dispatch.aotd`) as bytes; layout and bounds in docs/image-pack-format.md."""
+"""The dispatch data (`dispatch.aotd`): writer and strict reader; layout and bounds in docs/image-pack-format.md."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Literal
 
-from aotforge.pack.binary import Writer
-from aotforge.pack.model import FORMAT, DispatchChoice, DispatchKernel, DispatchTable
+from aotforge.pack.binary import Cursor, Writer, check_version, damaged
+from aotforge.pack.model import (
+    FORMAT,
+    DispatchChoice,
+    DispatchContainer,
+    DispatchFunctional,
+    DispatchKernel,
+    DispatchTable,
+)
 from aotforge.plan.model import GridTerm, Predicate
-from aotforge.rules import Operator, ValueType
+from aotforge.rules import Operator, Value, ValueType
 
 MAGIC = b"AOTFDSP\n"
 HEADER = struct.Struct("<8sIIQQ32s")
@@ -29,77 +39,74 @@ THREAD_LIMIT = 1024
 TERM_LIMIT = 4
 TYPES: tuple[ValueType, ...] = ("ptr", "i32", "i64", "u64", "f32")
 INTEGERS: tuple[ValueType, ...] = ("i32", "i64", "u64")
-KINDS = ("multiple", "range")
+KINDS: tuple[Literal["multiple", "range"], ...] = ("multiple", "range")
 
 
 def encode_dispatch(table: DispatchTable, *, file: str) -> bytes:
     """The file's bytes; the table's sequences are in the format's order already. Raises PackError when a bound is exceeded."""
     out = Writer(file=file)
-    out.integer("u16", len(table.archs), "the arch count", 1, ARCH_LIMIT)
-    for arch in table.archs:
+    for arch in out.items("u16", table.archs, "the arch count", 1, ARCH_LIMIT):
         out.string(arch, "arch")
-    out.integer("u16", len(table.containers), "the container count", 1, CONTAINER_LIMIT)
-    for container in table.containers:
+    for container in out.items("u16", table.containers, "the container count", 1, CONTAINER_LIMIT):
         out.string(container.file, "container")
         out.raw(container.identity)
-    out.integer("u16", len(table.operators), "the operator count", 1, OPERATOR_LIMIT)
-    for operator in table.operators:
-        _operator(out, operator)
-    out.integer("u16", len(table.kernels), "the kernel count", 1, KERNEL_LIMIT)
+    for operator in out.items("u16", table.operators, "the operator count", 1, OPERATOR_LIMIT):
+        _write_operator(out, operator)
     names = [operator.name for operator in table.operators]
     containers = [container.file for container in table.containers]
-    for kernel in table.kernels:
+    for kernel in out.items("u16", table.kernels, "the kernel count", 1, KERNEL_LIMIT):
         operator_index = names.index(kernel.operator)
         values = {value.name: i for i, value in enumerate(table.operators[operator_index].values)}
         out.string(kernel.name, "kernel")
         out.integer("u16", operator_index, "an operator index")
         out.integer("u8", kernel.step, "a step")
         out.integer("u16", containers.index(kernel.container), "a container index")
-        _kernel(out, kernel, values, table.archs)
+        _write_kernel(out, kernel, values, table.archs)
     body = out.bytes()
     if HEADER_SIZE + len(body) > SIZE_LIMIT:
         raise out.unfit(f"{HEADER_SIZE + len(body)} bytes, {SIZE_LIMIT} are allowed")
-    return (
-        HEADER.pack(MAGIC, FORMAT, HEADER_SIZE, HEADER_SIZE + len(body), 0, hashlib.sha256(body).digest())
-        + body
-    )
+    digest = hashlib.sha256(body).digest()
+    return HEADER.pack(MAGIC, FORMAT, HEADER_SIZE, HEADER_SIZE + len(body), 0, digest) + body
 
 
-def _operator(out: Writer, operator: Operator) -> None:
+def _write_operator(out: Writer, operator: Operator) -> None:
     out.string(operator.name, "operator")
-    out.integer("u16", len(operator.values), f"the value count of {operator.name}", 1, VALUE_LIMIT)
-    for value in operator.values:
+    for value in out.items("u16", operator.values, f"the value count of {operator.name}", 1, VALUE_LIMIT):
         out.string(value.name, "operator value")
         out.integer("u8", TYPES.index(value.type), "a type")
 
 
-def _kernel(out: Writer, kernel: DispatchKernel, values: Mapping[str, int], archs: tuple[str, ...]) -> None:
-    out.integer("u8", len(kernel.keys), f"the key count of {kernel.name}", 0, KEY_LIMIT)
-    for key in kernel.keys:
+def _write_kernel(
+    out: Writer, kernel: DispatchKernel, values: Mapping[str, int], archs: tuple[str, ...]
+) -> None:
+    for key in out.items("u8", kernel.keys, f"the key count of {kernel.name}", 0, KEY_LIMIT):
         out.integer("u16", _index(out, values, key, kernel), "a value index")
-    out.integer("u16", len(kernel.parameters), f"the parameter count of {kernel.name}", 0, PARAMETER_LIMIT)
-    for type_, value in kernel.parameters:
+    parameters = out.items(
+        "u16", kernel.parameters, f"the parameter count of {kernel.name}", 0, PARAMETER_LIMIT
+    )
+    for type_, value in parameters:
         out.integer("u8", TYPES.index(type_), "a type")
         out.integer("u16", _index(out, values, value, kernel), "a value index")
     out.integer("u8", kernel.null_pointers, f"the null pointer count of {kernel.name}", 0, NULL_POINTER_LIMIT)
-    out.integer("u32", len(kernel.functionals), f"the functional count of {kernel.name}")
-    for functional in kernel.functionals:
+    for functional in out.items("u32", kernel.functionals, f"the functional count of {kernel.name}"):
         out.integer("u16", archs.index(functional.arch), "an arch index")
         for number in functional.key:
             out.integer("i64", number, f"a key value of {kernel.name}")
-        out.integer("u16", len(functional.choices), f"the choice count of {kernel.name}", 1, CHOICE_LIMIT)
-        for choice in functional.choices:
-            _choice(out, choice, values, kernel)
+        for choice in out.items(
+            "u16", functional.choices, f"the choice count of {kernel.name}", 1, CHOICE_LIMIT
+        ):
+            _write_choice(out, choice, values, kernel)
 
 
-def _choice(out: Writer, choice: DispatchChoice, values: Mapping[str, int], kernel: DispatchKernel) -> None:
+def _write_choice(
+    out: Writer, choice: DispatchChoice, values: Mapping[str, int], kernel: DispatchKernel
+) -> None:
     out.integer("u32", choice.image, "an image index")
     out.string(choice.symbol, "symbol")
     out.integer("u32", choice.dynamic_lds_bytes, f"dynamic LDS of {choice.symbol}", 0, LDS_LIMIT)
     out.integer("u16", choice.threads, f"threads per workgroup of {choice.symbol}", 1, THREAD_LIMIT)
-    out.integer("u8", len(choice.predicates), f"the predicate count of {choice.symbol}")
-    for predicate in choice.predicates:
-        _predicate(out, predicate, values, kernel)
+    for predicate in out.items("u8", choice.predicates, f"the predicate count of {choice.symbol}"):
+        _write_predicate(out, predicate, values, kernel)
     if len(choice.grid) > 3:
         raise out.unfit(f"a grid of {kernel.name} has {len(choice.grid)} axes")
     axes: tuple[tuple[GridTerm, ...], ...] = (*choice.grid, (), (), ())[:3]
@@ -111,7 +118,9 @@ def _choice(out: Writer, choice: DispatchChoice, values: Mapping[str, int], kern
             out.integer("u32", term.divisor, "a divisor", 1)
 
 
-def _predicate(out: Writer, predicate: Predicate, values: Mapping[str, int], kernel: DispatchKernel) -> None:
+def _write_predicate(
+    out: Writer, predicate: Predicate, values: Mapping[str, int], kernel: DispatchKernel
+) -> None:
     if predicate.kind == "multiple" and (predicate.low < 1 or predicate.high != 0):
         raise out.unfit(
             f"predicate of {kernel.name}: {predicate.value} a multiple of {predicate.low}, {predicate.high}"
@@ -128,3 +137,147 @@ def _index(out: Writer, values: Mapping[str, int], name: str, kernel: DispatchKe
             f"kernel {kernel.name} uses {name}, which is not a value of operator {kernel.operator}"
         )
     return values[name]
+
+
+def decode_dispatch(data: bytes, *, file: str) -> DispatchTable:
+    """The table that the file holds. Raises PackError naming `file`, the reason and the offset."""
+    _header(data, file)
+    cursor = Cursor(data, file=file, start=HEADER_SIZE)
+    archs = cursor.items("u16", "the arch count", lambda: cursor.string("an arch"), 1, ARCH_LIMIT)
+    _ascending(cursor, archs, "archs")
+    containers = cursor.items(
+        "u16",
+        "the container count",
+        lambda: DispatchContainer(
+            file=cursor.string("a container"), identity=cursor.take(32, "a container ID")
+        ),
+        1,
+        CONTAINER_LIMIT,
+    )
+    _ascending(cursor, [container.file for container in containers], "containers")
+    operators = cursor.items("u16", "the operator count", lambda: _read_operator(cursor), 1, OPERATOR_LIMIT)
+    _ascending(cursor, [operator.name for operator in operators], "operators")
+    table = DispatchTable(archs=archs, containers=containers, operators=operators, kernels=())
+    kernels = cursor.items("u16", "the kernel count", lambda: _read_kernel(cursor, table), 1, KERNEL_LIMIT)
+    cursor.end()
+    _check_steps(cursor, kernels)
+    return replace(table, kernels=kernels)
+
+
+def _header(data: bytes, file: str) -> None:
+    if len(data) < HEADER_SIZE:
+        raise damaged(file, f"{len(data)} bytes are fewer than the header")
+    magic, version, header_size, file_size, reserved, digest = HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise damaged(file, "does not start with the magic of dispatch data")
+    check_version(file, version)
+    if file_size != len(data) or file_size > SIZE_LIMIT:
+        raise damaged(file, f"has {len(data)} bytes, its header states {file_size}")
+    if (header_size, reserved) != (HEADER_SIZE, 0):
+        raise damaged(file, "has a header that format 1 does not allow")
+    if hashlib.sha256(data[HEADER_SIZE:]).digest() != digest:
+        raise damaged(file, "does not match its SHA-256")
+
+
+def _read_operator(cursor: Cursor) -> Operator:
+    name = cursor.string("an operator")
+
+    def value() -> Value:
+        return Value(name=cursor.string("an operator value"), type=cursor.one_of("u8", "a type", TYPES))
+
+    values = cursor.items("u16", f"the value count of {name}", value, 1, VALUE_LIMIT)
+    if len({value.name for value in values}) != len(values):
+        raise cursor.error(f"operator {name} has two values of one name")
+    return Operator(name=name, values=values)
+
+
+def _read_value(cursor: Cursor, operator: Operator, allowed: Sequence[ValueType] = INTEGERS) -> str:
+    """The name of a value of the operator, which has one of the allowed types."""
+    value = cursor.one_of("u16", "a value index", operator.values)
+    if value.type not in allowed:
+        raise cursor.error(
+            f"value {value.name} of {operator.name} has type {value.type}, which does not fit here"
+        )
+    return value.name
+
+
+def _read_kernel(cursor: Cursor, table: DispatchTable) -> DispatchKernel:
+    name = cursor.string("a kernel")
+    operator = cursor.one_of("u16", "an operator index", table.operators)
+    step = cursor.integer("u8", "a step")
+    container = cursor.one_of("u16", "a container index", table.containers)
+    keys = cursor.items("u8", "the key count", lambda: _read_value(cursor, operator), 0, KEY_LIMIT)
+
+    def parameter() -> tuple[ValueType, str]:
+        type_ = cursor.one_of("u8", "a type", TYPES)
+        return type_, _read_value(cursor, operator, INTEGERS if type_ in INTEGERS else (type_,))
+
+    def functional() -> DispatchFunctional:
+        return DispatchFunctional(
+            arch=cursor.one_of("u16", "an arch index", table.archs),
+            key=tuple(cursor.integer("i64", "a key value") for _ in keys),
+            choices=cursor.items(
+                "u16", "the choice count", lambda: _read_choice(cursor, operator), 1, CHOICE_LIMIT
+            ),
+        )
+
+    # arguments are evaluated in the order of the file
+    kernel = DispatchKernel(
+        name=name,
+        operator=operator.name,
+        step=step,
+        container=container.file,
+        keys=keys,
+        parameters=cursor.items("u16", "the parameter count", parameter, 0, PARAMETER_LIMIT),
+        null_pointers=cursor.integer("u8", "the null pointer count", 0, NULL_POINTER_LIMIT),
+        functionals=cursor.items("u32", "the functional count", functional),
+    )
+    _ascending(
+        cursor, [(table.archs.index(f.arch), f.key) for f in kernel.functionals], f"functionals of {name}"
+    )
+    return kernel
+
+
+def _read_choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
+    def axis(terms: int) -> tuple[GridTerm, ...]:
+        return tuple(
+            GridTerm(value=_read_value(cursor, operator), divisor=cursor.integer("u32", "a divisor", 1))
+            for _ in range(terms)
+        )
+
+    return DispatchChoice(
+        image=cursor.integer("u32", "an image index"),
+        symbol=cursor.string("a symbol"),
+        dynamic_lds_bytes=cursor.integer("u32", "dynamic LDS", 0, LDS_LIMIT),
+        threads=cursor.integer("u16", "threads per workgroup", 1, THREAD_LIMIT),
+        predicates=cursor.items("u8", "the predicate count", lambda: _read_predicate(cursor, operator)),
+        grid=tuple(
+            axis(terms) for terms in [cursor.integer("u8", "a term count", 0, TERM_LIMIT) for _ in range(3)]
+        ),
+    )
+
+
+def _read_predicate(cursor: Cursor, operator: Operator) -> Predicate:
+    kind = cursor.one_of("u8", "a predicate kind", KINDS)
+    value = _read_value(cursor, operator, (*INTEGERS, "ptr") if kind == "multiple" else INTEGERS)
+    low, high = cursor.integer("i64", "a predicate bound"), cursor.integer("i64", "a predicate bound")
+    if kind == "multiple" and (low < 1 or high != 0):
+        raise cursor.error(f"value {value} a multiple of {low}, {high}")
+    return Predicate(value=value, kind=kind, low=low, high=high)
+
+
+def _ascending(cursor: Cursor, entries: Sequence[Any], what: str) -> None:
+    if any(first >= second for first, second in pairwise(entries)):
+        raise cursor.error(f"{what} are out of order")
+
+
+def _check_steps(cursor: Cursor, kernels: tuple[DispatchKernel, ...]) -> None:
+    """Kernels sorted by (operator, step); steps of an operator 0, 1, 2, ... without a gap."""
+    operator, step = "", 0
+    for kernel in kernels:
+        step = step + 1 if kernel.operator == operator else 0
+        if kernel.operator < operator or kernel.step != step:
+            raise cursor.error(
+                f"kernel {kernel.name} is step {kernel.step} of {kernel.operator}, out of order or with a gap"
+            )
+        operator = kernel.operator

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.pack.binary import damaged
-from aotforge.pack.byte_source import Source, bytes_source, file_source, unreadable
+from aotforge.pack.binary import Source, bytes_source, damaged, file_source, unreadable
 from aotforge.pack.container import read_dictionary, read_image, read_images, read_index
 from aotforge.pack.dispatch import SIZE_LIMIT as DISPATCH_LIMIT
-from aotforge.pack.dispatch_read import decode_dispatch
+from aotforge.pack.dispatch import decode_dispatch
 from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, DispatchTable, ImagePack
 from aotforge.pack.signature import SIZE_LIMIT as SIGNATURE_LIMIT
 from aotforge.pack.signature import Signature, decode_signature

@@ -10,7 +10,7 @@ import zstandard
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.byte_source import bytes_source
+from aotforge.pack.binary import bytes_source
 from aotforge.pack.container import encode_container, read_index
 from aotforge.pack.contract import check_arguments, check_plan
 from aotforge.pack.dispatch import encode_dispatch

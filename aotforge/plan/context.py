@@ -1,15 +1,16 @@
-"""One kernel of the rules while it is planned, and errors that name where in the rules they belong."""
+"""One kernel of the rules while it is planned: its function's parameters, and errors that name where in the rules they belong."""
 
 from __future__ import annotations
 
+import ast
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aotforge.errors import RulesError
-from aotforge.plan.signature import FunctionSignature
-from aotforge.rules import Kernel, Operator, ValueType
+from aotforge.errors import RulesError, suggest
+from aotforge.plan.closure import SourceTree
+from aotforge.rules import Kernel, Operator, Scalar, ValueType
 from aotforge.toolchain.triton import Toolchain
 
 T = TypeVar("T")
@@ -45,6 +46,51 @@ class RulesLocation:
                 f"{what} raises {type(error).__name__}: {error}",
                 cause=f"{frame.filename}:{frame.lineno}: {frame.line}",
             ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionSignature:
+    """Parameters in order; those annotated constexpr; defaults that are literals."""
+
+    parameters: tuple[str, ...]
+    constexpr: frozenset[str]
+    defaults: dict[str, Scalar]
+
+
+def read_signature(tree: SourceTree, path: str, function: str) -> FunctionSignature:
+    """Signature of a top-level `@triton.jit` function. Raises RulesError when there is none of that name."""
+    body = tree.module(path).tree.body
+    functions = {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
+    if function not in functions:
+        raise RulesError(
+            f"{tree.root / path}: no function {function}",
+            hint=suggest(function, functions) if functions else "the file has no function at its top level",
+        )
+    node = functions[function]
+    location = f"{tree.root / path}:{node.lineno}"
+    decorators = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
+    if len(decorators) != 1 or decorators[0].rpartition(".")[2] != "jit":
+        raise RulesError(
+            f"{location}: {function} is decorated with {', '.join(decorators) or 'nothing'}",
+            cause="settings come from rules.py, so kernels are plain @triton.jit functions",
+        )
+    if node.args.vararg or node.args.kwarg:
+        raise RulesError(f"{location}: {function} takes * or ** parameters", hint="name every parameter")
+    positional = [*node.args.posonlyargs, *node.args.args]
+    every = [*positional, *node.args.kwonlyargs]
+    padding: list[ast.expr | None] = [None] * (len(positional) - len(node.args.defaults))
+    values = [*padding, *node.args.defaults, *node.args.kw_defaults]
+    return FunctionSignature(
+        parameters=tuple(argument.arg for argument in every),
+        constexpr=frozenset(
+            a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation)
+        ),
+        defaults={
+            a.arg: v.value
+            for a, v in zip(every, values, strict=True)
+            if isinstance(v, ast.Constant) and isinstance(v.value, int | str | bool)
+        },
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

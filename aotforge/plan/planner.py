@@ -18,12 +18,11 @@ from aotforge.base.manifest_reader import line_of
 from aotforge.errors import ManifestError, RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.checks import check_family, check_kernel, check_source, check_steps
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.context import KernelContext, RulesLocation
+from aotforge.plan.context import KernelContext, RulesLocation, read_signature
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.jobs import json_digest, toolchain_digest
 from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel
-from aotforge.plan.signature import read_signature
 from aotforge.rules import Operator, Scalar, Target
 from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import shlex
-import subprocess
-import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from aotforge.errors import CacheError, ToolchainError
+from aotforge.errors import ToolchainError
+from aotforge.toolchain.native_code import NativeCode, c_compiler
 
+_NATIVE = NativeCode("the compile workers' allocator", "allocator-1", "GNU C11 for x86-64 Linux")
 _SOURCE = Path(__file__).parent / "native" / "heap.c"
 _FLAGS = (
     "-std=gnu11", "-O2", "-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns", "-fno-stack-protector",
@@ -37,27 +35,13 @@ def allocator_digest() -> str:
 
 @cache
 def build_allocator(folder: Path) -> Path:
-    """The library, compiled below the cache `folder` unless it is there; CC names the compiler.
+    """The library, compiled below the cache `folder` unless it is there; CC names the compiler. Raises ToolchainError, CacheError."""
+    command = [*c_compiler(), *_FLAGS]
 
-    The file appears atomically, so processes may race. Raises ToolchainError without a C compiler, CacheError.
-    """
-    command = [*(shlex.split(os.environ.get("CC", "")) or ["cc"]), *_FLAGS]
-    parts = [allocator_digest(), *command, _compiler_version(command[0])]
-    name = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    path = folder.absolute() / "allocator-1" / f"{name}.so"
-    if path.exists():
-        return path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as scratch:
-            made = Path(scratch) / "heap.so"
-            _run([*command, "-o", str(made), str(_SOURCE)])
-            made.replace(path)
-    except OSError as error:
-        raise CacheError(
-            f"cannot keep the compile workers' allocator in {path.parent}: {error.strerror or error}"
-        ) from error
-    return path
+    def build(made: Path) -> None:
+        _NATIVE.run([*command, "-o", str(made), str(_SOURCE)])
+
+    return _NATIVE.store(folder, [allocator_digest(), *_NATIVE.identity(command)], build, suffix=".so")
 
 
 def begin_heap() -> None:
@@ -95,24 +79,3 @@ def compiler_ranges(maps: Iterable[str]) -> list[tuple[int, int]]:
     if not 0 < len(found) <= _RANGES:
         raise ToolchainError(f"{len(found)} pieces of compiler code are loaded, where a few are expected")
     return found
-
-
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise ToolchainError(
-            f"{command[0]} cannot compile the compile workers' allocator:\n{done.stderr[:2000]}",
-            cause="a compiler without GNU C11 for x86-64 Linux",
-            hint="use gcc 9 or clang 12, or newer, or set CC",
-        )
-
-
-def _compiler_version(compiler: str) -> str:
-    try:
-        return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    except OSError as error:
-        raise ToolchainError(
-            f"no C compiler: {compiler} cannot be run: {error.strerror}",
-            cause="the allocator of compile workers is compiled once",
-            hint="install gcc or clang, or set CC",
-        ) from error

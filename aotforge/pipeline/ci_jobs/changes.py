@@ -21,8 +21,8 @@ from aotforge.base.git import outside_environment
 from aotforge.base.source_groups import EFFECTS, Effect
 from aotforge.errors import AotforgeError, ShardError
 from aotforge.pipeline.images import by_pack, plans_verifier_digest
+from aotforge.plan.model import plan_to_json
 from aotforge.plan.planner import plan_project, select_archs
-from aotforge.plan.serial import plan_to_json
 
 _PLANNED = ("kernels", "manifests", "requirements")
 """Folders of a checkout that `plan_project` reads."""

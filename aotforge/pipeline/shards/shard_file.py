@@ -22,8 +22,7 @@ from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
 from aotforge.formats.archive import Link, Member, entry, write_tar
 from aotforge.plan.jobs import canonical_json, toolchain_digest
-from aotforge.plan.model import Plan
-from aotforge.plan.serial import plan_to_json
+from aotforge.plan.model import Plan, plan_to_json
 
 FORMAT = 1
 SUFFIX = ".part.tar"

@@ -1,26 +1,22 @@
 """The interpreter as a library: generated C text, compiled and loaded.
 
-It is compiled once per compiler, processor, wavefront width and variant.
-Libraries are content-addressed: the name is a hash of the text, the flags, the compiler's version and the processor's flags, so a
-cache folder may be shared between machines.
+It is compiled once per compiler, processor, wavefront width and variant, so a cache folder may be shared between machines.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
-import shlex
-import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from aotforge.base.machine import processor
-from aotforge.errors import CacheError, ToolchainError
+from aotforge.errors import ToolchainError
+from aotforge.toolchain.native_code import NativeCode, c_compiler
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.generate import Variant, interpreter
 
+_NATIVE = NativeCode("the interpreter", "emulator-1", "GNU C11")
 _FLAGS = (
     "-std=gnu11 -O2 -ftree-vectorize -march=native -fno-strict-aliasing -ffp-contract=off -fno-math-errno "
     "-fno-trapping-math -fPIC -shared -w -Wl,-Bsymbolic"
@@ -65,48 +61,12 @@ def load_library(lanes: int, folder: Path | None = None, variant: Variant = "pla
 
 def build_library(lanes: int, folder: Path, variant: Variant = "plain") -> Path:
     """Compile unless it is there. The file is created atomically, so several processes may do this at once."""
-    command = [*shlex.split(os.environ.get("CC", "cc")), *_FLAGS.split(), f"-DLANES={lanes}"]
+    command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
     text = interpreter(variant=variant)
-    path = folder / "emulator-1" / f"{_digest(text, command)}.so"
-    if path.exists():
-        return path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as scratch:
-            source, made = Path(scratch) / "interpreter.c", Path(scratch) / "interpreter.so"
-            source.write_text(text)
-            _run_compiler([*command, "-o", str(made), str(source), "-lm"])
-            made.replace(path)
-    except OSError as error:
-        raise CacheError(
-            f"cannot keep the interpreter in {path.parent}: {error.strerror or error}"
-        ) from error
-    return path
 
+    def build(made: Path) -> None:
+        source = made.with_name("interpreter.c")
+        source.write_text(text)
+        _NATIVE.run([*command, "-o", str(made), str(source), "-lm"])
 
-def _digest(text: str, command: list[str]) -> str:
-    parts = [text, *command, _compiler_version(command[0]), processor()]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-@cache
-def _compiler_version(compiler: str) -> str:
-    return _run_compiler([compiler, "--version"])
-
-
-def _run_compiler(command: list[str]) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        raise ToolchainError(
-            f"no C compiler: {command[0]} was not found",
-            cause="the emulator compiles its interpreter once",
-            hint="install gcc or clang, or set CC",
-        ) from error
-    if done.returncode:
-        raise ToolchainError(
-            f"{command[0]} cannot compile the interpreter:\n{done.stderr[:2000]}",
-            cause="a compiler without GNU C11",
-            hint="use gcc 9 or clang 12, or newer",
-        )
-    return done.stdout
+    return _NATIVE.store(folder, [text, *_NATIVE.identity(command), processor()], build, suffix=".so")

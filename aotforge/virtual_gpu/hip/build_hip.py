@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
-from aotforge.errors import CacheError, ToolchainError, UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import ToolchainError, UnknownNameError, UnsupportedError, suggest
+from aotforge.toolchain.native_code import NativeCode
 
+_CODE = NativeCode("the virtual HIP", "virtual-hip-1", "C++17 and libstdc++", "C++")
 _HERE = Path(__file__).parent
 _NATIVE = _HERE / "native"
 _EMULATOR = _HERE.parent / "emulator" / "native"
@@ -65,12 +64,24 @@ def build_virtual_hip(
     command = [*compiler, *_FLAGS, f"-DVIRTUAL_HIP_MAJOR={major}", f"-Wl,-soname,{soname}", f"-I{_EMULATOR}"]
     prepare = script(sys.executable, _HERE.parents[2].absolute())
     targets = target_table()
-    below = cache.absolute() / "virtual-hip-1"
-    compiled = below / _key(command, targets)
-    _once(compiled, lambda made: _compile(command, made / soname, targets))
+    sources = [
+        text
+        for path in (*sorted(_NATIVE.iterdir()), _EMULATOR / "serve_abi.h")
+        if path.is_file()
+        for text in (path.name, path.read_text(encoding="utf-8"))
+    ]
+
+    def compile_library(made: Path) -> None:
+        made.mkdir()
+        (made / "targets.def").write_text(targets)
+        files = [str(path) for path in sorted(_NATIVE.glob("*.cpp"))]
+        _CODE.run([*command, f"-I{made}", "-o", str(made / soname), *files, "-ldl"])
+
+    compiled = _CODE.store(cache, [*_CODE.identity(command), targets, *sources], compile_library)
     # every checkout has its own way to Python, and shares the compiled library
-    folder = below / hashlib.sha256(f"{compiled.name}\0{prepare}".encode()).hexdigest()[:32]
-    _once(folder, lambda made: _link(made, compiled / soname, prepare))
+    folder = _CODE.store(
+        cache, [compiled.name, prepare], lambda made: _link(made, compiled / soname, prepare)
+    )
     return VirtualHip(folder=folder, major=major)
 
 
@@ -140,54 +151,8 @@ def find_compiler(env: Mapping[str, str]) -> list[str]:
     )
 
 
-def _key(command: Sequence[str], targets: str) -> str:
-    version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
-    total = hashlib.sha256("\0".join((*command, version, targets)).encode())
-    for path in (*sorted(_NATIVE.iterdir()), _EMULATOR / "serve_abi.h"):
-        if path.is_file():
-            total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return total.hexdigest()[:32]
-
-
-def _once(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Make a folder unless it exists: filled under a temporary name, then renamed. Raises CacheError."""
-    if folder.exists():
-        return
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".") as scratch:
-            made = Path(scratch) / "made"
-            made.mkdir()
-            fill(made)
-            try:
-                made.rename(folder)
-            except OSError:
-                if not folder.is_dir():  # else another process was first
-                    raise
-    except OSError as error:
-        raise CacheError(
-            f"cannot store the virtual HIP in {folder.parent}: {error.strerror or error}"
-        ) from error
-
-
-def _compile(command: Sequence[str], library: Path, targets: str) -> None:
-    (library.parent / "targets.def").write_text(targets)
-    sources = [str(path) for path in sorted(_NATIVE.glob("*.cpp"))]
-    done = subprocess.run(
-        [*command, f"-I{library.parent}", "-o", str(library), *sources, "-ldl"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ToolchainError(
-            f"{command[0]} cannot compile the virtual HIP:\n{done.stderr[:2000]}",
-            cause="a compiler without C++17 and libstdc++",
-            hint="use gcc 9 or clang 10, or newer",
-        )
-
-
 def _link(folder: Path, library: Path, prepare: str) -> None:
+    folder.mkdir()
     (folder / library.name).symlink_to(Path("..") / library.parent.name / library.name)
     (folder / "libamdhip64.so").symlink_to(library.name)
     (folder / "prepare").write_text(prepare)

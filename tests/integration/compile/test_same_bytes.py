@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.plan.serial import plan_to_json
+from aotforge.plan.model import plan_to_json
 from tests.integration.compile.builds import build, entries, start
 from tests.support.families import copy_tiny, plan_of
 

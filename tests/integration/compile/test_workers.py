@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from aotforge.compile.compile_plan import reproduction
-from aotforge.compile.pool import Worker
-from aotforge.compile.wire import Frames, frame
+from aotforge.compile.pool import Frames, Worker, frame
 from aotforge.compile.worker import _serve
 from tests.unit.pack.samples import sample
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from aotforge.plan.serial import plan_to_json
+from aotforge.plan.model import plan_to_json
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, TINY, plan_of
 
 
 def test_the_plan_does_not_depend_on_the_hash_seed_nor_import_triton() -> None:
     code = (
-        "import sys; from tests.support.families import *; from aotforge.plan.serial import plan_to_json;"
+        "import sys; from tests.support.families import *; from aotforge.plan.model import plan_to_json;"
         "sys.stdout.write(plan_to_json(plan_of(TINY, compiler=FAKE_TOOLCHAIN)));"
         "assert not {'triton', 'rich', 'numpy', 'zstandard'} & set(sys.modules)"
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aotforge.compile.cache_entry import CodeObjectStats, Entry, EntryError, Summary, decode, encode
 from aotforge.compile.model import KernelArgument
-from aotforge.compile.wire import Frames, frame
+from aotforge.compile.pool import Frames, frame
 from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 
 

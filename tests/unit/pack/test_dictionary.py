@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.pack import dictionary
-from aotforge.pack.byte_source import bytes_source
+from aotforge.pack.binary import bytes_source
 from aotforge.pack.container import encode_container, read_images, read_index
 from aotforge.pack.dictionary import choose_dictionary
 from aotforge.pack.model import Compressor

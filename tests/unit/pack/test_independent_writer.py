@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aotforge.pack.byte_source import bytes_source
+from aotforge.pack.binary import bytes_source
 from aotforge.pack.container import read_images, read_index
-from aotforge.pack.dispatch import encode_dispatch
-from aotforge.pack.dispatch_read import decode_dispatch
+from aotforge.pack.dispatch import decode_dispatch, encode_dispatch
 from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from tests.support import small_pack

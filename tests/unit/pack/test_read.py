@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
-from aotforge.pack.dispatch import HEADER_SIZE, encode_dispatch
-from aotforge.pack.dispatch_read import decode_dispatch
+from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
 from aotforge.pack.listing import cat_image, list_images
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import check_pack, open_files, open_pack, read_pack
@@ -147,7 +146,7 @@ def test_hostile_index_entry_behind_a_valid_index_digest(
     struct.pack_into(code, data, 128 + offset, value)
     count = struct.unpack_from("<I", data, 24)[0]
     data[96:128] = hashlib.sha256(data[128 : 128 + 64 * count]).digest()
-    from aotforge.pack.byte_source import bytes_source
+    from aotforge.pack.binary import bytes_source
     from aotforge.pack.container import read_images, read_index
 
     source = bytes_source(CONTAINER, bytes(data))

@@ -18,9 +18,8 @@ from aotforge.errors import (
     UnsupportedError,
 )
 from aotforge.plan.families import load_families
-from aotforge.plan.model import Plan
+from aotforge.plan.model import Plan, plan_from_json, plan_to_json
 from aotforge.plan.planner import check_profiles, plan_project, select_archs, select_profile
-from aotforge.plan.serial import plan_from_json, plan_to_json
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.support.families import (
     FAKE_TOOLCHAIN,
