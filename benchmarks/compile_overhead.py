@@ -52,7 +52,7 @@ def sample(plan: Plan, count: int) -> Plan:
 
 def bare(jobs: list[dict[str, Any]]) -> None:
     """Only what Triton needs: no checks, no cache, no messages. Runs in a process of its own."""
-    import importlib  # noqa: PLC0415 - this function is the whole program of its process
+    import importlib  # noqa: PLC0415 - this function is the complete program of its process
 
     from triton._C.libtriton import ir  # noqa: PLC0415
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """Size of an image pack against the reference project's scheme, same kernels, same run.
 
 The scheme: one xz stream per functional (kernel, dtype, head_dim, causal: all its settings together), the
-code objects compiled with line info. Ours: the whole pack directory, dispatch data and signature included,
+code objects compiled with line info. Ours: the complete pack directory, dispatch data and signature included,
 every image decodable alone. Images with line info are compiled once and kept beside the cache; all others
 come from the cache.
 

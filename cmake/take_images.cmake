@@ -29,11 +29,11 @@ function(check_sum file folder)  # `file` by its name in `folder`
     "Next step: put the file into a folder of its own, or fetch the SHA256SUMS that belongs to it")
 endfunction()
 
-# Sets `result` to the archs that the pack in `folder` serves; stops when it is no pack.
+# Sets `result` to the archs that the pack in `folder` serves; stops when it is not a pack.
 function(pack_archs folder result)
   foreach(file __signature__ dispatch.aotd)
     if(NOT EXISTS "${folder}/${file}")
-      message(FATAL_ERROR "${folder} is no image pack of this library's format: it has no ${file}.\n"
+      message(FATAL_ERROR "${folder} is not an image pack of this library's format: it has no ${file}.\n"
         "Next step: docs/image-pack-format.md describes a pack")
     endif()
   endforeach()
@@ -92,7 +92,7 @@ macro(take_tarball path choose)
   execute_process(COMMAND "${CMAKE_COMMAND}" -E tar tf images.tar WORKING_DIRECTORY "${unpacked}"
     RESULT_VARIABLE failed OUTPUT_VARIABLE members ERROR_VARIABLE why)
   if(failed)
-    message(FATAL_ERROR "${path} is no tarball that can be read: ${why}")
+    message(FATAL_ERROR "${path} is not a readable tarball: ${why}")
   endif()
   if(members MATCHES "(^|\n)/|(^|[\n/])\\.\\.(/|\n|$)")
     message(FATAL_ERROR "${path} has members that would lie outside the folder that it is unpacked to")

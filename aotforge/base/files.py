@@ -24,7 +24,7 @@ _RENAME_EXCHANGE = 2
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes the whole file or nothing: readers see the old content or the new one. Raises OutputError."""
+    """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError."""
     with output_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

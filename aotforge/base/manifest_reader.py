@@ -62,7 +62,7 @@ def _cause(model: type[BaseModel], error: Any) -> str:
 
 
 def _fields(model: type[BaseModel], location: Location) -> tuple[str, ...]:
-    """Field names of the model that `location` leads to; none when the way goes through a type that is no model."""
+    """Field names of the model that `location` leads to; none when it leads through a type that is not a model."""
     current: Any = model
     for part in location:
         if isinstance(current, type) and issubclass(current, BaseModel):

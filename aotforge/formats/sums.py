@@ -32,7 +32,7 @@ def read_sums(path: Path) -> dict[str, str]:
         reason = error.strerror if isinstance(error, OSError) else f"is not a list of SHA-256 sums ({error})"
         raise ReleaseError(
             f"{path}: {reason}",
-            cause="the folder is no release, or the list was altered",
+            cause="the folder is not a release, or the list was altered",
             hint="name the folder that `./dev build` or `./dev release` printed, e.g. releases/dist/0.11.2b-r1",
         ) from error
 

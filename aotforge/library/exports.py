@@ -119,7 +119,7 @@ def _compiled(root: Path, unit: str, target: str) -> str:
         template = (root / "runtime" / "include" / "aotriton" / "config.h.in").read_text(encoding="utf-8")
         (folder / "aotriton").mkdir()
         (folder / "aotriton" / "config.h").write_text(re.sub(r"@\w+@", "0", template), encoding="utf-8")
-        # as the library itself sees the headers: an imported function's address is no constant
+        # as the library itself sees the headers: an imported function's address is not a constant
         command = [
             clang,
             f"--target={target}",

@@ -88,7 +88,7 @@ def _by_key(plan: Plan, images: Iterable[KernelImage]) -> Mapping[JobKey, Kernel
         raise PackError(
             f"{len(missing)} of {len(planned)} images are missing, first {missing[0]}",
             cause="not every compile job of the plan has finished",
-            hint="compile the whole plan before packing it",
+            hint="compile the complete plan before packing it",
         )
     unexpected = sorted(set(by_key) - set(planned))
     if unexpected:

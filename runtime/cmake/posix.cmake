@@ -9,7 +9,7 @@ target_link_options(aotriton_v2 PRIVATE
 if(NOT AOTFORGE_SANITIZE)
   target_link_options(aotriton_v2 PRIVATE LINKER:-z,defs)
 endif()
-# Programs need libaotriton_v2.so.X.Y.Z by that name: a version, and the SONAME is the whole of it.
+# Programs need libaotriton_v2.so.X.Y.Z by that name: a version, and the SONAME is the complete of it.
 set_target_properties(aotriton_v2 PROPERTIES
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
   LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")

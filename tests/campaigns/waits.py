@@ -54,7 +54,7 @@ def alterations(line: Line) -> Iterator[Line]:
 
 
 def altered_listings(listing: Listing) -> Iterator[tuple[int, Line, Listing]]:
-    """Every alteration of every wait: its place, the new line, the whole listing."""
+    """Every alteration of every wait: its place, the new line, the complete listing."""
     for index, line in enumerate(listing.lines):
         if line.name == "s_waitcnt":
             for other in alterations(line):

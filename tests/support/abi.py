@@ -25,7 +25,7 @@ def _interface(data: Mapping[str, Any]) -> interface.Interface:
 
 
 def header(data: Mapping[str, Any], level: str) -> str:
-    """The whole interface as one header, namespace aotriton."""
+    """The complete interface as one header, namespace aotriton."""
     return interface.header(_interface(data), level)
 
 

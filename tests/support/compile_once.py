@@ -2,7 +2,7 @@
 folders.
 
 Objects of a release build hold no path (the build's own -ffile-prefix-map), so that an object depends on the compiler, on flags without
-paths, and on the sources. Dependency files are kept with the folders taken out. Everything that is no such compilation is simply run.
+paths, and on the sources. Dependency files are kept with the folders taken out. Everything else is simply run.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def read_members(path: Path) -> Tree:
 
 
 def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """MANIFEST.json changed, and SHA256SUMS made anew over the whole folder."""
+    """MANIFEST.json changed, and SHA256SUMS made anew over the complete folder."""
     path = folder / "MANIFEST.json"
     manifest = json.loads(path.read_bytes())
     change(manifest)

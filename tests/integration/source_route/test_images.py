@@ -95,7 +95,7 @@ def test_damaged_unknown_and_duplicate_images_are_refused(tmp_path: Path) -> Non
     assert "has no images for gfx1030" in refused(made, archs="gfx1030")
     assert "holds no images" in refused(tmp_path / "packs" / ".." / "release" / "..")
     (one / "dispatch.aotd").unlink()
-    assert "is no image pack of this library's format: it has no dispatch.aotd" in refused(one)
+    assert "is not an image pack of this library's format: it has no dispatch.aotd" in refused(one)
     other = made / "aotriton-0.11.2b-r1-images-amd-gfx90a.tar.gz"
     other.write_bytes(tarball.read_bytes())
     assert "SHA256SUMS does not name aotriton-0.11.2b-r1-images-amd-gfx90a.tar.gz" in refused(other)

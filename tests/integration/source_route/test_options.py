@@ -60,7 +60,7 @@ def test_every_option_of_ours_is_known_and_documented(route: Make) -> None:
         ("-DAOTRITON_NAME_SUFFIX=123", "AOTRITON_NAME_SUFFIX=123 is not supported: the namespace is aotriton"),
         ("-DAOTRITON_BUILD_FOR_TUNING=ON", "AOTRITON_BUILD_FOR_TUNING=ON is not supported"),
         ("-DHIP_PLATFORM=nvidia", "HIP_PLATFORM=nvidia is not supported"),
-        ("-DAOTRITON_GPU_BUILD_TIMEOUT=soon", "AOTRITON_GPU_BUILD_TIMEOUT=soon is no number of minutes"),
+        ("-DAOTRITON_GPU_BUILD_TIMEOUT=soon", "AOTRITON_GPU_BUILD_TIMEOUT=soon is not a number of minutes"),
         ("-DAOTRITON_IMAGES=/nowhere", "AOTRITON_NOIMAGE_MODE=ON and AOTRITON_IMAGES contradict each other"),
         ("-DAOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz", "AOTFORGE_ZSTD_SOURCE=/nowhere.tar.gz is not there, or not the pinned zstandard-"),
         ("-DAOTRITON_NOIMAGE_MODE=OFF;-DAOTRITON_TARGET_ARCH=", "AOTRITON_TARGET_ARCH does not name an arch"),

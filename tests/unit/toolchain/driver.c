@@ -31,7 +31,7 @@ static size_t any_size(uint64_t *r)
     default: return next(r) % 600;
     }
 }
-/* The whole block, usable bytes included, must still hold what was written: blocks that overlap do not. */
+/* The complete block, usable bytes included, must still hold what was written: blocks that overlap do not. */
 static void verify(const Shadow *s)
 {
     for (size_t i = 0; i < s->size; i++)

@@ -124,7 +124,7 @@ typedef struct {
     u64 executed;
     FaultReport fault;
     void (*trace)(Wave *, u32);
-    void *observer;           /* the variant's, for the whole launch */
+    void *observer;           /* the variant's, for the complete launch */
     const Effects *effects;   /* of each instruction */
     u64 checks;               /* which checks are on */
 } Launch;

@@ -4,7 +4,7 @@
  * at once (4 bytes: `banks` lanes, 8 bytes: half as many, 12 and 16: a quarter). Within a phase a bank serves one word a cycle;
  * lanes that want the same word are served together, atomics excepted. A phase takes as many cycles as its busiest bank has words.
  * `swizzled` gives reads of 16 bytes the order of lanes that CDNA's 64-lane waves have (docs/virtual-gpu-tools.md).
- * Global memory: distinct segments of 64 bytes per execution, and, as a bitmap, in the whole launch. */
+ * Global memory: distinct segments of 64 bytes per execution, and, as a bitmap, in the complete launch. */
 
 enum { SEGMENT = 64, MOST_ACCESSES = 1024 };
 

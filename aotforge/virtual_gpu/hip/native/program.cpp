@@ -89,7 +89,7 @@ std::shared_ptr<Program> Program::load(const void* image, size_t available, cons
   const size_t size = image_size(image, available);
   *error = kInvalidImage;
   if (size == 0) {
-    report("an image is no ELF code object (compressed and bundled ones are not supported)");
+    report("an image is not a valid ELF code object (compressed and bundled ones are not supported)");
     return nullptr;
   }
   std::string answer;

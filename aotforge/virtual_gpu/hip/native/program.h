@@ -28,7 +28,7 @@ class Program {
   int check(const Device& device, const LaunchShape& shape) const;
   // The kernarg segment from HIP's array of pointers, or from its packed buffer. False: too few bytes, or null pointers.
   bool arguments(void** parameters, void** extra, std::vector<uint64_t>& segment) const;
-  // Executes the whole grid now. A fault becomes the device's error.
+  // Executes the complete grid now. A fault becomes the device's error.
   void run(Device& device, int number, const LaunchShape& shape, const std::vector<uint64_t>& segment);
 
  private:
