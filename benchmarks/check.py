@@ -16,8 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from aotforge.conformance.candidate import open_candidate
-from aotforge.conformance.check_release import check_release, newest_release
+from aotforge.conformance.candidate import newest_release, open_candidate
+from aotforge.conformance.check_release import check_release
 from aotforge.conformance.compilers import STANDARDS, find_compilers, find_hip
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.programs import make_program

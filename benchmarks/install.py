@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from aotforge.deliver.install.model import InstallRequest
+from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.formats.archive import Member, write_tar_gz
 from aotforge.formats.untrusted_tar import file_chunks

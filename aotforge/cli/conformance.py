@@ -90,7 +90,8 @@ def check(
 ) -> None:
     """Check a candidate release against the matrix: prints every violation, then exit code 32."""
     from aotforge.base.progress import progress
-    from aotforge.conformance.check_release import check_release, newest_release
+    from aotforge.conformance.candidate import newest_release
+    from aotforge.conformance.check_release import check_release
     from aotforge.conformance.findings import report_fields, report_lines, require_ok
     from aotforge.errors import CompatError
 

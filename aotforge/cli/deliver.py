@@ -25,9 +25,10 @@ Release = Annotated[str, "a release's folder (default: the newest in releases/di
 
 
 def _release(folder: str) -> Path:
-    from aotforge.deliver.pytorch.listing import newest_release
+    from aotforge.conformance.candidate import newest_release
 
-    return Path(folder).absolute() if folder else newest_release(ROOT / "releases" / "dist")
+    dist = ROOT / "releases" / "dist"
+    return Path(folder).absolute() if folder else newest_release(dist / "finished", dist)
 
 
 def _releases(folder: str) -> Path:
@@ -72,8 +73,8 @@ def install(
     from aotforge.base.architectures import load_architectures
     from aotforge.base.progress import byte_progress
     from aotforge.deliver.dropin.install_dropin import install_dropin_prefix
+    from aotforge.deliver.install.choose import InstallRequest, this_machine
     from aotforge.deliver.install.install_release import install, install_errors
-    from aotforge.deliver.install.model import InstallRequest, this_machine
     from aotforge.errors import UnsupportedError
 
     if bool(prefix) == bool(pytorch_lib):
@@ -129,8 +130,7 @@ def pins(
     prefix: Annotated[bool, "instead the way that needs no edit: AOTRITON_INSTALLED_PREFIX"] = False,
 ) -> None:
     """The lines for PyTorch's cmake/External/aotriton.cmake that make its build download a release."""
-    from aotforge.deliver.pytorch.listing import list_release
-    from aotforge.deliver.pytorch.pins import pins_for_pytorch, prefix_text
+    from aotforge.deliver.pytorch.pins import list_release, pins_for_pytorch, prefix_text
 
     chosen, place = _release(release), url or "http://127.0.0.1:8080/"
     text = pins_for_pytorch(ROOT, chosen, pytorch=pytorch, fork=fork, url=place)

@@ -66,6 +66,19 @@ class Candidate:
         }
 
 
+def newest_release(*folders: Path) -> Path:
+    """The release that was written last, in the first of `folders` that holds one. Raises ReleaseError."""
+    for folder in folders:
+        # a name with a dot is a release in progress, or one that was left by a killed process
+        if found := list(folder.glob(f"[!.]*/{SUMS}")):
+            return max(found, key=lambda path: path.stat().st_mtime).parent
+    raise ReleaseError(
+        f"{folders[-1]} holds no release",
+        cause="none was made yet, or elsewhere",
+        hint="./dev build --arch gfx908, or name a folder",
+    )
+
+
 def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     try:

@@ -25,7 +25,7 @@ from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
 from aotforge.conformance.findings import CheckReport, Finding, failed
 from aotforge.conformance.matrix import load_matrix
-from aotforge.errors import AotforgeError, ReleaseError, UnknownNameError, suggest
+from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.release.release_manifest import load_release_manifest
 
 OnPart = Callable[[int, int], None]
@@ -97,16 +97,6 @@ def write_baselines(folder: Path, *, checkout: Path) -> tuple[Path, Path]:
     """Writes compat/abi of the release in `folder`. Raises ReleaseError, ToolchainError, OutputError."""
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
         return write_baseline(make_context(folder, checkout, Path(work)))
-
-
-def newest_release(dist: Path) -> Path:
-    """The release folder that was written last. Raises ReleaseError when there is none."""
-    found = [path.parent for path in dist.glob("[!.]*/MANIFEST.json")]
-    if not found:
-        raise ReleaseError(
-            f"{dist} holds no release", hint="build one (`./dev build --arch gfx908`), or name its folder"
-        )
-    return max(found, key=lambda path: (path / "MANIFEST.json").stat().st_mtime)
 
 
 def _chosen(groups: list[Group], only: Collection[str]) -> list[Group]:

@@ -75,7 +75,8 @@ class ReleasePage:
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
     """Writes `folder`/index.html for its finalized releases, the newest first. Raises ReleaseError, OutputError."""
     # a name with a dot is a release in progress, or one that was left by a killed process
-    found = sorted((path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")), key=_version, reverse=True)
+    found = [path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")]
+    found.sort(key=lambda path: list(map(int, re.findall(r"\d+", path.name))), reverse=True)
     if not found:
         raise ReleaseError(
             f"{folder} holds no finished release",
@@ -83,11 +84,8 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
             hint="./dev release makes one",
         )
     releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
-    return write_page(folder, make_page(releases, matrix=matrix_html(load_matrix(checkout))))
-
-
-def _version(folder: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", folder.name)]
+    write_atomic(folder / INDEX, make_page(releases, matrix=matrix_html(load_matrix(checkout))))
+    return folder / INDEX
 
 
 def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
@@ -147,13 +145,6 @@ def make_page(releases: Sequence[ReleasePage], *, matrix: str) -> bytes:
     """The page, a function of its inputs only; `matrix` is the compatibility matrix as an HTML fragment."""
     text = render("releases.html", releases=releases, matrix=Markup(matrix), human_size=human_size)
     return text.encode("utf-8")
-
-
-def write_page(folder: Path, page: bytes) -> Path:
-    """Writes the page into `folder`, next to the releases' folders. Raises OutputError."""
-    path = folder / INDEX
-    write_atomic(path, page)
-    return path
 
 
 def human_size(size: int) -> str:

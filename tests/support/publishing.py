@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aotforge.deliver.install.install_release import install
-from aotforge.deliver.install.model import Installation, InstallRequest, Machine
+from aotforge.deliver.install.choose import InstallRequest, Machine
+from aotforge.deliver.install.install_release import Installation, install
 from aotforge.formats.archive import Link, Member, Members, write_tar_gz
 from aotforge.publish.index import Publication
 from aotforge.publish.keys import KeySet, create_keys, load_keys

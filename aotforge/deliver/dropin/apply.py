@@ -10,19 +10,31 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os.path import lexists
 from pathlib import Path
+from typing import Annotated, Literal
 
-from aotforge.base.files import exchange, link_or_copy, output_errors, output_lock, staged_folder
+from pydantic import AfterValidator
+
+from aotforge.base.files import (
+    exchange,
+    link_or_copy,
+    output_errors,
+    output_lock,
+    staged_folder,
+    write_atomic,
+)
+from aotforge.base.manifest_reader import Manifest
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease
-from aotforge.deliver.dropin.record import CURRENT, ORIGINALS, STORE, DropInRecord, load_record, save_record
 from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
 
-_TEMPORARY = ".new"
+STORE = ".aotforge-dropin"
+_ORIGINALS = "originals"
+_CURRENT = "current"
+_RECORD = "record.json"
 _IMAGE_SUMS = "images.json"
 """In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that folder."""
 
@@ -35,6 +47,21 @@ class DropInReport:
     release: str
     changes: tuple[str, ...]
     dry_run: bool
+
+
+def _file_name(name: str) -> str:
+    """The name, which is joined to torch/lib and unlinked there."""
+    if "/" in name or name in {"", ".", ".."}:
+        raise ValueError(f"{name!r} is not a file name")
+    return name
+
+
+class _Record(Manifest):
+    """`names`: entries of torch/lib that are links of the drop-in; `release`: the release that they select."""
+
+    format: Literal[1]
+    names: tuple[Annotated[str, AfterValidator(_file_name)], ...]
+    release: str
 
 
 def drop_in(
@@ -56,27 +83,31 @@ def drop_in(
             hint="`./dev compat.which` shows the release that this version of PyTorch needs",
         )
     check(torch, source)
-    folder = torch.folder
-    record = load_record(folder)
+    folder, store = torch.folder, torch.folder / STORE
+    record = _load_record(folder)
     changes = _planned_changes(folder, source, record)
     report = DropInReport(folder=folder, release=source.release, changes=changes, dry_run=dry_run)
     if dry_run or not changes:
         return report
-    with _locked_store(folder) as store:
+    with output_lock(store / "dropin"), output_errors(store):
         _adopt_reinstalled_images(store)
         _stage(source, store / source.release)
         names = (*source.names, IMAGES)
         owned = tuple(sorted({*names, *(record.names if record else ())}))
-        save_record(folder, DropInRecord(release=source.release, names=owned))
-        (store / ORIGINALS).mkdir(exist_ok=True)
-        if not (store / CURRENT).is_symlink():
-            _select(store, ORIGINALS)
-        _back_up(folder, [name for name in names if not _is_linked(folder, name)])
-        for name in names:
-            _link(folder, name)
+        text = _Record(format=1, names=owned, release=source.release).model_dump_json(indent=1)
+        write_atomic(store / _RECORD, f"{text}\n".encode())
+        (store / _ORIGINALS).mkdir(exist_ok=True)
+        if not (store / _CURRENT).is_symlink():
+            _select(store, _ORIGINALS)
+        unlinked = [name for name in names if not _is_linked(folder, name)]
+        _back_up(store, unlinked)
+        for name in unlinked:  # no change for the loader while `current` selects the originals
+            new = _temporary(store, name)
+            new.symlink_to(Path(STORE, _CURRENT, name))
+            _replace(new, folder / name)
         _select(store, source.release)
         for path in store.iterdir():
-            if _is_folder(path) and path.name not in {source.release, ORIGINALS}:
+            if _is_folder(path) and path.name not in {source.release, _ORIGINALS}:
                 shutil.rmtree(path)
     return report
 
@@ -87,28 +118,49 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
         raise DropInError(
             f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
-    record = load_record(folder)
+    record = _load_record(folder)
     if record is None:
         return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
     linked = [name for name in record.names if _is_linked(folder, name)]
-    restored = {name for name in linked if lexists(folder / STORE / ORIGINALS / name)}
-    if _reinstalled_images(folder / STORE / CURRENT):
+    store = folder / STORE
+    restored = {name for name in linked if lexists(store / _ORIGINALS / name)}
+    if _reinstalled_images(store / _CURRENT):
         restored.add(IMAGES)
     changes = tuple(f"{name}: {'the original' if name in restored else 'removed'}" for name in linked)
     if not dry_run:
-        with _locked_store(folder) as store:
-            if (store / ORIGINALS).is_dir():
+        with output_lock(store / "dropin"), output_errors(store):
+            if (store / _ORIGINALS).is_dir():
                 _adopt_reinstalled_images(store)
-                _select(store, ORIGINALS)
+                _select(store, _ORIGINALS)
             for name in record.names:
-                if _is_linked(folder, name):
-                    _restore(folder, name)
+                if not _is_linked(folder, name):
+                    continue
+                if lexists(original := store / _ORIGINALS / name):
+                    _clone(original, new := _temporary(store, name))
+                    _replace(new, folder / name)
+                else:
+                    (folder / name).unlink()
             shutil.rmtree(store)
     return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=dry_run)
 
 
-def _planned_changes(folder: Path, source: UnpackedRelease, record: DropInRecord | None) -> tuple[str, ...]:
-    link = folder / STORE / CURRENT
+def _load_record(folder: Path) -> _Record | None:
+    """The record in a torch/lib, None when there was no drop-in. Raises DropInError for a damaged one."""
+    path = folder / STORE / _RECORD
+    try:
+        return _Record.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DropInError(
+            f"{path} cannot be used: {error}",
+            cause="it was edited, or written by a newer version of this program",
+            hint=f"the original files are in {path.parent / _ORIGINALS}; restore them by hand, or reinstall PyTorch",
+        ) from error
+
+
+def _planned_changes(folder: Path, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
+    link = folder / STORE / _CURRENT
     current = str(link.readlink()) if link.is_symlink() else ""
     changes = [
         f"{name}: a link to release {source.release}"
@@ -117,8 +169,8 @@ def _planned_changes(folder: Path, source: UnpackedRelease, record: DropInRecord
         if not _is_linked(folder, name)
     ]
     if record is None or current != source.release:
-        replaced = f" instead of {current}" if current not in {"", ORIGINALS} else ""
-        changes.append(f"{CURRENT}: {source.release}{replaced}")
+        replaced = f" instead of {current}" if current not in {"", _ORIGINALS} else ""
+        changes.append(f"{_CURRENT}: {source.release}{replaced}")
     elif not _is_staged(source, folder / STORE / source.release):
         changes.append(f"{source.release}: replaced, its files differ from this release's")
     return tuple(changes)
@@ -174,50 +226,30 @@ def _reinstalled_images(staged: Path) -> list[str]:
 
 def _adopt_reinstalled_images(store: Path) -> None:
     """Images that another PyTorch wrote through the link replace the originals."""
-    staged, originals = store / CURRENT, store / ORIGINALS / IMAGES
+    staged, originals = store / _CURRENT, store / _ORIGINALS / IMAGES
     if not (names := _reinstalled_images(staged)):
         return
-    new = originals.with_name(f"{IMAGES}{_TEMPORARY}")
-    _remove(new)
+    new = _temporary(originals.parent, IMAGES)
     for name in names:
         (new / name).parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(staged / IMAGES / name, new / name)
     _replace(new, originals)
 
 
-def _back_up(folder: Path, names: Iterable[str]) -> None:
+def _back_up(store: Path, names: Iterable[str]) -> None:
     """Copies of all entries before the first is replaced: some are links to others."""
     for name in names:
-        path, original = folder / name, folder / STORE / ORIGINALS / name
+        path, original = store.parent / name, store / _ORIGINALS / name
         if lexists(path):
             _clone(path, original)
         elif not _is_folder(original):  # of a PyTorch that was replaced by one without it
             _remove(original)
 
 
-def _link(folder: Path, name: str) -> None:
-    """Turns an entry of torch/lib into a link; no change for the loader while `current` selects the originals."""
-    if not _is_linked(folder, name):
-        new = _temporary(folder, name)
-        new.symlink_to(_target(name))
-        _replace(new, folder / name)
-
-
-def _restore(folder: Path, name: str) -> None:
-    original = folder / STORE / ORIGINALS / name
-    if lexists(original):
-        new = _temporary(folder, name)
-        _clone(original, new)
-        _replace(new, folder / name)
-    else:
-        (folder / name).unlink()
-
-
 def _clone(path: Path, copy: Path) -> None:
     """The same entry under another name, with hard links where possible; `copy` appears complete or not at all."""
-    partial = copy.with_name(f"{copy.name}{_TEMPORARY}")
-    for left_over in (partial, copy):
-        _remove(left_over)
+    partial = _temporary(copy.parent, copy.name)
+    _remove(copy)
     if path.is_symlink():
         partial.symlink_to(path.readlink())
     elif path.is_dir():
@@ -242,7 +274,8 @@ def _replace(new: Path, path: Path) -> None:
 
 
 def _temporary(folder: Path, name: str) -> Path:
-    new = folder / STORE / f"{name}{_TEMPORARY}"
+    """A path in `folder` without what a killed run left there."""
+    new = folder / f"{name}.new"
     _remove(new)
     return new
 
@@ -256,28 +289,15 @@ def _remove(path: Path) -> None:
 
 def _select(store: Path, target: str) -> None:
     """Points `current` to the originals or a release, in one step."""
-    new = store / f"{CURRENT}{_TEMPORARY}"
-    new.unlink(missing_ok=True)
+    new = _temporary(store, _CURRENT)
     new.symlink_to(target)
-    new.replace(store / CURRENT)
-
-
-def _target(name: str) -> str:
-    return f"{STORE}/{CURRENT}/{name}"
+    new.replace(store / _CURRENT)
 
 
 def _is_linked(folder: Path, name: str) -> bool:
     path = folder / name
-    return path.is_symlink() and str(path.readlink()) == _target(name)
+    return path.is_symlink() and path.readlink() == Path(STORE, _CURRENT, name)
 
 
 def _is_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink()
-
-
-@contextmanager
-def _locked_store(folder: Path) -> Iterator[Path]:
-    """The drop-in's own folder, locked against other runs."""
-    store = folder / STORE
-    with output_lock(store / "dropin"), output_errors(store):
-        yield store

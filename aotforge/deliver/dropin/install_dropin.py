@@ -11,7 +11,7 @@ from aotforge.conformance.matrix import load_matrix
 from aotforge.deliver.dropin.apply import DropInReport, drop_in
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease, read_prefix, read_torch_lib
 from aotforge.deliver.extract import extract_release
-from aotforge.deliver.pytorch.listing import list_release
+from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import DropInError, UnknownNameError
 from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import select_archs

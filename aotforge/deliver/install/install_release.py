@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock, staged_folder
 from aotforge.base.progress import OnProgress
-from aotforge.deliver.install.choose import choose_files, choose_release
-from aotforge.deliver.install.model import DropIn, Installation, InstallRequest, Machine
+from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
     InstallRecord,
     changed_files,
@@ -21,19 +20,43 @@ from aotforge.deliver.install.prefix import (
     real_prefix,
     write_record,
 )
-from aotforge.deliver.install.unpack import unpack
 from aotforge.errors import InstallError, TrustError
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
-from aotforge.formats.untrusted_tar import file_chunks
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.store import Reader, StoreError, read_small
 from aotforge.publish.upload import byte_counter
 
+DropIn = Callable[[Path, str, Path], object]
+"""Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""
+
 _SUMS_LIMIT = 16 * 1024 * 1024
 _REPORT_IT = "nothing was installed; report this to the publisher"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installation:
+    """The installed release. `files`: names of its archives; `fresh` is False when everything was installed already."""
+
+    release: str
+    place: Path
+    archs: tuple[str, ...]
+    files: tuple[str, ...]
+    source: str
+    fresh: bool
+    notes: tuple[str, ...]
+
+    def fields(self) -> dict[str, object]:
+        """JSON values."""
+        return asdict(self) | {"place": str(self.place)}
+
+    def lines(self) -> list[str]:
+        """Lines of text."""
+        state = "is in" if self.fresh else "was already in"
+        return [f"{self.release} for {', '.join(self.archs)} {state} {self.place}"]
 
 
 @contextmanager
@@ -188,3 +211,42 @@ class _Download:
             return parse_sums(data.decode(errors="replace"))
         except ValueError as error:
             raise TrustError(f"{name} of {self.release.name}: {error}", hint=_REPORT_IT) from None
+
+
+def unpack(
+    file: IndexedFile,
+    where: str,
+    chunks: Iterable[bytes],
+    sink: FolderSink,
+    *,
+    on_bytes: Callable[[int], None] | None = None,
+) -> None:
+    """Unpacks an archive and compares size and SHA-256 of it and of the tar inside with the index.
+
+    `where` names it in messages. Raises TrustError; the caller then discards what the sink has made.
+    """
+    if file.tar is None:
+        raise TrustError(
+            f"the index does not describe the contents of {file.name}", hint="report this to the publisher"
+        )
+    try:
+        facts = read_archive(_bounded(chunks, file.size), sink, bounds=file.tar, on_bytes=on_bytes)
+        if (facts.size, facts.sha256) != (file.size, file.sha256):
+            raise UnsafeArchiveError("it does not match the index")
+        if facts.tar != file.tar:
+            raise UnsafeArchiveError("its contents do not match the index")
+    except UnsafeArchiveError as error:
+        raise TrustError(
+            f"{where} is refused: {error}",
+            cause="it was changed or cut off there or on the way",
+            hint="nothing was installed; use another mirror, and report this to the publisher",
+        ) from None
+
+
+def _bounded(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise UnsafeArchiveError(f"it is longer than the {limit} bytes in the index")
+        yield chunk

@@ -6,16 +6,60 @@ Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_models import version_key
-from aotforge.deliver.pytorch.listing import Listing, list_release
-from aotforge.errors import UnsupportedError
+from aotforge.errors import ReleaseError, UnsupportedError
+from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.sums import SUMS, read_sums
 
 _READS_BASE_URL = (2, 13)
 """The first PyTorch whose file reads PYTORCH_AOTRITON_BASE_URL (it pins 0.12b)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """A runtime archive: its platform tag without the machine, the ROCm in its name (`rocm7.0`), its SHA-256."""
+
+    tag: str
+    rocm: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A release's runtimes by ROCm, oldest first, and image packs as (name, SHA-256), by name."""
+
+    release: str
+    runtimes: tuple[Runtime, ...]
+    images: tuple[tuple[str, str], ...]
+
+
+def list_release(folder: Path) -> Listing:
+    """Reads SHA256SUMS in `folder`. Raises ReleaseError when it is missing or names no runtime or no images."""
+    sums = read_sums(folder / SUMS)
+    names = [(name, digest) for file, digest in sums.items() if (name := parse_artifact_name(file))]
+    runtimes = [
+        (name.rocm_version, Runtime(tag=platform.policy, rocm=f"rocm{name.rocm}", sha256=digest))
+        for name, digest in names
+        if (platform := name.manylinux)
+    ]
+    images = [(name.pack, digest) for name, digest in names if name.kind == "images"]
+    releases = {name.release for name, _ in names if name.manylinux or name.kind == "images"}
+    if not runtimes or not images or len(releases) != 1:
+        raise ReleaseError(
+            f"{folder} is not a release for PyTorch",
+            cause=f"{SUMS} names no runtime, no images, or archives of several releases",
+            hint="./dev build --arch gfx908 makes one",
+        )
+    return Listing(
+        release=releases.pop(),
+        runtimes=tuple(runtime for _, runtime in sorted(runtimes, key=lambda one: one[0])),
+        images=tuple(sorted(images)),
+    )
 
 
 def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: bool) -> str:

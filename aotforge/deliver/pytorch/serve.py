@@ -68,18 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """A file or a part of it."""
-        self._respond(body=True)
-
-    def do_HEAD(self) -> None:
-        """The headers of GET, without the bytes."""
-        self._respond(body=False)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """One line per request."""
-        self.server.log(f"{self.address_string()} {format % args}")
-
-    def _respond(self, *, body: bool) -> None:
+        """A file or a part of it; for HEAD the headers only."""
         path = self._path()
         file = None
         with suppress(OSError):
@@ -88,7 +77,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "not a file of a release")
             return
         with file:
-            self._send(file, os.fstat(file.fileno()).st_size, body=body)
+            self._send(file, os.fstat(file.fileno()).st_size)
+
+    do_HEAD = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """One line per request."""
+        self.server.log(f"{self.address_string()} {format % args}")
 
     def _path(self) -> Path | None:
         """The requested file: `/<release>/<file>` in a folder with SHA256SUMS, or a file of the index."""
@@ -100,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         known = (path.parent / SUMS).is_file() or _INDEX.fullmatch("/".join(parts))
         return path if inside and known else None
 
-    def _send(self, file: BinaryIO, size: int, *, body: bool) -> None:
+    def _send(self, file: BinaryIO, size: int) -> None:
         wanted = self.headers.get("Range")
         part = _part(wanted, size) if wanted else None
         if part == (0, -1):
@@ -117,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         if part:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
         self._send_head(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK, headers)
-        if not body:
+        if self.command == "HEAD":
             return
         file.seek(first)
         while left and (chunk := file.read(min(left, _CHUNK))):

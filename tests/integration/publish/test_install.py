@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import install
-from aotforge.deliver.install.model import InstallRequest
 from aotforge.deliver.install.prefix import uninstall
 from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, TrustError

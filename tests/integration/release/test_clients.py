@@ -19,8 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.deliver.pytorch.listing import list_release
-from aotforge.deliver.pytorch.pins import pins_text
+from aotforge.deliver.pytorch.pins import list_release, pins_text
 from aotforge.deliver.pytorch.serve import serve
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack

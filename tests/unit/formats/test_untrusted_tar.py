@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.deliver.install.unpack import unpack
+from aotforge.deliver.install.install_release import unpack
 from aotforge.errors import TrustError
 from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
 from aotforge.formats.folder_sink import FolderSink

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from aotforge.base.files import write_atomic
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
-from aotforge.deliver.page import human_size, make_page, read_page, write_page
+from aotforge.deliver.page import INDEX, human_size, make_page, read_page
 from aotforge.formats.archive import sha256_file
 from aotforge.release.assemble import assemble_release
 from aotforge.release.finalize import finalize_release
@@ -38,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         build.folder, origin=ORIGIN, plans=[standin.PLAN], output=folder / "www", key=Ed25519PrivateKey.generate(), builder=BUILDER
     )  # fmt: skip
     release = read_page(done.folder, base_url=BASE, yanked="It hangs on <some> GPUs & others.")
-    write_page(folder / "www", make_page([release], matrix=matrix_html(load_matrix(standin.ROOT))))
+    write_atomic(folder / "www" / INDEX, make_page([release], matrix=matrix_html(load_matrix(standin.ROOT))))
     return folder / "www"
 
 

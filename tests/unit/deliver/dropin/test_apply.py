@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.files import output_lock
-from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.apply import STORE, drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
-from aotforge.deliver.dropin.record import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
 from tests.support.torch_lib import NEW, OLD, allowed, make_release, make_torch, state, tree
 

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from aotforge.deliver.install.choose import choose_files, choose_release
-from aotforge.deliver.install.model import InstallRequest, Machine, this_machine
+from aotforge.deliver.install.choose import (
+    InstallRequest,
+    Machine,
+    choose_files,
+    choose_release,
+    this_machine,
+)
 from aotforge.errors import InstallError, UnknownNameError
 from aotforge.formats.untrusted_tar import TarFacts
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, Yank

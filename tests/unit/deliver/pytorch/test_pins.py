@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.conformance.check_release import newest_release as newest_candidate
+from aotforge.conformance.candidate import newest_release
 from aotforge.deliver.page import make_site
-from aotforge.deliver.pytorch.listing import list_release, newest_release
-from aotforge.deliver.pytorch.pins import pins_text, prefix_text
+from aotforge.deliver.pytorch.pins import list_release, pins_text, prefix_text
 from aotforge.deliver.pytorch.serve import _Handler, _part, serve
 from aotforge.errors import ReleaseError
 
@@ -71,17 +70,17 @@ def test_the_way_without_an_edit(tmp_path: Path) -> None:
 
 def test_the_newest_release_is_a_finished_one(tmp_path: Path) -> None:
     with pytest.raises(ReleaseError, match="holds no release"):
-        newest_release(tmp_path)
+        newest_release(tmp_path / "finished", tmp_path)
     for at, name in enumerate(("finished/a", "finished/b", "c")):
         (tmp_path / name).mkdir(parents=True)
         os.utime(
             release(tmp_path / name, NAMES) / "SHA256SUMS",
             (1000 - at, 1000 - at if "c" not in name else 9000),
         )
-    assert newest_release(tmp_path) == tmp_path / "finished/a"
+    assert newest_release(tmp_path / "finished", tmp_path) == tmp_path / "finished/a"
     (tmp_path / "finished/a/SHA256SUMS").unlink()
     (tmp_path / "finished/b/SHA256SUMS").unlink()
-    assert newest_release(tmp_path) == tmp_path / "c"
+    assert newest_release(tmp_path / "finished", tmp_path) == tmp_path / "c"
 
 
 @pytest.mark.parametrize("names", [NAMES[:3], NAMES[3:], [*NAMES, NAMES[0].replace("-r1", "-r2")]])
@@ -113,8 +112,8 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
     for name in ("SHA256SUMS", "MANIFEST.json", "release.json"):
         (staged / name).write_text("{}")
     for look in (
-        lambda: newest_release(tmp_path),
-        lambda: newest_candidate(tmp_path / "finished"),
+        lambda: newest_release(tmp_path / "finished", tmp_path),
+        lambda: newest_release(tmp_path / "finished"),
         lambda: serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print),
         lambda: make_site(ROOT, tmp_path / "finished", base_url="x", yanked={}),
     ):
@@ -122,7 +121,7 @@ def test_a_release_in_progress_is_not_a_release_yet(tmp_path: Path) -> None:
             look()
     done = release(tmp_path / "finished" / "0.11.2b-r1", NAMES)
     os.utime(done / "SHA256SUMS", (1, 1))
-    assert newest_release(tmp_path) == done
+    assert newest_release(tmp_path / "finished", tmp_path) == done
     with serve(tmp_path / "finished", host="127.0.0.1", port=0, log=print) as server:
         handler = SimpleNamespace(server=server, path=f"/{staged.name}/SHA256SUMS")
         assert _Handler._path(handler) is None  # type: ignore[arg-type]
