@@ -18,9 +18,9 @@ from pathlib import Path
 
 from aotforge.conformance.candidate import newest_release, open_candidate
 from aotforge.conformance.check_release import check_release
+from aotforge.conformance.checks.calls import make_program
 from aotforge.conformance.compilers import STANDARDS, find_compilers, find_hip
 from aotforge.conformance.matrix import load_matrix
-from aotforge.conformance.programs import make_program
 
 ROOT = Path(__file__).parents[1]
 TARGET_SECONDS = 60.0

@@ -12,12 +12,11 @@ from functools import partial
 from pathlib import Path
 
 from aotforge.base.html import render
-from aotforge.conformance.checks.calls import compile_calls, served_rows
+from aotforge.conformance.checks.calls import compile_calls, make_program, served_rows
 from aotforge.conformance.checks.context import CheckContext, Group, group
 from aotforge.conformance.compilers import Compiler, tree_digest
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Row
-from aotforge.conformance.programs import make_program
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.pack.dispatch import encode_dispatch
 from aotforge.pack.model import FORMAT

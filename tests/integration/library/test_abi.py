@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.conformance import public_names
+from aotforge.conformance.checks import names as public_names
 from tests.support import abi
 from tests.support.runtime import ROOT, Objects
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.manifest_reader import load
+from aotforge.conformance.checks.calls import explain_failure, make_program
 from aotforge.conformance.matrix_models import Calls
-from aotforge.conformance.programs import explain_failure, make_program
 
 CALLS = load(Path(__file__).parents[3] / "compat" / "pytorch_calls.yaml", Calls)
 
