@@ -20,7 +20,15 @@ from aotforge.library.build_tools import tool_environment
 FOLDER = Path("compat", "api_names")
 
 HEADERS = ("config.h", "cpp_tune.h", "dtypes.h", "flash.h", "runtime.h", "util.h")
-CLANG_FLAGS = "-fsyntax-only -Xclang -ast-dump=json -Xclang -ast-dump-filter -Xclang aotriton".split()
+CLANG_FLAGS = [
+    "-fsyntax-only",
+    "-Xclang",
+    "-ast-dump=json",
+    "-Xclang",
+    "-ast-dump-filter",
+    "-Xclang",
+    "aotriton",
+]
 _SECONDS = 120
 _KINDS = {
     "EnumConstantDecl": "EnumConstant",
