@@ -17,20 +17,17 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 from aotforge.compile.cache_entry import VERSION, Entry, EntryError, decode
 from aotforge.errors import CacheError
 from aotforge.plan.model import JobKey
 
 _HOUSEKEEPING = "housekeeping"
-_HINTS = {
-    errno.ENOSPC: "free space there, or choose another cache folder; finished images are kept",
-    errno.EDQUOT: "free space there, or choose another cache folder; finished images are kept",
-    errno.EROFS: "choose a cache folder that can be written",
-    errno.EACCES: "choose a cache folder that can be written",
-    errno.EPERM: "choose a cache folder that can be written",
-}
+_FULL = "free space there, or choose another cache folder; finished images are kept"
+_READ_ONLY = "choose a cache folder that can be written"
+_HINTS = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL} | dict.fromkeys(
+    (errno.EROFS, errno.EACCES, errno.EPERM), _READ_ONLY
+)
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
 
 
@@ -87,9 +84,7 @@ class Cache:
     def __enter__(self) -> Cache:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def load(self, key: JobKey) -> Entry | None:

@@ -10,10 +10,9 @@ import hashlib
 import json
 import struct
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from aotforge.compile.model import KernelArgument
-from aotforge.plan.model import JobKey
+from aotforge.plan.model import JobKey, build
 
 VERSION = 1
 _MAGIC = b"AOTFOBJ\n"
@@ -86,7 +85,7 @@ def decode(data: bytes, key: JobKey) -> Entry:
     if hashlib.sha256(body).digest() != digest:
         raise EntryError("contents do not match their SHA-256")
     try:
-        summary = _summary(json.loads(bytes(body[:header_size])))
+        summary = build(Summary, json.loads(bytes(body[:header_size])))
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"header: {error}") from error
     hsaco = bytes(body[header_size : header_size + summary.hsaco_size])
@@ -96,9 +95,3 @@ def decode(data: bytes, key: JobKey) -> Entry:
     if len(asm) != summary.asm_size or hashlib.sha256(hsaco).hexdigest() != summary.digest:
         raise EntryError("image does not match its header")
     return Entry(summary=summary, hsaco=hsaco, asm_zstd=asm)
-
-
-def _summary(tree: dict[str, Any]) -> Summary:
-    stats = CodeObjectStats(**tree["stats"])
-    arguments = tuple(KernelArgument(**argument) for argument in tree["arguments"])
-    return Summary(**tree | {"stats": stats, "arguments": arguments})

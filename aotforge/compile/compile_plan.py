@@ -22,6 +22,7 @@ from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
+    from aotforge.compile.remote import RemoteScheduler
     from aotforge.sandbox.executors.step import ExecutionTarget
 
 _LISTED = 20
@@ -47,8 +48,9 @@ def compile_plan(
     build = _Build(plan, architectures, cache, on_event)
     build.scan()
     if build.missing:
-        settings = _settings(cache, kernels_root, limits, workers=jobs, report=build.on_outcome)
-        failures = _compile(build.missing, settings, execution)
+        failures = _compile(
+            build.missing, cache, kernels_root, limits, execution, workers=jobs, report=build.on_outcome
+        )
         if failures:
             raise _compile_error(plan, failures, execution)
     return build.images()
@@ -85,8 +87,9 @@ def compile_one(
     also LimitError and ExecutorError.
     """
     with Cache(scratch) as cache:
-        settings = _settings(cache, kernels_root, limits, workers=1, report=lambda outcome: None)
-        failures = _compile([job], settings, execution)
+        failures = _compile(
+            [job], cache, kernels_root, limits, execution, workers=1, report=lambda outcome: None
+        )
         if failures:
             raise CompileError(f"{job.label}: {failures[0].detail}\n{failures[0].output}".rstrip())
         entry = cache.load(job.key)
@@ -103,15 +106,18 @@ def toolchain_of(execution: ExecutionTarget | None, *, cache: Path) -> Callable[
     return lambda pinned: rootfs_toolchain(execution, pinned, cache=cache)
 
 
-def _settings(
+def _compile(
+    jobs: list[CompileJob],
     cache: Cache,
     kernels_root: Path,
     limits: WorkerLimits | None,
+    execution: ExecutionTarget | None,
     *,
     workers: int | None,
     report: Callable[[Outcome], None],
-) -> CompileSettings:
-    return CompileSettings(
+) -> list[Outcome]:
+    """Compile into the cache, in workers of this process or of the execution target's rootfs. Returns the failures."""
+    settings = CompileSettings(
         store=cache,
         allocator=build_allocator(cache.folder),
         kernels_root=kernels_root,
@@ -119,19 +125,13 @@ def _settings(
         limits=limits or WorkerLimits(),
         report=report,
     )
-
-
-def _compile(
-    jobs: list[CompileJob], settings: CompileSettings, execution: ExecutionTarget | None
-) -> list[Outcome]:
-    """Compile into the cache, in workers of this process or of the execution target's rootfs."""
+    scheduler: Scheduler | RemoteScheduler
     if execution is not None and execution.rootfs is not None:
         from aotforge.compile.remote import RemoteScheduler  # noqa: PLC0415 - as above
 
-        remote = RemoteScheduler(jobs, settings, execution)
-        remote.run()
-        return remote.failures
-    scheduler = Scheduler(jobs, settings)
+        scheduler = RemoteScheduler(jobs, settings, execution)
+    else:
+        scheduler = Scheduler(jobs, settings)
     scheduler.run()
     return scheduler.failures
 

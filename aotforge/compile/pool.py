@@ -170,11 +170,10 @@ class Worker(WorkerProcess):
                     environment=worker_environment(environment, temporary, preload=preload),
                     pass_fds=(theirs.fileno(), library.fileno()),
                 )
-        except OSError as error:
+        except (OSError, ToolchainError) as error:
             self._link.close()
-            raise CacheError(f"the compile workers' allocator {allocator}: {error.strerror}") from error
-        except ToolchainError:
-            self._link.close()
+            if isinstance(error, OSError):
+                raise CacheError(f"the compile workers' allocator {allocator}: {error.strerror}") from error
             raise
         self.ready = False
         self._job_pid = 0

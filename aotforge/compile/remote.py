@@ -18,13 +18,7 @@ from aotforge.base.source_groups import group_files
 from aotforge.compile.cache_entry import EntryError
 from aotforge.compile.pool import Frames
 from aotforge.compile.remote_worker import ALLOCATOR
-from aotforge.compile.scheduler import (
-    ATTEMPTS,
-    POLL_SECONDS,
-    CompileSettings,
-    Outcome,
-    longest_first,
-)
+from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, Outcome, longest_first
 from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build

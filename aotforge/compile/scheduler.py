@@ -40,11 +40,7 @@ class Outcome:
 
 def cost(job: CompileJob) -> float:
     """Rough order of compile time: tile sizes multiply the code that is generated, as do unrolled stages."""
-    sizes = [
-        value
-        for _, value in job.constants
-        if isinstance(value, int) and not isinstance(value, bool) and value > 1
-    ]
+    sizes = (value for _, value in job.constants if type(value) is int and value > 1)
     return math.prod(sizes) / dict(job.options)["num_warps"]
 
 

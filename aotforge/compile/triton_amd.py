@@ -20,17 +20,11 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource, make_backend
 
 from aotforge.compile.cache_entry import Entry, Summary
-from aotforge.compile.code_object_check import (
-    check_code_object,
-    check_no_paths,
-    read_arguments,
-    read_stats,
-)
+from aotforge.compile.code_object_check import check_code_object, check_no_paths, read_arguments, read_stats
 from aotforge.errors import ToolchainError
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.jobs import has_line_info
-from aotforge.plan.model import CompileJob
+from aotforge.plan.model import CompileJob, has_line_info
 
 PACKAGE = "aotforge_kernels"
 """Kernels are modules of this package in every kernels root, because module names enter symbols of functions that are not inlined."""

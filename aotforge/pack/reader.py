@@ -35,6 +35,11 @@ class OpenPack:
         """Every image of a container by digest, verified. Raises PackError."""
         return read_images(self.sources[container], self.indexes[container])
 
+    def check_images(self) -> None:
+        """Decodes and verifies every image. Raises PackError."""
+        for container in self.indexes:
+            self.images(container)
+
 
 def open_pack(path: Path) -> OpenPack:
     """Opens the pack in a directory; images are read later, one by one. Raises PackError naming file and reason."""
@@ -59,19 +64,14 @@ def open_files(pack: ImagePack) -> OpenPack:
 def read_pack(path: Path) -> ImagePack:
     """The pack in a directory, every image of it decoded and compared with its digest. Raises PackError."""
     opened = open_pack(path)
-    _decode_all(opened)
+    opened.check_images()
     files = {name: source.read(0, source.size) for name, source in sorted(opened.sources.items())}
     return ImagePack(name=opened.name, files=files)
 
 
 def check_pack(pack: ImagePack) -> None:
     """Decodes every image of a pack in memory. Raises PackError."""
-    _decode_all(open_files(pack))
-
-
-def _decode_all(opened: OpenPack) -> None:
-    for container in opened.indexes:
-        opened.images(container)
+    open_files(pack).check_images()
 
 
 def _open(name: str, present: Iterable[str], source: Callable[[str], Source], where: str) -> OpenPack:

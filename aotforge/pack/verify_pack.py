@@ -36,8 +36,7 @@ def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | No
         raise _differs(opened, f"step {step} of {operator} is {state}")
     for key, kernel in wanted.items():
         _compare(opened, kernels[key], kernel)
-    for container in opened.indexes:
-        opened.images(container)
+    opened.check_images()
     if images is not None:
         _compare_images(opened, plan, images)
 

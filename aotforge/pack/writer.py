@@ -52,7 +52,14 @@ def write_pack(
         images_of = (by_key[choice.job].hsaco for f in kernel.functionals for choice in f.choices)
         files[file] = encode_container(images_of, compressor, file=file)
         indexes[file] = read_index(bytes_source(file, files[file]))
-    table = _table(plan, kernels, indexes, by_key)
+    table = DispatchTable(
+        archs=tuple(sorted(plan.archs)),
+        containers=tuple(
+            DispatchContainer(file=file, identity=indexes[file].identity) for file in sorted(indexes)
+        ),
+        operators=tuple(sorted(plan.operators, key=lambda operator: operator.name)),
+        kernels=tuple(_kernel(kernel, indexes[container_file(kernel)], by_key) for kernel in kernels),
+    )
     files[DISPATCH_FILE] = encode_dispatch(table, file=DISPATCH_FILE)
     files[SIGNATURE_FILE] = encode_signature(
         _signature(plan, table, indexes, files[DISPATCH_FILE], release=release, compressor=compressor)
@@ -100,22 +107,6 @@ def _by_key(plan: Plan, images: Iterable[KernelImage]) -> Mapping[JobKey, Kernel
     return by_key
 
 
-def _table(
-    plan: Plan,
-    kernels: list[PlannedKernel],
-    indexes: Mapping[str, ContainerIndex],
-    by_key: Mapping[JobKey, KernelImage],
-) -> DispatchTable:
-    return DispatchTable(
-        archs=tuple(sorted(plan.archs)),
-        containers=tuple(
-            DispatchContainer(file=file, identity=indexes[file].identity) for file in sorted(indexes)
-        ),
-        operators=tuple(sorted(plan.operators, key=lambda operator: operator.name)),
-        kernels=tuple(_kernel(kernel, indexes[container_file(kernel)], by_key) for kernel in kernels),
-    )
-
-
 def _kernel(
     kernel: PlannedKernel, index: ContainerIndex, by_key: Mapping[JobKey, KernelImage]
 ) -> DispatchKernel:
@@ -125,14 +116,18 @@ def _kernel(
         raise PackError(
             f"images of {kernel.family}.{kernel.name} differ in scratch pointers: {sorted(null_pointers)}"
         )
-    functionals = tuple(
-        DispatchFunctional(
-            arch=functional.arch,
-            key=functional.key,
-            choices=tuple(_choice(choice, by_key[choice.job], numbers) for choice in functional.choices),
+
+    def dispatch_choice(choice: PlannedChoice) -> DispatchChoice:
+        image = by_key[choice.job]
+        return DispatchChoice(
+            image=numbers[image.digest],
+            symbol=image.symbol,
+            dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
+            threads=image.resources.threads,
+            predicates=choice.predicates,
+            grid=choice.grid,
         )
-        for functional in sorted(kernel.functionals, key=lambda f: (f.arch, f.key))
-    )
+
     return DispatchKernel(
         name=f"{kernel.family}.{kernel.name}",
         operator=kernel.operator,
@@ -141,18 +136,10 @@ def _kernel(
         keys=kernel.keys,
         parameters=tuple((parameter.type, parameter.value) for parameter in kernel.parameters),
         null_pointers=null_pointers.pop(),
-        functionals=functionals,
-    )
-
-
-def _choice(choice: PlannedChoice, image: KernelImage, numbers: Mapping[str, int]) -> DispatchChoice:
-    return DispatchChoice(
-        image=numbers[image.digest],
-        symbol=image.symbol,
-        dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
-        threads=image.resources.threads,
-        predicates=choice.predicates,
-        grid=choice.grid,
+        functionals=tuple(
+            DispatchFunctional(arch=f.arch, key=f.key, choices=tuple(map(dispatch_choice, f.choices)))
+            for f in sorted(kernel.functionals, key=lambda f: (f.arch, f.key))
+        ),
     )
 
 
@@ -180,7 +167,7 @@ def _signature(
         ),
         source=plan.source_digest,
         settings=plan.settings_digest,
-        compressor=describe(compressor),
+        compressor=_describe(compressor),
         containers={
             file: ContainerRecord(images=len(index.images), id=index.identity.hex())
             for file, index in indexes.items()
@@ -190,7 +177,7 @@ def _signature(
     )
 
 
-def describe(compressor: Compressor) -> str:
+def _describe(compressor: Compressor) -> str:
     """The compressor as `__signature__` has it: version and settings, which together fix the bytes."""
     version = ".".join(str(part) for part in zstandard.ZSTD_VERSION)
     return f"zstd {version}, level {compressor.level}, dictionary {compressor.dictionary_bytes}"

@@ -1,14 +1,13 @@
-"""Expansion of rules into jobs: an image for each functional and setting, and one without hints."""
+"""Expansion of rules into jobs, with their keys: an image for each functional and setting, and one without hints."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotforge.plan.checks import all_constants, argument_type, check_setting, passed_as
 from aotforge.plan.context import KernelContext
-from aotforge.plan.jobs import make_job
 from aotforge.plan.model import (
     CompileJob,
     GridTerm,
@@ -18,9 +17,14 @@ from aotforge.plan.model import (
     PlannedKernel,
     PlannedParameter,
     Predicate,
+    json_digest,
 )
 from aotforge.rules import Functional, Scalar, Setting, Target
 
+RECIPE = 1
+"""Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
+
+_OPTIONS = ("kpack", "matrix_instr_nonkdim", "num_stages", "num_warps", "waves_per_eu")
 Keep = Mapping[str, tuple[Scalar, ...]]
 """The values of choices that a profile keeps, by the choice's name."""
 
@@ -118,20 +122,43 @@ def _choices(
         if predicates in choices:
             continue  # an earlier image serves exactly the same calls
         constants = all_constants(context, cell.functional, setting)
-        job = make_job(
-            context,
-            target=cell.target,
-            label=_label(context, cell, f"{number}{'u' if without else ''}"),
-            signature=cell.signature,
-            constants=constants,
-            hints=given,
-            setting=setting,
-        )
+        job = _job(context, cell, setting, constants=constants, hints=given)
+        job = replace(job, label=_label(context, cell, f"{number}{'u' if without else ''}"))
         jobs.setdefault(job.key, job)
         choices[predicates] = PlannedChoice(
             job=job.key, predicates=predicates, grid=_grid(context, constants)
         )
     return tuple(choices.values())
+
+
+def _job(
+    context: KernelContext,
+    cell: _Cell,
+    setting: Setting,
+    *,
+    constants: dict[str, Scalar],
+    hints: dict[str, int],
+) -> CompileJob:
+    """The job with its key and without a label. Signature and constants are in the order of the function's parameters."""
+    job = CompileJob(
+        key="",
+        family=context.family,
+        kernel=context.kernel.name,
+        label="",
+        source=context.source,
+        function=context.kernel.function,
+        source_digest=context.source_digest,
+        target=cell.target,
+        signature=tuple(cell.signature.items()),
+        constants=tuple(constants.items()),
+        hints=tuple(hints.items()),
+        options=tuple((name, getattr(setting, name)) for name in _OPTIONS),
+        toolchain=context.toolchain,
+        spills=context.kernel.limits.spills,
+    )
+    identity = {name: value for name, value in vars(job).items() if name not in {"key", "label", "spills"}}
+    identity |= {"recipe": RECIPE, "target": vars(cell.target), "toolchain": context.toolchain_digest}
+    return replace(job, key=json_digest(identity))
 
 
 def _label(context: KernelContext, cell: _Cell, setting: str) -> str:

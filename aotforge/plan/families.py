@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.abc
-import importlib.machinery
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,10 +59,12 @@ def _load(package: str, file: Path) -> LoadedFamily:
         raise
     except Exception as error:  # rules may raise anything
         where, line = _location(error, file)
-        blocked = isinstance(error, _BlockedImportError)
+        name = error.name if isinstance(error, ImportError) else None
+        blocked = name in _BLOCKED
         kind = "ImportError" if isinstance(error, ImportError) else type(error).__name__
+        message = f"rules must not import {name}" if blocked else getattr(error, "msg", None) or error
         raise RulesError(
-            f"{where}:{line}: {kind}: {getattr(error, 'msg', None) or error}",
+            f"{where}:{line}: {kind}: {message}",
             cause="rules are data about kernels" if blocked else "the rules do not run",
             hint="rules may import aotforge.rules, the standard library and siblings that do the same",
         ) from error
@@ -84,19 +84,6 @@ def _location(error: BaseException, file: Path) -> tuple[str, int]:
     return str(file), 1
 
 
-class _BlockedImportError(ImportError):
-    """Rules tried to import something that planning must not load."""
-
-
-class _ImportBlocker(importlib.abc.MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] in _BLOCKED:
-            raise _BlockedImportError(f"rules must not import {fullname}", name=fullname)
-        return None
-
-
 @contextmanager
 def _package(root: Path) -> Iterator[str]:
     """A package over `root` that exists while rules are loaded, so that several roots do not mix."""
@@ -104,9 +91,8 @@ def _package(root: Path) -> Iterator[str]:
     package = types.ModuleType(name)
     package.__path__ = [str(root.resolve())]
     hidden = {key: sys.modules.pop(key) for key in list(sys.modules) if key.partition(".")[0] in _BLOCKED}
-    blocker = _ImportBlocker()
     sys.modules[name] = package
-    sys.meta_path.insert(0, blocker)
+    sys.modules.update(dict.fromkeys(_BLOCKED))  # type: ignore[arg-type]  # None: Python refuses the import
     written = sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # a kernels root may be read-only
     importlib.invalidate_caches()
@@ -114,7 +100,6 @@ def _package(root: Path) -> Iterator[str]:
         yield name
     finally:
         sys.dont_write_bytecode = written
-        sys.meta_path.remove(blocker)
-        for key in [key for key in sys.modules if key == name or key.startswith(f"{name}.")]:
+        for key in [key for key in sys.modules if key.partition(".")[0] in (name, *_BLOCKED)]:
             del sys.modules[key]
         sys.modules.update(hidden)

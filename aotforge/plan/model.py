@@ -1,9 +1,10 @@
-"""Values of the plan: every compile job, and which image serves which call; the plan as JSON and back."""
+"""Values of the plan: every compile job, and which image serves which call; their digests and JSON."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -11,6 +12,7 @@ from aotforge.rules import Operator, Scalar, Target, ValueType
 from aotforge.toolchain.triton import Toolchain
 
 T = TypeVar("T")
+_NO_LINE_INFO = "TRITON_DISABLE_LINE_INFO"
 
 JobKey = str
 """SHA-256, hexadecimal, of everything that can change an image's bytes."""
@@ -115,6 +117,39 @@ class Plan:
     source_digest: str
     settings_digest: str
     toolchain: Toolchain
+
+
+def toolchain_digest(toolchain: Toolchain) -> str:
+    """SHA-256 of everything about the compiler that enters job keys."""
+    return json_digest(asdict(toolchain))
+
+
+def canonical_json(value: object) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def json_digest(value: object) -> str:
+    """SHA-256, hexadecimal, of the value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def with_line_info(job: CompileJob) -> CompileJob:
+    """The same job, compiled with line info, under another key: its image shows source lines and is never shipped.
+
+    The image contains the path of its sources, so it is compared with its own machine code only (`aotforge.verify.source_map`).
+    """
+    environment = dict(job.toolchain.environment) | {_NO_LINE_INFO: "0"}
+    return replace(
+        job,
+        key=hashlib.sha256(f"{job.key} with line info".encode()).hexdigest(),
+        toolchain=replace(job.toolchain, environment=tuple(environment.items())),
+    )
+
+
+def has_line_info(job: CompileJob) -> bool:
+    """Whether the job was made by `with_line_info`."""
+    return dict(job.toolchain.environment).get(_NO_LINE_INFO) == "0"
 
 
 def plan_to_json(plan: Plan) -> str:

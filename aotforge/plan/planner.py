@@ -21,8 +21,7 @@ from aotforge.plan.closure import SourceTree
 from aotforge.plan.context import KernelContext, RulesLocation, read_signature
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.plan.jobs import json_digest, toolchain_digest
-from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel
+from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel, json_digest, toolchain_digest
 from aotforge.rules import Operator, Scalar, Target
 from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 

@@ -19,10 +19,7 @@ from pathlib import Path, PurePosixPath
 from aotforge.errors import ManifestError, ToolchainError
 from aotforge.toolchain.allocator import allocator_digest
 
-ENVIRONMENT = (
-    ("TRITON_DEFAULT_FP_FUSION", "1"),
-    ("TRITON_DISABLE_LINE_INFO", "1"),
-)
+ENVIRONMENT = (("TRITON_DEFAULT_FP_FUSION", "1"), ("TRITON_DISABLE_LINE_INFO", "1"))
 """What every compile process sets; all other TRITON_*, AMDGCN_* and LLVM variables are removed there."""
 
 _CODE_GENERATOR = "triton/backends/amd/lib/libtriton_amd_codegen.so"

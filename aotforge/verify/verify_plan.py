@@ -17,8 +17,7 @@ from aotforge.compile.compile_plan import compile_one
 from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
-from aotforge.plan.jobs import with_line_info
-from aotforge.plan.model import CompileJob, JobKey, Plan
+from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
 from aotforge.verify.pool import Pool
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent

@@ -21,8 +21,7 @@ from aotforge.base.source_groups import group_digest
 from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
 from aotforge.formats.archive import Link, Member, entry, write_tar
-from aotforge.plan.jobs import canonical_json, toolchain_digest
-from aotforge.plan.model import Plan, plan_to_json
+from aotforge.plan.model import Plan, canonical_json, plan_to_json, toolchain_digest
 
 FORMAT = 1
 SUFFIX = ".part.tar"

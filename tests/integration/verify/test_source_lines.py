@@ -14,8 +14,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
 from aotforge.errors import DecodeError, ExecutionError
-from aotforge.plan.jobs import with_line_info
-from aotforge.plan.model import CompileJob
+from aotforge.plan.model import CompileJob, with_line_info
 from aotforge.plan.planner import plan_project
 from aotforge.verify.verify_plan import source_map
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
