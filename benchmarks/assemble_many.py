@@ -54,7 +54,7 @@ def main() -> None:
         images = made_up(plan, kernels)
         prefix = build_runtime(ROOT, cache=CACHE).prefix
         began, used = time.monotonic(), time.process_time()
-        pack = write_pack(plan, images, release=manifest().name, compressor=manifest().pack_compressor())
+        pack = write_pack(plan, images, release=manifest().name, compressor=manifest().compressor)
         verify_pack(open_files(pack), plan, images)
         packed = time.monotonic()
         release = assemble(plan, pack, images, prefix, base / "dist")

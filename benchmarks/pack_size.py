@@ -98,7 +98,7 @@ def compile_line_info(plan: Plan, folder: Path) -> None:
 
 def measure(plan: Plan, images: ImageSet, with_lines: dict[str, bytes]) -> dict[str, object]:
     manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
-    compressor = manifest.pack_compressor()
+    compressor = manifest.compressor
     values = list(images.values())
     start = time.perf_counter()
     pack = write_pack(plan, values, release=manifest.name, compressor=compressor)

@@ -61,7 +61,7 @@ def real_pack(images: Path, profile: str, cache_folder: Path) -> Path:
         )
         manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
         pack = write_pack(
-            plan, list(compiled.values()), release=manifest.name, compressor=manifest.pack_compressor()
+            plan, list(compiled.values()), release=manifest.name, compressor=manifest.compressor
         )
     folder = images / pack.name
     folder.mkdir()

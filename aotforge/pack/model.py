@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import Field
+
+from aotforge.base.manifest_reader import Manifest
 from aotforge.plan.model import GridTerm, Predicate
 from aotforge.rules import Operator, ValueType
 
@@ -14,16 +18,15 @@ CONTAINER_SUFFIX = ".aoti"
 FORMAT = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Compressor:
+class Compressor(Manifest):
     """Compression of containers, set in manifests/release.yaml.
 
     `level` is zstd's (1 to 22), `dictionary_bytes` the largest decoded size of a container's dictionary: the runtime
     decodes and verifies it before a container's first image, so it adds to the first launch's time.
     """
 
-    level: int = 19
-    dictionary_bytes: int = 256 * 1024
+    level: Annotated[int, Field(ge=1, le=22)] = 19
+    dictionary_bytes: Annotated[int, Field(ge=0, le=4 * 1024 * 1024)] = 256 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,10 +28,14 @@ from aotforge.pipeline.images import (
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
+from aotforge.release.existing_release import (
+    check_not_verified,
+    check_replaceable,
+    find_release,
+    inputs_digest,
+)
 from aotforge.release.model import PackInput, Release
-from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
 from aotforge.release.release_manifest import load_release_manifest, member_time
-from aotforge.release.stamp import find_release, inputs_digest
 from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.step import KERNELS, RUNTIME, ExecutionTargets
 from aotforge.verify.verdict import VerifyEvent

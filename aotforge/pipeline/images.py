@@ -137,7 +137,7 @@ def pack_images(
 ) -> PackInput:
     """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
     loaded = list(images.values())
-    pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.pack_compressor())
+    pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.compressor)
     verify_pack(open_files(pack), plan, loaded)
     records = tuple(
         ImageRecord(

@@ -13,13 +13,14 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ReleaseError, UnsupportedError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import TAR_SUMS, read_sums
+from aotforge.library.sources import load_runtime_manifest
 from aotforge.pipeline.build_release import BuildReport, build, file_fields
 from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import MANIFEST
-from aotforge.release.origin import Origin, build_tools, source_commit
+from aotforge.release.origin import BuildTools, Origin, source_commit
 from aotforge.release.record import Record, check_record, make_record, save_record
 from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.signing import load_private_key
@@ -98,8 +99,13 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     windows = build_windows(library, observer=observer) if request.windows else None
     extra = [windows.file] if windows else []
     roots = sorted({*built.roots, *(windows.roots if windows else ())})
-    tools = build_tools(
-        root, built.plans[0].toolchain, compiler=built.compiler, executor=built.executor, roots=roots
+    zstd = load_runtime_manifest(root / "manifests").zstd
+    tools = BuildTools(
+        toolchain=built.plans[0].toolchain,
+        compiler=built.compiler,
+        zstd=(zstd.file, zstd.sha256),
+        executor=built.executor,
+        roots=tuple(roots),
     )
     origin = Origin(
         release=manifest.name,

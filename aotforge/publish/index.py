@@ -6,7 +6,7 @@ SHA256SUMS, whose presence makes a release.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -64,10 +64,8 @@ class IndexedRelease:
             state = "development build"
         if self.yanked:
             state = f"yanked: {self.yanked.reason}"
-        size = sum(file.size for file in self.files)
-        return (
-            f"{self.name:14} {self.published[:10]}  {len(self.files)} files, {size} bytes  {packs}  {state}"
-        )
+        size = f"{len(self.files)} files, {sum(file.size for file in self.files)} bytes"
+        return f"{self.name:14} {self.published[:10]}  {size}  {packs}  {state}"
 
     def file(self, name: str) -> IndexedFile | None:
         """The file of this name."""
@@ -131,7 +129,7 @@ class Publication(UploadStats):
     url: str
     index_version: int
     dry_run: bool = False
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
@@ -140,11 +138,9 @@ class Publication(UploadStats):
     def lines(self) -> list[str]:
         """Lines of text."""
         if self.dry_run:
-            return [
-                *(f"would send {name}" for name in self.sent),
-                f"{self.release} to {self.url}: {len(self.sent)} files, {self.bytes_sent} bytes, "
-                f"{len(self.found)} exist; nothing was written",
-            ]
+            counts = f"{len(self.sent)} files, {self.bytes_sent} bytes, {len(self.found)} exist"
+            summary = f"{self.release} to {self.url}: {counts}; nothing was written"
+            return [*(f"would send {name}" for name in self.sent), summary]
         return [
             f"{self.release} is at {self.url}, index {self.index_version}: "
             f"sent {self.bytes_sent} bytes in {self.seconds_sending:.1f} s, "
@@ -193,14 +189,11 @@ def read_index(targets: Targets) -> Index:
         files.setdefault(release, []).append(file)
         if name == SUMS and target.custom.release:
             releases[release] = target.custom.release
-    indexed = [
-        IndexedRelease(
-            name=name,
-            files=tuple(sorted(files[name], key=lambda file: file.name)),
-            **{field: value for field, value in custom if field != "format"},
-        )
-        for name, custom in sorted(releases.items())
-    ]
+    indexed = []
+    for name, custom in sorted(releases.items()):
+        fields = {key: value for key, value in custom if key != "format"}
+        listed = tuple(sorted(files[name], key=lambda file: file.name))
+        indexed.append(IndexedRelease(name=name, files=listed, **fields))
     return Index(version=targets.version, releases=tuple(indexed))
 
 
@@ -223,15 +216,10 @@ def make_targets(index: Index, *, expires: datetime) -> Targets:
     for release in index.releases:
         for file in release.files:
             path = f"{release.name}/{file.name}"
-            fields: dict[str, Any] = {"length": file.size, "hashes": {"sha256": file.sha256}}
             custom: dict[str, Any] = {"tar": asdict(file.tar)} if file.tar else {}
             if file.name == SUMS:
-                fields_of_release = asdict(replace(release, files=()))
-                left_out = {"name", "files"} | ({"yanked"} if not release.yanked else set())
-                custom["release"] = {"format": 1} | {
-                    name: value for name, value in fields_of_release.items() if name not in left_out
-                }
-            if custom:
-                fields["custom"] = custom
-            targets[path] = TargetFile.from_dict(fields, path)
+                described = _Release.model_validate({**vars(release), "format": 1})
+                custom["release"] = described.model_dump(mode="json", exclude_none=True)
+            more = {"custom": custom} if custom else {}
+            targets[path] = TargetFile(file.size, {"sha256": file.sha256}, path, more)
     return Targets(version=index.version, expires=expires, targets=targets)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from securesystemslib.signer import CryptoSigner
 from tuf.api.exceptions import RepositoryError
-from tuf.api.metadata import Metadata, Root
+from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
 from aotforge.base.files import output_errors, write_atomic
@@ -30,6 +32,7 @@ ONLINE = ROLES[1:]
 ROOT_DAYS = 365
 FOLDER_VARIABLE = "AOTFORGE_KEYS"
 ROOT_VARIABLE = "AOTFORGE_ROOT"
+S = TypeVar("S", Root, Snapshot, Targets, Timestamp)
 _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
 
 
@@ -60,32 +63,39 @@ def _variable(role: str) -> str:
     return f"AOTFORGE_KEY_{role.upper()}"
 
 
+def verify(kind: type[S], data: bytes, delegator: Root | None = None) -> Metadata[S]:
+    """Metadata signed by the keys that `delegator` names for its role; a root may delegate to itself. Raises as python-tuf."""
+    metadata: Metadata[Any] = Metadata.from_bytes(data)
+    signed = metadata.signed
+    if not isinstance(signed, kind):
+        raise RepositoryError(f"it is {signed.type!r} metadata")
+    (delegator or metadata.signed).verify_delegate(kind.type, metadata.signed_bytes, metadata.signatures)
+    return metadata
+
+
+@contextmanager
+def metadata_errors(what: str, cause: str = "", hint: str = "") -> Iterator[None]:
+    """python-tuf's errors of invalid metadata as TrustError."""
+    try:
+        yield
+    except (DeserializationError, RepositoryError, ValueError) as error:
+        raise TrustError(f"{what}: {error}", cause=cause, hint=hint) from None
+
+
 def read_root(data: bytes, where: str) -> Metadata[Root]:
     """A root that is signed by its own keys. Raises TrustError."""
-    try:
-        metadata = Metadata[Root].from_bytes(data)
-        if not isinstance(metadata.signed, Root):
-            raise RepositoryError(f"it is {metadata.signed.type!r} metadata")
-        metadata.signed.verify_delegate("root", metadata.signed_bytes, metadata.signatures)
-    except (DeserializationError, RepositoryError, ValueError) as error:
-        raise TrustError(
-            f"{where} is not a valid root of trust: {error}",
-            cause="it is damaged or was changed",
-            hint="get the root again from a source that you trust",
-        ) from None
-    return metadata
+    hint = "get the root again from a source that you trust"
+    with metadata_errors(f"{where} is not a valid root of trust", "it is damaged or was changed", hint):
+        return verify(Root, data)
 
 
 def next_root(old: Metadata[Root], data: bytes, where: str) -> Metadata[Root]:
     """The root that follows `old` by one version, signed by the keys of both. Raises TrustError."""
-    new = read_root(data, where)
-    try:
-        if new.signed.version != old.signed.version + 1:
-            raise RepositoryError(f"its version is {new.signed.version}, not {old.signed.version + 1}")
-        old.signed.verify_delegate("root", new.signed_bytes, new.signatures)
-    except RepositoryError as error:
-        raise TrustError(f"{where} does not follow from the root before it: {error}") from None
-    return new
+    new, expected = read_root(data, where), old.signed.version + 1
+    with metadata_errors(f"{where} does not follow from the root before it"):
+        if new.signed.version != expected:
+            raise RepositoryError(f"its version is {new.signed.version}, not {expected}")
+        return verify(Root, data, old.signed)
 
 
 def load_keys(folder: Path | None, environment: Mapping[str, str]) -> KeySet:

@@ -11,7 +11,7 @@ from pathlib import Path
 from aotforge.base.progress import OnProgress
 from aotforge.errors import PublishError, UnknownNameError, suggest
 from aotforge.publish.fetch import fetch_file
-from aotforge.publish.index import Index, Publication, UploadStats, Yank
+from aotforge.publish.index import Index, Publication, Yank
 from aotforge.publish.keys import KeySet
 from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index, put_or_compare, root_name
 from aotforge.publish.stores.store import Reader, Store, read_small
@@ -65,24 +65,23 @@ def mirror(
 
     Existing objects are read and compared. Raises PublishError, TrustError.
     """
-    stats = UploadStats()
     releases = trusted.index.releases
+    names = ", ".join(release.name for release in releases)
+    done = Publication(release=names, url=store.url, index_version=trusted.index.version)
     files = [(f"{release.name}/{file.name}", file) for release in releases for file in release.files]
     count = byte_counter(on_progress, "copying", 3 * sum(file.size for _, file in files))
     with publish_errors(), tempfile.TemporaryDirectory(prefix="aotforge-mirror-") as scratch:
         _check_not_newer(store, trusted)
-        notes = store.probe().notes(store.url)
+        done.notes = store.probe().notes(store.url)
         for name, file in files:
             if store.size(name) is not None:
-                upload_object(store, name, b"", file, stats, on_bytes=count)
+                upload_object(store, name, b"", file, done, on_bytes=count)
                 continue
             path = fetch_file(reader, name, file, Path(scratch), on_bytes=count)
-            upload_object(store, name, path, file, stats, on_bytes=count)
+            upload_object(store, name, path, file, done, on_bytes=count)
             path.unlink()
         _copy_index(reader, trusted, store)
-    names = ", ".join(release.name for release in releases)
-    version = trusted.index.version
-    return Publication(release=names, url=store.url, index_version=version, notes=notes, **vars(stats))
+    return done
 
 
 def _version(timestamp: bytes, where: str) -> int:

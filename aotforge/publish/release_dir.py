@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
@@ -15,12 +16,14 @@ from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRe
 from aotforge.publish.stores.store import OnBytes
 from aotforge.release.model import MANIFEST, UNSIGNED
 
+_T = TypeVar("_T")
+
 
 def read_release_folder(
     folder: Path, *, allow_development: bool = False, on_bytes: OnBytes = lambda count: None
 ) -> LocalRelease:
     """Reads every file once and compares it with the sums, compressed and uncompressed. Raises PublishError."""
-    manifest = _manifest(folder)
+    manifest = _read(folder / MANIFEST, _manifest)
     name = str(manifest["release"])
     development = tuple(map(str, manifest.get("development", ())))
     verified = manifest.get("verified") is True
@@ -30,7 +33,7 @@ def read_release_folder(
             f"{name} is a development build: {'; '.join(reasons)}",
             hint="build it in its container and with verification, or pass --allow-development; the index then marks it",
         )
-    sums, tars = _sums(folder / SUMS), _sums(folder / TAR_SUMS)
+    sums, tars = _read(folder / SUMS, parse_sums), _read(folder / TAR_SUMS, parse_sums)
     paths = _paths(folder)
     # published objects are public for ever: a private key or a note left in the folder must not be one
     if unlisted := [path for path in paths if path.name not in {*sums, *UNSIGNED, SUMS}]:
@@ -54,26 +57,16 @@ def _refused(what: str, cause: str = "") -> PublishError:
     return PublishError(what, cause=cause, hint=hint)
 
 
-def _sums(path: Path) -> dict[str, str]:
-    try:
-        return parse_sums(_text(path))
-    except ValueError as error:
-        raise _refused(f"{path}: {error}") from None
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(_text(folder / MANIFEST))
-    except ValueError:
-        manifest = None
+def _manifest(text: str) -> dict[str, Any]:
+    manifest = json.loads(text)
     if not isinstance(manifest, dict) or not re.fullmatch(RELEASE_NAME, str(manifest.get("release"))):
-        raise _refused(f"{folder / MANIFEST} names no release")
+        raise ValueError("names no release")
     return manifest
 
 
-def _text(path: Path) -> str:
+def _read(path: Path, parse: Callable[[str], _T]) -> _T:
     try:
-        return path.read_text(encoding="utf-8")
+        return parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise PublishError(
@@ -81,6 +74,8 @@ def _text(path: Path) -> str:
             cause="this is not a release folder",
             hint="name a folder that `./dev build` made, e.g. releases/dist/0.11.2b-r1",
         ) from None
+    except ValueError as error:
+        raise _refused(f"{path}: {error}") from None
 
 
 def _paths(folder: Path) -> list[Path]:

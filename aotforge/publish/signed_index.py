@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets, Timestamp
-from tuf.api.serialization import DeserializationError
 
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import Index, make_targets, read_index
-from aotforge.publish.keys import KeySet, next_root, read_root
+from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
 from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError, read_small
 
 FOLDER = "tuf"
@@ -31,7 +31,6 @@ DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
 LIMIT = 16 * 1024 * 1024
 _TRIES = 20
 _EMPTY = Index(version=0, releases=())
-_S = TypeVar("_S", Snapshot, Targets, Timestamp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ def load_state(store: Store, known: tuple[bytes, ...]) -> State:
     data, token = found
     # readers use the newest root in the store, so the store's index must be signed by its keys
     root = roots[max(0, len(roots) - len(missing) - 1)].signed
-    timestamp = _checked(Timestamp, data, root, store, TIMESTAMP)
+    timestamp = _verified(Timestamp, data, root, f"{store.url}/{TIMESTAMP}")
     snapshot = _numbered(Snapshot, timestamp.snapshot_meta, root, store)
     targets = _numbered(Targets, snapshot.meta["targets.json"], root, store)
     return State(
@@ -107,29 +106,23 @@ def change_index(
 def _write(store: Store, keys: KeySet, state: State, index: Index, now: datetime) -> None:
     # readers use the old root until they have the new one: keys of every root that is not yet in the store sign as well
     recent = state.roots[-1 - len(state.missing) :] if state.token else state.roots[-1:]
-
-    def put(before: int, make: Callable[[int], Signed]) -> MetaFile:
-        return _put_numbered(store, before, make, lambda made: _signed(made, keys, recent))
-
-    def until(role: str) -> datetime:
-        return (now + timedelta(days=DAYS[role])).replace(microsecond=0)
-
+    sign = partial(_signed, keys, recent)
+    put = partial(_put_numbered, store, sign)
+    until = {role: (now + timedelta(days=days)).replace(microsecond=0) for role, days in DAYS.items()}
     if not state.token:
         _put_roots(store, state)
     targets = put(
-        state.index.version, lambda v: make_targets(replace(index, version=v), expires=until("targets"))
+        state.index.version, lambda v: make_targets(replace(index, version=v), expires=until["targets"])
     )
     meta = {"targets.json": targets}
-    snapshot = put(
-        state.snapshot_version, lambda v: Snapshot(version=v, expires=until("snapshot"), meta=meta)
-    )
+    snapshot = put(state.snapshot_version, lambda v: Snapshot(v, expires=until["snapshot"], meta=meta))
     timestamp = Timestamp(
         version=state.timestamp_version + 1,
-        expires=until("timestamp"),
+        expires=until["timestamp"],
         snapshot_meta=snapshot,
         unrecognized_fields={SIGNED_AT: now.replace(microsecond=0).isoformat()},
     )
-    store.compare_and_swap(TIMESTAMP, _signed(timestamp, keys, recent), token=state.token)
+    store.compare_and_swap(TIMESTAMP, sign(timestamp), token=state.token)
     if state.token:
         _put_roots(store, state)
 
@@ -157,7 +150,7 @@ def _put_roots(store: Store, state: State) -> None:
 
 
 def _put_numbered(
-    store: Store, before: int, make: Callable[[int], Signed], sign: Callable[[Signed], bytes]
+    store: Store, sign: Callable[[Signed], bytes], before: int, make: Callable[[int], Signed]
 ) -> MetaFile:
     """Puts the next free version: interrupted or beaten publishers leave unreferenced versions behind."""
     for version in range(before + 1, before + 1001):
@@ -183,7 +176,7 @@ def _put_numbered(
     )
 
 
-def _signed(signed: Signed, keys: KeySet, roots: tuple[Metadata[Root], ...]) -> bytes:
+def _signed(keys: KeySet, roots: tuple[Metadata[Root], ...], signed: Signed) -> bytes:
     metadata: Metadata[Any] = Metadata(signed)
     counted = {s.public_key.keyid: s for root in roots for s in keys.allowed(signed.type, root.signed)}
     for _, signer in sorted(counted.items()):
@@ -216,33 +209,18 @@ def _roots(reader: Reader, known: tuple[bytes, ...]) -> tuple[tuple[Metadata[Roo
         version += 1
 
 
-def _numbered(kind: type[_S], meta: MetaFile, root: Root, reader: Reader) -> _S:
+def _numbered(kind: type[S], meta: MetaFile, root: Root, reader: Reader) -> S:
     name = f"{FOLDER}/{meta.version}.{kind.type}.json"
-    data = read_small(reader, name, limit=LIMIT)
-    try:
-        meta.verify_length_and_hashes(data)
-    except RepositoryError as error:
-        raise _untrusted(reader, name, error) from None
-    signed = _checked(kind, data, root, reader, name)
-    if signed.version != meta.version:
-        raise _untrusted(reader, name, RepositoryError(f"its version is {signed.version}"))
-    return signed
+    return _verified(kind, read_small(reader, name, limit=LIMIT), root, f"{reader.url}/{name}", meta)
 
 
-def _checked(kind: type[_S], data: bytes, root: Root, reader: Reader, name: str) -> _S:
-    try:
-        metadata: Metadata[Any] = Metadata.from_bytes(data)
-        if not isinstance(metadata.signed, kind):
-            raise RepositoryError(f"it is {metadata.signed.type!r} metadata")
-        root.verify_delegate(kind.type, metadata.signed_bytes, metadata.signatures)
-    except (DeserializationError, RepositoryError, ValueError) as error:
-        raise _untrusted(reader, name, error) from None
-    return metadata.signed
-
-
-def _untrusted(reader: Reader, name: str, error: Exception) -> TrustError:
-    return TrustError(
-        f"{reader.url}/{name} cannot be trusted: {error}",
-        cause="it was changed, or signed by other keys than the root names",
-        hint="do not publish there before you know why; mirrors may hold a copy",
-    )
+def _verified(kind: type[S], data: bytes, root: Root, where: str, meta: MetaFile | None = None) -> S:
+    cause = "it was changed, or signed by other keys than the root names"
+    hint = "do not publish there before you know why; mirrors may hold a copy"
+    with metadata_errors(f"{where} cannot be trusted", cause, hint):
+        if meta:
+            meta.verify_length_and_hashes(data)
+        signed = verify(kind, data, root).signed
+        if meta and signed.version != meta.version:
+            raise RepositoryError(f"its version is {signed.version}")
+        return signed

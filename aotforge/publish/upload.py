@@ -12,14 +12,7 @@ from pathlib import Path
 
 from aotforge.base.progress import OnProgress
 from aotforge.errors import PublishError
-from aotforge.publish.index import (
-    Index,
-    IndexedFile,
-    IndexedRelease,
-    LocalRelease,
-    Publication,
-    UploadStats,
-)
+from aotforge.publish.index import Index, IndexedFile, IndexedRelease, LocalRelease, Publication, UploadStats
 from aotforge.publish.keys import KeySet
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.publish.signed_index import change_index, load_state
@@ -55,27 +48,24 @@ def publish_release(
         keys.require(state.root)
         _check_published(state.index, release)
         _check_unrelated(store, release)
+        publication = Publication(
+            release=release.name,
+            url=store.url,
+            index_version=state.index.version,
+            dry_run=dry_run,
+            notes=notes,
+        )
         if dry_run:
-            planned = vars(plan_upload(store, release))
-            version = state.index.version
-            return Publication(
-                release=release.name,
-                url=store.url,
-                index_version=version,
-                notes=notes,
-                dry_run=True,
-                **planned,
-            )
-        notes += store.probe().notes(store.url)
-        stats = UploadStats()
+            _plan_upload(store, release, publication)
+            return publication
+        publication.notes += store.probe().notes(store.url)
         sending = byte_counter(on_progress, "sending", 2 * sum(file.size for file in release.files))
         for file in release.files:
             name, path = f"{release.name}/{file.name}", release.folder / file.name
-            upload_object(store, name, path, file, stats, on_bytes=sending)
-        index = change_index(store, keys, lambda index: add_release(index, release, now), now=now)
-    return Publication(
-        release=release.name, url=store.url, index_version=index.version, notes=notes, **vars(stats)
-    )
+            upload_object(store, name, path, file, publication, on_bytes=sending)
+        index = change_index(store, keys, lambda index: _add_release(index, release, now), now=now)
+        publication.index_version = index.version
+    return publication
 
 
 @contextmanager
@@ -152,7 +142,7 @@ def _check_unrelated(store: Store, release: LocalRelease) -> None:
         )
 
 
-def add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
+def _add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
     """The index with `release`. Raises PublishError when it has other files under that name."""
     _check_published(index, release)
     if index.release(release.name):
@@ -167,9 +157,8 @@ def add_release(index: Index, release: LocalRelease, now: datetime) -> Index:
     return replace(index, releases=tuple(sorted((*index.releases, new), key=lambda release: release.name)))
 
 
-def plan_upload(store: Store, release: LocalRelease) -> UploadStats:
-    """The objects that publishing would send or find. Raises PublishError when one has another size."""
-    stats = UploadStats()
+def _plan_upload(store: Store, release: LocalRelease, stats: UploadStats) -> None:
+    """Adds the objects that publishing would send or find. Raises PublishError when one has another size."""
     existing = store.names(f"{release.name}/")
     for file in release.files:
         name = f"{release.name}/{file.name}"
@@ -177,7 +166,6 @@ def plan_upload(store: Store, release: LocalRelease) -> UploadStats:
             raise _other_bytes(store, name)
         (stats.found if name in existing else stats.sent).append(name)
         stats.bytes_sent += 0 if name in existing else file.size
-    return stats
 
 
 def byte_counter(on_progress: OnProgress, stage: str, total: int) -> OnBytes:

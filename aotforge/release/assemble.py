@@ -15,13 +15,12 @@ from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
+from aotforge.release.existing_release import check_not_verified, check_replaceable, find_release, write_stamp
 from aotforge.release.json_documents import manifest_json
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
 from aotforge.release.model import MANIFEST, ImageRecord, PackInput, PlatformTag, Release, ReleaseFile
-from aotforge.release.overwrite_guard import check_not_verified, check_replaceable
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
 from aotforge.release.release_manifest import ReleaseManifest
-from aotforge.release.stamp import find_release, write_stamp
 
 _MOST_LISTED = 10
 _T = TypeVar("_T")
@@ -60,9 +59,7 @@ def assemble_release(
         with staged_folder(folder) as staged:
             digests = _write_tarballs(staged, contents, epoch)
             tars = {name.removesuffix(".gz"): digest.tar for name, digest in digests.items()}
-            document = manifest_json(
-                manifest.name, packs, platform=platform.tag, development=development, tars=tars
-            )
+            document = manifest_json(manifest.name, packs, platform.tag, development, tars)
             sums = _write_sums(staged, document, tars)
             _for_distinct(contents, lambda name: check_tar_gz(staged / name, contents[name], digests[name]))
             release = Release(
@@ -125,9 +122,8 @@ def _check_pack(packed: PackInput) -> None:
         (set(packed.assembly), "assembly text", "the text"),
     ):
         if unpaired := sorted(images ^ found):
-            raise ReleaseError(
-                f"{packed.pack.name}: image {unpaired[0]} has no {what}, or {other} has no image"
-            )
+            pair = f"image {unpaired[0]} has no {what}, or {other} has no image"
+            raise ReleaseError(f"{packed.pack.name}: {pair}")
 
 
 def _for_distinct(contents: dict[str, Members], work: Callable[[str], _T]) -> dict[str, _T]:
@@ -163,39 +159,33 @@ def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str
     if not platform.reaches:
         needs = ", ".join(platform.reasons[:3]) + (", ..." if len(platform.reasons) > 3 else "")
         reasons.append(f"the library is {platform.measured}, not {platform.promised}: it needs {needs}")
-    signatures = [(packed.pack.name, open_files(packed.pack).signature) for packed in packs]
-    return (
-        *reasons,
-        *(
-            f"{name} holds profile {one.profile}, which is not complete"
-            for name, one in signatures
-            if not one.complete
-        ),
-    )
+    for packed in packs:
+        signature = open_files(packed.pack).signature
+        if not signature.complete:
+            reasons.append(f"{packed.pack.name} holds profile {signature.profile}, which is not complete")
+    return tuple(reasons)
 
 
 def _require_verdicts(packs: Sequence[PackInput]) -> None:
     """Raises VerifyError naming the images without a passed verdict."""
     records = [record for packed in packs for record in packed.records]
-    lacking = [record for record in records if not record.passed]
-    if not lacking:
-        return
-    named = "\n".join(f"{record.label}: {_reason(record)}" for record in lacking[:_MOST_LISTED])
-    more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
-    raise VerifyError(
-        f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released\n{named}{more}",
-        cause="they were not executed on the virtual GPU, or their results differ from the reference",
-        hint="`./dev verify` with the same --arch and --profile reports details; --no-verify makes a development build",
-    )
+    lacking = [f"{record.label}: {_reason(record)}" for record in records if not record.passed]
+    if lacking:
+        named = "\n".join(lacking[:_MOST_LISTED])
+        more = f"\n... and {len(lacking) - _MOST_LISTED} more" if len(lacking) > _MOST_LISTED else ""
+        raise VerifyError(
+            f"{len(lacking)} of {len(records)} images have no passed verdict and cannot be released\n{named}{more}",
+            cause="they were not executed on the virtual GPU, or their results differ from the reference",
+            hint="`./dev verify` with the same --arch and --profile reports details; --no-verify makes a development build",
+        )
 
 
 def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
     """One sentence per pack with images without a passed verdict; part of a development build's description."""
-    counts = [(sum(not record.passed for record in packed.records), packed) for packed in packs]
     return tuple(
         f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified on the virtual GPU"
-        for lacking, packed in counts
-        if lacking
+        for packed in packs
+        if (lacking := sum(not record.passed for record in packed.records))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,9 +66,8 @@ def finalize_release(
         zips = {path.name: sha256_file(path) for path in extra}
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
-        document = release_json_bytes(
-            origin, plans=plans, packs=read_release(build), manifest=manifest, files=described
-        )
+        packs = read_release(build)
+        document = release_json_bytes(origin, plans=plans, packs=packs, manifest=manifest, files=described)
         write_atomic(staged / RELEASE_JSON, document)
         write_atomic(staged / SUMS, sums_bytes({path.name: sha256_file(path) for path in staged.iterdir()}))
         files = tuple(_described(path, tars, origin) for path in sorted(staged.iterdir()))
@@ -88,11 +88,9 @@ def check_finalized_release(folder: Path, key: Ed25519PublicKey | None) -> tuple
     sums = read_sums(folder / SUMS)
     present = {path.name for path in folder.iterdir()} - {SUMS} - UNSIGNED
     if odd := sorted(present ^ set(sums)):
-        names = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'}"
+        what = f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} in the folder or in {SUMS}, not in both"
         cause = "a file was added or lost, or the download is not complete"
-        raise ReleaseError(
-            f"{folder}: {names} in the folder or in {SUMS}, not in both", cause=cause, hint=_FETCH
-        )
+        raise ReleaseError(f"{folder}: {what}", cause=cause, hint=_FETCH)
     _check_files(folder, sums, hint=_FETCH)
     if key is not None:
         _check_signatures(folder, sums, key)
@@ -121,22 +119,19 @@ def _check_signatures(folder: Path, sums: Mapping[str, str], key: Ed25519PublicK
 
 def _described(path: Path, tars: Mapping[str, str], origin: Origin) -> ReleaseFile:
     tar = tars.get(path.name.removesuffix(".gz"), "") if path.name.endswith(".tar.gz") else ""
-    compressor = f"gzip, level {GZIP_LEVEL}, zlib {origin.tools.zlib}" if tar else ""
-    if path.suffix == ".zip":
-        compressor = f"zip, zlib {origin.tools.zlib}"
-    size = path.stat().st_size
+    method = f"gzip, level {GZIP_LEVEL}, " if tar else "zip, " if path.suffix == ".zip" else ""
     return ReleaseFile(
-        name=path.name, size=size, sha256=sha256_file(path), tar_sha256=tar, compressor=compressor
+        name=path.name,
+        size=path.stat().st_size,
+        sha256=sha256_file(path),
+        tar_sha256=tar,
+        compressor=f"{method}zlib {origin.tools.zlib}" if method else "",
     )
 
 
 def _same_files(one: Path, other: Path) -> bool:
     names = {path.name for path in one.iterdir()}
-    return (
-        other.is_dir()
-        and names == {path.name for path in other.iterdir()}
-        and all(
-            (one / name).samefile(other / name) or sha256_file(one / name) == sha256_file(other / name)
-            for name in names
-        )
-    )
+    if not other.is_dir() or names != {path.name for path in other.iterdir()}:
+        return False
+    pairs = [(one / name, other / name) for name in names]
+    return all(new.samefile(old) or filecmp.cmp(new, old, shallow=False) for new, old in pairs)

@@ -26,8 +26,7 @@ def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:
 
 def manifest_json(
     release: str,
-    packs: Iterable[PackInput],
-    *,
+    packs: Sequence[PackInput],
     platform: str,
     development: Sequence[str],
     tars: Mapping[str, str],
@@ -40,11 +39,10 @@ def manifest_json(
     `worst` (largest error as a share of the allowed one, see docs/verification.md; null when infinite) and `tools`, the
     verifier's SHA-256.
     """
-    packed = list(packs)
     manifest = {
         "format": FORMAT,
         "release": release,
-        "verified": all(record.passed for one in packed for record in one.records),
+        "verified": all(record.passed for one in packs for record in one.records),
         "development": list(development),
         "platform": platform,
         "tarballs": dict(sorted(tars.items())),
@@ -54,7 +52,7 @@ def manifest_json(
                 "profile": open_files(one.pack).signature.profile,
                 "images": _rows((r, {"digest": r.digest, "verdict": _verdict(r)}) for r in one.records),
             }
-            for one in packed
+            for one in packs
         ],
     }
     return _encoded(manifest)

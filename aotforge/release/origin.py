@@ -5,13 +5,11 @@ from __future__ import annotations
 import platform
 import subprocess
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.git import outside_environment
 from aotforge.errors import ReleaseError, ToolchainError, listed
-from aotforge.library.sources import load_runtime_manifest
 from aotforge.toolchain.triton import Toolchain
 
 NO_COMMIT = "0" * 40
@@ -24,10 +22,10 @@ class BuildTools:
     host; `compiler` made the runtime; `zstd`: (file, SHA-256) of the sources compiled into it; `zlib` made the .gz."""
 
     toolchain: Toolchain
-    python: str
+    python: str = ".".join(platform.python_version_tuple()[:2])
     compiler: str
     zstd: tuple[str, str]
-    zlib: str
+    zlib: str = zlib.ZLIB_RUNTIME_VERSION
     executor: str
     roots: tuple[tuple[str, str], ...]
 
@@ -57,28 +55,11 @@ def source_commit(root: Path, *, development: bool) -> str:
         return head
     if development:
         return NO_COMMIT
+    differing = f"the sources are not those of a commit: {listed(changed)}"
     raise ReleaseError(
-        f"the sources are not those of a commit: {listed(changed)}"
-        if changed
-        else f"{root} is not a git checkout",
+        differing if changed else f"{root} is not a git checkout",
         cause="a release can only be reproduced from a commit",
         hint="commit or stash the changes, then release again; --development makes one for yourself",
-    )
-
-
-def build_tools(
-    root: Path, toolchain: Toolchain, *, compiler: str, executor: str, roots: Sequence[tuple[str, str]]
-) -> BuildTools:
-    """The build's tools with the pinned zstd, this Python and its zlib. Raises ManifestError."""
-    pin = load_runtime_manifest(root / "manifests").zstd
-    return BuildTools(
-        toolchain=toolchain,
-        python=".".join(platform.python_version_tuple()[:2]),
-        compiler=compiler,
-        zstd=(pin.file, pin.sha256),
-        zlib=zlib.ZLIB_RUNTIME_VERSION,
-        executor=executor,
-        roots=tuple(roots),
     )
 
 

@@ -18,13 +18,6 @@ EPOCH_LIMIT = 8**11 - 1
 _LibraryName = Annotated[str, Field(pattern=r"^libaotriton_v2\.so(\.[0-9]+){3}$")]
 
 
-class CompressorSettings(Manifest):
-    """zstd's level, and the most bytes of a container's dictionary."""
-
-    level: Annotated[int, Field(ge=1, le=22)]
-    dictionary_bytes: Annotated[int, Field(ge=0, le=4 * 1024 * 1024)]
-
-
 class ReleaseManifest(Manifest):
     """The file, whose comments explain each key."""
 
@@ -36,7 +29,7 @@ class ReleaseManifest(Manifest):
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")]
     rocm: Annotated[tuple[Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")], ...], Field(min_length=1)]
     epoch: Annotated[int, Field(ge=0, le=EPOCH_LIMIT)]
-    compressor: CompressorSettings
+    compressor: Compressor
 
     @model_validator(mode="after")
     def _no_repetition(self) -> ReleaseManifest:
@@ -49,10 +42,6 @@ class ReleaseManifest(Manifest):
     def name(self) -> str:
         """The release's name, e.g. 0.11.2b-r1."""
         return f"{self.api_level}-r{self.revision}"
-
-    def pack_compressor(self) -> Compressor:
-        """The settings of the pack writer."""
-        return Compressor(level=self.compressor.level, dictionary_bytes=self.compressor.dictionary_bytes)
 
 
 def load_release_manifest(path: Path) -> ReleaseManifest:

@@ -17,7 +17,7 @@ from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shards.make_shards import library_identity, load_verdicts, unpack_library
 from aotforge.pipeline.shards.merge_check import FoundShard, choose_library, choose_shards
 from aotforge.pipeline.shards.shard_file import SUFFIX, decode, identity
-from aotforge.release.overwrite_guard import check_not_verified
+from aotforge.release.existing_release import check_not_verified
 
 
 @dataclass(frozen=True, kw_only=True)

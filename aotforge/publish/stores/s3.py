@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Any
 
 import boto3
@@ -139,11 +140,9 @@ class S3Store:
             swap = refuses_others and not self._refuses(lambda: put(IfMatch=tag))
             upload = self._client.create_multipart_upload(**at)["UploadId"]
             part = self._client.upload_part(**at, UploadId=upload, PartNumber=1, Body=_PROBE_BYTES)["ETag"]
-            parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
+            complete = {"UploadId": upload, "MultipartUpload": {"Parts": [{"PartNumber": 1, "ETag": part}]}}
             large = self._refuses(
-                lambda: self._client.complete_multipart_upload(
-                    **at, UploadId=upload, MultipartUpload=parts, IfNoneMatch="*"
-                )
+                lambda: self._client.complete_multipart_upload(**at, **complete, IfNoneMatch="*")
             )
             if large:  # the refused upload is still open; only this one, because others probe as well
                 self._client.abort_multipart_upload(**at, UploadId=upload)
@@ -181,12 +180,8 @@ class S3Store:
         if not honoured.large and self.size(name) is not None:
             raise self._exists(name)
         part, at = max(self._part, -(-size // 10_000)), self._at(name)
-        self._retry_conflicts(
-            lambda: put_parts(
-                self._client, at, content, part=part, condition=honoured.large, on_bytes=on_bytes
-            ),
-            name,
-        )
+        settings: dict[str, Any] = {"part": part, "condition": honoured.large, "on_bytes": on_bytes}
+        self._retry_conflicts(lambda: put_parts(self._client, at, content, **settings), name)
         if honoured.large:  # no other upload of this object can be completed
             abort_uploads(self._client, at)
 
@@ -196,11 +191,8 @@ class S3Store:
         condition = {"IfNoneMatch": "*"} if self._honoured.put else {}
 
         def send() -> None:
-            if isinstance(content, bytes):
-                self._client.put_object(**self._at(name), Body=content, **condition)
-            else:
-                with content.open("rb") as file:
-                    self._client.put_object(**self._at(name), Body=file, **condition)
+            with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as body:
+                self._client.put_object(**self._at(name), Body=body, **condition)
 
         self._retry_conflicts(send, name)
         if on_bytes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +29,29 @@ def put_parts(
     An existing part is kept when its ETag is the MD5 of the content's; a server with other ETags gets all parts again.
     An upload with other bytes belongs to another publisher and is not changed.
     """
-    count = max(1, -(-content_size(content) // part))
-    upload, there = _earlier(client, at, content, part, count)
+    piece = partial(_slice, content, part)
+    upload, tags = _earlier(client, at, piece)
     if not upload:
         upload = client.create_multipart_upload(**at)["UploadId"]
-    tags = dict(there)
     if on_bytes:
-        for number in there:
-            on_bytes(len(_slice(content, part, number)))
+        for number in tags:
+            on_bytes(len(piece(number)))
+    missing = [
+        number for number in range(1, max(1, -(-content_size(content) // part)) + 1) if number not in tags
+    ]
     lock = threading.Lock()
 
-    def send(number: int) -> None:
-        piece = _slice(content, part, number)
-        tag = client.upload_part(**at, UploadId=upload, PartNumber=number, Body=piece)["ETag"]
-        with lock:
-            tags[number] = tag
-            if on_bytes:
-                on_bytes(len(piece))
+    def send(number: int) -> str:
+        data = piece(number)
+        tag = client.upload_part(**at, UploadId=upload, PartNumber=number, Body=data)["ETag"]
+        if on_bytes:
+            with lock:
+                on_bytes(len(data))
+        return str(tag)
 
-    _all(send, [number for number in range(1, count + 1) if number not in there])
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="part") as pool:
+        # the first failure cancels what has not begun
+        tags |= dict(zip(missing, pool.map(send, missing), strict=True))
     parts = {"Parts": [{"PartNumber": number, "ETag": tags[number]} for number in sorted(tags)]}
     only = {"IfNoneMatch": "*"} if condition else {}
     client.complete_multipart_upload(**at, UploadId=upload, MultipartUpload=parts, **only)
@@ -60,18 +65,6 @@ def abort_uploads(client: Any, at: Location) -> None:
                 client.abort_multipart_upload(**at, UploadId=upload)
 
 
-def _all(send: Any, numbers: list[int]) -> None:
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="part") as pool:
-        futures = [pool.submit(send, number) for number in numbers]
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            for future in futures:
-                future.cancel()
-        for future in done:
-            future.result()
-
-
 def _uploads(client: Any, at: Location) -> Iterator[str]:
     pages = client.get_paginator("list_multipart_uploads")
     for page in pages.paginate(Bucket=at["Bucket"], Prefix=at["Key"]):
@@ -80,33 +73,27 @@ def _uploads(client: Any, at: Location) -> Iterator[str]:
                 yield upload["UploadId"]
 
 
-def _earlier(
-    client: Any, at: Location, content: Content, part: int, count: int
-) -> tuple[str, dict[int, str]]:
+def _earlier(client: Any, at: Location, piece: Callable[[int], bytes]) -> tuple[str, dict[int, str]]:
     """The unfinished upload with most parts of the content, and their ETags; none when listing is not allowed."""
     best: tuple[str, dict[int, str]] = ("", {})
     with suppress(ClientError):
         for upload in list(_uploads(client, at)):
             with suppress(ClientError):  # another publisher may finish it meanwhile
-                tags = _matching(client, at, upload, content, part, count)
+                tags = _matching(client, {**at, "UploadId": upload}, piece)
                 if tags is not None and len(tags) > len(best[1]):
                     best = (upload, tags)
     return best
 
 
-def _matching(
-    client: Any, at: Location, upload: str, content: Content, part: int, count: int
-) -> dict[int, str] | None:
+def _matching(client: Any, upload: Location, piece: Callable[[int], bytes]) -> dict[int, str] | None:
     """ETags of the content's parts in an upload; None when it holds a part with other bytes."""
     tags = {}
-    for page in client.get_paginator("list_parts").paginate(**at, UploadId=upload):
+    for page in client.get_paginator("list_parts").paginate(**upload):
         for entry in page.get("Parts", ()):
             number = int(entry["PartNumber"])
-            if number > count:
-                return None
-            piece = _slice(content, part, number)
-            md5 = hashlib.md5(piece, usedforsecurity=False).hexdigest()
-            if entry["Size"] != len(piece) or entry["ETag"].strip('"') != md5:
+            data = piece(number)  # empty behind the end
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            if entry["Size"] != len(data) or entry["ETag"].strip('"') != md5:
                 return None
             tags[number] = entry["ETag"]
     return tags

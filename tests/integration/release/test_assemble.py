@@ -22,8 +22,8 @@ from aotforge.formats.archive import Digests, Members, write_tar_gz
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import read_pack
 from aotforge.release.assemble import assemble_release
+from aotforge.release.existing_release import find_release, inputs_digest
 from aotforge.release.model import PackInput, Release
-from aotforge.release.stamp import find_release, inputs_digest
 from tests.integration.release.real import unpack
 from tests.integration.release.standin import IMAGES, LICENCE, MANIFEST, PLAN, ROOT, library, packed, prefix
 

@@ -66,7 +66,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     folder = tmp_path_factory.mktemp("release")
     runtime = runtime_and_double(folder / "double")
     plan, images = small_attention()
-    pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.pack_compressor())
+    pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.compressor)
     verify_pack(open_files(pack), plan, images)
     release = assemble_release(
         MANIFEST,

@@ -9,7 +9,7 @@ import pytest
 
 from aotforge.errors import AotforgeError, PublishError, SignatureError
 from aotforge.publish.keys import load_keys
-from aotforge.publish.stores.addresses import open_reader, open_store
+from aotforge.publish.session import open_reader, open_store
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from aotforge.release.signing import load_private_key

@@ -124,7 +124,7 @@ def test_images_go_in_unchanged(windows: WindowsObjects, tmp_path: Path) -> None
         plan,
         images,
         release=NAME,
-        compressor=load_release_manifest(ROOT / "manifests" / "release.yaml").pack_compressor(),
+        compressor=load_release_manifest(ROOT / "manifests" / "release.yaml").compressor,
     )
     folder = tmp_path / pack.name
     folder.mkdir()

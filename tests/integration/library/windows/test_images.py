@@ -31,7 +31,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
         )  # fmt: skip
         found = list(made.values())
     manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
-    pack = write_pack(plan, found, release=manifest.name, compressor=manifest.pack_compressor())
+    pack = write_pack(plan, found, release=manifest.name, compressor=manifest.compressor)
     folder = tmp_path_factory.mktemp("real") / pack.name
     folder.mkdir()
     for name, content in pack.files.items():

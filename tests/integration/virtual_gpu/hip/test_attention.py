@@ -46,7 +46,7 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stac
     packs = []
     for arch in ARCHS:
         plan, images = small_attention(arch)
-        pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.pack_compressor())
+        pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.compressor)
         assembly = {image.digest: image.asm for image in images}
         packs.append(PackInput(pack=pack, assembly=assembly, records=records(plan, images)))
     prefix = build_runtime(ROOT, cache=CACHE).prefix

@@ -1,0 +1,158 @@
+"""Releases in the output folder: found when their inputs are unchanged, else protected from loss.
+
+A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is local and not part of the release. It holds
+the files' digests, so a stamp that is older than the folder does not match.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import zstandard
+from pydantic import TypeAdapter
+
+from aotforge.base.architectures import Architecture
+from aotforge.base.files import output_errors, write_atomic
+from aotforge.base.source_groups import group_digest
+from aotforge.errors import OutputError, listed
+from aotforge.formats.archive import sha256_file
+from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.plan.model import Plan
+from aotforge.release.model import MANIFEST, Release
+from aotforge.release.release_manifest import ReleaseManifest
+
+_FORMAT = 2
+
+
+def inputs_digest(
+    manifest: ReleaseManifest,
+    plans: Iterable[Plan],
+    runtime: Path,
+    *,
+    epoch: int,
+    licence: bytes = b"",
+    architectures: Mapping[str, Architecture] | None = None,
+    verifier: str = "",
+) -> str:
+    """SHA-256 of everything that can change a release's bytes: manifest, plans, runtime files, time, own sources,
+    `architectures` (occupancy derives from them), and `verifier`, the verifier's digest, empty for unverified releases.
+
+    A plan determines its images and their assembly text through its job keys, so no image is read for it.
+    """
+    digest = hashlib.sha256()
+
+    def add(*parts: str | bytes) -> None:
+        for part in parts:
+            data = part if isinstance(part, bytes) else part.encode("utf-8")
+            digest.update(len(data).to_bytes(8, "little") + data)
+
+    add(str(_FORMAT), manifest.model_dump_json(), str(epoch), licence, verifier)
+    add(zstandard.__version__, str(zstandard.ZSTD_VERSION), version("auditwheel"))
+    add(*map(repr, plans))
+    for arch, properties in sorted((architectures or {}).items()):
+        add(arch, properties.model_dump_json())
+    for path in sorted(runtime.rglob("*")):
+        content = str(path.readlink()) if path.is_symlink() else sha256_file(path) if path.is_file() else ""
+        add(path.relative_to(runtime).as_posix(), content)
+    add(group_digest("release"))
+    return digest.hexdigest()
+
+
+def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Release | None:
+    """The release in `output` when it was made of exactly these inputs and every file still has its digest, else None."""
+    folder = output / manifest.name
+    try:
+        stamped, release = _read_stamp(folder)
+        names = {path.name for path in folder.iterdir()}
+        if stamped != inputs or names != {file.name for file in release.files}:
+            return None
+        digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file
+        for file in release.files:
+            path = folder / file.name
+            inode = path.stat().st_ino
+            digests[inode] = digests.get(inode) or sha256_file(path)
+            if path.is_symlink() or digests[inode] != file.sha256:
+                return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # no stamp, or one of another version: make the release again
+    return release
+
+
+def write_stamp(release: Release, inputs: str) -> None:
+    """Records the digest of the inputs that `release` was made of."""
+    fields = asdict(release)
+    del fields["folder"], fields["fresh"]
+    text = json.dumps({"format": _FORMAT, "inputs": inputs, "release": fields}, indent=1, sort_keys=True)
+    write_atomic(_stamp(release.folder), (text + "\n").encode("utf-8"))
+
+
+def _stamp(folder: Path) -> Path:
+    return folder.parent / f".{folder.name}.stamp.json"
+
+
+def _read_stamp(folder: Path) -> tuple[str, Release]:
+    """Digest of the inputs, which covers the format, and the stamped release. Raises OSError, ValueError, KeyError, TypeError."""
+    stamp = json.loads(_stamp(folder).read_bytes())
+    fields = stamp["release"] | {"folder": folder, "fresh": False}
+    return stamp["inputs"], TypeAdapter(Release).validate_python(fields)
+
+
+def check_replaceable(manifest: ReleaseManifest, output: Path, packs: Iterable[str]) -> None:
+    """Refuses when `<output>/<release>` holds image packs other than `packs`, or files that no build made.
+
+    A release replaces an earlier folder completely: another arch's pack or a signature would be deleted. Call it before
+    anything is compiled or staged. Raises OutputError.
+    """
+    folder = output / manifest.name
+    elsewhere = f"choose another --output, or remove {folder}"
+    with output_errors(folder):
+        if not folder.exists() and not folder.is_symlink():
+            return
+        if folder.is_symlink() or not folder.is_dir():
+            what = f"{folder} is not a folder, and this build would delete it"
+            raise OutputError(what, hint=f"move it away, or {elsewhere}")
+        names = sorted(path.name for path in folder.iterdir())
+    # by name, because a build that is killed after the move into place writes no stamp
+    own = {
+        name: found.pack
+        for name in names
+        if (found := parse_artifact_name(name)) and found.release == manifest.name and found.kind != "windows"
+    }
+    wanted = {"", *packs}
+    if kept := [pack for pack in dict.fromkeys(own.values()) if pack not in wanted]:
+        raise OutputError(
+            f"{folder} holds image packs that this build would delete: {', '.join(kept)}",
+            cause="an earlier build of the same release was for other architectures",
+            hint=f"name all architectures in one build (--arch a,b), or {elsewhere}",
+        )
+    known = {SUMS, TAR_SUMS, MANIFEST}
+    with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or one of another version
+        known |= {file.name for file in _read_stamp(folder)[1].files}
+    if unknown := [name for name in names if name not in {*own, *known}]:
+        raise OutputError(
+            f"{folder} holds files that no build made and that this one would delete: {listed(unknown)}",
+            cause="they were added by hand, a signature for instance",
+            hint=f"move them away, or {elsewhere}",
+        )
+
+
+def check_not_verified(manifest: ReleaseManifest, output: Path) -> None:
+    """Refuses to replace a verified release by an unverified one. Raises OutputError."""
+    folder = output / manifest.name
+    try:
+        verified = json.loads((folder / MANIFEST).read_bytes())["verified"] is True
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # no release there, or one that cannot pass for verified
+    if verified:
+        raise OutputError(
+            f"{folder} holds a release whose images have all passed verification, and this build would replace it by an unverified one",
+            cause="--no-verify, and something has changed since that release was made",
+            hint=f"build without --no-verify, or choose another --output, or remove {folder}",
+        )
