@@ -24,6 +24,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
@@ -52,7 +53,7 @@ def main() -> None:
         (kernels / "many" / "many.py").write_text(KERNEL)
         plan = make(kernels)
         images = made_up(plan, kernels)
-        prefix = build_runtime(ROOT, cache=CACHE).prefix
+        prefix = build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix
         began, used = time.monotonic(), time.process_time()
         pack = write_pack(plan, images, release=manifest().name, compressor=manifest().compressor)
         verify_pack(open_files(pack), plan, images)

@@ -24,8 +24,8 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError
 from aotforge.plan.planner import plan_project
 from aotforge.sandbox.executors.choose import make_executor, resolve_rootfs
-from aotforge.sandbox.executors.executor import Executor
-from aotforge.sandbox.executors.step import ExecutionTarget, RootFS, Step, StepResult
+from aotforge.sandbox.executors.executor import ExecutionTarget, Executor
+from aotforge.sandbox.executors.step import RootFS, Step, StepResult
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from aotforge.base.progress import SILENT
 from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 from aotforge.pipeline.build_windows import build_windows
 from aotforge.pipeline.requests import BuildRequest
@@ -50,7 +51,7 @@ def main() -> int:
         request = BuildRequest(
             root=ROOT, output=Path(name) / "out", cache=cache, jobs=None, environment=dict(os.environ)
         )
-        linux = measured(lambda: build_runtime(ROOT, cache=cache))
+        linux = measured(lambda: build_runtime(LibraryRequest(root=ROOT, cache=cache)))
         windows = measured(lambda: build_windows(request, observer=SILENT))
     ratio = windows["cpu_s"] / linux["cpu_s"]
     result = {"linux": linux, "windows": windows, "cpu_ratio": round(ratio, 2), "load": os.getloadavg()}

@@ -167,7 +167,7 @@ def dl_build(
     json: Json = False,
 ) -> None:
     """Build dl.dll with its import libraries, libdl.a and dlfcn.h, from the sources that manifests/dl.yaml selects."""
-    from aotforge.library.dl import build_dl
+    from aotforge.library.build_windows import build_dl
 
     built = build_dl(ROOT, output=Path(output), cache=cache_folder(cache))
     print_either(

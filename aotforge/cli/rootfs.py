@@ -127,8 +127,8 @@ def shell(
     cache: Cache = None,
 ) -> None:
     """A shell inside a root filesystem: read-only, without network, with an empty /tmp."""
+    from aotforge.sandbox.rootfs.image import shell_command
     from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs
-    from aotforge.sandbox.rootfs.shell import shell_command
 
     folder = cache_folder(cache)
     observer = _observer(quiet=False)

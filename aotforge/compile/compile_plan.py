@@ -23,7 +23,7 @@ from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
     from aotforge.compile.remote import RemoteScheduler
-    from aotforge.sandbox.executors.step import ExecutionTarget
+    from aotforge.sandbox.executors.executor import ExecutionTarget
 
 _LISTED = 20
 

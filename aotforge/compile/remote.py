@@ -22,7 +22,8 @@ from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, 
 from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainError
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build
-from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits, StepResult, limit_error
+from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.sandbox.executors.step import Step, StepLimits, StepResult, limit_error
 from aotforge.toolchain.triton import Toolchain
 
 _START_SECONDS = 600.0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +15,13 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from aotforge.errors import RuntimeBuildError
 from aotforge.library.build_tools import find_tools
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, inputs_key
-from aotforge.library.sources import Download
-from aotforge.sandbox.executors.step import ExecutionTarget
 
 _ALLOWED_NEEDS = re.compile(r"^(libc|libm|libdl|libpthread|ld-linux-x86-64|libgcc_s)\.so\.\d+$")
 
 
-def build_runtime(
-    root: Path,
-    *,
-    cache: Path,
-    jobs: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    download: Download | None = None,
-    execution: ExecutionTarget | None = None,
-) -> LibraryBuild:
-    """The library of the sources in `root`/runtime, from the cache or built into it; see `LibraryRequest`.
-
-    `environment` is the process' by default. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError; with `execution`
-    LimitError and ExecutorError.
-    """
-    request = LibraryRequest(
-        root=root,
-        cache=cache,
-        environment=dict(os.environ if environment is None else environment),
-        jobs=jobs,
-        download=download,
-        execution=execution,
-    )
+def build_runtime(request: LibraryRequest) -> LibraryBuild:
+    """The library for Linux, from the cache or built into it. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError;
+    in an executor LimitError and ExecutorError."""
     tools = find_tools(request.environment) if request.rootfs is None else None
     soname = request.manifest.soname
 

@@ -1,4 +1,4 @@
-"""Build tools of this machine: compilers, cmake and ninja on PATH, or next to the running Python."""
+"""Build tools of this machine: compilers for Linux and Windows, cmake and ninja, on PATH or next to the running Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.errors import ToolchainError
@@ -25,13 +25,30 @@ _KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")
 _LIBRARIES = ("libstdc++.a", "libc.so.6")
 _VERSION_SECONDS = 60
 
+MINGW_TARGET = "x86_64-w64-mingw32"
+MINGW_PACKAGES = "g++-mingw-w64-x86-64-posix llvm-19 cmake ninja-build"
+"""Debian packages that a Windows build needs."""
+
+MINGW_INSTALL = f"apt-get install {MINGW_PACKAGES}"
+
+_DLLTOOLS = ("llvm-dlltool-19", "llvm-dlltool", *(f"llvm-dlltool-{version}" for version in (22, 18, 16, 14)))
+_MINGW_LIBRARIES = (
+    "libstdc++.a",
+    "libgcc.a",
+    "libgcc_eh.a",
+    "libwinpthread.a",
+    "libmingw32.a",
+    "libmingwex.a",
+    "libmsvcrt.a",
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
     """The programs that build the library, as absolute paths. `compiler` is the C++ compiler's own description.
 
     `identity` names everything of this machine that the library's bytes can depend on: versions of the programs, SHA-256 of the
-    static libraries and of glibc.
+    static libraries and of glibc. `dlltool`: LLVM's, which writes import libraries for Windows.
     """
 
     cc: Path
@@ -40,11 +57,13 @@ class Tools:
     ninja: Path
     compiler: str
     identity: tuple[tuple[str, str], ...]
+    dlltool: Path | None = None
 
     @property
     def settings(self) -> dict[str, str]:
         """CMake variables that select the programs."""
-        return {
+        dlltool = {"AOTFORGE_LLVM_DLLTOOL": str(self.dlltool)} if self.dlltool is not None else {}
+        return dlltool | {
             "CMAKE_MAKE_PROGRAM": str(self.ninja),
             "CMAKE_C_COMPILER": str(self.cc),
             "CMAKE_CXX_COMPILER": str(self.cxx),
@@ -168,3 +187,38 @@ def _first_line(what: str, tool: Path, flag: str, env: Mapping[str, str]) -> str
     if done.returncode != 0 or not done.stdout.strip():
         raise ToolchainError(f"{tool} {flag} fails", cause=done.stderr.strip()[:200], hint=_INSTALL[what])
     return done.stdout.strip().splitlines()[0].strip()
+
+
+def find_compiler(environment: Mapping[str, str], language: str = "CC") -> str:
+    """Path of the compiler for C ("CC") or C++ ("CXX"): AOTFORGE_MINGW_CC or _CXX if set. Raises ToolchainError."""
+    stem = f"{MINGW_TARGET}-{'gcc' if language == 'CC' else 'g++'}"
+    chosen = environment.get(f"AOTFORGE_MINGW_{language}")
+    names = (chosen,) if chosen else (f"{stem}-posix", stem)
+    return str(find_program("compiler for Windows", names, environment.get("PATH", ""), hint=MINGW_INSTALL))
+
+
+def find_dlltool(environment: Mapping[str, str]) -> Path:
+    """LLVM's dlltool. Raises ToolchainError."""
+    return find_program("dlltool of LLVM", _DLLTOOLS, environment.get("PATH", ""), hint=MINGW_INSTALL)
+
+
+def cross_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` with mingw-w64's compilers as CC and CXX. Raises ToolchainError."""
+    return dict(environment) | {name: find_compiler(environment, name) for name in ("CXX", "CC")}
+
+
+def find_windows_tools(environment: Mapping[str, str]) -> Tools:
+    """mingw-w64's compilers (AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX if set) and dlltool. Raises ToolchainError with the command that
+    installs what is missing."""
+    env = cross_environment(environment)
+    dlltool = find_dlltool(environment)
+    tools = find_tools(env, libraries=_MINGW_LIBRARIES)
+    if MINGW_TARGET not in tools.compiler:
+        raise ToolchainError(
+            f"{env['CXX']} is not a compiler for {MINGW_TARGET}",
+            cause=f"it is {tools.compiler}",
+            hint=f"unset AOTFORGE_MINGW_CC and AOTFORGE_MINGW_CXX, or: {MINGW_INSTALL}",
+        )
+    # its --version is the same for different builds
+    digest = hashlib.sha256(dlltool.resolve().read_bytes()).hexdigest()
+    return replace(tools, dlltool=dlltool, identity=(*tools.identity, ("dlltool", digest)))

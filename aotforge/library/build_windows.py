@@ -1,13 +1,16 @@
-"""Build of the library for Windows x86-64 with mingw-w64, once per set of inputs, into the cache."""
+"""Builds for Windows x86-64 with mingw-w64: the library, once per set of inputs into the cache, and dl."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import (
     DYNAMIC_BASE,
@@ -18,58 +21,43 @@ from aotforge.formats.pe import (
     link_time,
 )
 from aotforge.formats.pe import exports as read_exports
-from aotforge.library.cmake_build import WORK
+from aotforge.library.build_tools import (
+    MINGW_INSTALL,
+    MINGW_TARGET,
+    cross_environment,
+    find_tools,
+    find_windows_tools,
+)
+from aotforge.library.cmake_build import WORK, configure_and_build
 from aotforge.library.exports import EXPORTS
-from aotforge.library.library_build import LibraryBuild, LibraryRequest, inputs_key
-from aotforge.library.mingw import INSTALL, TARGET, find_windows_tools
-from aotforge.library.sources import DlSource, Download, dl_source
-from aotforge.sandbox.executors.step import ExecutionTarget
+from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests, inputs_key
+from aotforge.library.sources import DlManifest, dl_source
 
 LIBRARY = "lib/aotriton_v2.dll"
 ALLOWED_IMPORTS = frozenset({"KERNEL32.DLL", "MSVCRT.DLL"})
 """Libraries of every Windows. HIP is not one of them: it is looked up at run time."""
 
 
-def build_windows_runtime(
-    root: Path,
-    *,
-    cache: Path,
-    jobs: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    download: Download | None = None,
-    execution: ExecutionTarget | None = None,
-) -> LibraryBuild:
-    """The library for Windows of the sources in `root`/runtime, from the cache or built into it; see `LibraryRequest`.
-
-    `environment` is the process' by default. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError; with `execution`
-    LimitError and ExecutorError.
-    """
-    request = LibraryRequest(
-        root=root,
-        cache=cache,
-        environment=dict(os.environ if environment is None else environment),
-        jobs=jobs,
-        download=download,
-        execution=execution,
-    )
-    found = find_windows_tools(request.environment) if request.rootfs is None else None
+def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
+    """The library for Windows, from the cache or built into it. Raises what `build_runtime` raises."""
+    root, tools = request.root, find_windows_tools(request.environment) if request.rootfs is None else None
 
     def build(staged: Path) -> dict[str, str]:
         folder = staged / "work" / "dl"
-        dl = dl_source(root, cache=cache, folder=folder, environment=request.environment)
-        settings = {"CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/cmake/mingw.cmake"}
-        if found is not None:
-            settings["AOTFORGE_LLVM_DLLTOOL"] = str(found.dlltool)
+        dl = dl_source(root, cache=request.cache, folder=folder, environment=request.environment)
         compiler = request.build(
             "runtime library for Windows",
             staged,
-            tools=found.tools if found else None,
+            tools=tools,
             folders={"AOTFORGE_DL_ORIGINAL": dl.original} if dl.original else {},
-            settings=settings,
-            compilers={"CC": f"{TARGET}-gcc-posix", "CXX": f"{TARGET}-g++-posix"},
+            settings={"CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/cmake/mingw.cmake"},
+            compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
         )
         check_dll(staged / "prefix" / LIBRARY, exported_names(root))
-        _copy_licence(dl, staged / "prefix")
+        if dl.licence is not None:
+            target = staged / "prefix" / "share" / "licenses" / "aotriton" / "LICENSE.dlfcn-win32"
+            target.parent.mkdir(parents=True)
+            shutil.copyfile(dl.licence, target)
         shutil.rmtree(staged / "work")
         return {"compiler": compiler, "dl": dl.name}
 
@@ -78,18 +66,9 @@ def build_windows_runtime(
         manifest=request.manifest.model_dump(mode="json"),
         dl=hashlib.sha256((root / "manifests" / "dl.yaml").read_bytes()).hexdigest(),
         sources=request.sources,
-        tools=request.identity(found.identity if found else ()),
+        tools=request.identity(tools.identity if tools else ()),
     )
     return request.cached(LIBRARY, inputs, build)
-
-
-def _copy_licence(dl: DlSource, prefix: Path) -> None:
-    """The licence of dlfcn-win32, when dl is built from it."""
-    text = dl.original / "COPYING" if dl.original is not None else None
-    if text is not None and text.exists():
-        target = prefix / "share" / "licenses" / "aotriton" / "LICENSE.dlfcn-win32"
-        target.parent.mkdir(parents=True)
-        target.write_bytes(text.read_bytes())
 
 
 def exported_names(root: Path) -> frozenset[str]:
@@ -120,5 +99,51 @@ def check_dll(path: Path, exports: frozenset[str]) -> None:
         raise RuntimeBuildError(
             f"{path}: {'; '.join(problems)}",
             cause="a compiler or linker that ignores runtime/cmake/windows.cmake",
-            hint=INSTALL,
+            hint=MINGW_INSTALL,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DlBuild:
+    """lib/dl.dll, lib/dl.lib (linkers that target MSVC), lib/libdl.dll.a (GNU linkers), lib/libdl.a and include/dlfcn.h below
+    `folder`; `digests` are their SHA-256 by path there. `source` names the sources."""
+
+    folder: Path
+    source: str
+    digests: tuple[tuple[str, str], ...]
+
+
+def build_dl(
+    root: Path,
+    *,
+    output: Path,
+    cache: Path,
+    environment: Mapping[str, str] | None = None,
+    manifest: DlManifest | None = None,
+) -> DlBuild:
+    """Builds into `output`, which is replaced in one step; an earlier build there survives any failure.
+
+    `manifest` replaces the repository's dl.yaml. Raises ToolchainError, RuntimeBuildError, ManifestError, OutputError.
+    """
+    env = cross_environment(os.environ if environment is None else environment)
+    tools = find_tools(env)
+    with output_lock(output), tempfile.TemporaryDirectory(prefix="aotforge-dl-") as work:
+        folder = Path(work) / "original"
+        source = dl_source(root, cache=cache, folder=folder, environment=env, manifest=manifest)
+        with staged_folder(output) as staged:
+            configure_and_build(
+                root / "runtime" / "dl",
+                Path(work) / "objects",
+                tools,
+                {
+                    "CMAKE_SYSTEM_NAME": "Windows",
+                    "CMAKE_SYSTEM_PROCESSOR": "x86_64",
+                    "AOTFORGE_DL_ORIGINAL": str(source.original or ""),
+                },
+                environment=env,
+                install=staged,
+            )
+            if source.licence is not None:
+                (staged / "licences").mkdir()
+                shutil.copyfile(source.licence, staged / "licences" / "dlfcn-win32.txt")
+    return DlBuild(folder=output, source=source.name, digests=tuple(file_digests(output).items()))

@@ -13,7 +13,8 @@ from aotforge.errors import RuntimeBuildError
 from aotforge.formats.tree import input_tree, unpack_outputs
 from aotforge.library.build_tools import Tools, run_tool, tool_environment
 from aotforge.sandbox.executors.choose import choose_executor
-from aotforge.sandbox.executors.step import GIB, ExecutionTarget, Step, StepLimits
+from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.sandbox.executors.step import GIB, Step, StepLimits
 
 WORK = "{work}"
 """Placeholder for the step's working directory in a command line."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from aotforge.base.files import write_atomic
 from aotforge.errors import RuntimeBuildError, UnsupportedError
 from aotforge.formats.pe import Export, exports, imports
-from aotforge.library.build_tools import run_tool, tool_environment
-from aotforge.library.mingw import find_compiler, find_dlltool
+from aotforge.library.build_tools import find_compiler, find_dlltool, run_tool, tool_environment
 
 _MODULE = re.compile(r"[A-Za-z0-9_+-]+\.dll")
 _NAME = re.compile(r"[\x21-\x7e]+")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from aotforge.errors import CacheError
 from aotforge.library.build_tools import Tools
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
+from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.sandbox.executors.owner import cache_errors
-from aotforge.sandbox.executors.step import ExecutionTarget, RootFS
+from aotforge.sandbox.executors.step import RootFS
 from aotforge.sandbox.rootfs.cache_files import file_lock
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double")
@@ -71,15 +73,15 @@ class LibraryBuild:
 @dataclass(frozen=True, kw_only=True)
 class LibraryRequest:
     """A build of `root`/runtime in `cache`. With a rootfs in `execution`, its tools build the library, and its digest is their
-    identity; else this machine's. `environment` gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored,
-    because bytes must not depend on them."""
+    identity; else this machine's. `environment` (default: the process') gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler
+    flags in it are ignored, because bytes must not depend on them."""
 
     root: Path
     cache: Path
-    environment: Mapping[str, str]
-    jobs: int | None
-    download: Download | None
-    execution: ExecutionTarget | None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    jobs: int | None = None
+    download: Download | None = None
+    execution: ExecutionTarget | None = None
 
     @cached_property
     def manifest(self) -> RuntimeManifest:

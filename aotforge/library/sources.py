@@ -89,6 +89,12 @@ class DlSource:
     name: str
     original: Path | None
 
+    @property
+    def licence(self) -> Path | None:
+        """The licence file of `original`, if it has one."""
+        file = self.original / "COPYING" if self.original is not None else None
+        return file if file is not None and file.exists() else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class PinnedArchive:

@@ -15,7 +15,7 @@ from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
-from aotforge.library.library_build import LibraryBuild
+from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
     ImageBuilder,
@@ -37,7 +37,8 @@ from aotforge.release.existing_release import (
 from aotforge.release.model import PackInput, Release
 from aotforge.release.release_manifest import load_release_manifest, member_time
 from aotforge.sandbox.executors.choose import choose_execution_targets
-from aotforge.sandbox.executors.step import KERNELS, RUNTIME, ExecutionTargets
+from aotforge.sandbox.executors.executor import ExecutionTargets
+from aotforge.sandbox.executors.step import KERNELS, RUNTIME
 from aotforge.verify.verdict import VerifyEvent
 
 
@@ -252,11 +253,13 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
 def build_library(request: BuildRequest, executions: ExecutionTargets) -> LibraryBuild:
     """The library for Linux, from the cache if it was built before. Raises what `build_runtime` raises."""
     return build_runtime(
-        request.root,
-        cache=request.cache,
-        jobs=request.jobs,
-        environment=request.environment,
-        execution=executions.runtime,
+        LibraryRequest(
+            root=request.root,
+            cache=request.cache,
+            jobs=request.jobs,
+            environment=request.environment,
+            execution=executions.runtime,
+        )
     )
 
 

@@ -19,7 +19,7 @@ from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
-from aotforge.library.library_build import LibraryBuild
+from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets
@@ -87,11 +87,13 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
     with output_lock(folder):
         observer.stage("runtime library for Windows")
         runtime = build_windows_runtime(
-            request.root,
-            cache=request.cache,
-            jobs=request.jobs,
-            environment=request.environment,
-            execution=executions.windows,
+            LibraryRequest(
+                root=request.root,
+                cache=request.cache,
+                jobs=request.jobs,
+                environment=request.environment,
+                execution=executions.windows,
+            )
         )
         members = _members(request.root, manifest, runtime, packs)
         observer.stage("zip file")

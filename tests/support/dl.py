@@ -10,12 +10,12 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.library.dl import build_dl
-from aotforge.library.mingw import TARGET
+from aotforge.library.build_tools import MINGW_TARGET
+from aotforge.library.build_windows import build_dl
 from aotforge.library.sources import DlManifest
 from tests.support.runtime import CACHE, ROOT, tree_digest
 
-GCC = f"{TARGET}-gcc-posix"
+GCC = f"{MINGW_TARGET}-gcc-posix"
 PROGRAMS = ROOT / "runtime" / "tests" / "dl"
 ORIGINAL_VARIABLE = "AOTFORGE_TEST_DLFCN_ARCHIVE"
 """Environment variable: dlfcn-win32-1.4.2.tar.gz, for running the original through the same programs."""

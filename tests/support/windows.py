@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import ToolchainError
+from aotforge.library.build_tools import find_dlltool, find_windows_tools
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.cmake_build import configure_and_build
-from aotforge.library.library_build import LibraryBuild
-from aotforge.library.mingw import find_windows_tools
+from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from tests.support.runtime import CACHE, ROOT, _alone, tree_digest
 from tests.support.wine import Wine, windows_path
 
@@ -77,7 +77,7 @@ class WindowsObjects:
 
 def windows_objects() -> WindowsObjects:
     """Builds library and test programs for the present sources, or finds them built."""
-    runtime = build_windows_runtime(ROOT, cache=CACHE, jobs=2)
+    runtime = build_windows_runtime(LibraryRequest(root=ROOT, cache=CACHE, jobs=2))
     found = find_windows_tools(os.environ)
     facts = (
         tree_digest(ROOT / "runtime" / "tests")
@@ -92,9 +92,7 @@ def windows_objects() -> WindowsObjects:
                 "aotriton_DIR": str(runtime.prefix / "lib" / "cmake" / "aotriton"),
             }
             source = ROOT / "runtime" / "tests" / "windows"
-            configure_and_build(
-                source, folder / "objects", found.tools, settings, jobs=2, environment=os.environ
-            )
+            configure_and_build(source, folder / "objects", found, settings, jobs=2, environment=os.environ)
             (folder / "done").touch()
     return WindowsObjects(runtime=runtime, folder=folder / "objects")
 
@@ -134,7 +132,7 @@ def msvc_client(objects: WindowsObjects, folder: Path) -> Path:
     """`runtime/tests/msvc/client.cpp` as a program of x86_64-pc-windows-msvc, linked with the import library for MSVC."""
     exports = "LIBRARY KERNEL32.dll\nEXPORTS\n" + "".join(f"  {name}\n" for name in _KERNEL32)
     (folder / "kernel32.def").write_text(exports)
-    dlltool = find_windows_tools(os.environ).dlltool
+    dlltool = find_dlltool(os.environ)
     _done([dlltool, "-m", "i386:x86-64", "-d", "kernel32.def", "-l", "kernel32.lib"], folder)
     compile_msvc(objects, (MSVC / "client.cpp").read_text(), folder, name="client", includes=[MSVC])
     link = [

@@ -37,7 +37,8 @@ from aotforge.pipeline.shards.shard_file import (
 )
 from aotforge.pipeline.shards.split import Shard, split
 from aotforge.plan.model import CompileJob, JobKey, Plan
-from aotforge.sandbox.executors.step import KERNELS, ExecutionTarget
+from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.sandbox.executors.step import KERNELS
 from aotforge.sandbox.executors.step import RUNTIME as LIBRARY_ROOTFS
 from aotforge.verify.verdict import ImageTask, Verdict
 

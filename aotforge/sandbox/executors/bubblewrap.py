@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups, reap_groups
 from aotforge.sandbox.executors.executor import AgentRun, Executor
+from aotforge.sandbox.executors.local import ProcessChannel, find_program, run_program
 from aotforge.sandbox.executors.owner import reap_folders, work_folder
-from aotforge.sandbox.executors.process_channel import ProcessChannel, find_program
 from aotforge.sandbox.executors.session import UID, WORK, AgentConfig, agent_command
 from aotforge.sandbox.executors.step import RootFS, Step
 
 _PROBE_SECONDS = 30
-
-
-class GroupedChannel(ProcessChannel):
-    """A process in cgroups, which count for it."""
-
-    groups: ControlGroups
-
-    def counters(self) -> Mapping[str, int]:
-        """Counters of the cgroups."""
-        return self.groups.counters()
 
 
 class BubblewrapExecutor(Executor):
@@ -48,13 +37,12 @@ class BubblewrapExecutor(Executor):
             words = self._words(tree, step, folder.path if self._keep else None)
             groups = ControlGroups(memory_bytes=limits.memory_bytes, processes=limits.processes + 8)
             try:
-                channel = GroupedChannel(
+                channel = ProcessChannel(
                     [*words, *agent_command(rootfs.python)],
                     environment={"PATH": os.defpath},
                     what="bubblewrap",
-                    before=groups.join(),
+                    groups=groups,
                 )
-                channel.groups = groups
                 grouped = bool(groups.folders)
                 config = AgentConfig(
                     folder=WORK,
@@ -87,16 +75,9 @@ class BubblewrapExecutor(Executor):
     def _probe(self) -> None:
         """Raises ExecutorError when the kernel does not let this user create namespaces."""
         command = [self._program, *_namespaces(), "--die-with-parent", "--ro-bind", "/", "/", "true"]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-            )
-            trouble = done.stderr.strip() if done.returncode else ""
-        except (OSError, subprocess.TimeoutExpired) as error:
-            trouble = str(error) or "no response"
-        if trouble:
+        if trouble := run_program(command, seconds=_PROBE_SECONDS)[1]:
             raise ExecutorError(
-                f"bubblewrap cannot create a sandbox here: {trouble.splitlines()[-1]}",
+                f"bubblewrap cannot create a sandbox here: {trouble}",
                 cause="the kernel does not let this user create namespaces, as inside many containers",
                 hint="allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1), or another --executor",
             )

@@ -8,19 +8,11 @@ from pathlib import Path
 from aotforge.base.progress import Observer
 from aotforge.errors import ExecutorError, UnknownNameError, suggest
 from aotforge.sandbox.executors.bubblewrap import BubblewrapExecutor
-from aotforge.sandbox.executors.containers import PendingContainers
-from aotforge.sandbox.executors.executor import Executor
+from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTargets, Executor
 from aotforge.sandbox.executors.local import LocalExecutor
 from aotforge.sandbox.executors.podman import PodmanExecutor
-from aotforge.sandbox.executors.step import (
-    EXECUTORS,
-    KERNELS,
-    RUNTIME,
-    ExecutionTarget,
-    ExecutionTargets,
-    RootFS,
-)
-from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
+from aotforge.sandbox.executors.step import EXECUTORS, KERNELS, RUNTIME, RootFS
+from aotforge.sandbox.rootfs.image import docker_archive, image_id, image_tag
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
 
 ORDER = ("docker", "podman", "bubblewrap")
@@ -29,18 +21,16 @@ ORDER = ("docker", "podman", "bubblewrap")
 
 def make_executor(name: str, *, cache: Path, keep: bool = False) -> Executor:
     """An executor that works on this machine. Raises UnknownNameError, ExecutorError."""
-    folder = cache / "executors"
+    if name not in EXECUTORS[1:]:
+        raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
     if name == "docker":
         from aotforge.sandbox.executors.docker import DockerExecutor  # noqa: PLC0415 - the docker SDK
 
-        return DockerExecutor(PendingContainers(folder / name), keep=keep)
+        return DockerExecutor(cache / "executors" / name, keep=keep)
     if name == "podman":
-        return PodmanExecutor(PendingContainers(folder / name), keep=keep)
-    if name == "bubblewrap":
-        return BubblewrapExecutor(folder / "work", keep=keep)
-    if name == "local":
-        return LocalExecutor(folder / "work", keep=keep)
-    raise UnknownNameError(f"unknown executor {name}", hint=suggest(name, EXECUTORS))
+        return PodmanExecutor(cache / "executors" / name, keep=keep)
+    kind = BubblewrapExecutor if name == "bubblewrap" else LocalExecutor
+    return kind(cache / "executors" / "work", keep=keep)
 
 
 def choose_executor(name: str, *, cache: Path, keep: bool = False, observer: Observer) -> Executor:

@@ -48,16 +48,15 @@ class PendingContainers:
 
     def orphaned(self) -> set[str]:
         """Names that killed processes of this machine left."""
-        return {
-            path.name for path in self._folder.glob("aotforge-*") if owner.is_orphaned(path.name)
-        }  # fmt: skip
+        names = {path.name for path in self._folder.glob("aotforge-*")}
+        return set(filter(owner.is_orphaned, names))
 
 
 class ContainerExecutor(Executor):
-    """Steps in containers of an engine. Nothing is mounted: files travel through the attached streams."""
+    """Steps in containers of an engine. Nothing is mounted: files travel through the attached streams. `folder` has the intent log."""
 
-    def __init__(self, pending: PendingContainers, *, keep: bool) -> None:
-        self._pending, self._keep = pending, keep
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        self._pending, self._keep = PendingContainers(folder), keep
 
     @abstractmethod
     def require_image(self, rootfs: RootFS) -> None:

@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from docker.errors import DockerException, ImageNotFound
@@ -14,15 +15,11 @@ from requests.exceptions import RequestException
 import docker
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors import session
-from aotforge.sandbox.executors.containers import (
-    SPARE_PROCESSES,
-    ContainerExecutor,
-    PendingContainers,
-    engine_error,
-)
+from aotforge.sandbox.executors.containers import SPARE_PROCESSES, ContainerExecutor, engine_error
+from aotforge.sandbox.executors.executor import Capacity
 from aotforge.sandbox.executors.owner import LABEL
 from aotforge.sandbox.executors.session import UID, AgentExit, agent_command
-from aotforge.sandbox.executors.step import Capacity, RootFS, Step
+from aotforge.sandbox.executors.step import RootFS, Step
 
 _ERRORS = (DockerException, RequestException, OSError)
 _HEAD = struct.Struct(">BxxxI")
@@ -105,8 +102,8 @@ class DockerExecutor(ContainerExecutor):
 
     name = "docker"
 
-    def __init__(self, pending: PendingContainers, *, keep: bool = False) -> None:
-        super().__init__(pending, keep=keep)
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        super().__init__(folder, keep=keep)
         self._client = _connect()
         self._engine = self._client.api
 

@@ -1,8 +1,9 @@
-"""Interface of all executors."""
+"""Interface of all executors, and the executors that a build runs its steps in."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -10,7 +11,15 @@ from typing import ClassVar
 from aotforge.base.machine import available_cpus, available_memory
 from aotforge.errors import LimitError
 from aotforge.sandbox.executors.session import AgentConfig, Channel, Session
-from aotforge.sandbox.executors.step import Capacity, OnOutput, RootFS, Step, StepResult
+from aotforge.sandbox.executors.step import KERNELS, RUNTIME, WINDOWS, OnOutput, RootFS, Step, StepResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """Usable CPUs and bytes of memory of the machine that steps run on."""
+
+    cpus: int
+    memory_bytes: int
 
 
 @dataclass(kw_only=True)
@@ -64,3 +73,39 @@ class Executor(ABC):
     def reap(self, *, kept: bool = False) -> list[str]:
         """Removes what killed processes left, with `kept` also what was kept for inspection. Returns the names of what was removed.
         Raises ExecutorError."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionTarget:
+    """An executor and the rootfs that it runs steps in; None for the local executor."""
+
+    executor: Executor
+    rootfs: RootFS | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionTargets:
+    """Execution targets of a build by the names of their rootfs images, and the executor's name; only the requested ones."""
+
+    executor: str
+    by_rootfs: Mapping[str, ExecutionTarget]
+
+    @property
+    def kernels(self) -> ExecutionTarget:
+        """Compiles kernels."""
+        return self.by_rootfs[KERNELS]
+
+    @property
+    def runtime(self) -> ExecutionTarget:
+        """Builds the library for Linux."""
+        return self.by_rootfs[RUNTIME]
+
+    @property
+    def windows(self) -> ExecutionTarget:
+        """Builds the library for Windows."""
+        return self.by_rootfs[WINDOWS]
+
+    def rootfs_digests(self) -> tuple[tuple[str, str], ...]:
+        """Names and digests of the rootfs images."""
+        images = [target.rootfs for target in self.by_rootfs.values()]
+        return tuple((image.name, image.identity) for image in images if image is not None)

@@ -6,21 +6,15 @@ import json
 import os
 import resource
 import shutil
-import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from aotforge.errors import ExecutorError
-from aotforge.sandbox.executors.containers import (
-    SPARE_PROCESSES,
-    ContainerExecutor,
-    PendingContainers,
-    engine_error,
-)
+from aotforge.sandbox.executors.containers import SPARE_PROCESSES, ContainerExecutor, engine_error
+from aotforge.sandbox.executors.local import ProcessChannel, find_program, run_program
 from aotforge.sandbox.executors.owner import LABEL
-from aotforge.sandbox.executors.process_channel import ProcessChannel, find_program
 from aotforge.sandbox.executors.session import UID, AgentExit, agent_command
 from aotforge.sandbox.executors.step import RootFS, Step
 
@@ -49,8 +43,8 @@ class PodmanExecutor(ContainerExecutor):
 
     name = "podman"
 
-    def __init__(self, pending: PendingContainers, *, keep: bool = False) -> None:
-        super().__init__(pending, keep=keep)
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        super().__init__(folder, keep=keep)
         self._program = find_program("podman", "podman")
         self._runtime = self._find_runtime()
 
@@ -90,7 +84,7 @@ class PodmanExecutor(ContainerExecutor):
     def require_image(self, rootfs: RootFS) -> None:
         """Loads the image if podman lacks it."""
         exists = [self._program, "image", "exists", rootfs.image_id]
-        if subprocess.run(exists, capture_output=True, check=False).returncode:
+        if run_program(exists, seconds=_COMMAND_SECONDS)[1]:
             words = ("load", "--quiet", "--input", str(rootfs.archive()))
             self._command(f"loading {rootfs.image}", *words, seconds=_LOAD_SECONDS)
 
@@ -111,23 +105,11 @@ class PodmanExecutor(ContainerExecutor):
         return False
 
     def _command(self, doing: str, *words: str, seconds: float = _COMMAND_SECONDS) -> str:
-        try:
-            done = subprocess.run(
-                [self._program, *words],
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-                start_new_session=True,
-            )
-            if not done.returncode:
-                return done.stdout
-            trouble = done.stderr.strip()
-        except (OSError, subprocess.TimeoutExpired) as error:
-            trouble = str(error)
-        cause = trouble.splitlines()[-1] if trouble else "it printed nothing"
+        output, trouble = run_program([self._program, *words], seconds=seconds)
+        if not trouble:
+            return output
         hint = "check podman info for this user; or choose another --executor"
-        raise engine_error("podman", doing, cause, otherwise=hint)
+        raise engine_error("podman", doing, trouble, otherwise=hint)
 
     def labelled(self) -> list[tuple[str, Mapping[str, str]]]:
         """Containers of this project."""

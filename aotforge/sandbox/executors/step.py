@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from aotforge.errors import LimitError
-
-if TYPE_CHECKING:
-    from aotforge.sandbox.executors.executor import Executor
 
 EXECUTORS = ("auto", "local", "docker", "podman", "bubblewrap")
 """Values of `--executor`. `auto` tries docker, podman, bubblewrap and local, in this order."""
@@ -76,50 +73,6 @@ class StepResult:
     peak_bytes: int
     oom_kills: int
     kept: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionTarget:
-    """An executor and the rootfs that it runs steps in; None for the local executor."""
-
-    executor: Executor
-    rootfs: RootFS | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionTargets:
-    """Execution targets of a build by the names of their rootfs images, and the executor's name; only the requested ones."""
-
-    executor: str
-    by_rootfs: Mapping[str, ExecutionTarget]
-
-    @property
-    def kernels(self) -> ExecutionTarget:
-        """Compiles kernels."""
-        return self.by_rootfs[KERNELS]
-
-    @property
-    def runtime(self) -> ExecutionTarget:
-        """Builds the library for Linux."""
-        return self.by_rootfs[RUNTIME]
-
-    @property
-    def windows(self) -> ExecutionTarget:
-        """Builds the library for Windows."""
-        return self.by_rootfs[WINDOWS]
-
-    def rootfs_digests(self) -> tuple[tuple[str, str], ...]:
-        """Names and digests of the rootfs images."""
-        images = [target.rootfs for target in self.by_rootfs.values()]
-        return tuple((image.name, image.identity) for image in images if image is not None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """Usable CPUs and bytes of memory of the machine that steps run on."""
-
-    cpus: int
-    memory_bytes: int
 
 
 _LIMITS: dict[str, tuple[Callable[[StepLimits], str], str]] = {

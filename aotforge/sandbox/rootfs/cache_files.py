@@ -92,6 +92,19 @@ def file_lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterato
         os.close(handle)
 
 
+def create_once(
+    lock: Path,
+    exists: Callable[[], bool],
+    create: Callable[[], object],
+    on_wait: Callable[[], None] = lambda: None,
+) -> None:
+    """Calls `create` unless `exists`; of several processes, one creates and the others wait."""
+    if not exists():
+        with file_lock(lock, on_wait):
+            if not exists():
+                create()
+
+
 @contextmanager
 def staged_file(path: Path, *, locked: bool = True) -> Iterator[Path]:
     """A new file that replaces `path` when the block succeeds, read-only. `locked`: this process holds a lock for `path`, so files

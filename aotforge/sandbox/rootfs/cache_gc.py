@@ -18,7 +18,7 @@ from aotforge.sandbox.rootfs.definitions import (
     read_lock,
     rootfs_definitions,
 )
-from aotforge.sandbox.rootfs.docker_image import image_id, image_tag
+from aotforge.sandbox.rootfs.image import image_id, image_tag
 from aotforge.sandbox.rootfs.rootfs_cache import is_verified, rootfs_image
 
 _DAY = 86400

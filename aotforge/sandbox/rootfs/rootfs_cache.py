@@ -15,13 +15,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs.assemble import assemble
-from aotforge.sandbox.rootfs.cache_files import (
-    CachePaths,
-    Store,
-    file_lock,
-    staged_file,
-    storage_errors,
-)
+from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, create_once, staged_file, storage_errors
 from aotforge.sandbox.rootfs.definitions import Lock, RootfsImage, RootfsSpec, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.fetch import SOURCES, fetch_locked, stage_reporter
 from aotforge.sandbox.rootfs.members import first_difference
@@ -49,13 +43,12 @@ def ensure_rootfs(
     check_lock(spec, lock, checkout)
     paths = CachePaths(cache=cache)
     with storage_errors(paths.base):
-        if not is_verified(paths, lock.digest):
-            with file_lock(
-                paths.lock(lock.digest), lambda: observer.stage(f"{name}: another process builds it; waiting")
-            ):
-                if not is_verified(paths, lock.digest):
-                    searched = (*sources, *environment.get(SOURCES, "").split())
-                    _build(spec, lock, paths, searched, observer)
+        create_once(
+            paths.lock(lock.digest),
+            lambda: is_verified(paths, lock.digest),
+            lambda: _build(spec, lock, paths, (*sources, *environment.get(SOURCES, "").split()), observer),
+            on_wait=lambda: observer.stage(f"{name}: another process builds it; waiting"),
+        )
     return rootfs_image(spec, lock, paths)
 
 
@@ -133,10 +126,7 @@ def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:
     paths = CachePaths(cache=cache)
     tree = paths.tree(image.digest)
     with storage_errors(tree):
-        if not tree.is_dir():
-            with file_lock(paths.lock(f"{image.digest}.tree")):
-                if not tree.is_dir():
-                    _unpack(image.tar, tree)
+        create_once(paths.lock(f"{image.digest}.tree"), tree.is_dir, lambda: _unpack(image.tar, tree))
     return tree
 
 

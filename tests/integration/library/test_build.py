@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 
 from aotforge.library.build_linux import build_runtime
-from aotforge.library.library_build import LibraryBuild
+from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from tests.support.runtime import CACHE, ROOT, Objects
 
 
 @pytest.fixture(scope="module")
 def built(objects: object) -> LibraryBuild:
-    return build_runtime(ROOT, cache=CACHE)
+    return build_runtime(LibraryRequest(root=ROOT, cache=CACHE))
 
 
 def test_a_second_build_is_the_first(built: LibraryBuild) -> None:
-    again = build_runtime(ROOT, cache=CACHE, environment={"PATH": os.environ["PATH"], "CXXFLAGS": "-O0 -g"})
+    again = build_runtime(
+        LibraryRequest(root=ROOT, cache=CACHE, environment={"PATH": os.environ["PATH"], "CXXFLAGS": "-O0 -g"})
+    )
     assert (again.fresh, again.sha256, again.inputs) == (False, built.sha256, built.inputs)
     assert again.library.name == again.soname == "libaotriton_v2.so.0.11.2"
 
@@ -31,7 +33,7 @@ def test_same_bytes_from_another_folder(built: LibraryBuild, tmp_path: Path) -> 
         shutil.copytree(ROOT / part, checkout / part)
     cache = tmp_path / "cache"
     shutil.copytree(CACHE / "sources", cache / "sources")
-    other = build_runtime(checkout, cache=cache, jobs=2)
+    other = build_runtime(LibraryRequest(root=checkout, cache=cache, jobs=2))
     assert other.fresh and other.source_digest == built.source_digest and other.inputs == built.inputs
 
     def contents(build: LibraryBuild) -> dict[str, bytes]:
@@ -46,7 +48,7 @@ def test_same_bytes_from_another_folder(built: LibraryBuild, tmp_path: Path) -> 
     assert str(ROOT).encode() not in flagged and str(CACHE).encode() not in flagged
     damaged = other.prefix / "include" / "aotriton" / "flash.h"
     damaged.write_text(damaged.read_text() + "//")
-    repaired = build_runtime(checkout, cache=cache, jobs=2)
+    repaired = build_runtime(LibraryRequest(root=checkout, cache=cache, jobs=2))
     assert repaired.fresh and repaired.sha256 == built.sha256 and contents(repaired) == contents(built)
 
 

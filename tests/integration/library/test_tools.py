@@ -12,7 +12,7 @@ from aotforge.errors import CacheError, ToolchainError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.build_tools import Tools, find_tools
 from aotforge.library.cmake_build import configure_and_build
-from aotforge.library.library_build import inputs_key
+from aotforge.library.library_build import LibraryRequest, inputs_key
 from aotforge.library.sources import load_runtime_manifest
 
 ROOT = Path(__file__).parents[3]
@@ -101,6 +101,6 @@ def test_a_full_cache_is_the_caches_fault(
 
     monkeypatch.setattr("aotforge.base.files.tempfile.mkdtemp", full)
     with pytest.raises(CacheError, match="No space left") as caught:
-        build_runtime(ROOT, cache=tmp_path / "cache", environment={"PATH": str(folder)})
+        build_runtime(LibraryRequest(root=ROOT, cache=tmp_path / "cache", environment={"PATH": str(folder)}))
     assert caught.value.cause == "the disk is full"
     assert str(tmp_path / "cache") in caught.value.hint and "output" not in caught.value.hint

@@ -13,6 +13,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.build_tools import find_tools
+from aotforge.library.library_build import LibraryRequest
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
@@ -58,7 +59,7 @@ def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
 
 def runtime_and_double(folder: Path) -> Runtime:
     """The library as a build makes it, and of its test programs the double of ROCm 7's HIP, built in `folder`."""
-    built = build_runtime(ROOT, cache=CACHE)
+    built = build_runtime(LibraryRequest(root=ROOT, cache=CACHE))
     tools = find_tools(os.environ)
     objects = folder
     (objects / "zstd").mkdir(parents=True)

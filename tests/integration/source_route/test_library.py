@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from tests.e2e.checkouts import copy_checkout
 from tests.integration.source_route.routes import LAUNCHER, PYTORCH, Route, environment, files, times
 from tests.support.runtime import CACHE, ROOT
@@ -28,7 +29,9 @@ def test_as_pytorch_calls_it_the_files_are_those_of_the_release_route(route: Mak
     printed = made.output(made.configure(*PYTORCH))
     assert "Warning" not in printed, printed
     made.ninja("install")
-    assert without_licences(made.prefix) == files(build_runtime(ROOT, cache=CACHE).prefix)
+    assert without_licences(made.prefix) == files(
+        build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix
+    )
     assert {name for name in files(made.prefix) if name.startswith("share/")} == {
         "share/licenses/aotriton/LICENSE",
         "share/licenses/aotriton/LICENSE.zstd",
@@ -38,9 +41,9 @@ def test_as_pytorch_calls_it_the_files_are_those_of_the_release_route(route: Mak
     made.ninja("install")
     assert (times(made.prefix), times(made.build / "runtime")) == before
     made.ninja("install/strip")
-    assert without_licences(made.prefix) == files(build_runtime(ROOT, cache=CACHE).prefix), (
-        "strip finds nothing"
-    )
+    assert without_licences(made.prefix) == files(
+        build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix
+    ), "strip finds nothing"
     moved = made.prefix.with_name("root")
     made.ninja("install", DESTDIR=str(moved))
     assert files(moved / made.prefix.relative_to("/")) == files(made.prefix)
@@ -75,7 +78,9 @@ def test_makefiles_and_a_locale_without_unicode(route: Make) -> None:
     made.run("make", "-j2", "install/strip")
     again = made.run("make", "install")
     assert "Building" not in again.stdout, again.stdout
-    assert without_licences(made.prefix) == files(build_runtime(ROOT, cache=CACHE).prefix)
+    assert without_licences(made.prefix) == files(
+        build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix
+    )
 
 
 def test_pytorchs_external_project_from_a_git_repository(tmp_path: Path) -> None:
@@ -97,5 +102,5 @@ def test_pytorchs_external_project_from_a_git_repository(tmp_path: Path) -> None
         done = subprocess.run(step, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     installed = outer / "torch"
-    assert without_licences(installed) == files(build_runtime(ROOT, cache=CACHE).prefix)
+    assert without_licences(installed) == files(build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix)
     assert (outer / "build" / "uses_it").is_file(), "what waits for the project finds its library"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from aotforge.library.build_windows import build_windows_runtime
+from aotforge.library.library_build import LibraryRequest
 from tests.integration.source_route.routes import PYTORCH, Route, files
 from tests.support.runtime import CACHE, ROOT
 
@@ -46,4 +47,4 @@ def test_the_files_are_those_of_the_release_route(route: Callable[..., Route]) -
     made.configure(*PYTORCH, TOOLCHAIN, share=False)
     made.ninja("install/strip")
     installed = {name: data for name, data in files(made.prefix).items() if not name.startswith("share/")}
-    assert installed == files(build_windows_runtime(ROOT, cache=CACHE).prefix)
+    assert installed == files(build_windows_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix)

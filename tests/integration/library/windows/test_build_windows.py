@@ -12,8 +12,8 @@ import pytest
 from aotforge.base.progress import SILENT
 from aotforge.errors import ExecutorError, PackError, ReleaseError, RuntimeBuildError, ToolchainError
 from aotforge.formats.archive import Link, Member, write_tar_gz
+from aotforge.library.build_tools import find_windows_tools
 from aotforge.library.build_windows import check_dll, exported_names
-from aotforge.library.mingw import find_windows_tools
 from aotforge.pipeline.build_windows import (
     WindowsReport,
     build_windows,

@@ -10,7 +10,7 @@ import pytest
 
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.pe import exports, imports
-from aotforge.library.dl import build_dl
+from aotforge.library.build_windows import build_dl
 from aotforge.library.sources import DLFCN_VARIABLE, DlManifest
 from tests.support.dl import PROGRAMS, dl_programs, missing_mingw
 from tests.support.runtime import CACHE, ROOT

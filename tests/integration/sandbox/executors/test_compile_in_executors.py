@@ -14,8 +14,10 @@ from aotforge.compile.remote import rootfs_toolchain
 from aotforge.errors import CompileError, RuntimeBuildError
 from aotforge.formats.tree import input_tree, unpack_outputs
 from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from aotforge.release.platform_tag import measure_platform_tag
-from aotforge.sandbox.executors.step import ExecutionTarget, Step, StepLimits
+from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.sandbox.executors.step import Step, StepLimits
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 from tests.integration.compile.builds import build, entries
 from tests.support.families import KERNEL, plan_of, write_family, write_many
@@ -61,7 +63,7 @@ def test_a_job_that_fails_in_a_sandbox_is_reported_as_here(tmp_path: Path) -> No
 
 def test_the_library_earns_its_tag_and_loads_in_debian_11(tmp_path: Path) -> None:
     there = execution("bubblewrap", tmp_path, "rocm-runtime")
-    built = build_runtime(ROOT, cache=CACHE, execution=there)
+    built = build_runtime(LibraryRequest(root=ROOT, cache=CACHE, execution=there))
     tag = measure_platform_tag(built.library, promised="manylinux_2_28")
     assert tag.reaches and built.compiler.startswith("c++ (Debian 10")
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).aotforge_launch; print(*__import__('os').confstr('CS_GNU_LIBC_VERSION').split())"
@@ -84,7 +86,11 @@ def test_a_library_that_does_not_compile_reports_why(tmp_path: Path) -> None:
     shutil.copytree(CACHE / "sources", tmp_path / "cache" / "sources")
     with pytest.raises(RuntimeBuildError, match="broken error on purpose"):
         build_runtime(
-            checkout, cache=tmp_path / "cache", execution=execution("bubblewrap", tmp_path, "rocm-runtime")
+            LibraryRequest(
+                root=checkout,
+                cache=tmp_path / "cache",
+                execution=execution("bubblewrap", tmp_path, "rocm-runtime"),
+            )
         )
     assert not list((tmp_path / "cache" / "runtime").glob("[0-9a-f]*"))
 
@@ -98,7 +104,9 @@ def test_two_clones_and_three_engines_make_one_library(tmp_path: Path) -> None:
             shutil.copytree(ROOT / part, checkout / part)
         shutil.copytree(CACHE / "sources", tmp_path / name / "sources")
         built = build_runtime(
-            checkout, cache=tmp_path / name, execution=execution(name, tmp_path, "rocm-runtime")
+            LibraryRequest(
+                root=checkout, cache=tmp_path / name, execution=execution(name, tmp_path, "rocm-runtime")
+            )
         )
         assert built.fresh
         digests.add(built.sha256)

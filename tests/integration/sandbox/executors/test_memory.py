@@ -11,7 +11,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import LimitError
-from aotforge.sandbox.executors.step import ExecutionTarget
+from aotforge.sandbox.executors.executor import ExecutionTarget
 from tests.integration.compile.builds import entries
 from tests.support.families import KERNEL, plan_of, write_family, write_many
 from tests.support.rootfs import ROOT, SANDBOXED, executor, project_rootfs

@@ -11,9 +11,8 @@ import pytest
 
 from aotforge.base.progress import SILENT
 from aotforge.sandbox.rootfs.definitions import RootfsImage
-from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
+from aotforge.sandbox.rootfs.image import bubblewrap_command, docker_archive, image_id, image_tag
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
-from aotforge.sandbox.rootfs.shell import bubblewrap_command
 from tests.support.debs import make_checkout
 
 

@@ -19,9 +19,9 @@ from aotforge.formats.deb import data_members
 from aotforge.sandbox.rootfs.cache_files import CachePaths
 from aotforge.sandbox.rootfs.definitions import RootfsImage, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.fetch import DEBIAN, apt_settings
+from aotforge.sandbox.rootfs.image import bubblewrap_command
 from aotforge.sandbox.rootfs.resolve_packages import private_apt
 from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
-from aotforge.sandbox.rootfs.shell import bubblewrap_command
 
 ROOT = Path(__file__).parents[4]
 CACHE = Path(

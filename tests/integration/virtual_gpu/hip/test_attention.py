@@ -14,6 +14,7 @@ from aotforge.deliver.extract import ExtractedRelease, extract_release
 from aotforge.devtools.demo.client import build_client, run_problem
 from aotforge.errors import ExecutionError, ReleaseError
 from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
@@ -49,7 +50,7 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stac
         pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.compressor)
         assembly = {image.digest: image.asm for image in images}
         packs.append(PackInput(pack=pack, assembly=assembly, records=records(plan, images)))
-    prefix = build_runtime(ROOT, cache=CACHE).prefix
+    prefix = build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix
     release = assemble_release(
         MANIFEST, packs, prefix, output=folder / "dist", licence=LICENCE, epoch=MANIFEST.epoch, inputs="test"
     )

@@ -24,8 +24,8 @@ from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, staged_file
 from aotforge.sandbox.rootfs.cache_gc import entries, fields, remove, unreferenced
 from aotforge.sandbox.rootfs.cache_gc import lines as list_lines
 from aotforge.sandbox.rootfs.definitions import LockedWheel, RootfsImage, find_rootfs, read_lock
-from aotforge.sandbox.rootfs.docker_image import docker_archive, image_id, image_tag
 from aotforge.sandbox.rootfs.fetch import AptSettings
+from aotforge.sandbox.rootfs.image import docker_archive, image_id, image_tag
 from aotforge.sandbox.rootfs.members import Spool
 from aotforge.sandbox.rootfs.rootfs_cache import check_lock, ensure_rootfs, export_store, unpack_rootfs
 from tests.support.debs import PACKAGES, deb, locked, make_checkout, wheel, write_lock
