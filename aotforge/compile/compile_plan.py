@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from aotforge.base.architectures import Architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import EntryError, Summary
-from aotforge.compile.image_set import ImageSet, image_of
+from aotforge.compile.image_set import ImageSet, image_of, spills, violations
 from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
 from aotforge.compile.pool import WorkerLimits
-from aotforge.compile.resources import spills, violations
 from aotforge.compile.scheduler import CompileSettings, Outcome, Scheduler
 from aotforge.errors import CacheError, CompileError, ResourceError, UnknownNameError, suggest
 from aotforge.plan.model import CompileJob, JobKey, Plan

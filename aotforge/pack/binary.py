@@ -1,4 +1,4 @@
-"""Bytes of an image pack: random access to its files; reader and writer of little-endian integers and short strings."""
+"""Access to an image pack's files; reader and writer of little-endian integers and short strings."""
 
 from __future__ import annotations
 

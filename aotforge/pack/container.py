@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 from aotforge.errors import PackError
 from aotforge.pack.binary import Source, check_version, damaged
-from aotforge.pack.dictionary import choose_dictionary
-from aotforge.pack.frames import Decoder, Encoder, encode_frames
+from aotforge.pack.frames import Decoder, Encoder, choose_dictionary, encode_frames
 from aotforge.pack.model import FORMAT, Compressor, ContainerIndex, ImageEntry
 
 MAGIC = b"AOTFIMG\n"

@@ -1,4 +1,4 @@
-"""The dispatch data (`dispatch.aotd`): writer and strict reader; layout and bounds in docs/image-pack-format.md."""
+"""The dispatch data (`dispatch.aotd`), written and strictly read; see docs/image-pack-format.md."""
 
 from __future__ import annotations
 

@@ -106,7 +106,10 @@ def when_text(predicates: Sequence[Predicate]) -> str:
 
 def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
     """The launch grid, e.g. `ceil(seqlen_q / 128) x num_head_q x batch`."""
-    axes = ["*".join(_term(term) for term in axis) or "1" for axis in grid]
+    factors = [
+        [t.value if t.divisor == 1 else f"ceil({t.value} / {t.divisor})" for t in axis] for axis in grid
+    ]
+    axes = ["*".join(axis) or "1" for axis in factors]
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
     return " x ".join(axes) or "1"
@@ -135,7 +138,3 @@ def _condition(values: Sequence[str], kind: str, low: int, high: int) -> str:
     if low == _LOW:
         return f"{value} <= {high}"
     return f"{value} >= {low}" if high == _HIGH else f"{low} <= {value} <= {high}"
-
-
-def _term(term: GridTerm) -> str:
-    return term.value if term.divisor == 1 else f"ceil({term.value} / {term.divisor})"

@@ -51,10 +51,8 @@ def _compare(opened: OpenPack, packed: DispatchKernel, planned: PlannedKernel) -
     for arch, key in sorted(here.keys() | there.keys()):
         values = ", ".join(f"{k} = {v}" for k, v in zip(planned.keys, key, strict=False))
         call = f"{name} for {arch}, {values}"
-        if (arch, key) not in here:
-            raise _differs(opened, f"{call} is missing")
-        if (arch, key) not in there:
-            raise _differs(opened, f"{call} is not planned")
+        if ((arch, key) in here) != ((arch, key) in there):
+            raise _differs(opened, f"{call} is {'missing' if (arch, key) in there else 'not planned'}")
         _check_equal(opened, f"choices of {call}", here[arch, key], there[arch, key])
 
 

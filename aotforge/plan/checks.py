@@ -98,9 +98,8 @@ def _check_arguments(context: KernelContext) -> None:
             )
     ordered = [name for name in function.parameters if name in names]
     if ordered != names:
-        raise location.error(
-            f"the arguments are {', '.join(names)}", cause=f"{called} takes {', '.join(ordered)}"
-        )
+        given, taken = ", ".join(names), ", ".join(ordered)
+        raise location.error(f"the arguments are {given}", cause=f"{called} takes {taken}")
     missing = [n for n in function.parameters if n not in names and n not in function.constexpr]
     if missing:
         raise location.error(
@@ -117,31 +116,27 @@ def _check_hints(context: KernelContext) -> None:
 
 
 def _check_grid(context: KernelContext) -> None:
-    grid = context.kernel.grid
+    grid, location = context.kernel.grid, context.location
     if len(grid) > _AXES or any(len(axis) > _FACTORS for axis in grid):
-        raise context.location.error(
-            "grid", cause=f"a grid has at most {_AXES} axes of at most {_FACTORS} factors"
-        )
+        raise location.error("grid", cause=f"a grid has at most {_AXES} axes of at most {_FACTORS} factors")
     for term in (term for axis in grid for term in axis):
         if _type_of(context, term.value) not in _INTEGERS:
-            raise context.location.error(f"grid: {term.value} is not an integer value")
+            raise location.error(f"grid: {term.value} is not an integer value")
 
 
 def argument_type(context: KernelContext, template: str, functional: Functional) -> str:
     """Triton's type for one functional, with choices filled in. Raises RulesError if it is not a valid type."""
+    location, scalars = context.location, ", ".join(sorted(_PASSED_AS))
     try:
         text = template.format_map(functional)
     except (KeyError, ValueError, IndexError):
-        raise context.location.error(
-            f"type {template!r}", cause=f"choices are {', '.join(functional) or 'none'}"
-        ) from None
+        choices = ", ".join(functional) or "none"
+        raise location.error(f"type {template!r}", cause=f"choices are {choices}") from None
     element = text.removeprefix("*").removeprefix("k") if text.startswith("*") else text
     if element not in ELEMENT_TYPES:
-        raise context.location.error(f"type {text!r}", hint=suggest(element, ELEMENT_TYPES))
+        raise location.error(f"type {text!r}", hint=suggest(element, ELEMENT_TYPES))
     if not text.startswith("*") and text not in _PASSED_AS:
-        raise context.location.error(
-            f"type {text!r}", cause=f"scalars are passed as {', '.join(sorted(_PASSED_AS))}"
-        )
+        raise location.error(f"type {text!r}", cause=f"scalars are passed as {scalars}")
     return text
 
 

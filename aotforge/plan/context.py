@@ -1,4 +1,4 @@
-"""One kernel of the rules while it is planned: its function's parameters, and errors that name where in the rules they belong."""
+"""One kernel of the rules while it is planned: its function's parameters, and the place of errors."""
 
 from __future__ import annotations
 

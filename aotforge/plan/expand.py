@@ -1,4 +1,4 @@
-"""Expansion of rules into jobs, with their keys: an image for each functional and setting, and one without hints."""
+"""Expansion of rules into jobs: an image for each functional and setting, and one without hints."""
 
 from __future__ import annotations
 

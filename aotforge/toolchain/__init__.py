@@ -1,4 +1,4 @@
-"""The pinned compiler: Triton's identity and the allocator of compile workers; native code compiled into the cache.
+"""The pinned compiler: Triton's identity, the allocator of compile workers, and native code.
 
 Input: the installed packages. Output: a `Toolchain` whose digest is part of every job key.
 """

@@ -1,6 +1,4 @@
-"""The allocator of compile workers (`native/heap.c`): compiled once, loaded into a worker with LD_PRELOAD.
-
-    from aotforge.toolchain.allocator import allocator_digest, build_allocator, begin_heap
+"""The allocator of compile workers (`native/heap.c`), loaded into a worker with LD_PRELOAD.
 
 It is freestanding C, so a library compiled on any x86-64 Linux serves every glibc: a container without a C compiler takes the host's.
 """

@@ -1,4 +1,4 @@
-"""The compiler as the plan sees it: Triton's version, a digest of its installed files, LLVM's revision, pinned environment.
+"""The compiler as the plan sees it: Triton's version and digest, LLVM's revision, environment.
 
 Nothing of Triton runs here except one function of its code generator that returns a string.
 """
@@ -12,9 +12,8 @@ import hashlib
 import importlib.metadata
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from aotforge.errors import ManifestError, ToolchainError
 from aotforge.toolchain.allocator import allocator_digest
@@ -95,10 +94,12 @@ def _files_digest(root: Path, record: str) -> str:
     keep, but no upgrade or interrupted installation does.
     """
     lines = []
-    for name, digest, size in _recorded(record):
+    for name, digest, size in csv.reader(record.splitlines()):
+        if not name.startswith("triton/") or not digest or name.endswith(".pyc"):
+            continue
         file = root / name
         try:
-            intact = file.stat().st_size == size and (
+            intact = file.stat().st_size == int(size) and (
                 not name.endswith(".py") or _record_digest(file) == digest
             )
         except OSError:
@@ -115,13 +116,6 @@ def _files_digest(root: Path, record: str) -> str:
             "Triton's installation has no RECORD of its files", hint="reinstall it from a wheel"
         )
     return hashlib.sha256("".join(sorted(lines)).encode()).hexdigest()
-
-
-def _recorded(record: str) -> Iterator[tuple[str, str, int]]:
-    for name, digest, size in csv.reader(record.splitlines()):
-        parts = PurePosixPath(name).parts
-        if parts[0] == "triton" and digest and not name.endswith(".pyc"):
-            yield name, digest, int(size)
 
 
 def _record_digest(file: Path) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.code_object_check import read_stats
+from aotforge.compile.image_set import resources
 from aotforge.compile.model import KernelImage, Resources
-from aotforge.compile.resources import resources
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
 from aotforge.devtools.cost.model import Estimate, HotLine, estimate, hot_lines
 from aotforge.devtools.cost.rates import IssueModel, model_of

@@ -12,8 +12,8 @@ from elftools.elf.elffile import ELFFile
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.compile_plan import compile_one, find_job
+from aotforge.compile.image_set import register_waves
 from aotforge.compile.model import Resources
-from aotforge.compile.resources import register_waves
 from aotforge.errors import CompileError, ResourceError, UnknownNameError
 from aotforge.formats.code_object import metadata
 from tests.integration.compile.builds import build, entries, kinds

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.code_object_check import check_code_object, check_no_paths, expected_arguments
-from aotforge.compile.resources import occupancy, register_waves, resources, spills, violations
+from aotforge.compile.image_set import occupancy, register_waves, resources, spills, violations
 from aotforge.formats.code_object import CodeObjectError
 from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotforge.pack import dictionary
+from aotforge.pack import frames
 from aotforge.pack.binary import bytes_source
 from aotforge.pack.container import encode_container, read_images, read_index
-from aotforge.pack.dictionary import choose_dictionary
+from aotforge.pack.frames import choose_dictionary
 from aotforge.pack.model import Compressor
 
 PARTS = st.lists(st.integers(0, 5), min_size=1, max_size=12)
@@ -58,6 +58,6 @@ def test_what_many_share_is_taken_before_what_two_share() -> None:
 def test_large_containers_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at is bounded, and still shows what all images share."""
     images = [random.Random(0).randbytes(4096) + random.Random(i).randbytes(1000) for i in range(40)]
-    monkeypatch.setattr(dictionary, "_SAMPLE_BYTES", 40_000)
-    assert sum(map(len, dictionary._sample(images))) <= 40_000
+    monkeypatch.setattr(frames, "_SAMPLE_BYTES", 40_000)
+    assert sum(map(len, frames._sample(images))) <= 40_000
     assert choose_dictionary(images, 4096) == images[0][:4096]
