@@ -32,8 +32,7 @@ from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import ImageRecord, PackInput, Release
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
+from aotforge.release.model import ImageRecord, PackInput, Release, ReleaseManifest, load_release_manifest
 from aotforge.verify.verdict import Verdict
 from benchmarks.rebuild_noop import KERNEL, RULES, make
 

@@ -31,7 +31,7 @@ from aotforge.pack.reader import open_files
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
-from aotforge.release.release_manifest import load_release_manifest
+from aotforge.release.model import load_release_manifest
 
 ROOT = Path(__file__).parents[1]
 PRESETS = {"xz -6": 6, "xz -9e": 9 | lzma.PRESET_EXTREME}

@@ -55,13 +55,19 @@ def publish(
     """Publish a release folder: every file read back, the signed index last."""
     from aotforge.base.progress import byte_progress
     from aotforge.publish.session import open_publisher
+    from aotforge.publish.upload import publish_release
 
-    done = open_publisher(to, absolute(keys), os.environ).publish(
-        Path(folder).absolute(),
-        progress=byte_progress(quiet=quiet or json),
-        dry_run=dry_run,
-        allow_development=allow_development,
-    )
+    store, signing = open_publisher(to, absolute(keys), os.environ)
+    with byte_progress(quiet=quiet or json) as on_progress:
+        done = publish_release(
+            Path(folder).absolute(),
+            store,
+            signing,
+            now=datetime.now(UTC),
+            dry_run=dry_run,
+            allow_development=allow_development,
+            on_progress=on_progress,
+        )
     print_report(done, json=json, notes=() if quiet else done.notes)
 
 
@@ -95,7 +101,7 @@ def yank(
     from aotforge.publish.session import open_publisher
 
     place = open_publisher(to, absolute(keys), os.environ)
-    index = yank_release(place.store, place.keys, release, reason=reason, now=datetime.now(UTC), undo=undo)
+    index = yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)
     print_report(index, json=json)
 
 
@@ -106,7 +112,7 @@ def renew(to: To, keys: Keys = None, json: Json = False) -> None:
     from aotforge.publish.session import open_publisher
 
     place = open_publisher(to, absolute(keys), os.environ)
-    print_report(renew_index(place.store, place.keys, now=datetime.now(UTC)), json=json)
+    print_report(renew_index(*place, now=datetime.now(UTC)), json=json)
 
 
 @cli_command("release.keys")

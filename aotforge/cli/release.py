@@ -1,6 +1,7 @@
 """Tasks that make a release, build one again, compare and check releases."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -15,23 +16,27 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
     from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.make_release import release
     from aotforge.publish.session import open_publisher
+    from aotforge.publish.upload import publish_release
 
     # store and keys first: what is missing is reported in a second instead of after an hour
-    publisher = None
+    place = None
     if request.to:
-        publisher = open_publisher(request.to, absolute(request.keys), request.environment)
+        place = open_publisher(request.to, absolute(request.keys), request.environment)
     with BuildDisplay(quiet=quiet or json) as display:
         report = release(request, observer=display)
     fields = report.fields()
     if not json:
         print_report(report, json=False)
-    if publisher:
-        publication = publisher.publish(
-            report.finished.folder,
-            progress=byte_progress(quiet=quiet or json),
-            dry_run=request.dry_run,
-            allow_development=request.development,
-        )
+    if place:
+        with byte_progress(quiet=quiet or json) as on_progress:
+            publication = publish_release(
+                report.finished.folder,
+                *place,
+                now=datetime.now(UTC),
+                dry_run=request.dry_run,
+                allow_development=request.development,
+                on_progress=on_progress,
+            )
         fields["publication"] = publication.fields()
         if not json:
             print_report(publication, json=False, notes=() if quiet else publication.notes)

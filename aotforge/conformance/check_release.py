@@ -26,7 +26,7 @@ from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_h
 from aotforge.conformance.findings import CheckReport, Finding, failed
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
-from aotforge.release.release_manifest import load_release_manifest
+from aotforge.release.model import load_release_manifest
 
 OnPart = Callable[[int, int], None]
 """Called with the number of parts done and of all parts."""

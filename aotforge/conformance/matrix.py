@@ -11,7 +11,7 @@ from aotforge.conformance.interface import Interface
 from aotforge.conformance.matrix_models import Calls, Row, Statement, feature_level, library_name, version_key
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
 from aotforge.errors import ManifestError, UnknownNameError, suggest
-from aotforge.release.release_manifest import load_release_manifest
+from aotforge.release.model import load_release_manifest
 
 
 @dataclass(frozen=True, kw_only=True)

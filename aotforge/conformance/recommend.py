@@ -12,7 +12,7 @@ from aotforge.conformance.matrix import Compatibility
 from aotforge.conformance.matrix_models import Row, version_key
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
+from aotforge.release.model import ReleaseManifest, load_release_manifest
 
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 

@@ -34,8 +34,7 @@ from aotforge.release.existing_release import (
     find_release,
     inputs_digest,
 )
-from aotforge.release.model import PackInput, Release
-from aotforge.release.release_manifest import load_release_manifest, member_time
+from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
 from aotforge.sandbox.executors.choose import choose_execution_targets
 from aotforge.sandbox.executors.executor import ExecutionTargets
 from aotforge.sandbox.executors.step import KERNELS, RUNTIME

@@ -25,8 +25,8 @@ from aotforge.pack.reader import check_pack, open_files, read_pack
 from aotforge.pipeline.build_release import execution_targets
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.layout import TOP
+from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
 from aotforge.release.reader import read_release
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
 from aotforge.sandbox.executors.step import WINDOWS
 
 _LICENCES = f"{TOP}/share/licenses/aotriton"

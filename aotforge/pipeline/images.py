@@ -24,8 +24,7 @@ from aotforge.pipeline.requests import ImagesRequest, PacksRequest
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
-from aotforge.release.model import ImageRecord, PackInput
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
+from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict

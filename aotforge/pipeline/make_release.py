@@ -19,10 +19,15 @@ from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
 from aotforge.release.finalize import FinalizedRelease, finalize_release
-from aotforge.release.model import MANIFEST
-from aotforge.release.origin import BuildTools, Origin, source_commit
-from aotforge.release.record import Record, check_record, make_record, save_record
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest, member_time
+from aotforge.release.model import (
+    MANIFEST,
+    BuildTools,
+    Origin,
+    ReleaseManifest,
+    load_release_manifest,
+    member_time,
+)
+from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
 from aotforge.release.signing import load_private_key
 
 if TYPE_CHECKING:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
 
-from aotforge.base.progress import OnProgress
 from aotforge.errors import InstallError
-from aotforge.publish.index import Publication
 from aotforge.publish.keys import KeySet, load_keys
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
@@ -26,35 +21,7 @@ from aotforge.publish.stores.store import (
     split_url,
 )
 from aotforge.publish.trust import TrustedIndex, trusted_index, trusted_root
-from aotforge.publish.upload import publish_errors, publish_release
-
-
-@dataclass(frozen=True, kw_only=True)
-class Publisher:
-    """A store, and the keys to change its index with."""
-
-    store: Store
-    keys: KeySet
-
-    def publish(
-        self,
-        folder: Path,
-        *,
-        progress: AbstractContextManager[OnProgress],
-        dry_run: bool,
-        allow_development: bool,
-    ) -> Publication:
-        """Publishes the release in `folder`. Raises PublishError, TrustError."""
-        with progress as on_progress:
-            return publish_release(
-                folder,
-                self.store,
-                self.keys,
-                now=datetime.now(UTC),
-                dry_run=dry_run,
-                allow_development=allow_development,
-                on_progress=on_progress,
-            )
+from aotforge.publish.upload import publish_errors
 
 
 def open_for_publishing(url: str) -> Store:
@@ -63,9 +30,12 @@ def open_for_publishing(url: str) -> Store:
         return open_store(url)
 
 
-def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> Publisher:
-    """The store at an address with its keys: a folder, else those that `environment` names. Raises PublishError, TrustError."""
-    return Publisher(store=open_for_publishing(url), keys=load_keys(keys, environment))
+def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[Store, KeySet]:
+    """The store at an address, and the keys to change its index: of a folder, else those that `environment` names.
+
+    Raises PublishError, TrustError.
+    """
+    return open_for_publishing(url), load_keys(keys, environment)
 
 
 def open_index(

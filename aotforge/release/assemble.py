@@ -18,9 +18,16 @@ from aotforge.pack.reader import open_files
 from aotforge.release.existing_release import check_not_verified, check_replaceable, find_release, write_stamp
 from aotforge.release.json_documents import manifest_json
 from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
-from aotforge.release.model import MANIFEST, ImageRecord, PackInput, PlatformTag, Release, ReleaseFile
+from aotforge.release.model import (
+    MANIFEST,
+    ImageRecord,
+    PackInput,
+    PlatformTag,
+    Release,
+    ReleaseFile,
+    ReleaseManifest,
+)
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
-from aotforge.release.release_manifest import ReleaseManifest
 
 _MOST_LISTED = 10
 _T = TypeVar("_T")

@@ -22,8 +22,7 @@ from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from aotforge.release.model import ReleaseFile
-from aotforge.release.origin import BuildTools, Origin
+from aotforge.release.model import BuildTools, Origin, ReleaseFile
 
 _NAMESPACE = uuid.UUID("9d3e8f0c-6a55-5d0b-9a0e-0f4a5d1c7b21")
 """Random, of the serial numbers (RFC 9562, version 5)."""

@@ -25,8 +25,7 @@ from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.plan.model import Plan
-from aotforge.release.model import MANIFEST, Release
-from aotforge.release.release_manifest import ReleaseManifest
+from aotforge.release.model import MANIFEST, Release, ReleaseManifest
 
 _FORMAT = 2
 

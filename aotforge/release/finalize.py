@@ -16,8 +16,16 @@ from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
-from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE, UNSIGNED, ReleaseFile
-from aotforge.release.origin import Origin
+from aotforge.release.model import (
+    MANIFEST,
+    PROVENANCE,
+    RELEASE_JSON,
+    SBOM,
+    SIGNATURE,
+    UNSIGNED,
+    Origin,
+    ReleaseFile,
+)
 from aotforge.release.reader import read_release
 from aotforge.release.release_json import release_json_bytes
 from aotforge.release.signing import check_sums, open_statement, sign_statement, sign_sums

@@ -1,16 +1,25 @@
-"""Values that make up a release: file names, image records, packs, files, platform."""
+"""Values that make up a release: `manifests/release.yaml`, file names, packs, image records, origin."""
 
 from __future__ import annotations
 
+import platform
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from aotforge.base.manifest_reader import Manifest, load
+from aotforge.errors import ManifestError
+from aotforge.pack.model import Compressor
 
 if TYPE_CHECKING:
     from aotforge.compile.model import Resources
     from aotforge.pack.model import ImagePack
     from aotforge.plan.model import JobKey
+    from aotforge.toolchain.triton import Toolchain
     from aotforge.verify.verdict import Verdict
 
 MANIFEST = "MANIFEST.json"
@@ -20,6 +29,55 @@ PROVENANCE = "provenance.dsse.json"
 SIGNATURE = "SHA256SUMS.sig"
 UNSIGNED = frozenset({PROVENANCE, SIGNATURE})
 """Files that depend on a key: not covered by the digests that a second build must reproduce."""
+
+EPOCH_LIMIT = 8**11 - 1
+"""The greatest time that a tarball's member can have: eleven octal digits."""
+
+_LibraryName = Annotated[str, Field(pattern=r"^libaotriton_v2\.so(\.[0-9]+){3}$")]
+
+
+class ReleaseManifest(Manifest):
+    """The file, whose comments explain each key."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    api_level: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?b$")]
+    revision: Annotated[int, Field(ge=1)]
+    soname: _LibraryName
+    older_names: tuple[_LibraryName, ...]
+    manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")]
+    rocm: Annotated[tuple[Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")], ...], Field(min_length=1)]
+    epoch: Annotated[int, Field(ge=0, le=EPOCH_LIMIT)]
+    compressor: Compressor
+
+    @model_validator(mode="after")
+    def _no_repetition(self) -> ReleaseManifest:
+        names = (self.soname, *self.older_names)
+        if len(set(names)) != len(names) or len(set(self.rocm)) != len(self.rocm):
+            raise ValueError("a library name or a ROCm version is listed twice")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The release's name, e.g. 0.11.2b-r1."""
+        return f"{self.api_level}-r{self.revision}"
+
+
+def load_release_manifest(path: Path) -> ReleaseManifest:
+    """Reads manifests/release.yaml. Raises ManifestError naming file, line and key."""
+    return load(path, ReleaseManifest)
+
+
+def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> int:
+    """Time of tarball members: SOURCE_DATE_EPOCH (reproducible-builds.org) if set, else the manifest's. Raises ManifestError."""
+    text = environment.get("SOURCE_DATE_EPOCH", "")
+    if not text:
+        return manifest.epoch
+    if not (text.isascii() and text.isdigit()) or int(text) > EPOCH_LIMIT:
+        raise ManifestError(
+            f"SOURCE_DATE_EPOCH is {text!r}, not a time from 0 to {EPOCH_LIMIT}",
+            hint="set it to seconds since 1970, or unset it",
+        )
+    return int(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +144,30 @@ class Release:
     development: tuple[str, ...]
     verified: bool
     fresh: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildTools:
+    """Tools whose output a release is. `roots`: rootfs images as (name, SHA-256 of the tar), none for a build on the
+    host; `compiler` made the runtime; `zstd`: (file, SHA-256) of the sources compiled into it; `zlib` made the .gz."""
+
+    toolchain: Toolchain
+    python: str = ".".join(platform.python_version_tuple()[:2])
+    compiler: str
+    zstd: tuple[str, str]
+    zlib: str = zlib.ZLIB_RUNTIME_VERSION
+    executor: str
+    roots: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The inputs that reproduce a release: commit, request, time of the archives' members, tools."""
+
+    release: str
+    commit: str
+    archs: tuple[str, ...]
+    profile: str
+    platforms: tuple[str, ...]
+    epoch: int
+    tools: BuildTools

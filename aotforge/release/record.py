@@ -1,9 +1,10 @@
-"""The committed record of a release, `releases/<release>.json`: inputs and expected digests."""
+"""The committed record of a release, `releases/<release>.json`: commit, other inputs, expected digests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,9 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from aotforge.base.files import write_atomic
+from aotforge.base.git import outside_environment
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.errors import ReleaseError, UnknownNameError, suggest
-from aotforge.release.origin import Origin
+from aotforge.errors import ReleaseError, ToolchainError, UnknownNameError, listed, suggest
+from aotforge.release.model import Origin
+
+NO_COMMIT = "0" * 40
+"""The commit of development releases from uncommitted sources."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -111,3 +116,32 @@ def load_record(releases: Path, release: str) -> Record:
 def differing_archives(record: Record, tars: Mapping[str, str]) -> list[str]:
     """Archives that only one of `record` and `tars` has, or that have different digests; sorted names."""
     return sorted({name for name, _ in record.tars.items() ^ _archives(tars).items()})
+
+
+def source_commit(root: Path, *, development: bool) -> str:
+    """The checkout's commit; NO_COMMIT for a `development` release from sources that differ from it.
+
+    Raises ReleaseError when files differ and it is not a development release, ToolchainError without git.
+    """
+    head = _git(root, "rev-parse", "HEAD")
+    status = _git(root, "status", "--porcelain", "--no-renames") if head else ""
+    changed = [line[3:] for line in (status or "").splitlines() if not line[3:].startswith("releases/")]
+    if head is not None and not changed:
+        return head
+    if development:
+        return NO_COMMIT
+    differing = f"the sources are not those of a commit: {listed(changed)}"
+    raise ReleaseError(
+        differing if changed else f"{root} is not a git checkout",
+        cause="a release can only be reproduced from a commit",
+        hint="commit or stash the changes, then release again; --development makes one for yourself",
+    )
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(command, env=outside_environment(), capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
+    return done.stdout.rstrip("\n") if done.returncode == 0 else None

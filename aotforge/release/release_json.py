@@ -17,8 +17,7 @@ from typing import Any
 
 from aotforge.errors import ReleaseError
 from aotforge.plan.model import CompileJob, Plan
-from aotforge.release.model import RELEASE_JSON, ReleaseFile
-from aotforge.release.origin import Origin
+from aotforge.release.model import RELEASE_JSON, Origin, ReleaseFile
 from aotforge.release.reader import ReleasedPack
 
 FORMAT = 1

@@ -16,7 +16,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
-from aotforge.release.release_manifest import load_release_manifest
+from aotforge.release.model import load_release_manifest
 from tests.support.attention import FP16, Problem, Tensor
 from tests.support.runtime import CACHE, ROOT, Driver, Objects
 

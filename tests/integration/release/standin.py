@@ -9,8 +9,7 @@ from pathlib import Path
 from aotforge.compile.model import KernelImage
 from aotforge.pack.writer import write_pack
 from aotforge.plan.model import Plan
-from aotforge.release.model import ImageRecord, PackInput
-from aotforge.release.release_manifest import ReleaseManifest, load_release_manifest
+from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from aotforge.verify.verdict import Verdict
 from tests.unit.pack.samples import sample
 

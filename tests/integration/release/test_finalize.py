@@ -19,8 +19,7 @@ from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.release.assemble import assemble_release
 from aotforge.release.compare import compare_archives, compare_documents
 from aotforge.release.finalize import check_finalized_release, finalize_release
-from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
-from aotforge.release.origin import BuildTools, Origin
+from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE, BuildTools, Origin
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
 from aotforge.release.release_json import load_release_json
 from aotforge.release.signing import load_private_key, open_statement

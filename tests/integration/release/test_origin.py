@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ReleaseError, ToolchainError
-from aotforge.release.origin import NO_COMMIT, source_commit
+from aotforge.release.record import NO_COMMIT, source_commit
 
 
 def git(root: Path, *arguments: str) -> str:

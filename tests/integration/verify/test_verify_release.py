@@ -24,9 +24,8 @@ from aotforge.pipeline.requests import VerifyRequest
 from aotforge.pipeline.verify_release import verify, verify_release
 from aotforge.plan.model import Plan
 from aotforge.release.assemble import assemble_release
-from aotforge.release.model import PackInput
+from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
-from aotforge.release.release_manifest import ReleaseManifest
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import verify_images
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.errors import ManifestError
-from aotforge.release.release_manifest import load_release_manifest, member_time
+from aotforge.release.model import load_release_manifest, member_time
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "release.yaml"
 

@@ -19,7 +19,7 @@ from aotforge.pipeline.build_windows import (
     build_windows,
 )
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.release.release_manifest import load_release_manifest
+from aotforge.release.model import load_release_manifest
 from aotforge.sandbox.executors.choose import ORDER, make_executor
 from tests.integration.release.real import small_attention
 from tests.support.runtime import CACHE, ROOT

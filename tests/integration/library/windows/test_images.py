@@ -12,7 +12,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.pack.writer import write_pack
 from aotforge.plan.planner import plan_project
-from aotforge.release.release_manifest import load_release_manifest
+from aotforge.release.model import load_release_manifest
 from tests.support.attention import FP16, Problem, Tensor
 from tests.support.runtime import CACHE, ROOT, build_objects
 from tests.support.windows import WindowsObjects, linux_run, missing_mingw, run
