@@ -1,6 +1,7 @@
 """Tasks that bring releases to users: install, PyTorch, a web page."""
 
 import os
+import signal
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -147,6 +148,8 @@ def serve(
     from aotforge.deliver.pytorch.serve import serve
 
     server = serve(_releases(folder), host=host, port=port, log=print_status)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell starts background jobs with SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     print_result(server.url)
     with server:
         server.serve_forever()

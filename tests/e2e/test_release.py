@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +60,7 @@ def served(user: User) -> Iterator[str]:
     try:
         yield process.stdout.readline().strip()
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         assert process.wait(timeout=60) == 130
 
 
