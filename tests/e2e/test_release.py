@@ -79,7 +79,9 @@ def test_what_was_released(user: User) -> None:
         == {file["name"] for file in release["files"]}
         == {path.name for path in user.finished.iterdir()}
     )
-    assert "signatures are valid" in user.run("release.verify", user.finished, "--key", user.folder / "key.pub")
+    assert "signatures are valid" in user.run(
+        "release.verify", user.finished, "--key", user.folder / "key.pub"
+    )
     other = user.folder / "other.pub"
     key = "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="  # of RFC 8032's first test
     other.write_text(f"-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n")
