@@ -9,25 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from aotforge.virtual_gpu.emulator.isa import (
-    comparison,
-    memory,
-    packed,
-    scalar,
-    vector_float,
-    vector_integer,
-    wave_ops,
-)
+from aotforge.virtual_gpu.emulator.isa import memory, scalar, vector, wave_ops
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged
 
 INSTRUCTIONS: Mapping[str, Entry] = MappingProxyType(
     merged(
         scalar.TABLE,
         wave_ops.CONTROL,
-        vector_integer.TABLE,
-        vector_float.TABLE,
-        comparison.TABLE,
-        packed.TABLE,
+        vector.TABLE,
         memory.TABLE,
         wave_ops.LANES,
         wave_ops.MATRIX,

@@ -129,8 +129,7 @@ def _allowed(form: Form, slots: tuple[Slot, ...], code: str) -> frozenset[str]:
 
 def table(
     form: Form,
-    lines: Mapping[str, str],
-    *,
+    *groups: Mapping[str, str],
     sources: str = "any",
     implied: Mapping[str, str] | None = None,
     **columns: Any,
@@ -139,13 +138,14 @@ def table(
 
     `sources`: the kind of the source slots; `implied`: registers of omitted operands by slot; `columns`: fields of every `Entry`.
     """
-    entries: dict[str, Entry] = {}
-    for names, code in lines.items():
+    parts = []
+    for names, code in (line for lines in groups for line in lines.items()):
         slots = _slots(code, sources, implied or {})
         shared = {"modifiers": _allowed(form, slots, code), "reads_d": _reads_d(code), **columns}
-        for name in names.split():
-            entries[name] = Entry(name=name, form=form, code=code, slots=slots, **shared)
-    return entries
+        parts.append(
+            {name: Entry(name=name, form=form, code=code, slots=slots, **shared) for name in names.split()}
+        )
+    return merged(*parts)
 
 
 def wave(

@@ -7,16 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from aotforge.virtual_gpu.emulator.isa import (
-    INSTRUCTIONS,
-    comparison,
-    memory,
-    packed,
-    scalar,
-    vector_float,
-    vector_integer,
-    wave_ops,
-)
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS, memory, scalar, vector, wave_ops
 from tests.integration.virtual_gpu.emulator.bench import Bench
 
 MATRICES = re.compile(r"v_mfma_f32_(\d+)x\1x(\d+)_?(?:(\d+)b_)?(f32|f16|bf16)(_1k)?$")
@@ -34,7 +25,7 @@ def test_every_part_of_the_table_has_its_tests() -> None:
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
     assert set(wave_ops.CONTROL) == others | branches
     assert {entry.form for entry in scalar.TABLE.values()} == {"scalar"}
-    tables = [m.TABLE for m in (scalar, vector_integer, vector_float, comparison, packed, memory)]
+    tables = [m.TABLE for m in (scalar, vector, memory)]
     parts = [*tables, wave_ops.CONTROL, wave_ops.NO_OPS, wave_ops.LANES, wave_ops.MATRIX]
     assert set(INSTRUCTIONS) == set().union(*parts)
 

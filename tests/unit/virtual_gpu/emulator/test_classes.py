@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
-from aotforge.virtual_gpu.emulator.isa import (
-    INSTRUCTIONS,
-    memory,
-    packed,
-    vector_float,
-    wave_ops,
-)
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS, memory, vector, wave_ops
 
 C = InstructionClass
 
@@ -62,8 +56,7 @@ def test_only_what_does_no_work_is_other() -> None:
 
 def test_all_of_a_table_is_of_its_unit() -> None:
     assert {instruction_class(name) for name in wave_ops.MATRIX} == {C.MATRIX}
-    assert {instruction_class(name) for name in packed.TABLE} == {C.VALU}
-    assert {instruction_class(name) for name in vector_float.TABLE} == {C.VALU}
+    assert {instruction_class(name) for name in vector.TABLE} == {C.VALU}
     assert {instruction_class(name) for name in memory.TABLE} == {C.LDS, C.MEMORY, C.SCALAR_MEMORY}
     assert {instruction_class(name) for name in wave_ops.LANES} == {C.LDS, C.VALU}
 
