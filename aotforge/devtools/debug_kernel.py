@@ -22,7 +22,7 @@ from aotforge.verify.invocation import Case, require_cases
 from aotforge.verify.tensors import Guarded
 from aotforge.virtual_gpu.interpreter.breakpoints import parse_location, run_with_debugger
 from aotforge.virtual_gpu.interpreter.dispatch import select
-from aotforge.virtual_gpu.interpreter.run_operator import run_launch
+from aotforge.virtual_gpu.interpreter.machine import run_launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,23 @@
-"""Check of one image on all of its cases: executed and compared, in a worker process."""
+"""Check of one image on all of its cases: executed and compared, in a worker process.
+
+The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT FD`. Tasks and answers are pickled over a
+`multiprocessing` connection on the socket FD. An answer is a verdict or an error.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
+from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError
 from aotforge.verify.compare import TILE, TILE_SCALE, Comparison, Expected
 from aotforge.verify.invocation import Case, Invocation, load_cases
@@ -99,7 +106,12 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
                 break
             grid = "grid " + "x".join(map(str, launch.grid))
             if 0 in launch.grid:
-                results.failures += _unwritten(f"{case.name} ({grid})", invocation)
+                # the library launches nothing: correct only without elements to write
+                results.failures += [
+                    f"{case.name} ({grid}): nothing is launched, so nothing writes {name}"
+                    for name, tensor in invocation.outputs.items()
+                    if math.prod(tensor.shape)
+                ]
                 break
             if case.name not in results.cases:
                 results.cases.append(case.name)
@@ -114,12 +126,6 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
                 results.failures.append(f"{name} ({grid}): {error}")
                 continue
             _compare(invocation, name, results)
-
-
-def _unwritten(case: str, invocation: Invocation) -> list[str]:
-    """The library launches nothing on an empty grid: correct only without elements to write."""
-    left = [name for name, tensor in invocation.outputs.items() if math.prod(tensor.shape)]
-    return [f"{case}: nothing is launched, so nothing writes {name}" for name in left]
 
 
 def _executed(
@@ -164,3 +170,22 @@ def _violations(output: str, expected: Expected, actual: Float, found: Compariso
         first = tuple(int(i) for i in np.argwhere(found.tiles > 1)[0])
         at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
         yield f"the tile of {output} at {at} is scaled by {found.tiles[first] * TILE_SCALE:.2%}"
+
+
+def main(kernels_root: Path, cache: Path, parent: int, connection: Connection) -> None:
+    """Check images until the connection closes or the process `parent` ends."""
+    die_with_parent(parent)
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer: object = check_image(task, kernels_root=kernels_root, cache=cache)
+        except AotforgeError as error:
+            answer = error
+        connection.send(answer)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), Connection(int(sys.argv[4])))

@@ -68,7 +68,7 @@ class _Worker(WorkerProcess):
         environment = dict(os.environ, PYTHONPATH=path, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self._connection, theirs = Pipe()
         with theirs:
-            command = [sys.executable, "-m", "aotforge.verify.worker", *arguments, str(theirs.fileno())]
+            command = [sys.executable, "-m", "aotforge.verify.check_image", *arguments, str(theirs.fileno())]
             super().__init__(
                 "verification worker", command, environment=environment, pass_fds=(theirs.fileno(),)
             )

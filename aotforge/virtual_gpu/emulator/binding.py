@@ -20,12 +20,11 @@ import numpy.typing as npt
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, ModifierValue, Operand
-from aotforge.virtual_gpu.emulator.dpp import source_lanes
 from aotforge.virtual_gpu.emulator.generate import OPCODES
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.entry import DPP, HALVES, SDWA, WORDS, Entry, Slot
 from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
-from aotforge.virtual_gpu.emulator.modifiers import bits, number
+from aotforge.virtual_gpu.emulator.modifiers import bits, number, source_lanes
 from aotforge.virtual_gpu.emulator.operands import constant_bits, operand
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 

@@ -33,7 +33,7 @@ if [ ! -x "$python" ] || [ ! -d "$root/aotforge" ]; then
     exit 14
 fi
 unset PYTHONHOME
-PYTHONPATH="$root" exec "$python" -P -m aotforge.virtual_gpu.hip "$@"
+PYTHONPATH="$root" exec "$python" -P -m aotforge.virtual_gpu.hip.prepare "$@"
 """
 
 

@@ -1,10 +1,16 @@
-"""The Python side of the virtual HIP: a program file for an image, and a description of a fault."""
+"""The Python side of the virtual HIP: `python -m aotforge.virtual_gpu.hip.prepare`, run by the C++ part.
+
+`prepare ARCH plain|checks` reads an image from standard input. It prints `ok` and the paths of program, interpreter and lines, a
+line each; or `error`, a hipError_t and a message. `explain LINES FAULT` reads allocations and prints a message.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
 import json
+import os
+import sys
 import tarfile
 import zlib
 from collections.abc import Sequence
@@ -15,7 +21,15 @@ from typing import Literal
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import processor
 from aotforge.base.source_groups import group_digest
-from aotforge.errors import CacheError, DecodeError, ExecutionError, OutputError, UnsupportedError
+from aotforge.errors import (
+    AotforgeError,
+    CacheError,
+    DecodeError,
+    ExecutionError,
+    OutputError,
+    ToolchainError,
+    UnsupportedError,
+)
 from aotforge.formats.code_object import CodeObjectError, metadata
 
 Variant = Literal["plain", "checks"]
@@ -181,3 +195,52 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> ExecutionErro
     spans = [(name, int(low), int(high), writable == "1") for name, low, high, writable in fields]
     memory = _Spans(sorted(spans, key=lambda span: span[1]))
     return explain(report, program, known["kernel"], memory, None)  # type: ignore[arg-type]
+
+
+_HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (
+    (WrongArchError, 209),  # hipErrorNoBinaryForGpu
+    (MissingAssemblyError, 301),  # hipErrorFileNotFound
+    (DecodeError, 200),  # hipErrorInvalidImage
+    (OutputError, 301),
+    (CacheError, 304),  # hipErrorOperatingSystem
+    (ToolchainError, 303),  # hipErrorSharedObjectInitFailed
+    (AotforgeError, 801),  # hipErrorNotSupported
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Answer one request on standard output; the exit code is 0 for every answer, 2 for wrong arguments."""
+    try:
+        if arguments[:1] == ["prepare"] and len(arguments) == 3:
+            places = [Path(place) for place in os.environ.get("AOTFORGE_ASM", "").split(":") if place]
+            made = prepare(
+                sys.stdin.buffer.read(),
+                arguments[1],
+                places=places,
+                cache=_cache(),
+                checks=arguments[2] == "checks",
+            )
+            found = "\n".join(("ok", str(made.program), str(made.interpreter), str(made.lines)))
+        elif arguments[:1] == ["explain"] and len(arguments) == 3:
+            allocations = sys.stdin.read()
+            found = str(describe_fault(Path(arguments[1]), bytes.fromhex(arguments[2]), allocations))
+        else:
+            sys.stderr.write(f"{__doc__}\n")
+            return 2
+    except AotforgeError as error:
+        number = next(number for kind, number in _HIP_ERRORS if isinstance(error, kind))
+        found = f"error\n{number}\n{error}"
+    sys.stdout.write(found + "\n")
+    return 0
+
+
+def _cache() -> Path:
+    if named := os.environ.get("AOTFORGE_CACHE"):
+        return Path(named).absolute()  # the program may change its folder later
+    from aotforge.virtual_gpu.emulator.interpreter_library import default_cache  # noqa: PLC0415 - emulator: 0.4 s
+
+    return default_cache().absolute()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

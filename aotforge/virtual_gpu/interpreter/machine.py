@@ -15,6 +15,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,10 @@ from triton.language import standard
 from triton.runtime import interpreter
 from triton.runtime.jit import JITFunction
 
-from aotforge.errors import UnsupportedError
+from aotforge.errors import RulesError, UnsupportedError
 from aotforge.rules import Scalar
+from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch
+from aotforge.virtual_gpu.interpreter.family_module import family_module
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits, bf16_values
 
@@ -39,6 +42,16 @@ _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
     "fp32": (np.float32, tl.float32),
 }
 _POINTEES: dict[str, Opaque] = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32}
+
+
+def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
+    """Run a launch of the family in `folder`. Raises what `execute` raises, RulesError when the source has no such function."""
+    kernel = launch.kernel
+    function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
+    if function is None:
+        raise RulesError(f"{folder / kernel.source} has no function {kernel.function}")
+    call = {"arguments": launch.arguments, "constants": launch.constants, "grid": launch.grid}
+    execute(function, types_=launch.types, memory=memory, **call)
 
 
 def execute(

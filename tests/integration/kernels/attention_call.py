@@ -8,9 +8,9 @@ from pathlib import Path
 
 from aotforge.rules import Scalar, Target
 from aotforge.verify.tensors import Float, Guarded, Layout
-from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.flash.call import DTYPE_KEY, Case, values_of
 from kernels.flash.rules import FAMILY
+from tests.support.run_operator import run_operator
 
 __all__ = ["DTYPE_KEY", "FOLDER", "GFX908", "Case", "Guarded", "Layout", "Outcome", "run_case", "values_of"]
 

@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from aotforge.virtual_gpu.interpreter.number_formats import DType
-from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.flash.bounds import bounds
 from kernels.flash.rules import FAMILY
 from tests.integration.kernels.attention_call import (
@@ -21,6 +20,7 @@ from tests.integration.kernels.attention_call import (
     run_case,
     values_of,
 )
+from tests.support.run_operator import run_operator
 
 FORWARD = ("out", "lse")
 BACKWARD = ("delta", "dq", "dk", "dv")

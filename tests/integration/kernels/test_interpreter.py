@@ -20,11 +20,11 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     decode,
     encode,
 )
-from aotforge.virtual_gpu.interpreter.run_operator import run_operator
 from kernels.add.reference import add
 from kernels.add.rules import FAMILY as ADD
 from tests.integration.kernels import probe_kernels
 from tests.integration.kernels.attention_call import DTYPE_KEY, FOLDER, GFX908
+from tests.support.run_operator import run_operator
 
 
 def run(kernel: Opaque, arguments: dict[str, Any], types: dict[str, str], **constants: int | bool) -> None:

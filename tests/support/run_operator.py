@@ -1,15 +1,13 @@
-"""Runs operator calls on numpy buffers in Triton's interpreter, with the library's settings."""
+"""Runs all steps of an operator on numpy buffers in Triton's interpreter, with the library's settings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from aotforge.errors import RulesError
 from aotforge.rules import Family, Scalar, Target
 from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, Values, select
-from aotforge.virtual_gpu.interpreter.family_module import family_module
-from aotforge.virtual_gpu.interpreter.machine import execute
+from aotforge.virtual_gpu.interpreter.machine import run_launch
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import Array
 
@@ -36,19 +34,3 @@ def run_operator(
     for launch in done:
         run_launch(launch, folder, memory)
     return done
-
-
-def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
-    """Run one launch. Raises AccessError, RulesError when the kernel's source has no such function."""
-    kernel = launch.kernel
-    function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
-    if function is None:
-        raise RulesError(f"{folder / kernel.source} has no function {kernel.function}")
-    execute(
-        function,
-        types_=launch.types,
-        arguments=launch.arguments,
-        constants=launch.constants,
-        grid=launch.grid,
-        memory=memory,
-    )
