@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from aotforge.base.architectures import load_architectures
+from aotforge.base.machine import default_cache
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
-from aotforge.virtual_gpu.emulator.interpreter_library import default_cache
 from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select

@@ -82,3 +82,11 @@ def processor() -> str:
         return os.uname().machine
     wanted = ("flags", "Features", "model name", "cpu family", "model\t")
     return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def default_cache() -> Path:
+    """AOTFORGE_CACHE, else the cache below AOTFORGE_HOME, else a folder of the user's."""
+    named, home = os.environ.get("AOTFORGE_CACHE"), os.environ.get("AOTFORGE_HOME")
+    if named:
+        return Path(named)
+    return Path(home) / "cache" if home else Path.home() / ".cache" / "aotforge"

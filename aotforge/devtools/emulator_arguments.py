@@ -80,8 +80,7 @@ def parse_checks(text: str) -> Checks:
     wanted = known if text == "all" else [name.strip() for name in text.split(",")]
     if unknown := sorted(set(wanted) - set(known)):
         raise UnknownNameError(f"unknown check {unknown[0]!r}", hint=suggest(unknown[0], [*known, "all"]))
-    waits, races, barriers, uninitialised = (name in wanted for name in known)
-    return Checks(waits=waits, races=races, barriers=barriers, uninitialised=uninitialised)
+    return Checks(**{name: name in wanted for name in known})  # type: ignore[arg-type]
 
 
 def read_text(path: Path) -> str:

@@ -32,10 +32,10 @@ from aotforge.virtual_gpu.emulator.debugger.locations import (
     parse_breakpoint,
     parse_group,
 )
-from aotforge.virtual_gpu.emulator.debugger.session import Reporter, Session, view_context
+from aotforge.virtual_gpu.emulator.debugger.session import Reporter, Session
 from aotforge.virtual_gpu.emulator.debugger.shell import Shell, parse_lanes
 from aotforge.virtual_gpu.emulator.debugger.source import source_lines
-from aotforge.virtual_gpu.emulator.debugger.views import parse_views
+from aotforge.virtual_gpu.emulator.debugger.views import ViewContext, parse_views
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.launch import DEFAULT_LIMIT, LaunchReport, LaunchRequest, Trace
 from aotforge.virtual_gpu.emulator.listing import parse_listing
@@ -91,11 +91,8 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     add("--schedule", type=int, help="seed of a random wave schedule (default: waves in turn)")
     add("--seed", type=int, default=1, help="seed of the garbage that registers and memory start with")
     add("--limit", type=int, default=DEFAULT_LIMIT, help="wave-instructions per workgroup")
-    add(
-        "--trace",
-        metavar="FILE",
-        help="write every executed instruction and its result ('-': standard output)",
-    )
+    trace = "write every executed instruction and its result ('-': standard output)"
+    add("--trace", metavar="FILE", help=trace)
     checks = "look for more than bounds, at about half the speed: waits, races, barriers, uninitialised (default: all)"
     add("--checks", nargs="?", const="all", metavar="WHICH,...", help=checks)
     add("--cost", action="store_true", help="count traffic and conflicts, and estimate cycles")
@@ -108,12 +105,8 @@ def _run_flags(run: argparse.ArgumentParser) -> None:
     add("--break-group", metavar="X,Y,Z", help="only in this workgroup")
     add("--break-hit", type=int, default=1, help="from this arrival of the wave on (1)")
     add("--break-count", type=int, help="how many times (default 1, with --debug 0); 0: every time")
-    add(
-        "--dump",
-        default="",
-        metavar="WHAT,...",
-        help="v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ...",
-    )
+    views = "v0-v7, s[0:3], vcc, exec, lds[0:256], arg0[0:64], v2:f32 ..."
+    add("--dump", default="", metavar="WHAT,...", help=views)
     add("--lanes", metavar="A-B", help="show these lanes only")
     add("--lines", type=Path, metavar="FILE.s", help=_LINES)
 
@@ -190,20 +183,20 @@ def _session(
             )
         return None
     count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1
-    default = Breakpoint(
-        text="",
-        indices=(),
-        wave=flags.break_wave,
-        group=parse_group(flags.break_group) if flags.break_group else None,
-        hit=flags.break_hit,
-        count=count,
-    )
+    group = parse_group(flags.break_group) if flags.break_group else None
+    default = Breakpoint(wave=flags.break_wave, group=group, hit=flags.break_hit, count=count)
     breaks = [parse_breakpoint(text, info, default) for text in flags.breaks]
     parse_views(flags.dump)  # mistakes are reported before the launch
-    lanes = parse_lanes(flags.lanes, info.program.target.lanes) if flags.lanes else None
+    width = info.program.target.lanes
     values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
     values |= {a.name: a.value for a in arguments if a.name}
-    context = view_context(info, memory, values, lanes)
+    context = ViewContext(
+        lanes=parse_lanes(flags.lanes, width) if flags.lanes else range(width),
+        registers=info.program.registers,
+        memory=memory,
+        arguments=values,
+        width=width,
+    )
     if flags.debug:
         shell = Shell(context, views=flags.dump)
         shell.session = Session(info, shell.on_stop, breakpoints=breaks, at_entry=True)

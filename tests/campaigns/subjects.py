@@ -13,15 +13,12 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.errors import ExecutionError
-from aotforge.formats.code_object import kernel_metadata
-from aotforge.formats.elf import read_elf
 from aotforge.plan.model import CompileJob
 from aotforge.plan.planner import plan_project
 from aotforge.verify.compare import Expected
 from aotforge.verify.invocation import Invocation, load_cases
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.emulator.decoded import Checks, Listing
-from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest, Step, Trace
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.emulator.targets import emulated_target
@@ -57,14 +54,7 @@ class Subject:
 
     def altered(self, listing: Listing) -> Program:
         """The image with other instructions, which is not verified. Raises DecodeError, UnsupportedError."""
-        hsaco = self.image.hsaco
-        return Program(
-            emulated_target(self.arch),
-            listing,
-            read_descriptor(read_elf(hsaco), listing.kernel),
-            kernel_metadata(hsaco),
-            self.folder,
-        )
+        return Program(emulated_target(self.arch), listing, self.image.hsaco, self.folder)
 
 
 def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:

@@ -13,10 +13,10 @@ from aotforge.compile.model import KernelImage
 from aotforge.devtools.selection import choose, find_kernel
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.closure import SourceTree
-from aotforge.plan.families import load_families
+from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.plan.planner import make_plan, plan_project
-from aotforge.rules import Scalar, Setting
+from aotforge.rules import Kernel, Scalar, Setting
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 _OPTIONS = ("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack")
@@ -60,14 +60,17 @@ def find_candidates(request: CostRequest) -> list[Candidate]:
     found = []
     for number, name in enumerate(request.images):
         settings = request.settings if number == 0 else ()
-        if _is_kernel(request.root, name):
-            found += [_with_setting(request, name, setting) for setting in settings or ({},)]
-        elif settings:
-            raise UnsupportedError(
-                f"{name} is an image, and settings are a kernel's", hint="name the kernel, e.g. attn_fwd"
-            )
-        else:
+        try:
+            kernel = find_kernel(request.root, name)
+        except UnknownNameError:
+            if settings:
+                hint = "name the kernel, e.g. attn_fwd"
+                raise UnsupportedError(
+                    f"{name} is an image, and settings are a kernel's", hint=hint
+                ) from None
             found.append(_find_image(request, name))
+        else:
+            found += [_with_setting(request, kernel, setting) for setting in settings or ({},)]
     return found
 
 
@@ -85,14 +88,6 @@ def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[Kern
             )
             made.append(images[job.key])
     return made
-
-
-def _is_kernel(root: Path, name: str) -> bool:
-    try:
-        find_kernel(root, name)
-    except UnknownNameError:
-        return False
-    return True
 
 
 def _find_image(request: CostRequest, name: str) -> Candidate:
@@ -122,9 +117,11 @@ def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:
     return None
 
 
-def _with_setting(request: CostRequest, kernel: str, setting: Mapping[str, str]) -> Candidate:
+def _with_setting(
+    request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
+) -> Candidate:
     """A kernel for one functional with the rules' last setting, of which `setting` changes constants and compiler options."""
-    loaded, found = find_kernel(request.root, kernel)
+    loaded, found = named
     functional = choose(found, request.keys)
     architectures = load_architectures(request.root / "manifests")
     offered = found.settings(architectures.find(request.arch).target(request.arch), functional)

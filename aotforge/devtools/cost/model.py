@@ -150,22 +150,21 @@ class HotLine:
 
 def hot_lines(measured: Measurement, model: IssueModel, *, count: int) -> tuple[HotLine, ...]:
     """The `count` busiest instructions, longest first. Raises UnsupportedError for a matrix instruction of unknown shape."""
-    found = [_hot(one, model) for one in measured.lines if one.count]
-    return tuple(sorted(found, key=lambda hot: (-hot.cycles, hot.address))[:count])
-
-
-def _hot(one: MeasuredLine, model: IssueModel) -> HotLine:
-    pipe, cycles = _busy(one, model)
-    traffic = Traffic().plus(one)
-    return HotLine(
-        address=one.line.address,
-        line=one.line.number,
-        text=" ".join(one.line.text.split()),
-        count=one.count,
-        pipe=pipe,
-        cycles=cycles,
-        conflicts=traffic.conflicts,
-        used=traffic.used,
+    busy = [(*_busy(one, model), one) for one in measured.lines if one.count]
+    busiest = sorted(busy, key=lambda item: (-item[1], item[2].line.address))[:count]
+    return tuple(
+        HotLine(
+            address=one.line.address,
+            line=one.line.number,
+            text=" ".join(one.line.text.split()),
+            count=one.count,
+            pipe=pipe,
+            cycles=cycles,
+            conflicts=traffic.conflicts,
+            used=traffic.used,
+        )
+        for pipe, cycles, one in busiest
+        for traffic in [Traffic().plus(one)]
     )
 
 

@@ -21,7 +21,7 @@ from aotforge.virtual_gpu.emulator.measure import Banks
 
 @dataclass(frozen=True, kw_only=True)
 class IssueModel:
-    """One arch. A unit runs a workgroup: a compute unit, on RDNA a workgroup processor of two (`cus_per_unit`).
+    """One arch; defaults are CDNA's. A unit runs a workgroup: a compute unit, on RDNA a workgroup processor of two (`cus_per_unit`).
 
     `units` and `simds` (of a unit) are from the manifest. Bandwidths are bytes per clock of a unit, latencies cycles. `vector`: cycles
     that a SIMD's vector unit is busy with one wave-instruction, by `vector_kind`. `issue`: cycles between two instructions of a wave.
@@ -36,19 +36,19 @@ class IssueModel:
     units: int
     simds: int
     vector: Mapping[str, int]
-    issue: int
-    salu: float
-    matrix_apart: bool
-    lds_banks: int
-    lds_swizzled: bool
-    lds_pipes: int
-    lds_port: int
-    l1: int
-    address_lanes: int
-    lds_latency: int
-    memory_latency: int
     clock_mhz: int
     memory_gb: float
+    issue: int = 4
+    salu: float = 1
+    matrix_apart: bool = True
+    lds_banks: int = 32
+    lds_swizzled: bool = True
+    lds_pipes: int = 1
+    lds_port: int = 64
+    l1: int = 64
+    address_lanes: int = 16
+    lds_latency: int = 64
+    memory_latency: int = 320
     cus_per_unit: int = 1
 
     @property
@@ -64,37 +64,18 @@ class IssueModel:
 
 _GFX908: dict[str, Any] = {
     "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 16, "wide": 8, "double": 8},
-    "issue": 4,
-    "salu": 1,
-    "matrix_apart": True,
-    "lds_banks": 32,
-    "lds_swizzled": True,
-    "lds_pipes": 1,
-    "lds_port": 64,
-    "l1": 64,
-    "address_lanes": 16,
-    "lds_latency": 64,
-    "memory_latency": 320,
     "clock_mhz": 1502,
     "memory_gb": 1228.8,
 }
-_GFX90A = _GFX908 | {
+_GFX90A: dict[str, Any] = {
     "vector": {"ordinary": 4, "transcendental": 16, "convert": 16, "multiply": 4, "wide": 4, "double": 4},
     "clock_mhz": 1700,
     "memory_gb": 1638.4,
 }
-_GFX942 = _GFX90A | {
-    "clock_mhz": 2100,
-    "memory_gb": 5325,
-}
-_GFX950 = _GFX942 | {
-    "lds_banks": 64,
-    "lds_swizzled": False,
-    "clock_mhz": 2400,
-    "memory_gb": 8000,
-}
-_RDNA3 = _GFX908 | {
+_RDNA3: dict[str, Any] = {
     "vector": {"ordinary": 1, "transcendental": 4, "convert": 1, "multiply": 4, "wide": 2, "double": 32},
+    "clock_mhz": 2500,
+    "memory_gb": 960,
     "issue": 1,
     "salu": 0.25,
     "matrix_apart": False,
@@ -103,19 +84,15 @@ _RDNA3 = _GFX908 | {
     "lds_port": 0,
     "l1": 128,
     "address_lanes": 32,
-    "clock_mhz": 2500,
-    "memory_gb": 960,
     "cus_per_unit": 2,
 }
-_RDNA4 = _RDNA3 | {"clock_mhz": 2970, "memory_gb": 640}
-
 RATES: Mapping[str, dict[str, Any]] = {
     "gfx908": _GFX908,
     "gfx90a": _GFX90A,
-    "gfx942": _GFX942,
-    "gfx950": _GFX950,
+    "gfx942": _GFX90A | {"clock_mhz": 2100, "memory_gb": 5325},
+    "gfx950": _GFX90A | {"clock_mhz": 2400, "memory_gb": 8000, "lds_banks": 64, "lds_swizzled": False},
     "gfx1100": _RDNA3,
-    "gfx1201": _RDNA4,
+    "gfx1201": _RDNA3 | {"clock_mhz": 2970, "memory_gb": 640},
 }
 
 
@@ -126,13 +103,8 @@ def model_of(arch: str) -> IssueModel:
             f"the cost model has no rates for {arch}", hint=f"it has some for {', '.join(RATES)}"
         )
     row = load_architectures().find(arch)
-    return IssueModel(
-        arch=arch,
-        product=row.device.product,
-        units=row.device.compute_units,
-        simds=row.simds_per_cu,
-        **RATES[arch],
-    )
+    product, units = row.device.product, row.device.compute_units
+    return IssueModel(arch=arch, product=product, units=units, simds=row.simds_per_cu, **RATES[arch])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 
 from aotforge.devtools.cost.rates import matrix_shape, waits_of
-from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class
+from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
+KINDS = (
+    "global loads",
+    "global stores",
+    "global atomics",
+    "scratch",
+    "LDS loads",
+    "LDS stores",
+    "LDS atomics",
+    "scalar loads",
+)
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class Traffic:
     """One kind of access. `bytes` as lanes request them, `segments` of 64 bytes (global memory), `cycles` and `phases` of LDS
     banks with and without conflicts.
@@ -26,14 +38,8 @@ class Traffic:
 
     def plus(self, line: MeasuredLine) -> Traffic:
         """With one more instruction's executions."""
-        return Traffic(
-            instructions=self.instructions + line.count,
-            bytes=self.bytes + line.bytes,
-            segments=self.segments + line.segments,
-            cycles=self.cycles + line.lds_cycles,
-            phases=self.phases + line.lds_phases,
-            lanes=self.lanes + line.lanes,
-        )
+        more = (line.count, line.bytes, line.segments, line.lds_cycles, line.lds_phases, line.lanes)
+        return Traffic(*map(operator.add, astuple(self), more))
 
     @property
     def used(self) -> float:
@@ -46,7 +52,7 @@ class Traffic:
         return self.cycles / self.phases if self.phases else 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Work:
     """A launch. `names`: wave-instructions by name, a dual-issue pair once, by its first; `vector_lanes`: lanes of VALU
     instructions; `flops` of matrix instructions; `memory_waits`, `local_waits` executed; `loaded` and `stored` bytes of global
@@ -56,14 +62,14 @@ class Work:
     workgroups: int
     waves: int
     wavefront: int
-    names: Mapping[str, int]
-    traffic: Mapping[str, Traffic]
-    vector_lanes: int
-    flops: int
-    memory_waits: int
-    local_waits: int
-    loaded: int
-    stored: int
+    names: dict[str, int] = field(default_factory=dict)
+    traffic: dict[str, Traffic] = field(default_factory=lambda: dict.fromkeys(KINDS, Traffic()))
+    vector_lanes: int = 0
+    flops: int = 0
+    memory_waits: int = 0
+    local_waits: int = 0
+    loaded: int = 0
+    stored: int = 0
 
     @property
     def instructions(self) -> int:
@@ -73,10 +79,7 @@ class Work:
     @property
     def classes(self) -> Mapping[InstructionClass, int]:
         """Counts by class, every class in its order."""
-        totals: Counter[InstructionClass] = Counter()
-        for name, count in self.names.items():
-            totals[instruction_class(name)] += count
-        return {kind: totals[kind] for kind in InstructionClass}
+        return instruction_mix(self.names)
 
     @property
     def matrix_share(self) -> float:
@@ -90,23 +93,11 @@ class Work:
         return self.vector_lanes / possible if possible else 0.0
 
 
-KINDS = (
-    "global loads",
-    "global stores",
-    "global atomics",
-    "scratch",
-    "LDS loads",
-    "LDS stores",
-    "LDS atomics",
-    "scalar loads",
-)
-
-
 def add_up(measured: Measurement, *, workgroups: int, waves: int, wavefront: int) -> Work:
     """`waves` of a workgroup, `wavefront` lanes each. Raises UnsupportedError for a matrix instruction of unknown shape."""
+    work = Work(workgroups=workgroups, waves=waves, wavefront=wavefront)
+    work.loaded, work.stored = measured.loaded, measured.stored
     names: Counter[str] = Counter()
-    traffic = dict.fromkeys(KINDS, Traffic())
-    lanes = flops = memory_waits = local_waits = 0
     before = -1
     for one in measured.lines:
         name, first = one.line.name, one.line.address != before
@@ -116,27 +107,16 @@ def add_up(measured: Measurement, *, workgroups: int, waves: int, wavefront: int
         if first:
             names[name] += one.count
         if shape := matrix_shape(name):
-            flops += shape.flops * one.count
+            work.flops += shape.flops * one.count
         elif first and instruction_class(name) is InstructionClass.VALU:
-            lanes += one.lanes
+            work.vector_lanes += one.lanes
         if kind := traffic_kind(name):
-            traffic[kind] = traffic[kind].plus(one)
+            work.traffic[kind] = work.traffic[kind].plus(one)
         memory, local = waits_of(one.line.text)
-        memory_waits += one.count * memory
-        local_waits += one.count * local
-    return Work(
-        workgroups=workgroups,
-        waves=waves,
-        wavefront=wavefront,
-        names=dict(names.most_common()),
-        traffic=traffic,
-        vector_lanes=lanes,
-        flops=flops,
-        memory_waits=memory_waits,
-        local_waits=local_waits,
-        loaded=measured.loaded,
-        stored=measured.stored,
-    )
+        work.memory_waits += one.count * memory
+        work.local_waits += one.count * local
+    work.names = dict(names.most_common())
+    return work
 
 
 def is_permute(name: str) -> bool:

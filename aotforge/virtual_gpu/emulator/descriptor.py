@@ -52,6 +52,11 @@ class Descriptor:
         """The first SGPR after the workgroup ids holds the wave's offset into scratch (archs without flat scratch setup)."""
         return bool(self.rsrc2 & 1)
 
+    @property
+    def dynamic_stack(self) -> bool:
+        """The kernel needs a stack of unknown size."""
+        return bool(self.properties >> 11 & 1)
+
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
         """User SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that are not modelled."""
         known = 1 | 8 | (1 << 10) | (1 << 11)
@@ -95,11 +100,6 @@ def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
         properties=properties,
         preload=(preload & 0x7F, preload >> 7),
     )
-
-
-def dynamic_stack(descriptor: Descriptor) -> bool:
-    """Whether the kernel needs a stack of unknown size."""
-    return bool(descriptor.properties >> 11 & 1)
 
 
 def kernarg_segment(values: Sequence[tuple[int, int, bytes]], size: int) -> bytes:

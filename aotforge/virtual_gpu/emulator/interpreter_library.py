@@ -10,7 +10,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from aotforge.base.machine import processor
+from aotforge.base.machine import default_cache, processor
 from aotforge.errors import ToolchainError
 from aotforge.toolchain.native_code import NativeCode, c_compiler
 from aotforge.virtual_gpu.emulator import native
@@ -22,14 +22,6 @@ _FLAGS = (
     "-fno-trapping-math -fPIC -shared -w -Wl,-Bsymbolic"
 )
 """-Bsymbolic: the virtual HIP loads it into programs that may have a `run` or `step` of their own."""
-
-
-def default_cache() -> Path:
-    """AOTFORGE_CACHE, else the cache below AOTFORGE_HOME, else a folder of the user's."""
-    named, home = os.environ.get("AOTFORGE_CACHE"), os.environ.get("AOTFORGE_HOME")
-    if named:
-        return Path(named)
-    return Path(home) / "cache" if home else Path.home() / ".cache" / "aotforge"
 
 
 @cache

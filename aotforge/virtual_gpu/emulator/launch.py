@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import time
 from collections import Counter
@@ -90,8 +91,7 @@ class LaunchRequest:
     @property
     def workgroups(self) -> int:
         """How many workgroups the grid has."""
-        x, y, z = self.grid
-        return x * y * z
+        return math.prod(self.grid)
 
     @property
     def workers(self) -> int:
@@ -120,7 +120,7 @@ def execute(program: Program, request: LaunchRequest) -> LaunchReport:
         raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
     # all of these must outlive the launch: its structures have pointers to them
     kernarg = np.frombuffer(bytearray(program.kernarg(request.arguments)), dtype=np.uint8)
-    unset = _unset(request.memory, request.wanted_checks)
+    unset = _unset(request)
     ranges = _ranges(request.memory, kernarg, unset)
     callback = _callback(program, request.trace)
     code = program.code(request.variant)
@@ -135,7 +135,10 @@ def execute(program: Program, request: LaunchRequest) -> LaunchReport:
     results = _run(code.library, workers)
     if request.hooks and request.hooks.error:
         raise request.hooks.error
-    _raise_fault(program, request, workers, results)
+    if -1 in results:
+        raise ExecutionError("not enough memory for the waves of a workgroup")
+    if stopped := [worker.launch.fault for worker, result in zip(workers, results, strict=True) if result]:
+        raise explain(stopped[0], program.lines, program.listing.kernel, request.memory, request.source)
     totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
     if request.meter:
         request.meter.finish(program.lines, totals)
@@ -166,10 +169,10 @@ def _launch(program: Program, request: LaunchRequest, kernarg: Any, code: Code) 
     return launch
 
 
-def _unset(memory: Memory, checks: Checks | None) -> dict[int, npt.NDArray[np.uint8]]:
+def _unset(request: LaunchRequest) -> dict[int, npt.NDArray[np.uint8]]:
     """State per byte of the unwritten buffers by their index. Raises ExecutionError for an unknown buffer."""
+    checks, spans = request.wanted_checks, request.memory.spans()
     wanted = checks.unwritten if checks and checks.uninitialised else frozenset()
-    spans = memory.spans()
     if unknown := sorted(wanted - {name for name, *_ in spans}):
         raise ExecutionError(f"the launch's memory has no buffer {unknown[0]}")
     return {
@@ -209,14 +212,3 @@ def _run(library: ctypes.CDLL, workers: Sequence[_Worker]) -> list[int]:
         return [run(workers[0])]
     with ThreadPoolExecutor(len(workers)) as pool:
         return list(pool.map(run, workers))
-
-
-def _raise_fault(
-    program: Program, request: LaunchRequest, workers: Sequence[_Worker], results: list[int]
-) -> None:
-    if -1 in results:
-        raise ExecutionError("not enough memory for the waves of a workgroup")
-    for worker, result in zip(workers, results, strict=True):
-        if result:
-            fault = worker.launch.fault
-            raise explain(fault, program.lines, program.listing.kernel, request.memory, request.source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,7 @@ from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.assembly import instruction_addresses, verify_assembly
 from aotforge.virtual_gpu.emulator.binding import Binder, bind_lines
 from aotforge.virtual_gpu.emulator.decoded import Listing
-from aotforge.virtual_gpu.emulator.descriptor import (
-    SCRATCH_TAG,
-    Descriptor,
-    dynamic_stack,
-    kernarg_segment,
-    read_descriptor,
-)
+from aotforge.virtual_gpu.emulator.descriptor import SCRATCH_TAG, Descriptor, kernarg_segment, read_descriptor
 from aotforge.virtual_gpu.emulator.effects import effects_of
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
@@ -57,36 +51,23 @@ class Emulator:
         Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
         ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
         """
-        listing = self._listing(asm)
-        addresses = verify_assembly(asm, listing.kernel, self.target.arch, hsaco)
-        return self._program(listing, addresses, hsaco)
+        return self._load(hsaco, asm, lambda kernel: verify_assembly(asm, kernel, self.target.arch, hsaco))
 
     def load_altered(self, hsaco: bytes, asm: str) -> Program:
         """A text that need not be the image's: for faults planted on purpose, never for a verdict about the image.
 
         Descriptor and metadata are the image's, instructions and addresses the text's. Raises what `load` raises.
         """
-        listing = self._listing(asm)
-        return self._program(listing, instruction_addresses(asm, listing.kernel, self.target.arch), hsaco)
+        return self._load(hsaco, asm, lambda kernel: instruction_addresses(asm, kernel, self.target.arch))
 
-    def _listing(self, asm: str) -> Listing:
+    def _load(self, hsaco: bytes, asm: str, addresses_of: Callable[[str], Sequence[int]]) -> Program:
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
-        return listing
-
-    def _program(self, listing: Listing, addresses: Sequence[int], hsaco: bytes) -> Program:
+        addresses = addresses_of(listing.kernel)
         placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
         lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
-        try:
-            elf = read_elf(hsaco)
-            descriptor = read_descriptor(elf, listing.kernel)
-            metadata = kernel_metadata(hsaco)
-        except CodeObjectError as error:
-            raise DecodeError(f"the image cannot be read: {error}") from error
-        if elf.relocations or dynamic_stack(descriptor):
-            raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
-        return Program(self.target, replace(listing, lines=lines), descriptor, metadata, self._cache)
+        return Program(self.target, replace(listing, lines=lines), hsaco, self._cache)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +87,14 @@ class Program:
     AGPRs per lane that the kernel may name.
     """
 
-    def __init__(
-        self,
-        target: EmulatedTarget,
-        listing: Listing,
-        descriptor: Descriptor,
-        metadata: dict[str, Any],
-        cache: Path | None,
-    ) -> None:
+    def __init__(self, target: EmulatedTarget, listing: Listing, hsaco: bytes, cache: Path | None) -> None:
+        try:
+            elf, metadata = read_elf(hsaco), kernel_metadata(hsaco)
+            descriptor = read_descriptor(elf, listing.kernel)
+        except CodeObjectError as error:
+            raise DecodeError(f"the image cannot be read: {error}") from error
+        if elf.relocations or descriptor.dynamic_stack:
+            raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
         self.target, self.listing, self.descriptor = target, listing, descriptor
         self.parameters = tuple(
             KernelParameter(offset=a[".offset"], size=a[".size"], kind=a[".value_kind"])
@@ -173,7 +154,7 @@ class Program:
         if total_lds > target.lds_bytes:
             raise ExecutionError(f"{total_lds} bytes of LDS are more than {target.arch} has")
         user = descriptor.user_sgprs(kernarg.ctypes.data, kernarg.tobytes() + bytes(64))
-        ids = descriptor.workgroup_ids
+        x, y, z = descriptor.workgroup_ids
         return native.Launch(
             length=len(self.lines),
             entry=self._entry,
@@ -186,9 +167,9 @@ class Program:
             user=(ctypes.c_uint32 * 32)(*user),
             ids_in_ttmp=target.ids_in_ttmp,
             item_ids=1 if target.packed_ids else descriptor.work_item_ids,
-            id_x=ids[0],
-            id_y=ids[1],
-            id_z=ids[2],
+            id_x=x,
+            id_y=y,
+            id_z=z,
             wave_offset=descriptor.scratch_enabled and target.scratch_offset,
             code_base=_CODE_BASE,
             scratch_base=SCRATCH_TAG,

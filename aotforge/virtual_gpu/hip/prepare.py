@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from aotforge.base.files import write_atomic
-from aotforge.base.machine import processor
+from aotforge.base.machine import default_cache, processor
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import (
     AotforgeError,
@@ -213,13 +213,9 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[:1] == ["prepare"] and len(arguments) == 3:
             places = [Path(place) for place in os.environ.get("AOTFORGE_ASM", "").split(":") if place]
-            made = prepare(
-                sys.stdin.buffer.read(),
-                arguments[1],
-                places=places,
-                cache=_cache(),
-                checks=arguments[2] == "checks",
-            )
+            cache = default_cache().absolute()  # the program may change its folder later
+            hsaco, checks = sys.stdin.buffer.read(), arguments[2] == "checks"
+            made = prepare(hsaco, arguments[1], places=places, cache=cache, checks=checks)
             found = "\n".join(("ok", str(made.program), str(made.interpreter), str(made.lines)))
         elif arguments[:1] == ["explain"] and len(arguments) == 3:
             allocations = sys.stdin.read()
@@ -232,14 +228,6 @@ def main(arguments: list[str]) -> int:
         found = f"error\n{number}\n{error}"
     sys.stdout.write(found + "\n")
     return 0
-
-
-def _cache() -> Path:
-    if named := os.environ.get("AOTFORGE_CACHE"):
-        return Path(named).absolute()  # the program may change its folder later
-    from aotforge.virtual_gpu.emulator.interpreter_library import default_cache  # noqa: PLC0415 - emulator: 0.4 s
-
-    return default_cache().absolute()
 
 
 if __name__ == "__main__":

@@ -50,8 +50,14 @@ def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:
     function = getattr(family_module(folder, Path(kernel.source).stem), kernel.function, None)
     if function is None:
         raise RulesError(f"{folder / kernel.source} has no function {kernel.function}")
-    call = {"arguments": launch.arguments, "constants": launch.constants, "grid": launch.grid}
-    execute(function, types_=launch.types, memory=memory, **call)
+    execute(
+        function,
+        types_=launch.types,
+        arguments=launch.arguments,
+        constants=launch.constants,
+        grid=launch.grid,
+        memory=memory,
+    )
 
 
 def execute(

@@ -32,8 +32,8 @@ class Breakpoint:
     It stops `count` times (0: always), from the `hit`-th time on that the conditions are true.
     """
 
-    text: str
-    indices: tuple[int, ...]
+    text: str = ""
+    indices: tuple[int, ...] = ()
     wave: int | None = None
     group: tuple[int, int, int] | None = None
     hit: int = 1
@@ -94,8 +94,8 @@ def parse_breakpoint(text: str, info: DebugInfo, default: Breakpoint | None = No
             )
         name, value = pair.split()
         fields[name] = parse_group(value) if name == "group" else int(value)
-    base = default or Breakpoint(text="", indices=())
-    return replace(base, text=location, indices=tuple(resolve_location(location, info)), **fields)
+    indices = tuple(resolve_location(location, info))
+    return replace(default or Breakpoint(), text=location, indices=indices, **fields)
 
 
 def parse_group(text: str) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ The caller's function handles each stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO
 
@@ -14,7 +14,6 @@ from aotforge.virtual_gpu.emulator.debugger.views import ViewContext, format_vie
 from aotforge.virtual_gpu.emulator.decoded import Line
 from aotforge.virtual_gpu.emulator.hooks import HookEvent, InstructionHooks
 from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
-from aotforge.virtual_gpu.interpreter.memory import Memory
 
 STATES = {0: "running", 1: "at a barrier", 2: "ended", 3: "stopped"}
 _ENDED = 2
@@ -139,20 +138,6 @@ class Session:
             return "line" if source and source != step.source else ""
         self._stepping = replace(step, left=step.left - 1)
         return "" if step.left > 1 else "step"
-
-
-def view_context(
-    info: DebugInfo, memory: Memory, arguments: Mapping[str, int | float], lanes: Sequence[int] | None = None
-) -> ViewContext:
-    """What stops of a launch can show; the wave is set at each stop. `lanes` None: all of them."""
-    width = info.program.target.lanes
-    return ViewContext(
-        lanes=range(width) if lanes is None else lanes,
-        registers=info.program.registers,
-        memory=memory,
-        arguments=arguments,
-        width=width,
-    )
 
 
 class Reporter:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from aotforge.base.machine import default_cache
 from aotforge.errors import ExecutionError
-from aotforge.virtual_gpu.emulator.interpreter_library import default_cache
 from aotforge.virtual_gpu.emulator.program import Program
 from tests.campaigns.replay import Replay
 from tests.campaigns.subjects import Subject, calls_of, execute, subjects

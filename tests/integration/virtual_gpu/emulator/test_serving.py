@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aotforge.base.machine import default_cache
 from aotforge.errors import ExecutionError
 from aotforge.virtual_gpu.emulator import native
-from aotforge.virtual_gpu.emulator.interpreter_library import build_library, default_cache
+from aotforge.virtual_gpu.emulator.interpreter_library import build_library
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.hip.blob import ServeFile, program_file
 from aotforge.virtual_gpu.interpreter.memory import Memory

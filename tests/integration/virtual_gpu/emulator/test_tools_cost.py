@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aotforge.base.machine import default_cache
 from aotforge.devtools.cost.candidates import CostRequest
 from aotforge.devtools.cost.cost_report import CostReport
 from aotforge.devtools.cost.run_cost import Cost, cost
 from aotforge.devtools.cost.work import Work, add_up
 from aotforge.errors import AotforgeError, UnknownNameError, UnsupportedError
-from aotforge.virtual_gpu.emulator.interpreter_library import default_cache, load_library
+from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.measure import Banks, Meter
 from aotforge.virtual_gpu.emulator.program import Emulator

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from aotforge.base.machine import default_cache
 from aotforge.virtual_gpu.emulator.generate import NATIVE
-from aotforge.virtual_gpu.emulator.interpreter_library import build_library, default_cache
+from aotforge.virtual_gpu.emulator.interpreter_library import build_library
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 

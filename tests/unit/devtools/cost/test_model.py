@@ -44,20 +44,7 @@ MATRIX = {"gfx9": "v_mfma_f32_16x16x16f16", "gfx1": "v_wmma_f32_16x16x16_f16"}
 
 
 def work(**fields: object) -> Work:
-    base = Work(
-        workgroups=1,
-        waves=4,
-        wavefront=64,
-        names={},
-        traffic=dict.fromkeys(KINDS, Traffic()),
-        vector_lanes=0,
-        flops=0,
-        memory_waits=0,
-        local_waits=0,
-        loaded=0,
-        stored=0,
-    )
-    return replace(base, **fields)  # type: ignore[arg-type]
+    return replace(Work(workgroups=1, waves=4, wavefront=64), **fields)  # type: ignore[arg-type]
 
 
 def estimated(made: Work, arch: str = "gfx908", *, occupancy: int = 2) -> Estimate:
