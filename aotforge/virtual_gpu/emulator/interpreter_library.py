@@ -6,7 +6,6 @@ It is compiled once per compiler, processor, wavefront width and variant, so a c
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache
 from pathlib import Path
 
