@@ -16,7 +16,7 @@ from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
 from aotforge.conformance.checks.baseline import check_baseline, write_baseline
 from aotforge.conformance.checks.calls import calls_group, refused_group
-from aotforge.conformance.checks.context import CheckContext, Group, group
+from aotforge.conformance.checks.context import CheckContext, Group
 from aotforge.conformance.checks.images import check_pack
 from aotforge.conformance.checks.library import check_elf, check_paths, check_platform, check_sonames
 from aotforge.conformance.checks.names import check_names
@@ -26,7 +26,6 @@ from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_h
 from aotforge.conformance.findings import CheckReport, Finding, failed
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
-from aotforge.release.model import load_release_manifest
 
 OnPart = Callable[[int, int], None]
 """Called with the number of parts done and of all parts."""
@@ -108,24 +107,23 @@ def _chosen(groups: list[Group], only: Collection[str]) -> list[Group]:
 
 
 def _groups(context: CheckContext) -> list[Group]:
-    rocms = load_release_manifest(context.checkout / "manifests" / "release.yaml").rocm
     packs = context.candidate.packs().items()
     return [
-        group("folder", partial(check_folder, context.candidate, rocms)),
+        Group("folder", [partial(check_folder, context.candidate, context.compat.release.rocm)]),
         calls_group(context),
         refused_group(context),
         dropin_group(context),
-        group("symbols", partial(check_symbols, context)),
-        group("layout", partial(check_layout, context)),
-        group("abidiff", partial(check_baseline, context)),
-        group("names", partial(check_names, context)),
-        group("sonames", partial(check_sonames, context)),
-        group("platform", partial(check_platform, context)),
-        group("elf", partial(check_elf, context)),
-        group("paths", partial(check_paths, context)),
-        *(group("images", partial(check_pack, context, pack, folder)) for pack, folder in packs),
+        Group("symbols", [partial(check_symbols, context)]),
+        Group("layout", [partial(check_layout, context)]),
+        Group("abidiff", [partial(check_baseline, context)]),
+        Group("names", [partial(check_names, context)]),
+        Group("sonames", [partial(check_sonames, context)]),
+        Group("platform", [partial(check_platform, context)]),
+        Group("elf", [partial(check_elf, context)]),
+        Group("paths", [partial(check_paths, context)]),
+        *(Group("images", [partial(check_pack, context, pack, folder)]) for pack, folder in packs),
         refusal_group(context),
-        group("windows", partial(check_windows, context)),
+        Group("windows", [partial(check_windows, context)]),
     ]
 
 

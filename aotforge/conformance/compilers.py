@@ -7,14 +7,14 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.library.build_tools import tool_environment
+from aotforge.errors import ToolchainError
+from aotforge.library.build_tools import run_tool, tool_environment
 
 WANTED = (*(("gcc", n) for n in (9, 10, 11, 12)), *(("clang", n) for n in (11, 12, 13, 14)))
 STANDARDS = ("17", "20")
@@ -70,10 +70,8 @@ def _identify(family: str, path: str | None) -> Compiler | None:
     if path is None:
         return None
     try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=False, env=tool_environment(os.environ)
-        )
-    except OSError:
+        done = run_tool([path, "--version"], tool_environment(os.environ), seconds=_SECONDS)
+    except ToolchainError:
         return None
     first = done.stdout.partition("\n")[0].strip()
     match = re.search(r"(?:version |\) )(\d+)\.", first)
@@ -159,18 +157,9 @@ class CompilationCache:
         command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
         command += [*flags, *map(str, objects)]
         try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_SECONDS,
-                env=tool_environment(os.environ),
-            )
-        except subprocess.TimeoutExpired:
-            output = f"{compiler.name} ran for more than {_SECONDS} s"
-            return Compilation(ok=False, output=output, program=None)
+            done = run_tool(command, tool_environment(os.environ), seconds=_SECONDS, folder=folder)
+        except ToolchainError as error:
+            return Compilation(ok=False, output=error.what, program=None)
         output, ok = done.stdout + done.stderr, done.returncode == 0
         program = folder / "program" if ok and (folder / "program").exists() else None
         if ok:  # a failure may have a cause outside the key: a full disk, a broken linker

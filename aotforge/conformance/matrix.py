@@ -11,7 +11,7 @@ from aotforge.conformance.interface import Interface
 from aotforge.conformance.matrix_models import Calls, Row, Statement, feature_level, library_name, version_key
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
 from aotforge.errors import ManifestError, UnknownNameError, suggest
-from aotforge.release.model import load_release_manifest
+from aotforge.release.model import ReleaseManifest, load_release_manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +38,22 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True)
 class Compatibility:
-    """The contents of `compat/`. `level` is our API level (0.11), `names` the library's names, SONAME first."""
+    """The contents of `compat/`, and the settings of our release."""
 
     matrix: MatrixFile
     calls: Calls
     interface: Interface
-    level: str
-    api: str
-    names: tuple[str, ...]
+    release: ReleaseManifest
+
+    @property
+    def level(self) -> str:
+        """Our API level, e.g. 0.11."""
+        return feature_level(self.release.api_level)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The library's names, SONAME first."""
+        return (self.release.soname, *self.release.older_names)
 
     @property
     def rows(self) -> tuple[Row, ...]:
@@ -126,7 +134,6 @@ class Compatibility:
 
 def load_matrix(folder: Path) -> Compatibility:
     """Reads `compat/` and manifests/release.yaml of the checkout `folder`. Raises ManifestError."""
-    manifest = load_release_manifest(folder / "manifests" / "release.yaml")
     calls = load(folder / "compat" / "pytorch_calls.yaml", Calls)
     path = folder / "compat" / "pytorch.yaml"
     matrix = load(path, MatrixFile)
@@ -140,9 +147,7 @@ def load_matrix(folder: Path) -> Compatibility:
         matrix=matrix,
         calls=calls,
         interface=load(folder / "compat" / "api_levels.yaml", Interface),
-        level=feature_level(manifest.api_level),
-        api=manifest.api_level,
-        names=(manifest.soname, *manifest.older_names),
+        release=load_release_manifest(folder / "manifests" / "release.yaml"),
     )
 
 

@@ -44,7 +44,10 @@ def _note_numbers(compat: Compatibility) -> dict[str, int]:
 def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
     """A table of at most 100 columns, with its footnotes."""
     numbers = _note_numbers(compat)
-    lines = [f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level} ({compat.api})", ""]
+    lines = [
+        f"AOTriton for PyTorch; `ours`: this checkout's API level {compat.level} ({compat.release.api_level})",
+        "",
+    ]
     for project, title in PROJECTS.items():
         lines += [title, _line(list(_COLUMNS)), "-" * WIDTH]
         lines += [
@@ -122,7 +125,7 @@ def matrix_fields(compat: Compatibility) -> dict[str, object]:
     """The matrix for `--json`: the file's content, our level, and our use for every row."""
     return {
         "level": compat.level,
-        "api": compat.api,
+        "api": compat.release.api_level,
         "library_names": compat.names,
         "evidence": compat.matrix.evidence,
         "notes": {name: note.model_dump(mode="json") for name, note in compat.matrix.notes.items()},
@@ -160,7 +163,10 @@ def explain_row(compat: Compatibility, row: Row, release: str | None = None) -> 
     texts += [*_delivered(row), *row.remarks, *([row.calls_of] if row.calls_of else [])]
     texts += [f"note: {compat.matrix.notes[name].text}" for name in row.notes]
     service = compat.service(row)
-    texts.append(f"ours ({compat.api}): {service.word}" + (f"; {service.reason}" if service.reason else ""))
+    texts.append(
+        f"ours ({compat.release.api_level}): {service.word}"
+        + (f"; {service.reason}" if service.reason else "")
+    )
     lines += [line for text in texts for line in _wrapped(text, "  ")]
     if service.links:
         lines.append(f"  it replaces {', '.join(service.links)}")

@@ -12,7 +12,7 @@ from aotforge.conformance.matrix import Compatibility
 from aotforge.conformance.matrix_models import Row, version_key
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.artifact_names import ArtifactName
-from aotforge.release.model import ReleaseManifest, load_release_manifest
+from aotforge.release.model import ReleaseManifest
 
 _PLATFORM = re.compile(r"manylinux_2_(?P<minor>[0-9]+)(_x86_64)?")
 
@@ -66,8 +66,7 @@ def recommend(
     if rocm and not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", rocm):
         raise UnsupportedError(f"--rocm {rocm} is not a valid version", hint="as in --rocm 7.0")
     rocm = ".".join(rocm.split(".")[:2])
-    manifest = load_release_manifest(checkout / "manifests" / "release.yaml")
-    warnings = _platform_warnings(manifest, platform)
+    warnings = _platform_warnings(compat.release, platform)
     obstacle = _official_obstacle(compat, row, arch, platform)
     service = compat.service(row)
     reason = service.reason
@@ -75,8 +74,8 @@ def recommend(
     if arch not in architectures:
         reason = f"this project has no settings for {arch}"
     elif service.build or service.links:
-        options = _options(manifest, row, arch, windows=platform == "windows", links=service.links)
-        warnings += _rocm_warnings(manifest, row, rocm)
+        options = _options(compat.release, row, arch, windows=platform == "windows", links=service.links)
+        warnings += _rocm_warnings(compat.release, row, rocm)
     return Recommendation(
         row=row.name,
         arch=arch,
@@ -84,7 +83,7 @@ def recommend(
         platform=platform,
         official=None if obstacle else _newest_pin(row),
         official_reason=obstacle or _official_limit(row, rocm),
-        ours=manifest.name if options else None,
+        ours=compat.release.name if options else None,
         pack=architectures[arch].pack if arch in architectures else "",
         reason=reason,
         options=options,

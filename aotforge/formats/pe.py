@@ -29,6 +29,19 @@ class Export:
     forward: str | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """A module as the loader sees it: imported modules, exported names, DllCharacteristics (HIGH_ENTROPY and the others).
+
+    `link_time`: seconds since 1970, or what the linker wrote into the field; 0 for none.
+    """
+
+    imports: tuple[str, ...]
+    exports: tuple[str, ...]
+    link_time: int
+    characteristics: int
+
+
 class _Image:
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -100,16 +113,15 @@ def _exports(image: _Image) -> Iterator[Export]:
             yield Export(name=name, ordinal=base + i, data=data, forward=forward)
 
 
-def link_time(data: bytes) -> int:
-    """Seconds since 1970, or what the linker wrote into the field: 0 for none. Raises RuntimeBuildError."""
+def read_module(data: bytes) -> Module:
+    """Reads a 64-bit module. Raises RuntimeBuildError for anything else."""
     image = _Image(data)
-    return image.number("<I", image.tables - 112 - 24 + 8)
-
-
-def characteristics(data: bytes) -> int:
-    """DllCharacteristics: HIGH_ENTROPY and the others. Raises RuntimeBuildError."""
-    image = _Image(data)
-    return image.number("<H", image.tables - 112 + 70)
+    return Module(
+        imports=imports(data),
+        exports=tuple(entry.name for entry in exports(data) if entry.name),
+        link_time=image.number("<I", image.tables - 112 - 24 + 8),
+        characteristics=image.number("<H", image.tables - 112 + 70),
+    )
 
 
 def imports(data: bytes) -> tuple[str, ...]:

@@ -12,14 +12,7 @@ from pathlib import Path
 
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.errors import RuntimeBuildError
-from aotforge.formats.pe import (
-    DYNAMIC_BASE,
-    HIGH_ENTROPY,
-    NX_COMPATIBLE,
-    characteristics,
-    imports,
-    link_time,
-)
+from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, read_module
 from aotforge.formats.pe import exports as read_exports
 from aotforge.library.build_tools import (
     MINGW_INSTALL,
@@ -81,8 +74,9 @@ def check_dll(path: Path, exports: frozenset[str]) -> None:
     """Raises RuntimeBuildError for an import beyond `ALLOWED_IMPORTS`, other exports, a link time, or missing hardening."""
     try:
         data = path.read_bytes()
+        module = read_module(data)
         names = {entry.name or f"ordinal {entry.ordinal}" for entry in read_exports(data)}
-        unexpected, extra, missing = set(imports(data)) - ALLOWED_IMPORTS, names - exports, exports - names
+        unexpected, extra, missing = set(module.imports) - ALLOWED_IMPORTS, names - exports, exports - names
     except OSError as error:
         raise RuntimeBuildError(f"{path} cannot be read: {error.strerror}") from error
     except RuntimeBuildError as error:
@@ -92,8 +86,8 @@ def check_dll(path: Path, exports: frozenset[str]) -> None:
         (unexpected, f"it imports {', '.join(sorted(unexpected))}"),
         (extra, f"it exports {min(extra, default='')}"),
         (missing, f"it lacks {min(missing, default='')}"),
-        (link_time(data) != 0, "it contains the time of its linking"),
-        (~characteristics(data) & hardened, "its addresses are fixed or its data is executable"),
+        (module.link_time != 0, "it contains the time of its linking"),
+        (~module.characteristics & hardened, "its addresses are fixed or its data is executable"),
     )
     if problems := [text for failed, text in checks if failed]:
         raise RuntimeBuildError(

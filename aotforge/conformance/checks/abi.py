@@ -12,10 +12,11 @@ from elftools.elf.sections import SymbolTableSection
 
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.compilers import Compilation, Compiler
+from aotforge.conformance.compilers import Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.interface import HIP, header, layout, references
 from aotforge.errors import ToolchainError
+from aotforge.library.build_tools import run_tool
 
 OURS = "<aotriton/flash.h>"
 EXTRA = frozenset({"aotforge_launch"})
@@ -42,31 +43,26 @@ def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsy
 def _wanted_symbols(context: CheckContext, compiler: Compiler) -> set[str]:
     """Every symbol of the API level, from a program that is generated from the facts. Raises ToolchainError."""
     source = references(context.compat.interface, context.compat.level)
-    program = _require(_compile_facts(context, compiler, source, "-c", "-O0"), compiler, "references")
+    program = _compile_facts(context, compiler, source, "-c", "-O0")
     symbols = dynamic_symbols(program, undefined=True, table=".symtab")
     found = {name for name in symbols if "aotriton" in name}
     # a constructor is two symbols: of a complete object, which programs call, and of a base
     return found | {name.replace("C1E", "C2E") for name in found}
 
 
-def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flags: str) -> Compilation:
-    """Compiles against the generated header; hip/hip_runtime.h is generated too."""
+def _compile_facts(context: CheckContext, compiler: Compiler, source: str, *flags: str) -> Path:
+    """A program compiled against the generated header and hip/hip_runtime.h. Raises ToolchainError."""
     text = header(context.compat.interface, context.compat.level).replace(
         "#include <hip/hip_runtime.h>", '#include "hip_runtime.h"'
     )
-    return context.compilations.compile(
+    done = context.compilations.compile(
         compiler,
         source,
         flags=["-std=c++17", "-Wno-invalid-offsetof", *flags],
         files=[("interface.h", text), ("hip_runtime.h", HIP)],
     )
-
-
-def _require(done: Compilation, compiler: Compiler, what: str) -> Path:
     if done.program is None:
-        raise ToolchainError(
-            f"{compiler.name} does not compile the interface's {what}", cause=done.output[-300:]
-        )
+        raise ToolchainError(f"{compiler.name} does not compile the interface", cause=done.output[-300:])
     return done.program
 
 
@@ -98,9 +94,8 @@ def check_layout(context: CheckContext) -> list[Finding]:
         errors = re.findall(r"error: (.*)", ours.output)[:3]
         return [failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")]
     source, link = layout(data, level, '"interface.h"'), "-Wl,--unresolved-symbols=ignore-all"
-    facts = _require(_compile_facts(context, compiler, source, "-O0", link), compiler, "layout")
     found = _printed(ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
-    wanted = _printed(facts, {})
+    wanted = _printed(_compile_facts(context, compiler, source, "-O0", link), {})
     violations = [
         f"{name} is {found.get(name, 'missing')}, not {value}"
         for name, value in wanted.items()
@@ -131,9 +126,7 @@ def _measured(context: CheckContext) -> dict[str, int]:
 
 
 def _printed(program: Path, environment: dict[str, str]) -> dict[str, str]:
-    done = subprocess.run(
-        [program], capture_output=True, text=True, check=False, timeout=_SECONDS, env=environment
-    )
+    done = run_tool([str(program)], environment, seconds=_SECONDS)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 

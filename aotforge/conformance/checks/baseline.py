@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import feature_level, version_key
 from aotforge.errors import ToolchainError
+from aotforge.library.build_tools import run_tool, tool_environment
 
 FOLDER = Path("compat", "abi")
 _SECONDS = 120
@@ -32,7 +32,7 @@ _PROBE_FLAGS = (
 def check_baseline(context: CheckContext) -> list[Finding]:
     """No removed and no changed symbol or type since the baseline of the same feature release."""
     what = "no removed or changed symbol or type since the previous point release"
-    found = previous(context.checkout / FOLDER, context.compat.api)
+    found = previous(context.checkout / FOLDER, context.compat.release.api_level)
     if found is None:
         return [not_run("abidiff", what, f"{FOLDER} has no baseline of API level {context.compat.level}")]
     if shutil.which("abidiff") is None:
@@ -72,10 +72,11 @@ def _write(context: CheckContext, kind: str, file: Path) -> Path:
     # a link under a fixed name: abidw writes the path that it was given
     folder, name = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work)), context.compat.names[0]
     (folder / name).symlink_to(file)
-    done = _abi(["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", name], folder)
+    command = ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", name]
+    done = run_tool(command, tool_environment(os.environ), seconds=_SECONDS, folder=folder)
     if done.returncode:
         raise ToolchainError(f"abidw fails: {done.stderr[-300:]}")
-    path = context.checkout / FOLDER / f"{context.compat.api}.{kind}.xml"
+    path = context.checkout / FOLDER / f"{context.compat.release.api_level}.{kind}.xml"
     write_atomic(path, done.stdout.encode())
     return path
 
@@ -104,7 +105,8 @@ def _probe(context: CheckContext) -> str:
 def _compare(what: str, baseline: Path, file: Path) -> Finding:
     if not baseline.is_file():
         return not_run("abidiff", what, f"{baseline.name} is missing")
-    done = _abi(["abidiff", "--no-show-locs", "--drop-private-types", str(baseline), str(file)], file.parent)
+    command = ["abidiff", "--no-show-locs", "--drop-private-types", str(baseline), str(file)]
+    done = run_tool(command, tool_environment(os.environ), seconds=_SECONDS, folder=file.parent)
     if done.returncode & _ERRORS:
         return failed("abidiff", what, f"abidiff fails: {(done.stderr or done.stdout).strip()[:300]}")
     return finding_from("abidiff", what, _losses(done.stdout, done.returncode), "libabigail")
@@ -117,10 +119,3 @@ def _losses(report: str, status: int) -> list[str]:
     changed = r"(type size|offset) changed|deletion|member function.* was removed"
     found = list(dict.fromkeys([*removed, *(line for line in lines if re.search(changed, line))]))
     return found or (lines[:5] if status & _INCOMPATIBLE else [])
-
-
-def _abi(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=_SECONDS, env=environment
-    )

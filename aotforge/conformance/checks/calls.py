@@ -6,8 +6,9 @@ line names the use.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -82,43 +83,37 @@ def explain_failure(program: Program, output: str) -> tuple[str, ...]:
 
 
 class CompileAttempt(NamedTuple):
-    """A set of calls, compiled by one compiler in one standard."""
+    """A program of calls, compiled by one compiler in one standard."""
 
-    calls: str
-    how: str
     program: Program
+    how: str
     outcome: Compilation
 
 
-def served_rows(context: CheckContext) -> list[Row]:
-    """Rows whose calls must compile and link."""
-    return [row for row in context.compat.rows if row.calls and context.compat.service(row).build]
+def rows_with_calls(context: CheckContext, *, served: bool = True) -> list[Row]:
+    """Rows whose calls must compile and link, or those that this release does not serve: theirs must not compile."""
+    return [row for row in context.compat.rows if row.calls and context.compat.service(row).build == served]
 
 
-def _refused_rows(context: CheckContext) -> list[Row]:
-    """Rows that this release does not serve: their calls must not compile against it."""
-    return [row for row in context.compat.rows if row.calls and not context.compat.service(row).build]
-
-
-def _programs(context: CheckContext, rows: list[Row]) -> list[Program]:
-    names = dict.fromkeys(row.calls for row in rows if row.calls)
+def _programs(context: CheckContext, *, served: bool) -> list[Program]:
+    names = dict.fromkeys(row.calls for row in rows_with_calls(context, served=served) if row.calls)
     return [make_program(context.compat.calls, name) for name in names]
 
 
 def calls_group(context: CheckContext) -> Group:
     """Every served set with every compiler and standard, against HIP's headers where they are installed."""
+
+    def attempt(program: Program, compiler: Compiler, standard: str) -> CompileAttempt:
+        outcome = compile_calls(context, program, compiler, standard)
+        return CompileAttempt(program, f"{compiler.name} C++{standard}", outcome)
+
     parts = [
-        partial(_try, context, program, compiler, standard)
-        for program in _programs(context, served_rows(context))
+        partial(attempt, program, compiler, standard)
+        for program in _programs(context, served=True)
         for compiler in context.compilers
         for standard in STANDARDS
     ]
-    return Group(name="calls", parts=parts, finish=partial(_calls_findings, context))
-
-
-def _try(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> CompileAttempt:
-    outcome = compile_calls(context, program, compiler, standard)
-    return CompileAttempt(program.name, f"{compiler.name} C++{standard}", program, outcome)
+    return Group("calls", parts, partial(_calls_findings, context))
 
 
 def compile_calls(context: CheckContext, program: Program, compiler: Compiler, standard: str) -> Compilation:
@@ -128,8 +123,8 @@ def compile_calls(context: CheckContext, program: Program, compiler: Compiler, s
 
 def _calls_findings(context: CheckContext, attempts: list[CompileAttempt]) -> list[Finding]:
     findings = []
-    for row in served_rows(context):
-        own = [attempt for attempt in attempts if attempt.calls == row.calls]
+    for row in rows_with_calls(context):
+        own = [attempt for attempt in attempts if attempt.program.name == row.calls]
         what = f"the calls of PyTorch {row.pytorch} compile and link"
         if not own:
             findings.append(not_run("calls", what, NO_COMPILER, row=row.name))
@@ -161,22 +156,22 @@ def _failures(attempts: list[CompileAttempt]) -> list[str]:
 
 def refused_group(context: CheckContext) -> Group:
     """Rows that the matrix lists as not served: their calls do not compile."""
-    parts: list[Callable[[], CompileAttempt]] = [
-        partial(_try_refused, context, program, compiler)
-        for compiler in context.compilers[-1:]
-        for program in _programs(context, _refused_rows(context))
-    ]
-    return Group(name="refused", parts=parts, finish=partial(_refused_findings, context))
 
+    def attempt(program: Program, compiler: Compiler) -> CompileAttempt:
+        flags = ["-std=c++17", "-fsyntax-only"]
+        outcome = context.compile(compiler, program.source, flags=flags, link=False)
+        return CompileAttempt(program, f"{compiler.name} C++17", outcome)
 
-def _try_refused(context: CheckContext, program: Program, compiler: Compiler) -> CompileAttempt:
-    outcome = context.compile(compiler, program.source, flags=["-std=c++17", "-fsyntax-only"], link=False)
-    return CompileAttempt(program.name, f"{compiler.name} C++17", program, outcome)
+    def findings(attempts: list[CompileAttempt]) -> list[Finding]:
+        by_calls = {attempt.program.name: attempt for attempt in attempts}
+        rows = rows_with_calls(context, served=False)
+        return [_refused_finding(row, by_calls.get(row.calls or "")) for row in rows]
 
-
-def _refused_findings(context: CheckContext, attempts: list[CompileAttempt]) -> list[Finding]:
-    by_calls = {attempt.calls: attempt for attempt in attempts}
-    return [_refused_finding(row, by_calls.get(row.calls or "")) for row in _refused_rows(context)]
+    programs = _programs(context, served=False)
+    compilers = context.compilers[-1:]
+    return Group(
+        "refused", [partial(attempt, *pair) for pair in itertools.product(programs, compilers)], findings
+    )
 
 
 def _refused_finding(row: Row, attempt: CompileAttempt | None) -> Finding:

@@ -86,17 +86,14 @@ class CheckContext:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+def _chained(results: list[list[Finding]]) -> list[Finding]:
+    return [finding for found in results for finding in found]
+
+
+@dataclass(frozen=True)
 class Group:
     """A check in parts that may run at the same time; `finish` makes findings of the parts' results, in their order."""
 
     name: str
     parts: Sequence[Callable[[], Any]]
-    finish: Callable[[list[Any]], list[Finding]]
-
-
-def group(name: str, *parts: Callable[[], list[Finding]]) -> Group:
-    """A check whose parts make findings of their own."""
-    return Group(
-        name=name, parts=parts, finish=lambda results: [finding for found in results for finding in found]
-    )
+    finish: Callable[[list[Any]], list[Finding]] = _chained

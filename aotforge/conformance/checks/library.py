@@ -45,7 +45,11 @@ def check_sonames(context: CheckContext) -> list[Finding]:
         *(finding for name in names for finding in _link(context, name)),
         finding_from("sonames", "what PyTorch's CMake and find_package look for", missing),
         finding_from("sonames", "no other library", others),
-        *(_signature(pack, folder) for pack, folder in context.candidate.packs().items()),
+        *(
+            finding_from("sonames", f"lib/aotriton.images/{pack}/__signature__", missing)
+            for pack, folder in context.candidate.packs().items()
+            for missing in [[] if (folder / "__signature__").is_file() else ["is missing"]]
+        ),
     ]
 
 
@@ -74,16 +78,9 @@ def _link(context: CheckContext, name: str) -> list[Finding]:
     ]
 
 
-def _signature(pack: str, folder: Path) -> Finding:
-    found = (folder / "__signature__").is_file()
-    return finding_from(
-        "sonames", f"lib/aotriton.images/{pack}/__signature__", [] if found else ["is missing"]
-    )
-
-
 def check_platform(context: CheckContext) -> list[Finding]:
     """glibc and libstdc++ versions by auditwheel's policies; file names contain the measured platform."""
-    promised = load_release_manifest(context.checkout / "manifests" / "release.yaml").manylinux
+    promised = context.compat.release.manylinux
     try:
         tag = measure_platform_tag(context.library, promised=promised)
     except AotforgeError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,12 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from aotforge.base.html import render
-from aotforge.conformance.checks.calls import compile_calls, make_program, served_rows
-from aotforge.conformance.checks.context import CheckContext, Group, group
-from aotforge.conformance.compilers import Compiler, tree_digest
+from aotforge.conformance.checks.calls import compile_calls, make_program, rows_with_calls
+from aotforge.conformance.checks.context import CheckContext, Group
+from aotforge.conformance.compilers import tree_digest
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Row
 from aotforge.errors import ReleaseError, ToolchainError
+from aotforge.library.build_tools import run_tool
 from aotforge.pack.dispatch import encode_dispatch
 from aotforge.pack.model import FORMAT
 from aotforge.pack.reader import OpenPack, open_pack
@@ -49,22 +49,25 @@ class RunResult:
         return lines[0].rpartition("/")[2] if lines else "nothing is logged"
 
 
-def hip_double(context: CheckContext, compiler: Compiler) -> Path:
+def _hip_double(context: CheckContext) -> Path:
     """A folder with a libamdhip64.so.7 of simulated devices, compiled from the checkout. Raises ToolchainError."""
     folder = context.checkout / "runtime" / "hip_double"
     sources = sorted(folder.glob("*.cpp"))
-    done = context.compilations.compile(
-        compiler,
-        "".join(f'#include "{path.name}"\n' for path in sources),
-        inputs=[tree_digest(folder)],
-        files=[(path.name, path.read_text()) for path in (*sorted(folder.glob("*.h")), *sources)],
-        flags=_HIP_FLAGS.split(),
-    )
-    if done.program is None:
-        raise ToolchainError("the stand-in for HIP does not compile", cause=done.output[-400:])
-    copy = Path(tempfile.mkdtemp(prefix="hip-", dir=context.work))
-    shutil.copy2(done.program, copy / "libamdhip64.so.7")
-    return copy
+    library = context.work / "hip-double" / "libamdhip64.so.7"
+    with context.lock:
+        if not library.exists():  # once per run of the checks
+            done = context.compilations.compile(
+                context.compilers[-1],
+                "".join(f'#include "{path.name}"\n' for path in sources),
+                inputs=[tree_digest(folder)],
+                files=[(path.name, path.read_text()) for path in (*sorted(folder.glob("*.h")), *sources)],
+                flags=_HIP_FLAGS.split(),
+            )
+            if done.program is None:
+                raise ToolchainError("the stand-in for HIP does not compile", cause=done.output[-400:])
+            library.parent.mkdir(exist_ok=True)
+            shutil.copy2(done.program, library)
+    return library.parent
 
 
 def run(
@@ -73,40 +76,26 @@ def run(
     """Runs `program` with the folder `library` on the loader's path and simulated devices of one arch."""
     own = ("AOTRITON", "HIP_DOUBLE", "LD_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(own)} | {
-        "LD_LIBRARY_PATH": f"{library}:{_shared_hip_double(context)}",
+        "LD_LIBRARY_PATH": f"{library}:{_hip_double(context)}",
         "HIP_DOUBLE_DEVICES": f"{arch}@120",
         "AOTRITON_LOG": "error",
     }
     if images is not None:
         environment["AOTRITON_IMAGES_DIR"] = str(images)
     try:
-        done = subprocess.run(
-            [program, *words], capture_output=True, text=True, check=False, timeout=_SECONDS, env=environment
-        )
-    except subprocess.TimeoutExpired:
-        return RunResult(status=-1, text=f"ran for more than {_SECONDS} s")
+        done = run_tool([str(program), *words], environment, seconds=_SECONDS)
+    except ToolchainError as error:
+        return RunResult(status=-1, text=error.what)
     return RunResult(status=done.returncode, text=(done.stdout + done.stderr).strip())
-
-
-def _shared_hip_double(context: CheckContext) -> Path:
-    """Compiled once per run of the checks."""
-    marker = context.work / "hip-double"
-    with context.lock:
-        if not marker.exists():
-            marker.symlink_to(hip_double(context, context.compilers[-1]))
-    return marker
 
 
 def dropin_group(context: CheckContext) -> Group:
     """Programs that need the library by each older name start with the release, and find images next to the link."""
     if not context.compilers or not context.candidate.packs():
         what = "programs built with an older point release run with this one"
-        return group("drop-in", lambda: [not_run("drop-in", what, _NOTHING_TO_RUN)])
-    names = {row.name: context.compat.service(row).links for row in served_rows(context)}
-    return group(
-        "drop-in",
-        *(partial(_dropin, context, row, name) for row in served_rows(context) for name in names[row.name]),
-    )
+        return Group("drop-in", [lambda: [not_run("drop-in", what, _NOTHING_TO_RUN)]])
+    links = [(row, name) for row in rows_with_calls(context) for name in context.compat.service(row).links]
+    return Group("drop-in", [partial(_dropin, context, row, name) for row, name in links])
 
 
 def _dropin(context: CheckContext, row: Row, name: str) -> list[Finding]:
@@ -145,8 +134,8 @@ def refusal_group(context: CheckContext) -> Group:
     packs = context.candidate.packs()
     if not context.compilers or not packs:
         what = "images of another format or operator interface are refused"
-        return group("refusal", lambda: [not_run("refusal", what, _NOTHING_TO_RUN)])
-    return group("refusal", *(partial(_refusals, context, pack, folder) for pack, folder in packs.items()))
+        return Group("refusal", [lambda: [not_run("refusal", what, _NOTHING_TO_RUN)]])
+    return Group("refusal", [partial(_refusals, context, folder) for folder in packs.values()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,16 +144,15 @@ class PackProbe:
 
     context: CheckContext
     program: Path
-    pack: str
     folder: Path
     opened: OpenPack
 
     def run(self, arch: str, alter: Callable[[bytes], bytes] | None = None) -> RunResult:
         """Runs with a copy of the pack, with its dispatch data altered where `alter` is given."""
         images = Path(tempfile.mkdtemp(prefix="images-", dir=self.context.work))
-        shutil.copytree(self.folder, images / self.pack)
+        shutil.copytree(self.folder, images / self.opened.name)
         if alter:
-            path = images / self.pack / "dispatch.aotd"
+            path = images / self.opened.name / "dispatch.aotd"
             path.write_bytes(alter(path.read_bytes()))
         library = self.context.prefix / "lib"
         return run(self.context, self.program, library, *self.plain_call(arch), arch=arch, images=images)
@@ -188,16 +176,16 @@ class PackProbe:
         returned = f"attn_fwd {code}" in result.text.splitlines()
         violations = [] if returned else [f"attn_fwd does not return {code}: {result.text[:200]}"]
         violations += [f"{name} is not named: {result.logged}" for name in names if name not in result.text]
-        return finding_from("refusal", f"{self.pack} {what}", violations, result.logged)
+        return finding_from("refusal", f"{self.opened.name} {what}", violations, result.logged)
 
 
-def _refusals(context: CheckContext, pack: str, folder: Path) -> list[Finding]:
+def _refusals(context: CheckContext, folder: Path) -> list[Finding]:
     built = context.compile(context.compilers[-1], render("attention_probe.cpp.jinja"), flags=["-std=c++17"])
     if built.program is None:
-        what = f"{pack} is used for attention"
+        what = f"{folder.name} is used for attention"
         return [failed("refusal", what, f"the program does not compile: {built.output[-200:]}")]
     opened = open_pack(folder)
-    probe = PackProbe(context=context, program=built.program, pack=pack, folder=folder, opened=opened)
+    probe = PackProbe(context=context, program=built.program, folder=folder, opened=opened)
     return [
         *(_serves(probe, arch) for arch in opened.signature.archs),
         _other_format(probe),
@@ -211,7 +199,7 @@ def _serves(probe: PackProbe, arch: str) -> Finding:
     wanted = ("check_gpu 0", "attn_fwd 0", f"version {bad_version}")
     lines = result.text.splitlines()
     violations = [f"{text!r} is not printed: {result.text[:300]}" for text in wanted if text not in lines]
-    what = f"{probe.pack} serves {arch}; params of another version are refused"
+    what = f"{probe.opened.name} serves {arch}; params of another version are refused"
     dtype, head_dim = probe.plain_call(arch)
     evidence = f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}"
     return finding_from("refusal", what, violations, evidence)

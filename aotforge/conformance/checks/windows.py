@@ -5,7 +5,6 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from aotforge.conformance.checks.context import CheckContext
@@ -13,7 +12,7 @@ from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.interface import function_name
 from aotforge.errors import RuntimeBuildError
-from aotforge.formats import pe
+from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
 from aotforge.release.layout import TOP
 
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
@@ -29,30 +28,10 @@ _MUST_EXIST = (
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
 _IMAGES = f"{TOP}/lib/aotriton.images/"
 _CHARACTERISTICS = {
-    0x20: "64-bit address randomisation",
-    0x40: "address randomisation",
-    0x100: "no execution of data",
+    HIGH_ENTROPY: "64-bit address randomisation",
+    DYNAMIC_BASE: "address randomisation",
+    NX_COMPATIBLE: "no execution of data",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class PortableExecutable:
-    """A DLL as the loader sees it: imported libraries, exported names, link time, security bits."""
-
-    imports: tuple[str, ...]
-    exports: tuple[str, ...]
-    timestamp: int
-    characteristics: int
-
-
-def read_pe(data: bytes) -> PortableExecutable:
-    """A 64-bit DLL. Raises RuntimeBuildError for anything else."""
-    return PortableExecutable(
-        imports=tuple(pe.imports(data)),
-        exports=tuple(entry.name for entry in pe.exports(data) if entry.name),
-        timestamp=pe.link_time(data),
-        characteristics=pe.characteristics(data),
-    )
 
 
 def check_windows(context: CheckContext) -> list[Finding]:
@@ -83,7 +62,7 @@ def _check_archive(context: CheckContext, path: Path) -> Iterator[Finding]:
     yield from _images(context, contents)
     for name in (name for name in contents if name.endswith(".dll")):
         try:
-            module = read_pe(contents[name])
+            module = read_module(contents[name])
         except RuntimeBuildError as error:
             yield failed("windows", f"{name} is a 64-bit DLL", error.what)
             continue
@@ -123,13 +102,13 @@ def _images(context: CheckContext, contents: dict[str, bytes]) -> Iterator[Findi
         yield finding_from("windows", what, differing, f"{len(files)} files")
 
 
-def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
+def _hardening(name: str, module: Module) -> list[Finding]:
     libraries = [library.lower() for library in module.imports]
     others = [found for found in libraries if found not in ALLOWED and not found.startswith("api-ms-win-")]
     missing = [
         f"without {text}" for bit, text in _CHARACTERISTICS.items() if not module.characteristics & bit
     ]
-    time = [f"timestamp {module.timestamp:#x}"] if module.timestamp else []
+    time = [f"timestamp {module.link_time:#x}"] if module.link_time else []
     what = f"{name} imports nothing but Windows' own libraries"
     return [
         finding_from("windows", what, others, ", ".join(module.imports)),
@@ -138,7 +117,7 @@ def _hardening(name: str, module: PortableExecutable) -> list[Finding]:
     ]
 
 
-def _exports(context: CheckContext, module: PortableExecutable) -> Finding:
+def _exports(context: CheckContext, module: Module) -> Finding:
     """Every function and constructor of the API level under the name that MSVC links to."""
     level = context.compat.interface.levels[context.compat.level]
     wanted: dict[str, str] = {}

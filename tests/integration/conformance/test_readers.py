@@ -16,10 +16,11 @@ from aotforge.conformance.checks.abi import dynamic_symbols
 from aotforge.conformance.checks.baseline import previous
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces, check_elf
-from aotforge.conformance.checks.windows import check_windows, read_pe
+from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import find_compilers
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import RuntimeBuildError
+from aotforge.formats.pe import read_module
 from tests.support.runtime import ROOT
 
 MINGW = "x86_64-w64-mingw32-g++"
@@ -145,19 +146,19 @@ def dll(folder: Path) -> bytes:
 
 def test_a_dll_as_objdump_reads_it(tmp_path: Path) -> None:
     data = dll(tmp_path)
-    pe = read_pe(data)
+    pe = read_module(data)
     dump = ["x86_64-w64-mingw32-objdump", "-p", str(tmp_path / "x.dll")]
     listed = subprocess.run(dump, capture_output=True, text=True, check=True).stdout
     named = {line.split()[-1].lower() for line in listed.splitlines() if "DLL Name:" in line}
     assert {name.lower() for name in pe.imports} == named
-    assert pe.exports == ("one", "two") and pe.timestamp == 0
+    assert pe.exports == ("one", "two") and pe.link_time == 0
     for cut in (0, 1, 64, 200, 600, len(data) // 2):
         with pytest.raises(RuntimeBuildError):
-            read_pe(data[:cut] if cut != len(data) // 2 else b"MZ" + bytes(cut))
+            read_module(data[:cut] if cut != len(data) // 2 else b"MZ" + bytes(cut))
     flipped = bytearray(data)
     flipped[0x3C:0x40] = b"\xff\xff\xff\x7f"
     with pytest.raises(RuntimeBuildError):
-        read_pe(bytes(flipped))
+        read_module(bytes(flipped))
 
 
 def test_a_windows_archive_with_much_wrong(tmp_path: Path) -> None:
