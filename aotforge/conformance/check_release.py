@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,8 @@ def check_release(
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
-        context = make_context(
-            folder, checkout, Path(work), cache=cache, development=development, compilers=compilers, hip=hip
-        )
+        context = make_context(folder, checkout, Path(work), compilers)
+        context = replace(context, cache=cache, development=development, hip=hip or context.hip)
         findings = _run(_chosen(_groups(context), only), jobs or min(4, os.cpu_count() or 1), on_part)
     return CheckReport(
         release=context.candidate.name,
@@ -68,15 +68,10 @@ def make_context(
     folder: Path,
     checkout: Path,
     work: Path,
-    *,
-    cache: Path | None = None,
-    development: bool = False,
     compilers: Sequence[Compiler] | None = None,
-    hip: Hip | None = None,
 ) -> CheckContext:
     """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime tarball."""
-    compat = load_matrix(checkout)
-    candidate = open_candidate(folder, work)
+    compat, candidate = load_matrix(checkout), open_candidate(folder, work)
     candidate.prefix()
     found, missing = find_compilers() if compilers is None else (tuple(compilers), ())
     return CheckContext(
@@ -84,11 +79,9 @@ def make_context(
         compat=compat,
         checkout=checkout,
         work=work,
-        cache=cache,
         compilers=found,
         missing=missing,
-        hip=hip or find_hip(checkout),
-        development=development,
+        hip=find_hip(checkout),
     )
 
 

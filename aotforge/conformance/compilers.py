@@ -125,10 +125,10 @@ def tree_digest(folder: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilationCache:
-    """Compilations in the temporary folder `work`; successful results are kept in `cache` unless it is None."""
+    """Compilations in the temporary folder `work`; successful results are kept in `cache`."""
 
     work: Path
-    cache: Path | None
+    cache: Path
 
     def compile(
         self,
@@ -167,8 +167,6 @@ class CompilationCache:
         return Compilation(ok=ok, output=output, program=program)
 
     def _load(self, key: str) -> Compilation | None:
-        if self.cache is None:
-            return None
         folder = self.cache / _CACHE / key
         try:
             result = json.loads((folder / "result.json").read_text())
@@ -181,8 +179,6 @@ class CompilationCache:
 
     def _save(self, key: str, output: str, program: Path | None) -> None:
         """A cache that cannot be written is not an error: it costs a compilation."""
-        if self.cache is None:
-            return
         target = self.cache / _CACHE / key
         with suppress(OSError):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.manifest_reader import load
-from aotforge.conformance.interface import Interface
-from aotforge.conformance.matrix_models import Calls, Row, Statement, feature_level, library_name, version_key
+from aotforge.conformance.matrix_models import (
+    Calls,
+    Interface,
+    Row,
+    Statement,
+    feature_level,
+    library_name,
+    version_key,
+)
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
 from aotforge.errors import ManifestError, UnknownNameError, suggest
 from aotforge.release.model import ReleaseManifest, load_release_manifest
@@ -74,13 +81,6 @@ class Compatibility:
                 hint="`./dev compat.show` lists the rows" + ("" if fork else "; --fork means ROCm/pytorch"),
             )
         return found[-1]
-
-    def row_named(self, name: str) -> Row:
-        """The row with exactly that name. Raises UnknownNameError."""
-        rows = {row.name: row for row in self.rows}
-        if name not in rows:
-            raise UnknownNameError(f"{name!r} is not a row of the matrix", cause=suggest(name, rows))
-        return rows[name]
 
     def service(self, row: Row) -> Service:
         """Our release's use for that row."""

@@ -1,7 +1,8 @@
-"""Models of `compat/pytorch.yaml` (the matrix) and `compat/pytorch_calls.yaml` (PyTorch's calls)."""
+"""Models of `compat/`: pytorch.yaml (the matrix), pytorch_calls.yaml, and api_levels.yaml (the C++ interface)."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -209,6 +210,71 @@ class Calls(Manifest):
             if unknown := set(used.v2) - self.v2.keys():
                 raise ValueError(f"set {name} uses {min(unknown)}, which `v2` lacks")
         return self
+
+
+class TensorViews(Manifest):
+    """Sizes in bytes by rank; members of each, R being the rank; ranks that the library instantiates."""
+
+    sizes: dict[int, int]
+    instantiated: tuple[int, ...]
+    members: tuple[str, ...]
+
+    @property
+    def methods(self) -> list[str]:
+        """Names of the members without the constructors."""
+        found = (re.search(r"(\w+|operator bool)\(", member) for member in self.members)
+        return sorted({match.group(1) for match in found if match} - {"TensorView"})
+
+
+class Constants(Manifest):
+    """A struct of static constants."""
+
+    type: str
+    values: dict[str, int]
+
+
+class Struct(Manifest):
+    """Size and some offsets in bytes, measured on the reference's headers; `version` is kVersion."""
+
+    size: int
+    version: int | None = None
+    offsets: dict[str, int] = Field(default_factory=dict)
+    fields: tuple[str, ...]
+
+    @property
+    def field_names(self) -> list[str]:
+        """Names of the fields, in their order."""
+        return [field.split()[-1] for field in self.fields]
+
+
+class LazyTensors(Manifest):
+    """LazyTensor<R>: size in bytes, the same for every rank."""
+
+    size: int
+    fields: tuple[str, ...]
+
+
+class Level(Manifest):
+    """One API level. `functions` are declarations by namespace."""
+
+    serves: tuple[str, ...]
+    version: tuple[int, int, int]
+    constants: dict[str, Constants]
+    structs: dict[str, Struct]
+    lazy_tensor: LazyTensors
+    extra_arguments: tuple[str, ...]
+    functions: dict[str, tuple[str, ...]]
+    experimental_archs: tuple[str, ...]
+
+
+class Interface(Manifest):
+    """The contents of api_levels.yaml."""
+
+    schema_: Annotated[Literal[1], Field(alias="schema")]
+    dtypes: dict[str, int]
+    tensor_view: TensorViews
+    levels: dict[str, Level]
+    errors: dict[str, int]
 
 
 def version_key(name: str) -> tuple[int, ...]:

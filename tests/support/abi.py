@@ -1,4 +1,4 @@
-"""The headers that aotforge.conformance.interface generates from compat/api_levels.yaml, and programs compiled against them."""
+"""The headers that aotforge.conformance.checks.abi generates from compat/api_levels.yaml, and programs compiled against them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.yaml_reader import read_yaml
-from aotforge.conformance import interface
+from aotforge.conformance.checks import abi
+from aotforge.conformance.matrix_models import Interface
 
 from .runtime import ROOT
 
-HIP = interface.HIP
+HIP = abi.HIP
 
 
 def facts() -> dict[str, Any]:
     return read_yaml(ROOT / "compat" / "api_levels.yaml").value()
 
 
-def _interface(data: Mapping[str, Any]) -> interface.Interface:
-    return interface.Interface.model_validate_json(json.dumps(data))
+def _interface(data: Mapping[str, Any]) -> Interface:
+    return Interface.model_validate_json(json.dumps(data))
 
 
 def header(data: Mapping[str, Any], level: str) -> str:
     """The complete interface as one header, namespace aotriton."""
-    return interface.header(_interface(data), level)
+    return abi.header(_interface(data), level)
 
 
 def references(data: Mapping[str, Any], level: str) -> str:
-    """A translation unit that refers to every symbol of the interface."""
-    return interface.references(_interface(data), level)
+    """A translation unit that refers to every symbol of the abi."""
+    return abi.references(_interface(data), level)
 
 
 def layout(data: Mapping[str, Any], level: str, include: str) -> str:
     """A program that prints size and field offsets of every struct, and the constants, as it sees them through `include`."""
-    return interface.layout(_interface(data), level, include)
+    return abi.layout(_interface(data), level, include)
 
 
 def compile_program(

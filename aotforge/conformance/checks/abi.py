@@ -1,4 +1,7 @@
-"""Checks of exported symbols and struct layout against `compat/api_levels.yaml`."""
+"""Checks of exported symbols and struct layout against `compat/api_levels.yaml`.
+
+The programs are generated from that file. They do not depend on our own headers, so that a release can be compared with them.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,12 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from aotforge.base.html import render
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.compilers import Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
-from aotforge.conformance.interface import HIP, header, layout, references
+from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
 from aotforge.library.build_tools import run_tool
 
@@ -22,7 +26,42 @@ OURS = "<aotriton/flash.h>"
 EXTRA = frozenset({"aotforge_launch"})
 """Exported besides the interface: aotforge/launch.h."""
 
+HIP = """#pragma once
+enum hipError_t : unsigned { hipSuccess = 0 };
+typedef struct ihipStream_t* hipStream_t;
+"""
+"""hip/hip_runtime.h, as far as the interface needs it."""
+
 _SECONDS = 120
+
+
+def spell(type_: str) -> str:
+    """C++ for the file's short names: T4 is TensorView<4>, LT2 LazyTensor<2>."""
+    return re.sub(r"\bLT(\d)\b", r"LazyTensor<\1>", re.sub(r"\bT(\d)\b", r"TensorView<\1>", type_))
+
+
+def header(data: Interface, level: str) -> str:
+    """The complete interface of a level as one header, namespace aotriton."""
+    return render("interface.h.jinja", data=data, rules=data.levels[level], spell=spell)
+
+
+def references(data: Interface, level: str) -> str:
+    """A translation unit that refers to every symbol of the interface; it includes "interface.h"."""
+    values = {"data": data, "rules": data.levels[level], "function_name": function_name}
+    return render("interface_references.cpp.jinja", **values)
+
+
+def layout(data: Interface, level: str, include: str) -> str:
+    """A program that prints size and field offsets of every struct, and the constants, as declared by `include`."""
+    return render("interface_layout.cpp.jinja", data=data, rules=data.levels[level], include=include)
+
+
+def function_name(declaration: str) -> str:
+    """The name in a declaration such as `hipError_t check_gpu(Stream)`."""
+    found = re.search(r"(\w+)\(", declaration)
+    if found is None:
+        raise ValueError(f"{declaration!r} does not declare a function")
+    return found.group(1)
 
 
 def dynamic_symbols(path: Path, *, undefined: bool = False, table: str = ".dynsym") -> set[str]:

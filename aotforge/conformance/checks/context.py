@@ -26,17 +26,17 @@ from aotforge.conformance.matrix import Compatibility
 class CheckContext:
     """One run of the checks. `missing`: names of compilers that are not installed; `hip`: headers for PyTorch's calls.
 
-    `development`: a library below its promised platform is reported, not refused. `cache` None keeps no compilation.
+    `development`: a library below its promised platform is reported, not refused. `cache` None keeps compilations for this run only.
     """
 
     candidate: Candidate
     compat: Compatibility
     checkout: Path
     work: Path
-    cache: Path | None
     compilers: tuple[Compiler, ...]
     missing: tuple[str, ...]
     hip: Hip
+    cache: Path | None = None
     development: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -53,7 +53,7 @@ class CheckContext:
     @property
     def compilations(self) -> CompilationCache:
         """Compiler runs of these checks, with results of earlier ones."""
-        return CompilationCache(work=self.work, cache=self.cache)
+        return CompilationCache(work=self.work, cache=self.cache or self.work)
 
     @cached_property
     def headers_digest(self) -> str:

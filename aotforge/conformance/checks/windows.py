@@ -7,10 +7,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from aotforge.conformance.checks.abi import function_name
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
-from aotforge.conformance.interface import function_name
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
 from aotforge.release.layout import TOP

@@ -33,7 +33,7 @@ def row_of(compat: Compatibility, project: str, pytorch: str) -> Row:
     name = NAMES.get(pytorch, pytorch)
     if name.startswith("<="):
         name = f"{name.removeprefix('<=')} and older"
-    return compat.row_named(f"{project} {name}")
+    return next(row for row in compat.rows if row.name == f"{project} {name}")
 
 
 def listed(value: Any) -> list[str]:
@@ -66,7 +66,7 @@ def test_every_fact_of_the_reference_is_in_its_row(
     if "images" in left:
         assert delivery is not None and list(delivery.images or ()) == left.pop("images")
     if "images_added" in left:
-        before = compat.row_named("upstream 2.13").delivery
+        before = compat.find("2.13").delivery
         assert (
             delivery
             and before
