@@ -126,7 +126,13 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     names: list[str] = []
 
     def check_form(info: tarfile.TarInfo) -> None:
-        violations.extend(_form(info, names))
+        if (info.uid, info.gid, info.uname, info.gname) != (0, 0, "", ""):
+            owner = f"{info.uname or info.uid}:{info.gname or info.gid}"
+            violations.append(f"{info.name} belongs to {owner}, not to 0:0")
+        if info.isreg() and info.mode & 0o7022:
+            violations.append(f"{info.name} has mode {info.mode:o}")
+        if names and names[-1].split("/") >= info.name.split("/"):
+            violations.append(f"{info.name} is out of order")
         names.append(info.name)
 
     sink = FolderSink(root=root, neighbours=True)
@@ -146,17 +152,6 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
     return facts.tar.sha256, tuple(dict.fromkeys(violations))
 
 
-def _form(info: tarfile.TarInfo, names: list[str]) -> list[str]:
-    found = []
-    if (info.uid, info.gid, info.uname, info.gname) != (0, 0, "", ""):
-        found.append(f"{info.name} belongs to {info.uname or info.uid}:{info.gname or info.gid}, not to 0:0")
-    if info.isreg() and info.mode & 0o7022:
-        found.append(f"{info.name} has mode {info.mode:o}")
-    if names and names[-1].split("/") >= info.name.split("/"):
-        found.append(f"{info.name} is out of order")
-    return found
-
-
 def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     """Sums, names and completeness of the folder for the promised ROCm releases, and the form of each archive."""
     packs = ", ".join(sorted(candidate.packs()))
@@ -172,7 +167,7 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
         finding_from(
             "folder",
             "a runtime per promised ROCm, texts for every image pack",
-            [*_runtime_violations(candidate, rocms), *_pack_violations(candidate)],
+            _completeness_violations(candidate, rocms),
             f"ROCm {' '.join(rocms)}; {packs}",
         ),
         finding_from("folder", "the same library under every ROCm's name", differing),
@@ -200,8 +195,10 @@ def _sums_violations(candidate: Candidate) -> list[str]:
     ]
 
 
-def _runtime_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[str]:
+def _completeness_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[str]:
     found = {archive.rocm for archive in candidate.runtimes}
+    images = candidate.packs().keys()
+    texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
     return [
         *(f"no runtime tarball for ROCm {rocm}" for rocm in rocms if rocm not in found),
         *(f"ROCm {rocm} is not promised" for rocm in sorted(found - set(rocms))),
@@ -210,14 +207,9 @@ def _runtime_violations(candidate: Candidate, rocms: tuple[str, ...]) -> list[st
             for archive in candidate.archives
             if archive.release != candidate.name
         ),
+        *(f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)),
+        *([] if images else ["there is no image pack"]),
     ]
-
-
-def _pack_violations(candidate: Candidate) -> list[str]:
-    images = candidate.packs().keys()
-    texts = {archive.pack for archive in candidate.archives if archive.kind == "asm"}
-    unpaired = [f"{pack}: images without texts, or texts without images" for pack in sorted(images ^ texts)]
-    return unpaired + ([] if images else ["there is no image pack"])
 
 
 def _tar_violations(candidate: Candidate) -> list[str]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
@@ -122,30 +121,21 @@ def _groups(context: CheckContext) -> list[Group]:
 
 def _run(groups: list[Group], jobs: int, on_part: OnPart | None) -> list[Finding]:
     """Runs all parts in one pool; findings are in the groups' order."""
-    total, done, lock = sum(len(one.parts) for one in groups), 0, threading.Lock()
-
-    def run_part(part: Callable[[], Any]) -> Any:
-        nonlocal done
-        try:
-            return part()
-        except AotforgeError as error:
-            return error
-        finally:
-            with lock:
-                done += 1
-                if on_part:
-                    on_part(done, total)
-
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [[pool.submit(run_part, part) for part in one.parts] for one in groups]
+        futures = [[pool.submit(part) for part in one.parts] for one in groups]
+        every = list(chain.from_iterable(futures))
         try:
-            results = [[future.result() for future in parts] for parts in futures]
+            for done, future in enumerate(as_completed(every), 1):
+                if not isinstance(future.exception(), AotforgeError):
+                    future.result()  # raises what is not a finding
+                if on_part:
+                    on_part(done, len(every))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     findings: list[Finding] = []
-    for one, found in zip(groups, results, strict=True):
-        errors = [result for result in found if isinstance(result, AotforgeError)]
+    for one, parts in zip(groups, futures, strict=True):
+        errors = [error for future in parts if (error := future.exception())]
         findings += [failed(one.name, "the check could be run", str(error)) for error in errors]
-        findings += [] if errors else one.finish(found)
+        findings += [] if errors else one.finish([future.result() for future in parts])
     return findings

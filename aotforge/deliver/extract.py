@@ -10,8 +10,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
-
-_TOP = "aotriton"
+from aotforge.release.layout import TOP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +45,11 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
 
     Returns the top folder. Raises ReleaseError.
     """
-    sink = FolderSink(root=folder / _TOP, neighbours=True)
+    sink = FolderSink(root=folder / TOP, neighbours=True)
     for tarball in tarballs:
         try:
             sink.root.mkdir(parents=True, exist_ok=bool(sink.made))
-            read_archive(file_chunks(tarball), sink, top=_TOP)
+            read_archive(file_chunks(tarball), sink, top=TOP)
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return sink.root

@@ -25,13 +25,14 @@ NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s
 """Libraries of every glibc system. Not libstdc++: it is linked statically, so that PyTorch's cannot conflict."""
 
 PLAIN_NAME = "libaotriton_v2.so"
-_MUST_EXIST = (
-    f"lib/{PLAIN_NAME}",
+DEVELOPMENT_FILES = (
     "include/aotriton/flash.h",
     "include/aotriton/config.h",
     "lib/cmake/aotriton/aotritonConfig.cmake",
-    "share/licenses/aotriton/LICENSE",
 )
+"""What PyTorch's CMake and find_package look for, besides the library."""
+
+_MUST_EXIST = (f"lib/{PLAIN_NAME}", *DEVELOPMENT_FILES, "share/licenses/aotriton/LICENSE")
 
 
 def check_sonames(context: CheckContext) -> list[Finding]:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from aotforge.conformance.checks.abi import function_name
 from aotforge.conformance.checks.context import CheckContext
-from aotforge.conformance.checks.library import build_machine_traces
+from aotforge.conformance.checks.library import DEVELOPMENT_FILES, build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.pe import DYNAMIC_BASE, HIGH_ENTROPY, NX_COMPATIBLE, Module, read_module
@@ -18,13 +18,7 @@ from aotforge.release.layout import TOP
 ALLOWED = frozenset({"kernel32.dll", "msvcrt.dll", "ucrtbase.dll", "ntdll.dll", "advapi32.dll", "user32.dll"})
 """Imports that every Windows has, besides `api-ms-win-*`. HIP is loaded at run time, never imported."""
 
-_MUST_EXIST = (
-    "lib/aotriton_v2.dll",
-    "lib/aotriton_v2.lib",
-    "include/aotriton/flash.h",
-    "include/aotriton/config.h",
-    "lib/cmake/aotriton/aotritonConfig.cmake",
-)
+_MUST_EXIST = ("lib/aotriton_v2.dll", "lib/aotriton_v2.lib", *DEVELOPMENT_FILES)
 _DLL = f"{TOP}/lib/aotriton_v2.dll"
 _IMAGES = f"{TOP}/lib/aotriton.images/"
 _CHARACTERISTICS = {

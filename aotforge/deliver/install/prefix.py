@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock
 from aotforge.errors import InstallError
+from aotforge.formats.archive import sha256_file
 
 RECORD = ".aotforge-install.json"
 
@@ -104,7 +104,6 @@ def _content(path: Path) -> str:
     try:
         if path.is_symlink():
             return f"-> {path.readlink()}"
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_file(path)
     except OSError:
         return ""
