@@ -18,7 +18,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
 from aotforge.errors import AotforgeError
 from aotforge.release.layout import TOP
-from aotforge.release.model import PlatformTag, load_release_manifest
+from aotforge.release.model import PlatformTag
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
 
 NEEDED = re.compile(r"(libc|libm|libdl|libpthread|librt|ld-linux-x86-64|libgcc_s)\.so\.\d+")
