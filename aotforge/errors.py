@@ -1,4 +1,4 @@
-"""Errors that users meet: what failed, the likely cause, the next step, and an exit code for each kind.
+"""Errors for users: what failed, the likely cause, the next step, an exit code per kind.
 
 Packages raise; only the command line (`aotforge/cli`) prints and exits.
 """

@@ -1,4 +1,4 @@
-"""Strict reader of YAML 1.2 (core schema): no duplicate keys, no aliases, no other tags; errors name file and line.
+"""Strict reader of YAML 1.2 (core schema): no duplicate keys, aliases or other tags.
 
 PyYAML resolves scalars by YAML 1.1, where `on` and `no` are booleans, `010` is 8 and `1:30` is 90; this reader does not.
 """

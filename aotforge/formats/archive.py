@@ -1,4 +1,4 @@
-"""Writer of deterministic tar and gzip files: bytes depend on names, contents and kinds of the members only.
+"""Writer of deterministic tar and gzip files: bytes depend on the members only.
 
 Members have one time, no owner and normalised modes; gzip has no name and no time. As deflate differs between zlib versions, a
 tarball's identity is the SHA-256 of the uncompressed tar.

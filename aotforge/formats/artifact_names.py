@@ -1,4 +1,4 @@
-"""Names of a release's archives, as PyTorch's cmake/External/aotriton.cmake requests them: made and parsed."""
+"""Names of a release's archives, as PyTorch's CMake requests them: made and parsed."""
 
 from __future__ import annotations
 

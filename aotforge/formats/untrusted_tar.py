@@ -1,4 +1,4 @@
-"""Reader of untrusted tar archives: one pass over the bytes; every entry is checked before it reaches the sink.
+"""Reader of untrusted tar archives: every entry is checked before it reaches the sink.
 
 Accepted are regular files, folders and links to the same folder or below, in plain ustar (POSIX.1-1988). Not built on tarfile's
 extraction: its filters need Python 3.11.4, and it reads extended headers of any size into memory.

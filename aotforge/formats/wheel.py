@@ -1,4 +1,4 @@
-"""Wheels, unpacked without pip: a zip whose `<name>.data/{purelib,platlib}` belong in the same folder (binary distribution format)."""
+"""Wheels, unpacked without pip: `<name>.data/{purelib,platlib}` go into the same folder."""
 
 from __future__ import annotations
 

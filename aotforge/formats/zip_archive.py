@@ -1,4 +1,4 @@
-"""Writer of deterministic zip files: bytes depend on members' names and contents, on the given time, and on zlib.
+"""Writer of deterministic zip files: bytes depend on members, given time and zlib.
 
 Members are sorted, all of one time and mode; no folders, extra fields or comments. As deflate differs between zlib versions,
 `digest_members` is the identity that is the same on every machine.

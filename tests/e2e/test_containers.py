@@ -26,7 +26,7 @@ def test_list_of_an_empty_cache(tmp_path: Path) -> None:
     triton = next(one for one in found["rocm-kernels"]["wheels"] if one["name"] == "triton")
     assert f"triton=={triton['version']} " in (ROOT / "requirements" / "build.txt").read_text()
     people = task(tmp_path, "containers.list").stdout.splitlines()
-    assert any(line.startswith("rocm-runtime") and "not made" in line for line in people)
+    assert any(line.startswith("rocm-runtime") and "not built" in line for line in people)
     assert (
         "0.0 MB in 0 files and folders would be removed"
         in task(tmp_path, "containers.prune", "--dry-run").stdout

@@ -23,7 +23,7 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
     shown = json.loads(
         invoke(checkout, "demo", "--arch", "gfx908", "--profile", "smoke", "--json", env=CACHE).stdout
     )
-    assert shown["right"] is True
+    assert shown["passed"] is True
     assert [(r["arch"], r["problem"]["window_right"]) for r in shown["results"]] == [
         ("gfx908", None),
         ("gfx908", 0),

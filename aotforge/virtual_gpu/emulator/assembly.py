@@ -54,7 +54,7 @@ def assemble(text: str, arch: str) -> bytes:
     """An object file, by Triton's assembler. Raises DecodeError when it refuses the text, ToolchainError without Triton."""
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here
-        from triton.backends.amd.compiler import assemble_amdgcn  # noqa: PLC0415
+        from triton.backends.amd.compiler import assemble_amdgcn  # noqa: PLC0415 - triton: 0.3 s
     except ImportError as error:
         raise ToolchainError(
             "Triton is needed to check that an assembly text is its image's",

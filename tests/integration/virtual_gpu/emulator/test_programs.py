@@ -285,7 +285,7 @@ def test_the_command_runs_a_kernel(
     ("arguments", "code", "message"),
     [
         (["--arg", "in:{x}", "--arg", "1024", "--lds", "65536"], 26, "read-only"),
-        (["--arg", "nonsense", "--arg", "1024"], 11, "not understood"),
+        (["--arg", "nonsense", "--arg", "1024"], 11, "is not a valid argument"),
         (["--arg", "inout:{x}:{x}"], 26, "arguments"),
         (["--arg", "inout:{x}:{x}", "--arg", "1024", "--arch", "gfx1"], 10, "does not support the arch"),
     ],
