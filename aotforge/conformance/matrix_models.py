@@ -1,4 +1,4 @@
-"""Models of `compat/`: pytorch.yaml (the matrix), pytorch_calls.yaml, and api_levels.yaml (the C++ interface)."""
+"""Models of `compat/`: the matrix (pytorch.yaml), pytorch_calls.yaml, and api_levels.yaml."""
 
 from __future__ import annotations
 

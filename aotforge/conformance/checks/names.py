@@ -1,4 +1,4 @@
-"""Check of the headers' public C++ names, by clang, against the list of their release (`compat/api_names/`).
+"""Check of the headers' public C++ names against their release's list (`compat/api_names/`).
 
 A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::TensorView::data_ptr`, `void *() const`.
 """
