@@ -16,8 +16,7 @@ from aotforge.formats.artifact_names import ArtifactName
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.existing_release import check_not_verified, check_replaceable, find_release, write_stamp
-from aotforge.release.json_documents import manifest_json
-from aotforge.release.layout import assembly_tree, images_tree, runtime_tree
+from aotforge.release.layout import assembly_tree, images_tree, manifest_json, runtime_tree
 from aotforge.release.model import (
     MANIFEST,
     ImageRecord,

@@ -40,7 +40,7 @@ def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
         name="aotriton", version=origin.release, type=ComponentType.LIBRARY, bom_ref="release",
         licenses=[DisjunctiveLicense(id="MIT")], description="Attention kernels compiled ahead of time, and the library that serves them",
     )  # fmt: skip
-    parts = [_zstd(origin.tools), _libstdcxx(origin.tools)]
+    parts = _linked(origin.tools)
     archives = [_file(file) for file in listed]
     bom = Bom(
         serial_number=uuid.uuid5(_NAMESPACE, f"{origin.release}\n{seed}"),
@@ -71,22 +71,21 @@ def _sha256(digest: str) -> HashType:
     return HashType(alg=HashAlgorithm.SHA_256, content=digest)
 
 
-def _zstd(tools: BuildTools) -> Component:
+def _linked(tools: BuildTools) -> list[Component]:
+    """Libraries that are part of ours."""
     file, digest = tools.zstd
     name, _, number = file.removesuffix(".tar.gz").rpartition("-")
-    return Component(
+    zstd = Component(
         name="zstd (decoder, linked statically)", version=number, type=ComponentType.LIBRARY, bom_ref="part:zstd",
         hashes=[_sha256(digest)],
         licenses=[LicenseExpression("BSD-3-Clause OR GPL-2.0-only")],
         purl=PackageURL(type="pypi", name=name, version=number), description=f"C sources from {file}",
     )  # fmt: skip
-
-
-def _libstdcxx(tools: BuildTools) -> Component:
-    return Component(
+    libstdcxx = Component(
         name="libstdc++ (linked statically)", version=tools.compiler, type=ComponentType.LIBRARY, bom_ref="part:libstdc++",
         licenses=[LicenseExpression("GPL-3.0-or-later WITH GCC-exception-3.1")],
     )  # fmt: skip
+    return [zstd, libstdcxx]
 
 
 def _tools(tools: BuildTools) -> list[Component]:
@@ -119,12 +118,10 @@ def statement_json(origin: Origin, files: Iterable[ReleaseFile], *, builder: str
         {"name": tools.zstd[0], "digest": {"sha256": tools.zstd[1]}},
         *({"name": f"root filesystem {name}", "digest": {"sha256": digest}} for name, digest in tools.roots),
     ]
+    digests = {file.name: file.sha256 for file in files}
     statement = {
         "_type": STATEMENT_TYPE,
-        "subject": [
-            {"name": file.name, "digest": {"sha256": file.sha256}}
-            for file in sorted(files, key=lambda file: file.name)
-        ],
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(digests.items())],
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "buildDefinition": {

@@ -64,9 +64,10 @@ def _pack(pack: Mapping[str, Any]) -> str:
 
 def _files(document: Mapping[str, Any]) -> dict[str, str]:
     """By name without the release's, so that files of two releases pair."""
+    release = f"-{document['release']}-"
     return {
         file["name"].replace(
-            f"-{document['release']}-", "-<release>-"
+            release, "-<release>-"
         ): f"{file['size']} bytes, {file['tar_sha256'] or file['sha256']}"
         for file in document["files"]
     }

@@ -180,9 +180,8 @@ def _store_errors(path: Path) -> Iterator[None]:
         raise StoreError(ErrorKind.MISSING, f"{path} does not exist", hint="check the address") from error
     except OutputError as error:
         full = "full" in error.cause or "quota" in error.cause
-        raise StoreError(
-            ErrorKind.FULL if full else ErrorKind.DENIED, error.what, cause=error.cause
-        ) from error
+        kind = ErrorKind.FULL if full else ErrorKind.DENIED
+        raise StoreError(kind, error.what, cause=error.cause) from error
     except OSError as error:
         kind, cause, hint = _ERRORS.get(error.errno or 0, _REFUSED)
         what = f"{error.filename or path}: {error.strerror or error}"

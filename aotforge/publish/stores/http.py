@@ -16,15 +16,12 @@ from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, r
 
 _TIMEOUT = 60.0
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
+_MISSING = (ErrorKind.MISSING, "there is no such file at this address", "check the address")
+_DENIED = (ErrorKind.DENIED, "the server requires other credentials", "check user and password")
 _STATUSES = {
     **dict.fromkeys(_RETRIED, (ErrorKind.UNAVAILABLE, "tried {} times", "try again later")),
-    **dict.fromkeys(
-        (404, 410), (ErrorKind.MISSING, "there is no such file at this address", "check the address")
-    ),
-    **dict.fromkeys(
-        (401, 403, 407),
-        (ErrorKind.DENIED, "the server requires other credentials", "check user and password"),
-    ),
+    **dict.fromkeys((404, 410), _MISSING),
+    **dict.fromkeys((401, 403, 407), _DENIED),
 }
 
 

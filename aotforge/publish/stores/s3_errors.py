@@ -50,7 +50,12 @@ def s3_errors(place: str) -> Iterator[None]:
     try:
         yield
     except boto.ClientError as error:
-        raise _refused(place, error) from None
+        code, status = code_of(error), status_of(error)
+        known = _CODES.get(code) or _STATUSES.get(status)
+        kind, cause, hint = known or (_FAILING if status >= 500 else _OTHER)
+        answer = f"{status} {code}" if code != str(status) else code
+        what = f"{place}: {error.operation_name} was answered {answer}"
+        raise StoreError(kind, what, cause=cause, hint=hint) from None
     except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as error:
         what = f"{place}: no credentials ({type(error).__name__})"
         raise StoreError(ErrorKind.DENIED, what, hint=_CREDENTIALS) from None
@@ -58,10 +63,9 @@ def s3_errors(place: str) -> Iterator[None]:
         cause = "the AWS configuration is not valid"
         raise StoreError(ErrorKind.DENIED, f"{place}: {error}", cause=cause, hint=_CREDENTIALS) from None
     except boto.ParamValidationError:
+        what = f"{place} is not a valid bucket or object name"
         hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
-        raise StoreError(
-            ErrorKind.REFUSED, f"{place} is not a valid bucket or object name", hint=hint
-        ) from None
+        raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
     except (boto.BotoCoreError, ConnectionError) as error:
         raise StoreError(
             ErrorKind.UNAVAILABLE,
@@ -79,10 +83,3 @@ def status_of(error: boto.ClientError) -> int:
 def code_of(error: boto.ClientError) -> str:
     """S3's error code of a response."""
     return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _refused(place: str, error: boto.ClientError) -> StoreError:
-    code, status = code_of(error), status_of(error)
-    kind, cause, hint = _CODES.get(code) or _STATUSES.get(status) or (_FAILING if status >= 500 else _OTHER)
-    answer = f"{status} {code}" if code != str(status) else code
-    return StoreError(kind, f"{place}: {error.operation_name} was answered {answer}", cause=cause, hint=hint)

@@ -108,9 +108,8 @@ def split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError as error:
-        raise StoreError(
-            ErrorKind.REFUSED, f"an address is not understood: {error}", hint=ADDRESSES
-        ) from None
+        what = f"an address is not understood: {error}"
+        raise StoreError(ErrorKind.REFUSED, what, hint=ADDRESSES) from None
 
 
 def redact_url(url: str) -> str:
@@ -138,6 +137,5 @@ def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
 
 def too_large(place: str, limit: int) -> StoreError:
     """The error for an object that exceeds `limit` bytes."""
-    return StoreError(
-        ErrorKind.REFUSED, f"{place} is larger than {limit} bytes", cause="it is not the expected object"
-    )
+    what = f"{place} is larger than {limit} bytes"
+    return StoreError(ErrorKind.REFUSED, what, cause="it is not the expected object")

@@ -16,7 +16,7 @@ from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.images import make_plans, pack_images, plans_verifier_digest, require_virtual_gpus
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.release.json_documents import resources_json
+from aotforge.release.layout import resources_json
 from tests.integration.release.standin import MANIFEST, ROOT
 from tests.support.families import architectures, plan_of, write_many
 

@@ -9,7 +9,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.release.json_documents import resources_json
+from aotforge.release.layout import resources_json
 from aotforge.release.model import ImageRecord
 from tests.unit.pack.samples import sample
 
