@@ -1,4 +1,4 @@
-"""The committed record of a release, `releases/<release>.json`: commit, other inputs, expected digests."""
+"""The committed record of a release, `releases/<release>.json`: commit, inputs, expected digests."""
 
 from __future__ import annotations
 
