@@ -88,9 +88,8 @@ def read_text(path: Path) -> str:
     try:
         return read_bytes(path).decode()
     except UnicodeDecodeError as error:
-        raise UnsupportedError(
-            f"{path} is not a text file", hint="the assembly text is Triton's asm['amdgcn']"
-        ) from error
+        hint = "the assembly text is Triton's asm['amdgcn']"
+        raise UnsupportedError(f"{path} is not a text file", hint=hint) from error
 
 
 def read_bytes(path: Path) -> bytes:

@@ -65,9 +65,8 @@ _LINES = "the same kernel's text with line numbers, when --asm has none"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m aotforge.devtools.emulator_cli", description="A virtual AMD GPU"
-    )
+    name = "python -m aotforge.devtools.emulator_cli"
+    parser = argparse.ArgumentParser(prog=name, description="A virtual AMD GPU")
     commands = parser.add_subparsers(dest="command", required=True)
     _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))
     show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
@@ -149,7 +148,10 @@ def _run(flags: argparse.Namespace) -> list[str]:
     for argument in parsed:
         if argument.output and argument.buffer is not None:
             np.save(argument.output, argument.buffer)
-    return [*_report_lines(report), *(_cost_lines(costs.cost(grid, flags.lds)) if costs else [])]
+    return [
+        *_report_lines(report),
+        *(_cost_lines(costs.cost(program.listing.kernel, "as launched", grid, flags.lds)) if costs else []),
+    ]
 
 
 def _costs(program: Program, hsaco: bytes) -> ProgramCost:
@@ -178,9 +180,8 @@ def _session(
     """A session that stops as the flags describe, or None without stops."""
     if not flags.debug and not flags.breaks:
         if flags.dump:
-            raise UnsupportedError(
-                "--dump shows something at a breakpoint", hint="add --break PLACE, or --debug"
-            )
+            hint = "add --break PLACE, or --debug"
+            raise UnsupportedError("--dump shows something at a breakpoint", hint=hint)
         return None
     count = flags.break_count if flags.break_count is not None else 0 if flags.debug else 1
     group = parse_group(flags.break_group) if flags.break_group else None

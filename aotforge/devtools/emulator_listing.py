@@ -50,9 +50,8 @@ def listing_lines(text: str, lines_from: str | None = None) -> list[str]:
         before = here or before
         kind = instruction_class(line.name).value
         known = "" if _known(line, listing.arch) else f"  ; NOT KNOWN to the emulator for {listing.arch}"
-        shown.append(
-            f"  {addresses[index]:#07x} {line.number:6}  {kind:13}  {' '.join(line.text.split())}{known}"
-        )
+        text = " ".join(line.text.split())
+        shown.append(f"  {addresses[index]:#07x} {line.number:6}  {kind:13}  {text}{known}")
     mix = instruction_mix(Counter(line.name for line in listing.lines))
     return [*shown, "", *(f"{count:8} {kind.label}" for kind, count in mix.items() if count)]
 

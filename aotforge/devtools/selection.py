@@ -13,11 +13,8 @@ from aotforge.verify.invocation import Case
 
 def find_kernel(root: Path, name: str) -> tuple[LoadedFamily, Kernel]:
     """A kernel by `kernel` or `family.kernel`. Raises UnknownNameError, UnsupportedError when several have the name."""
-    every = {
-        f"{one.family.name}.{k.name}": (one, k)
-        for one in load_families(root / "kernels")
-        for k in one.family.kernels
-    }
+    families = load_families(root / "kernels")
+    every = {f"{one.family.name}.{k.name}": (one, k) for one in families for k in one.family.kernels}
     found = [value for full, value in every.items() if name in {full, full.partition(".")[2]}]
     if not found:
         raise UnknownNameError(f"unknown kernel {name}", hint=suggest(name, every))
@@ -38,16 +35,14 @@ def choose(kernel: Kernel, keys: Mapping[str, str]) -> Functional:
     for name, choice in names.items():
         offered = {str(option): option for option in choice.options}
         if name in keys and _spelt(keys[name]) not in offered:
-            raise UnknownNameError(
-                f"{kernel.name} does not offer {name} = {keys[name]}", hint=suggest(keys[name], offered)
-            )
+            hint = suggest(keys[name], offered)
+            raise UnknownNameError(f"{kernel.name} does not offer {name} = {keys[name]}", hint=hint)
         kept = [offered[_spelt(keys[name])]] if name in keys else list(choice.options)
         options = [{**one, name: option} for one in options for option in kept]
     served = [one for one in options if kernel.allowed(one)]
     if not served:
-        raise UnsupportedError(
-            f"{kernel.name} does not serve {', '.join(f'{k} = {v}' for k, v in keys.items())}"
-        )
+        wanted = ", ".join(f"{name} = {value}" for name, value in keys.items())
+        raise UnsupportedError(f"{kernel.name} does not serve {wanted}")
     return served[0]
 
 
@@ -69,7 +64,6 @@ def find_case(cases: Sequence[Case], name: str | None) -> Case:
     if not found:
         raise UnknownNameError(f"unknown case {name!r}", hint=suggest(name, (case.name for case in cases)))
     if len(found) > 1:
-        raise UnsupportedError(
-            f"several cases start with {name!r}", hint=", ".join(case.name for case in found)
-        )
+        names = ", ".join(case.name for case in found)
+        raise UnsupportedError(f"several cases start with {name!r}", hint=names)
     return found[0]

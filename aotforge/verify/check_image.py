@@ -52,9 +52,8 @@ class _Results:
         )  # fmt: skip
         old = self.outputs.get(output, new)
         worse = new if new.tensor > old.tensor else old
-        self.outputs[output] = replace(
-            worse, element=max(old.element, new.element), tile=max(old.tile, new.tile)
-        )
+        element, tile = max(old.element, new.element), max(old.tile, new.tile)
+        self.outputs[output] = replace(worse, element=element, tile=tile)
 
     @property
     def failure(self) -> str:
@@ -151,9 +150,8 @@ def _compare(invocation: Invocation, name: str, results: _Results) -> None:
             results.informative.add(output)
         if not tensor.intact():
             results.failures.append(f"{name}: elements outside of {output} were written")
-        results.failures += [
-            f"{name}: {text}" for text in _violations(output, expected[output], actual, found)
-        ]
+        violations = _violations(output, expected[output], actual, found)
+        results.failures += [f"{name}: {text}" for text in violations]
 
 
 def _violations(output: str, expected: Expected, actual: Float, found: Comparison) -> Iterator[str]:

@@ -133,9 +133,8 @@ class Expected:
         """Tiles that are not zero and that rounding alone does not scale as much."""
         by_rounding = np.stack([self._scales(one) for one in self.same_precision]).max(axis=0)
         value = np.where(np.isfinite(self.bounded.value), self.bounded.value, 0.0)
-        return np.asarray(
-            (by_rounding <= _SAME_PRECISION_TILE_LIMIT * TILE_SCALE) & (_tile_sums(value**2) > 0)
-        )
+        limit = _SAME_PRECISION_TILE_LIMIT * TILE_SCALE
+        return np.asarray((by_rounding <= limit) & (_tile_sums(value**2) > 0))
 
     def _error(self, actual: Float) -> float:
         value = self.bounded.value
@@ -147,9 +146,8 @@ class Expected:
         value = np.where(usable, self.bounded.value, 0.0)
         products = _tile_sums(value * np.where(usable, actual, 0.0))
         energy = _tile_sums(value * value)
-        return np.asarray(
-            np.abs(np.where(energy > 0, products / np.where(energy > 0, energy, 1.0), 1.0) - 1.0)
-        )
+        scales = np.where(energy > 0, products / np.where(energy > 0, energy, 1.0), 1.0)
+        return np.asarray(np.abs(scales - 1.0))
 
 
 def unit_in_last_place(value: float, dtype: DType) -> float:

@@ -65,9 +65,8 @@ def load_cases(root: Path, folder: str) -> Cases | None:
         return None
     found = getattr(module, "cases", None)
     if not callable(found):
-        raise RulesError(
-            f"{root / folder / 'cases.py'} has no function cases", hint="see aotforge/verify/invocation.py"
-        )
+        hint = "see aotforge/verify/invocation.py"
+        raise RulesError(f"{root / folder / 'cases.py'} has no function cases", hint=hint)
     return found  # type: ignore[no-any-return]
 
 

@@ -69,9 +69,8 @@ class _Worker(WorkerProcess):
         self._connection, theirs = Pipe()
         with theirs:
             command = [sys.executable, "-m", "aotforge.verify.check_image", *arguments, str(theirs.fileno())]
-            super().__init__(
-                "verification worker", command, environment=environment, pass_fds=(theirs.fileno(),)
-            )
+            fds = (theirs.fileno(),)
+            super().__init__("verification worker", command, environment=environment, pass_fds=fds)
 
     def run(self, task: ImageTask, timeout: float) -> object:
         self.clear_log()

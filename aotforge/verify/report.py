@@ -45,9 +45,8 @@ class VerifyReport:
     @property
     def totals(self) -> dict[str, Any]:
         """Sums over all images: `outcomes` as text, `runs`, `instructions`, `cached`."""
-        sums = {
-            name: sum(getattr(v, name) for v in self.verdicts) for name in ("runs", "instructions", "cached")
-        }
+        names = ("runs", "instructions", "cached")
+        sums = {name: sum(getattr(verdict, name) for verdict in self.verdicts) for name in names}
         shown = (f"{self.counts[o]} {o}" for o in ("passed", "failed", "unverified") if self.counts[o])
         return {**sums, "outcomes": ", ".join(shown)}
 
@@ -92,12 +91,8 @@ class VerifyReport:
         if not failed:
             cause = "the family has no cases.py, or none of its cases is dispatched to the image"
             hint = "add cases to kernels/<family>/cases.py"
-        raise VerifyError(
-            f"{len(failed)} of {len(self.verdicts)} images failed, {len(unverified)} are unverified\n"
-            + "\n".join(entries),
-            cause=cause,
-            hint=hint,
-        )
+        total = f"{len(failed)} of {len(self.verdicts)} images failed, {len(unverified)} are unverified"
+        raise VerifyError("\n".join([total, *entries]), cause=cause, hint=hint)
 
 
 def joined_report(reports: Sequence[VerifyReport]) -> VerifyReport:

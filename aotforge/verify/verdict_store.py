@@ -66,9 +66,8 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
         "mix": tuple((kind, count) for kind, count in fields["mix"]),
     }
     # an image may serve several jobs; the label and what follows from the manifest of archs are the task's
-    return Verdict(
-        **{**fields, "key": task.key, "label": task.label, "resources": task.resources, "cached": True}
-    )
+    fields |= {"key": task.key, "label": task.label, "resources": task.resources, "cached": True}
+    return Verdict(**fields)
 
 
 def store_verdict(folder: Path, key: str, verdict: Verdict) -> None:

@@ -81,9 +81,8 @@ def source_map(
     `scratch` is an empty folder. Raises DecodeError when the sources give other machine code than the image's, CompileError,
     CacheError, ToolchainError.
     """
-    image = compile_one(
-        with_line_info(job), kernels_root=kernels_root, architectures=architectures, scratch=scratch
-    )
+    job = with_line_info(job)
+    image = compile_one(job, kernels_root=kernels_root, architectures=architectures, scratch=scratch)
     return read_lines(image.hsaco, hsaco, image.symbol, root=kernels_root)
 
 
@@ -129,13 +128,8 @@ def verify_tasks(
         if verdict.outcome == "passed":
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
-    return VerifyReport(
-        pack=pack,
-        archs=archs,
-        profile=profile,
-        verdicts=tuple(verdicts[task.key] for task in tasks),
-        seconds=time.monotonic() - began,
-    )
+    found, seconds = tuple(verdicts[task.key] for task in tasks), time.monotonic() - began
+    return VerifyReport(pack=pack, archs=archs, profile=profile, verdicts=found, seconds=seconds)
 
 
 def _checked(
@@ -144,9 +138,8 @@ def _checked(
     """Verdicts in the order in which they are ready, from as many processes as the machine has CPUs."""
     explained = threading.Semaphore(_EXPLAINED)
     threads = ThreadPoolExecutor(min(options.get("jobs") or len(os.sched_getaffinity(0)), len(tasks)))
-    pool = Pool(
-        kernels_root=options["kernels_root"], cache=options["cache"], timeout=options.get("timeout", TIMEOUT)
-    )
+    timeout = options.get("timeout", TIMEOUT)
+    pool = Pool(kernels_root=options["kernels_root"], cache=options["cache"], timeout=timeout)
 
     def one(task: ImageTask) -> Verdict:
         verdict = pool.check(task)
@@ -173,9 +166,8 @@ def _explained(task: ImageTask, verdict: Verdict, pool: Pool, sources: Sources) 
         return replace(verdict, failure=f"{verdict.failure}\n(no source lines: {error.what})")
     if again.faults == verdict.faults:
         return again
-    return replace(
-        verdict, failure=f"{verdict.failure}\n(no source lines: the second execution had other faults)"
-    )
+    reason = "(no source lines: the second execution had other faults)"
+    return replace(verdict, failure=f"{verdict.failure}\n{reason}")
 
 
 def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> list[ImageTask]:

@@ -76,15 +76,13 @@ def find_candidates(request: CostRequest) -> list[Candidate]:
 
 def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[KernelImage]:
     """The images, from the cache or compiled into it. Spills are reported in their resources, not refused."""
-    made = []
+    made, architectures = [], load_architectures(request.root / "manifests")
     with Cache(request.cache) as opened:
         for one in candidates:
             job = replace(one.job, spills="report")
+            plan = replace(one.plan, jobs=(job,))
             images = compile_plan(
-                replace(one.plan, jobs=(job,)),
-                kernels_root=request.kernels,
-                architectures=load_architectures(request.root / "manifests"),
-                cache=opened,
+                plan, kernels_root=request.kernels, architectures=architectures, cache=opened
             )
             made.append(images[job.key])
     return made
@@ -95,9 +93,8 @@ def _find_image(request: CostRequest, name: str) -> Candidate:
     plan = plan_project(request.root, archs=[request.arch], profile=request.profile)
     job = next((j for j in plan.jobs if name == j.label), None)
     if job is None and len(name) >= 8:
-        job = next((j for j in plan.jobs if j.key.startswith(name)), None) or _by_digest(
-            plan, name, request.cache
-        )
+        by_key = next((j for j in plan.jobs if j.key.startswith(name)), None)
+        job = by_key or _by_digest(plan, name, request.cache)
     if job is None:
         raise UnknownNameError(
             f"no image {name} for {request.arch} in profile {plan.profile}",
@@ -132,9 +129,8 @@ def _with_setting(
     alone = replace(found, settings=lambda target, functional: (chosen,), step=0)
     operators = tuple(o for o in loaded.family.operators if o.name == found.operator)
     family = replace(loaded.family, kernels=(alone,), operators=operators)
-    profile = Profile(
-        description="one functional", complete=False, keep={n: (v,) for n, v in functional.items()}
-    )
+    keep: dict[str, tuple[Scalar, ...]] = {name: (value,) for name, value in functional.items()}
+    profile = Profile(description="one functional", complete=False, keep=keep)
     plan = make_plan(
         (replace(loaded, family=family),),
         SourceTree(root=request.kernels),
@@ -157,7 +153,5 @@ def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
         raise UnsupportedError(f"{wrong[0]} is not an integer of at least 0")
     numbers = {name: int(text) for name, text in texts.items()}
     options = {name: value for name, value in numbers.items() if name in _OPTIONS}
-    constants: dict[str, Scalar] = {
-        name: numbers.get(name, value) for name, value in setting.constants.items()
-    }
+    constants: dict[str, Scalar] = {n: numbers.get(n, value) for n, value in setting.constants.items()}
     return replace(setting, constants=constants, when=(), **options)

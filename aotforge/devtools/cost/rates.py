@@ -99,9 +99,8 @@ RATES: Mapping[str, dict[str, Any]] = {
 def model_of(arch: str) -> IssueModel:
     """The model of an arch. Raises UnsupportedError without rates: those of a relative are not used."""
     if arch not in RATES:
-        raise UnsupportedError(
-            f"the cost model has no rates for {arch}", hint=f"it has some for {', '.join(RATES)}"
-        )
+        hint = f"it has some for {', '.join(RATES)}"
+        raise UnsupportedError(f"the cost model has no rates for {arch}", hint=hint)
     row = load_architectures().find(arch)
     product, units = row.device.product, row.device.compute_units
     return IssueModel(arch=arch, product=product, units=units, simds=row.simds_per_cu, **RATES[arch])

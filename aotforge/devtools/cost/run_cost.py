@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,8 +13,9 @@ from aotforge.compile.image_set import resources
 from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
 from aotforge.devtools.cost.model import Estimate, HotLine, estimate, hot_lines
-from aotforge.devtools.cost.rates import IssueModel, model_of
+from aotforge.devtools.cost.rates import model_of
 from aotforge.devtools.cost.work import Work, add_up
+from aotforge.devtools.selection import find_case
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
@@ -26,20 +28,14 @@ _TOP = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredLaunch:
-    """An image and one launch of it."""
+class Cost:
+    """One image's work on a case, the estimate, and its busiest instructions."""
 
     name: str
     digest: str
     case: str
     grid: tuple[int, int, int]
     resources: Resources
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cost(MeasuredLaunch):
-    """One image's work on a case, the estimate, and its busiest instructions."""
-
     arch: str
     product: str
     work: Work
@@ -51,10 +47,10 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
     """Compile what is missing, run and measure each. Raises UnknownNameError, UnsupportedError, RulesError, ExecutionError, and what
     planning, compiling and loading raise.
     """
-    model = model_of(request.arch)
+    model_of(request.arch)  # an arch without rates is refused before anything is compiled
     candidates = find_candidates(request)
     images = compiled(candidates, request)
-    return tuple(_measured(request, one, image, model) for one, image in zip(candidates, images, strict=True))
+    return tuple(_measured(request, one, image) for one, image in zip(candidates, images, strict=True))
 
 
 class ProgramCost:
@@ -65,52 +61,41 @@ class ProgramCost:
         self._model = model_of(program.target.arch)
         self.meter = Meter(self._model.banks)
 
-    def cost(self, grid: tuple[int, int, int], lds_bytes: int) -> Cost:
-        """After the launch. Raises UnsupportedError, ManifestError."""
-        waves = -(-self._program.threads // self._program.target.lanes)
+    def cost(
+        self, name: str, case: str, grid: tuple[int, int, int], lds_bytes: int, *, top: int = _TOP
+    ) -> Cost:
+        """After the launch, with `lds_bytes` of dynamic LDS. Raises UnsupportedError, ManifestError."""
+        program, model, measured = self._program, self._model, self.meter.result
+        assert measured is not None
+        lanes, groups = program.target.lanes, math.prod(grid)
+        waves = -(-program.threads // lanes)
         stats = read_stats(kernel_metadata(self._hsaco), {"shared": lds_bytes, "num_warps": waves})
-        launch = MeasuredLaunch(
-            name=self._program.listing.kernel,
+        found = resources(stats, load_architectures().find(model.arch))
+        work = add_up(measured, workgroups=groups, waves=waves, wavefront=lanes)
+        return Cost(
+            name=name,
             digest=hashlib.sha256(self._hsaco).hexdigest(),
-            case="as launched",
+            case=case,
             grid=grid,
-            resources=resources(stats, load_architectures().find(self._model.arch)),
+            resources=found,
+            arch=model.arch,
+            product=model.product,
+            work=work,
+            estimate=estimate(work, model, occupancy=found.occupancy),
+            hot=hot_lines(measured, model, count=top),
         )
-        return _cost(launch, self._program, self.meter, self._model, top=_TOP)
 
 
-def _cost(launch: MeasuredLaunch, program: Program, meter: Meter, model: IssueModel, *, top: int) -> Cost:
-    assert meter.result is not None
-    x, y, z = launch.grid
-    lanes = program.target.lanes
-    work = add_up(meter.result, workgroups=x * y * z, waves=-(-program.threads // lanes), wavefront=lanes)
-    return Cost(
-        **vars(launch),
-        arch=model.arch,
-        product=model.product,
-        work=work,
-        estimate=estimate(work, model, occupancy=launch.resources.occupancy),
-        hot=hot_lines(meter.result, model, count=top),
-    )
-
-
-def _measured(request: CostRequest, one: Candidate, image: KernelImage, model: IssueModel) -> Cost:
+def _measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
     case, invocation, launch = _call(request, one)
     program = Emulator(request.arch, cache=request.cache).load(image.hsaco, image.asm)
-    meter = Meter(model.banks)
+    costs, lds_bytes = ProgramCost(program, image.hsaco), image.resources.dynamic_lds_bytes
+    arguments, memory = tuple(launch.arguments.values()), invocation.memory()
+    grid, meter = launch.grid, costs.meter
     program.launch(
-        LaunchRequest(
-            grid=launch.grid,
-            arguments=tuple(launch.arguments.values()),
-            memory=invocation.memory(),
-            lds_bytes=image.resources.dynamic_lds_bytes,
-            meter=meter,
-        )
+        LaunchRequest(grid=grid, arguments=arguments, memory=memory, lds_bytes=lds_bytes, meter=meter)
     )
-    made = MeasuredLaunch(
-        name=one.name, digest=image.digest, case=case, grid=launch.grid, resources=image.resources
-    )
-    return _cost(made, program, meter, model, top=request.top)
+    return costs.cost(one.name, case, grid, lds_bytes, top=request.top)
 
 
 def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:
@@ -148,11 +133,7 @@ def _made(case: Case, shape: Mapping[str, str]) -> Invocation:
 def _cases(request: CostRequest, one: Candidate, kernel: str, keys: Mapping[str, int]) -> Sequence[Case]:
     cases = require_cases(request.kernels, one.folder)(kernel, keys)
     if request.case is not None:
-        if named := [case for case in cases if case.name == request.case]:
-            return named
-        raise UnknownNameError(
-            f"unknown case {request.case!r}", hint=suggest(request.case, [c.name for c in cases])
-        )
+        return [find_case(cases, request.case)]
     offered = load_shaped(request.kernels, one.folder)
     if offered is None:
         if request.shape:

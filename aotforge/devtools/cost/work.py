@@ -11,14 +11,11 @@ from aotforge.devtools.cost.rates import matrix_shape, waits_of
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
 from aotforge.virtual_gpu.emulator.measure import SEGMENT, MeasuredLine, Measurement
 
+_VERBS = ("loads", "stores", "atomics")
 KINDS = (
-    "global loads",
-    "global stores",
-    "global atomics",
+    *(f"global {verb}" for verb in _VERBS),
     "scratch",
-    "LDS loads",
-    "LDS stores",
-    "LDS atomics",
+    *(f"LDS {verb}" for verb in _VERBS),
     "scalar loads",
 )
 

@@ -74,21 +74,11 @@ def run_problem(
 
 def _output(command: list[str], arch: str, settings: Mapping[str, str], record: Path) -> str:
     """Standard output of the client, whose environment has no settings but these."""
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("AOTRITON_", "AOTFORGE_VIRTUAL"))
-    }
-    added = {"AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"}
+    replaced = ("AOTRITON_", "AOTFORGE_VIRTUAL")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(replaced)}
+    env = {**inherited, **settings, "AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"}
     try:
-        done = subprocess.run(
-            command,
-            env={**inherited, **settings, **added},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_SECONDS,
-        )
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise ExecutionError(
             f"attention on the virtual {arch} has not ended within {_SECONDS} s",

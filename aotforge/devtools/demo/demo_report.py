@@ -85,11 +85,8 @@ class DemoReport:
 
     def lines(self) -> list[str]:
         """A table per call."""
-        end = (
-            "every output is within the bounds of its rounding"
-            if self.passed
-            else "AN OUTPUT IS WRONG: see above"
-        )
+        wrong = "AN OUTPUT IS WRONG: see above"
+        end = "every output is within the bounds of its rounding" if self.passed else wrong
         calls = [line for result in self.results for line in ("", *result.lines())]
         return [f"release {self.release}: {', '.join(self.tarballs)}", *calls, "", end]
 

@@ -66,15 +66,8 @@ def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:
     for dtype, causal in sorted({(dtype, causal) for dtype, _, causal in served}):
         dims = [dim for one, dim, mask in served if (one, mask) == (dtype, causal)]
         dim = max([d for d in dims if d <= _LARGEST_HEAD_DIM] or [min(dims)])
-        found.append(
-            replace(
-                _SHAPE,
-                dtype=dtypes[dtype],
-                head_dim=dim,
-                sm_scale=dim**-0.5,
-                window_right=0 if causal else None,
-            )
-        )
+        made = replace(_SHAPE, dtype=dtypes[dtype], head_dim=dim, sm_scale=dim**-0.5)
+        found.append(replace(made, window_right=0 if causal else None))
     if not found:
         raise UnsupportedError(
             f"profile {plans[0].profile} has no attention that all of these archs serve",

@@ -220,16 +220,13 @@ def in_order(line: Line) -> tuple[Line, ...]:
         entry = INSTRUCTIONS.get(one.name)
         if entry is not None and not entry.reads_d:
             return _through_spare(one, other)
-    raise DecodeError(
-        f"{line.location}: both instructions of the pair accumulate into what the other one reads"
-    )
+    raise DecodeError(f"{line.location}: both instructions of the pair accumulate into what the other reads")
 
 
 def _reads(line: Line, register: Operand) -> bool:
     """Whether an instruction reads a register as a source. An accumulator is its own register, which a pair cannot share."""
-    return any(
-        o.space == "vector" and o.index <= register.index < o.index + o.words for o in line.operands[1:]
-    )
+    first = register.index
+    return any(o.space == "vector" and o.index <= first < o.index + o.words for o in line.operands[1:])
 
 
 def _through_spare(one: Line, other: Line) -> tuple[Line, ...]:

@@ -87,9 +87,8 @@ def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) 
         return
     effects.memory = 1
     effects.high = "d16_hi" in name
-    effects.atomic = "atomic" in name or (
-        name.startswith("ds_") and not re.match(r"ds_(read|write|load|store)", name)
-    )
+    moves = re.match(r"ds_(read|write|load|store)", name)
+    effects.atomic = "atomic" in name or (name.startswith("ds_") and not moves)
     if effects.atomic or re.search(r"_(store|write)", name):
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
 

@@ -64,14 +64,10 @@ class InstructionHooks:
             wave = kind.from_address(wave_at)
             first = wave_at - int(wave.number) * step
             running = int(position[0]) - 1  # one thread: the workgroup that was taken last
-            event = HookEvent(
-                index=index,
-                wave=wave,
-                waves=tuple(kind.from_address(first + i * step) for i in range(count)),
-                group=(running % x, running // x % y, running // (x * y)),
-            )
+            waves = tuple(kind.from_address(first + i * step) for i in range(count))
+            group = (running % x, running // x % y, running // (x * y))
             try:
-                self._on_event(event)
+                self._on_event(HookEvent(index=index, wave=wave, waves=waves, group=group))
             except BaseException as error:  # noqa: BLE001 - the launch raises it
                 self.error = error
                 wave.fault[0].code = _STOPPED

@@ -34,12 +34,8 @@ def load_library(lanes: int, folder: Path | None = None, variant: Variant = "pla
     library.run.argtypes = [ctypes.POINTER(native.Launch)]
     library.step.argtypes = [ctypes.c_void_p, ctypes.POINTER(native.Instruction)]
     library.step.restype = None
-    expected = (
-        ctypes.sizeof(native.Instruction),
-        native.wave_bytes(lanes),
-        ctypes.sizeof(native.Launch),
-        lanes,
-    )
+    structures = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch))
+    expected = (*structures, lanes)
     found = tuple(int(library.size_of(what)) for what in range(4))
     if found != expected:
         raise ToolchainError(

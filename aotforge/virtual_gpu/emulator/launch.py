@@ -145,12 +145,10 @@ def execute(program: Program, request: LaunchRequest) -> LaunchReport:
     counts: Counter[str] = Counter()
     for line, total in zip(program.lines, totals.tolist(), strict=True):
         counts[line.name] += total
+    seconds, groups = time.perf_counter() - began, request.workgroups
+    total = int(totals.sum())
     return LaunchReport(
-        instructions=int(totals.sum()),
-        counts=+counts,
-        workgroups=request.workgroups,
-        seconds=time.perf_counter() - began,
-        threads=len(workers),
+        instructions=total, counts=+counts, workgroups=groups, seconds=seconds, threads=len(workers)
     )
 
 

@@ -97,9 +97,8 @@ def _line_map(dwarf: Any, start: int, root: Path) -> LineMap:
 def _file_names(program: Any, root: Path) -> list[str]:
     """Names of the table's files in order; DWARF 4 counts files and directories from 1."""
     folders = ["", *(folder.decode() for folder in program["include_directory"])]
-    return [
-        _shown(PurePosixPath(folders[f.dir_index]) / f.name.decode(), root) for f in program["file_entry"]
-    ]
+    files = program["file_entry"]
+    return [_shown(PurePosixPath(folders[f.dir_index]) / f.name.decode(), root) for f in files]
 
 
 def _shown(path: PurePosixPath, root: Path) -> str:

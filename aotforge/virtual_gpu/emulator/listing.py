@@ -45,9 +45,8 @@ def parse_listing(text: str) -> Listing:
             else:
                 lines.append(parse_line(content, number=number))
         except DecodeError as error:
-            raise DecodeError(
-                f"line {number}: {content}: {error.what}", cause=error.cause, hint=error.hint
-            ) from error
+            text = f"line {number}: {content}: {error.what}"
+            raise DecodeError(text, cause=error.cause, hint=error.hint) from error
     fields = {m[1]: int(m[2], 0) for line in text.splitlines() if (m := _FIELD.match(line))}
     return Listing(kernel=kernel, arch=arch, lines=tuple(lines), labels=labels, fields=fields)
 

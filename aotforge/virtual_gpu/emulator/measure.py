@@ -84,13 +84,8 @@ class Meter:
     def observer(self, length: int) -> int:
         """The address of one thread's structure, for a program of `length` instructions."""
         rows = np.zeros((length, len(COLUMNS)), dtype=np.uint64)
-        made = _Measure(
-            rows=rows.ctypes.data,
-            touched=(c_void_p * 2)(*[bits.ctypes.data for bits in self._touched]),
-            first=self._first,
-            banks=self._banks.count,
-            swizzled=self._banks.swizzled,
-        )
+        touched = (c_void_p * 2)(*[bits.ctypes.data for bits in self._touched])
+        made = _Measure(rows.ctypes.data, touched, self._first, self._banks.count, self._banks.swizzled)
         self._rows.append(rows)
         self._keep.append(made)
         return ctypes.addressof(made)

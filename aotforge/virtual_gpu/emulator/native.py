@@ -64,9 +64,8 @@ class Effects(ctypes.Structure):
 
     _fields_ = [
         ("spans", Span * 10),
-        *_fields(
-            c_uint8, "reads writes kind in_order waits scalar partial memory atomic high role data_words"
-        ),
+        *_fields(c_uint8, "reads writes kind in_order waits scalar"),
+        *_fields(c_uint8, "partial memory atomic high role data_words"),
         ("data", c_uint16),
         ("wait", c_uint8 * 6),
     ]

@@ -42,9 +42,8 @@ def operand(text: str) -> Operand:
     inner, flags = _unwrapped(text)
     found = _register(inner) or _named(inner) or _number(inner)
     if found is None:
-        raise DecodeError(
-            f"unknown operand {text!r}", cause="the decoder does not know this register or number"
-        )
+        cause = "the decoder does not know this register or number"
+        raise DecodeError(f"unknown operand {text!r}", cause=cause)
     return replace(found, text=text, neg="neg" in flags, abs="abs" in flags, sext="sext" in flags)
 
 
@@ -70,13 +69,8 @@ def _register(text: str) -> Operand | None:
     space, base, size = _BASE[file]
     if last < first or last >= size:
         raise DecodeError(f"{text} is not a valid register")
-    return Operand(
-        text=text,
-        space=space,
-        index=base + first,
-        words=last - first + 1,
-        half=None if half is None else int(half == "h"),
-    )
+    part = None if half is None else int(half == "h")
+    return Operand(text=text, space=space, index=base + first, words=last - first + 1, half=part)
 
 
 def _named(text: str) -> Operand | None:

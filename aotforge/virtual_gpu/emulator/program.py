@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator import native
-from aotforge.virtual_gpu.emulator.assembly import instruction_addresses, verify_assembly
+from aotforge.virtual_gpu.emulator.assembly import verify_assembly
 from aotforge.virtual_gpu.emulator.binding import Binder, bind_lines
 from aotforge.virtual_gpu.emulator.decoded import Listing
 from aotforge.virtual_gpu.emulator.descriptor import SCRATCH_TAG, Descriptor, kernarg_segment, read_descriptor
@@ -51,20 +51,10 @@ class Emulator:
         Raises DecodeError when it is not, or for anything unknown in it; UnsupportedError for modes that are not modelled;
         ToolchainError without Triton. The interpreter is compiled when a launch first needs it.
         """
-        return self._load(hsaco, asm, lambda kernel: verify_assembly(asm, kernel, self.target.arch, hsaco))
-
-    def load_altered(self, hsaco: bytes, asm: str) -> Program:
-        """A text that need not be the image's: for faults planted on purpose, never for a verdict about the image.
-
-        Descriptor and metadata are the image's, instructions and addresses the text's. Raises what `load` raises.
-        """
-        return self._load(hsaco, asm, lambda kernel: instruction_addresses(asm, kernel, self.target.arch))
-
-    def _load(self, hsaco: bytes, asm: str, addresses_of: Callable[[str], Sequence[int]]) -> Program:
         listing = parse_listing(asm)
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
-        addresses = addresses_of(listing.kernel)
+        addresses = verify_assembly(asm, listing.kernel, listing.arch, hsaco)
         placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
         lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
         return Program(self.target, replace(listing, lines=lines), hsaco, self._cache)

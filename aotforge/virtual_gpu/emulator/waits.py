@@ -64,9 +64,9 @@ def waited(line: Line, target: EmulatedTarget) -> Mapping[int, int]:
     if kinds:
         value = _number(line, tail)
     # of two counters the first has the higher bits
-    return (
-        {kinds[0]: value >> 8 & 63, kinds[1]: value & 63} if len(kinds) == 2 else dict.fromkeys(kinds, value)
-    )
+    if len(kinds) == 2:
+        return {kinds[0]: value >> 8 & 63, kinds[1]: value & 63}
+    return dict.fromkeys(kinds, value)
 
 
 def _by_name(line: Line, tail: str) -> dict[int, int]:

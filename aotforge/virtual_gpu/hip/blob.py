@@ -57,9 +57,8 @@ def program_file(program: Program, digest: str) -> bytes:
     effects = program.effects()
     _check_pointers(native.Effects, set())
     parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
-    offsets = list(
-        accumulate((_aligned(len(part)) for part in parts), initial=_aligned(ctypes.sizeof(ServeFile)))
-    )
+    sizes_of_parts = [_aligned(size) for size in (ctypes.sizeof(ServeFile), *map(len, parts))]
+    offsets = list(accumulate(sizes_of_parts))
     lanes = program.target.lanes
     sizes = (ctypes.sizeof(native.Instruction), native.wave_bytes(lanes), ctypes.sizeof(native.Launch), lanes)
     head = ServeFile(
@@ -111,15 +110,10 @@ def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
 
 def _check_pointers(structure: type[ctypes.Structure], known: set[str]) -> None:
     fields: Sequence[Any] = structure._fields_
-    found = {
-        name
-        for name, kind, *_ in fields
-        if kind is ctypes.c_void_p or issubclass(kind, (ctypes._Pointer, *native.TRACE.__bases__))
-    }
-    if found - known:
-        raise UnsupportedError(
-            f"{structure.__name__}.{min(found - known)} is a pointer that program files do not carry"
-        )
+    pointers = (ctypes.c_void_p, ctypes._Pointer, *native.TRACE.__bases__)
+    if unknown := {name for name, kind, *_ in fields if issubclass(kind, pointers)} - known:
+        name = f"{structure.__name__}.{min(unknown)}"
+        raise UnsupportedError(f"{name} is a pointer that program files do not carry")
 
 
 def _user_registers(descriptor: Descriptor) -> dict[str, int]:

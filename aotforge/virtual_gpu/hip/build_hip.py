@@ -89,10 +89,8 @@ def target_table() -> str:
     """`targets.def`, the rows of `Target` (native/world.h), from the manifest of archs. Raises ManifestError."""
     rows = []
     for arch, row in load_architectures().architectures.items():
-        device, numbers = (
-            row.device,
-            (row.device.compute_units, row.device.memory_gib, row.wavefront, row.lds_bytes),
-        )
+        device = row.device
+        numbers = (device.compute_units, device.memory_gib, row.wavefront, row.lds_bytes)
         text = ", ".join(f'"{one}"' for one in (arch, device.features, device.product))
         # gfx90a: version 9.0, step a
         rows.append(f"TARGET({text}, {', '.join(map(str, numbers))}, {arch[3:-2]}, {arch[-2]})\n")

@@ -129,9 +129,8 @@ def _stored(stem: Path) -> Prepared | None:
     try:
         known = json.loads(lines.read_text())
         interpreter = Path(known["interpreter"])
-        complete = (
-            known["program"] == hashlib.sha256(program.read_bytes()).hexdigest() and interpreter.exists()
-        )
+        unchanged = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest()
+        complete = unchanged and interpreter.exists()
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Prepared(program=program, interpreter=interpreter, lines=lines) if complete else None

@@ -106,9 +106,8 @@ class _Rewriter:
         """A plain function that does on numpy what the kernel does."""
         fn = jit.fn
         if fn not in self._copies:
-            copy = types.FunctionType(
-                fn.__code__, self._copied_globals(fn), fn.__name__, fn.__defaults__, fn.__closure__
-            )
+            namespace = self._copied_globals(fn)
+            copy = types.FunctionType(fn.__code__, namespace, fn.__name__, fn.__defaults__, fn.__closure__)
             copy.__kwdefaults__ = fn.__kwdefaults__
             self._copies[fn] = interpreter.FunctionRewriter(copy).rewrite_ast()
         return self._copies[fn]

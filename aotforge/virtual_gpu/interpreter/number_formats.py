@@ -15,11 +15,7 @@ EPSILON: dict[DType, float] = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-
 SMALLEST: dict[DType, float] = {"fp16": 2.0**-25, "bf16": 2.0**-134, "fp32": 2.0**-150}
 """Half the distance between subnormal numbers: the absolute part of a rounding error."""
 
-STORAGE: dict[DType, np.dtype[Any]] = {
-    "fp16": np.dtype(np.float16),
-    "bf16": np.dtype(np.uint16),
-    "fp32": np.dtype(np.float32),
-}
+STORAGE: dict[DType, np.dtype[Any]] = {"fp16": np.dtype("f2"), "bf16": np.dtype("u2"), "fp32": np.dtype("f4")}
 
 
 def bf16_bits(values: Array) -> npt.NDArray[np.uint16]:

@@ -143,9 +143,8 @@ def _at_address(text: str, info: DebugInfo) -> list[int]:
     if address in info.index_at:
         return [info.index_at[address]]
     before = max((known for known in info.index_at if known < address), default=0)
-    raise UnknownNameError(
-        f"no instruction begins at byte {text}", hint=f"the one before begins at {before:#x}"
-    )
+    hint = f"the one before begins at {before:#x}"
+    raise UnknownNameError(f"no instruction begins at byte {text}", hint=hint)
 
 
 def _at_source(file: str, number: int, info: DebugInfo) -> list[int]:
@@ -158,9 +157,8 @@ def _at_source(file: str, number: int, info: DebugInfo) -> list[int]:
         )
     own = {text_line for text_line, s in info.source.items() if s.line == number and _same_file(s, file)}
     inside = [info.program.lines[i].number in own for i in info.firsts]
-    runs = [
-        i for i, now, before in zip(info.firsts, inside, [False, *inside], strict=False) if now and not before
-    ]
+    pairs = zip(info.firsts, inside, [False, *inside], strict=False)
+    runs = [index for index, now, before in pairs if now and not before]
     if runs:
         return runs
     sources = info.source.values()

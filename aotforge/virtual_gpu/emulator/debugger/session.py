@@ -43,7 +43,7 @@ class Resume:
 OnStop = Callable[[Stop], Resume]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Stepping:
     resume: Resume
     wave: Any
@@ -104,9 +104,7 @@ class Session:
         resume = self._on_stop(Stop(event=event, line=line, reason=reason))
         if resume.kind != "continue":
             source = self.info.source_of(line)
-            self._stepping = _Stepping(
-                resume=resume, wave=event.wave, group=event.group, left=resume.count, source=source
-            )
+            self._stepping = _Stepping(resume, event.wave, event.group, left=resume.count, source=source)
         self._set_hooks()
 
     def _breakpoint(self, event: HookEvent) -> str:

@@ -47,17 +47,13 @@ def source_lines(text: str, listing: Listing, *, lines_from: str | None = None) 
     if len(ours) != len(theirs):
         raise DecodeError(f"the text with line numbers has {len(theirs)} instructions instead of {len(ours)}")
     found = _locations(lines_from, listing.kernel)
-    return {
-        number: found[other] for (number, _), (other, _) in zip(ours, theirs, strict=True) if other in found
-    }
+    pairs = zip(ours, theirs, strict=True)
+    return {number: found[other] for (number, _), (other, _) in pairs if other in found}
 
 
 def _instructions(text: str, kernel: str) -> list[tuple[int, str]]:
-    return [
-        (number, " ".join(line.split()))
-        for number, line in instruction_lines(text, kernel)
-        if not line.endswith(":")
-    ]
+    lines = instruction_lines(text, kernel)
+    return [(number, " ".join(line.split())) for number, line in lines if not line.endswith(":")]
 
 
 def _locations(text: str, kernel: str) -> dict[int, SourceLine]:

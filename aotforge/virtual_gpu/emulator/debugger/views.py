@@ -109,9 +109,8 @@ def _parse(text: str, default: str) -> View:
         found = None
     if found is None or found.space not in {"vector", "scalar"}:
         raise UnsupportedError(f"{text!r} is not a register or a range of memory", hint=_HINT)
-    return View(
-        text=body, space=found.space, first=found.index, end=found.index + found.words, format=format_
-    )
+    end = found.index + found.words
+    return View(text=body, space=found.space, first=found.index, end=end, format=format_)
 
 
 def format_view(view: View, context: ViewContext) -> list[str]:

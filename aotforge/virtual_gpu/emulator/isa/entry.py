@@ -142,9 +142,8 @@ def table(
     for names, code in (line for lines in groups for line in lines.items()):
         slots = _slots(code, sources, implied or {})
         shared = {"modifiers": _allowed(form, slots, code), "reads_d": _reads_d(code), **columns}
-        parts.append(
-            {name: Entry(name=name, form=form, code=code, slots=slots, **shared) for name in names.split()}
-        )
+        made = [Entry(name=name, form=form, code=code, slots=slots, **shared) for name in names.split()]
+        parts.append({entry.name: entry for entry in made})
     return merged(*parts)
 
 

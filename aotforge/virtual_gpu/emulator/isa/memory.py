@@ -37,7 +37,7 @@ _STORES: Mapping[str, Access] = {
     "short_d16_hi d16_hi_b16 b16_d16_hi": (2, 1, _HIGH),
     "byte_d16_hi d16_hi_b8 b8_d16_hi": (1, 1, _HIGH),
 }
-_SCALAR_WIDTHS = {
+_SCALARS = {
     "dword b32": 1,
     "dwordx2 b64": 2,
     "b96": 3,
@@ -103,7 +103,7 @@ def _scalar_memory() -> dict[str, Entry]:
                 f"D:s:{words} S0:s:{base} S1:si:1:offset",
                 modifiers=("offset", "glc", "dlc", "scope", "th"),
             )
-            for endings, words in _SCALAR_WIDTHS.items()
+            for endings, words in _SCALARS.items()
             for prefix, base, buffer in (("s_load_", 2, 0), ("s_buffer_load_", 4, 1))
         )
     )
@@ -132,11 +132,7 @@ _ATOMICS_64 = {
     "or_x2 or_b64": "OR",
     "cmpswap_x2 cmpswap_b64": "CMPSWAP",
 }
-_LDS_ATOMICS = {
-    names.split()[-1]: operation
-    for names, operation in _ATOMICS.items()
-    if operation not in {"SWAP", "CMPSWAP", "ADD_PK_F16", "ADD_PK_BF16"}
-}
+_NOT_IN_LDS = {"SWAP", "CMPSWAP", "ADD_PK_F16", "ADD_PK_BF16"}
 
 
 def _atomics() -> dict[str, Entry]:
@@ -167,16 +163,19 @@ def _atomics() -> dict[str, Entry]:
 
 
 def _local_atomics() -> dict[str, Entry]:
-    parts = []
-    for name, operation in _LDS_ATOMICS.items():
+    parts, slots = [], "S0:v:1 S1:v:1"
+    for names, operation in _ATOMICS.items():
+        if operation in _NOT_IN_LDS:
+            continue
         code = f"atomic_access(w, I, {operation}, 1, 1);"
+        name = names.split()[-1]
         stem, _, kind = name.rpartition("_")
         parts += [
-            wave(f"ds_{name}", code, "S0:v:1 S1:v:1", modifiers=("offset",)),
+            wave(f"ds_{name}", code, slots, modifiers=("offset",)),
             wave(
                 f"ds_{stem}_rtn_{kind}",
                 code,
-                "D:v:1 S0:v:1 S1:v:1",
+                f"D:v:1 {slots}",
                 modifiers=("offset",),
                 rules=("returns_to_d",),
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ from aotforge.compile.model import KernelImage
 from aotforge.devtools.emulator_cli import main
 from aotforge.errors import DecodeError, ExecutionError, ToolchainError
 from aotforge.formats.elf import read_elf
+from aotforge.virtual_gpu.emulator.assembly import instruction_addresses
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.emulator.listing import parse_listing
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
+from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.compile.builds import build
 from tests.support.families import plan_of, write_family
@@ -177,13 +181,17 @@ def test_a_text_that_is_not_the_image_is_refused(made: dict[str, KernelImage], c
         Emulator("gfx908").load(hsaco, asm)
 
 
-def test_an_altered_text_runs_only_by_a_function_of_its_own(made: dict[str, KernelImage]) -> None:
+def test_an_altered_text_runs_only_without_the_verification_of_load(made: dict[str, KernelImage]) -> None:
     image = made["sort"]
     asm = image.asm.replace("v_add_f32_e32", "v_max_f32_e32")
     with pytest.raises(DecodeError, match="is not the image"):
         Emulator("gfx908").load(image.hsaco, asm)
     x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
-    program = Emulator("gfx908").load_altered(image.hsaco, asm)
+    listing = parse_listing(asm)
+    addresses = instruction_addresses(asm, listing.kernel, "gfx908")
+    placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
+    lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
+    program = Program(emulated_target("gfx908"), replace(listing, lines=lines), image.hsaco, None)
     counts = program.launch(
         LaunchRequest(
             grid=(1, 1, 1),
