@@ -89,7 +89,7 @@ class Call:
 def calls_of(
     subject: Subject, program: Program, schedules: Sequence[int | None]
 ) -> tuple[list[Call], set[int]]:
-    """Every case that leads to the image, per schedule; and the addresses of the instructions that they execute."""
+    """Every case that is dispatched to the image, per schedule; and the addresses of the instructions that they execute."""
     cases = load_cases(KERNELS, "flash")
     assert cases is not None
     found: list[Call] = []

@@ -50,7 +50,7 @@ class Result:
 
 @functools.cache
 def results(label: str) -> list[Result]:
-    """Every output of every case that leads to an image of gfx908."""
+    """Every output of every case that is dispatched to an image of gfx908."""
     plan = plan_of(PROJECT / "kernels")
     job = next(job for job in plan.jobs if job.label == label)
     with Cache(CACHE) as cache:
