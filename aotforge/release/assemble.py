@@ -27,6 +27,7 @@ from aotforge.release.model import (
     ReleaseManifest,
 )
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
+from aotforge.verify.report import UNREACHED
 
 _MOST_LISTED = 10
 _T = TypeVar("_T")
@@ -202,5 +203,5 @@ def _reason(record: ImageRecord) -> str:
     if verdict.digest != record.digest:
         return "the verdict is about another image"
     if verdict.outcome == "unverified":
-        return "no case selects this image"
+        return UNREACHED
     return verdict.failure.partition("\n")[0] or verdict.outcome

@@ -1,4 +1,4 @@
-"""The Python side of the virtual HIP: `python -m aotforge.virtual_gpu.hip.prepare`, run by the C++ part.
+"""Commands of the virtual HIP for its C++ part: `python -m aotforge.virtual_gpu.hip.prepare`.
 
 `prepare ARCH plain|checks` reads an image from standard input. It prints `ok` and the paths of program, interpreter and lines, a
 line each; or `error`, a hipError_t and a message. `explain LINES FAULT` reads allocations and prints a message.

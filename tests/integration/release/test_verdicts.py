@@ -64,7 +64,7 @@ def content(folder: Path) -> dict[str, str]:
     [
         (None, "not executed"),
         (verdict(outcome="failed", failure="ragged: Out is wrong\nmore"), "ragged: Out is wrong"),
-        (verdict(outcome="unverified"), "no case selects"),
+        (verdict(outcome="unverified"), "no case is dispatched"),
         (verdict(digest="0" * 64), "the verdict is about another image"),
     ],
 )
