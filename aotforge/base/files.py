@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aotforge.errors import OutputBusyError, OutputError
+from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 _FILE_MODE = 0o644
 _FOLDER_MODE = 0o755
@@ -59,6 +59,16 @@ def output_errors(path: Path) -> Iterator[None]:
             cause=_CAUSES.get(error.errno or 0, ""),
             hint="earlier results are untouched; free space or choose another output folder, then build again",
         ) from error
+
+
+@contextmanager
+def errors_as(kind: type[AotforgeError], path: Path, *, hint: str) -> Iterator[None]:
+    """Turns the system's errors, and OutputError, into another error with its own hint. `path` is what was being written."""
+    try:
+        with output_errors(path):
+            yield
+    except OutputError as error:
+        raise kind(error.what, cause=error.cause, hint=hint) from error
 
 
 _CAUSES = {

@@ -7,6 +7,10 @@ from functools import cache
 from pathlib import Path
 
 GIB = 1 << 30
+CGROUPS = Path("/sys/fs/cgroup")
+"""Cgroups of version 2; parent of the controllers of version 1."""
+MEMORY_V2, MEMORY_V1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+"""Files of a cgroup with its memory limit and its use, in bytes."""
 
 
 def available_cpus() -> int:
@@ -29,10 +33,7 @@ def available_memory() -> int:
     )
     free = int(lines["MemAvailable"].split()[0]) * 1024
     for folder in _cgroup_folders():
-        for limit, usage in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
+        for limit, usage in (MEMORY_V2, MEMORY_V1):
             most, used = _words(folder / limit), _words(folder / usage)
             if most and used and most[0].isdigit():
                 free = min(free, max(0, int(most[0]) - int(used[0])))
@@ -50,11 +51,7 @@ def _cgroup_folders() -> list[Path]:
     folders: list[Path] = []
     for line in _lines(Path("/proc/self/cgroup")):
         _, controllers, path = line.split(":", 2)
-        bases = (
-            [Path("/sys/fs/cgroup", name) for name in controllers.split(",")]
-            if controllers
-            else [Path("/sys/fs/cgroup")]
-        )
+        bases = [CGROUPS / name for name in controllers.split(",")]  # without controllers: version 2
         for base in bases:
             current = base / path.lstrip("/")
             folders.extend(folder for folder in (current, *current.parents) if folder.is_relative_to(base))

@@ -117,8 +117,13 @@ def group_files(group: str, package: Path = PACKAGE) -> dict[str, Path]:
 
 def group_digest(group: str, package: Path = PACKAGE) -> str:
     """SHA-256 over names and contents of a group's files. Raises ToolchainError, OSError."""
+    return files_digest(group_files(group, package))
+
+
+def files_digest(files: Mapping[str, Path]) -> str:
+    """SHA-256 over names and contents of files. Raises OSError."""
     digest = hashlib.sha256()
-    for name, path in group_files(group, package).items():
+    for name, path in files.items():
         data = path.read_bytes()
         digest.update(f"{name}\0{len(data)}\0".encode() + data)
     return digest.hexdigest()

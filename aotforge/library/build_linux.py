@@ -14,6 +14,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 
 from aotforge.errors import RuntimeBuildError
 from aotforge.library.build_tools import find_tools
+from aotforge.library.cmake_build import CMakeBuild
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, inputs_key
 
 _ALLOWED_NEEDS = re.compile(r"^(libc|libm|libdl|libpthread|ld-linux-x86-64|libgcc_s)\.so\.\d+$")
@@ -26,8 +27,7 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
     soname = request.manifest.soname
 
     def build(staged: Path) -> dict[str, str]:
-        name = "runtime library"
-        compiler = request.build(name, staged, tools=tools, folders={}, settings={}, compilers={})
+        compiler = request.build(staged, CMakeBuild(name="runtime library", tools=tools))
         glibc = check_library(staged / "prefix" / "lib" / soname, soname)
         shutil.rmtree(staged / "work")
         return {"compiler": compiler, "glibc": glibc}

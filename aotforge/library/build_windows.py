@@ -21,7 +21,7 @@ from aotforge.library.build_tools import (
     find_tools,
     find_windows_tools,
 )
-from aotforge.library.cmake_build import WORK, configure_and_build
+from aotforge.library.cmake_build import WORK, CMakeBuild, configure_and_build
 from aotforge.library.exports import EXPORTS
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests, inputs_key
 from aotforge.library.sources import DlManifest, dl_source
@@ -35,17 +35,17 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
     """The library for Windows, from the cache or built into it. Raises what `build_runtime` raises."""
     root, tools = request.root, find_windows_tools(request.environment) if request.rootfs is None else None
 
-    def build(staged: Path) -> dict[str, str]:
+    def install(staged: Path) -> dict[str, str]:
         folder = staged / "work" / "dl"
         dl = dl_source(root, cache=request.cache, folder=folder, environment=request.environment)
-        compiler = request.build(
-            "runtime library for Windows",
-            staged,
+        build = CMakeBuild(
+            name="runtime library for Windows",
             tools=tools,
             folders={"AOTFORGE_DL_ORIGINAL": dl.original} if dl.original else {},
             settings={"CMAKE_TOOLCHAIN_FILE": f"{WORK}/in/source/cmake/mingw.cmake"},
             compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
         )
+        compiler = request.build(staged, build)
         check_dll(staged / "prefix" / LIBRARY, exported_names(root))
         if dl.licence is not None:
             target = staged / "prefix" / "share" / "licenses" / "aotriton" / "LICENSE.dlfcn-win32"
@@ -61,7 +61,7 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
         sources=request.sources,
         tools=request.identity(tools.identity if tools else ()),
     )
-    return request.cached(LIBRARY, inputs, build)
+    return request.cached(LIBRARY, inputs, install)
 
 
 def exported_names(root: Path) -> frozenset[str]:

@@ -85,9 +85,9 @@ class CMakeBuild:
     machine build in the caller's `environment`."""
 
     name: str
-    sources: Mapping[str, Path]
-    folders: Mapping[str, Path]
-    settings: Mapping[str, str]
+    sources: Mapping[str, Path] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     compilers: Mapping[str, str] = field(default_factory=dict)
     tools: Tools | None = None
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.files import staged_folder
+from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
-from aotforge.library.build_tools import Tools
+from aotforge.formats.archive import sha256_file
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
 from aotforge.sandbox.executors.executor import ExecutionTarget
@@ -32,37 +33,25 @@ class LibraryBuild:
     `digests` are the SHA-256 of all files by path there.
 
     `source_digest` covers the C++ sources (AOTRITON_GIT_SHA1 in config.h is its start), `inputs` everything that can change a
-    file's bytes. `notes` are `compiler`, for Linux `glibc` (e.g. "2.35"), for Windows `dl`. `fresh` is False when an earlier build
+    file's bytes. `compiler` describes the C++ compiler, `glibc` is the newest glibc symbol version that a library for Linux needs
+    (e.g. "2.35"), `dl` names the sources of dl.dll for Windows. `fresh` is False when an earlier build
     had the same inputs.
     """
 
     prefix: Path
     library: Path
     digests: Mapping[str, str]
-    notes: Mapping[str, str]
     source_digest: str
     inputs: str
     fresh: bool
+    compiler: str
+    glibc: str = ""
+    dl: str = ""
 
     @property
     def soname(self) -> str:
         """File name of the library."""
         return self.library.name
-
-    @property
-    def compiler(self) -> str:
-        """Description of the C++ compiler."""
-        return self.notes["compiler"]
-
-    @property
-    def glibc(self) -> str:
-        """Newest glibc symbol version that the library for Linux requires."""
-        return self.notes["glibc"]
-
-    @property
-    def dl(self) -> str:
-        """Sources of dl.dll."""
-        return self.notes["dl"]
 
     @property
     def sha256(self) -> str:
@@ -102,17 +91,8 @@ class LibraryRequest:
         """Identity of the rootfs, which covers its tools, or of this machine's `tools`."""
         return (("root", self.rootfs.identity),) if self.rootfs is not None else tools
 
-    def build(
-        self,
-        name: str,
-        staged: Path,
-        *,
-        tools: Tools | None,
-        folders: Mapping[str, Path],
-        settings: Mapping[str, str],
-        compilers: Mapping[str, str],
-    ) -> str:
-        """Builds and installs to `staged`/prefix; returns the compiler's description."""
+    def build(self, staged: Path, build: CMakeBuild) -> str:
+        """Completes `build` with sources, zstd and settings, and installs it to `staged`/prefix; returns the compiler's description."""
         zstd = unpack_zstd(
             self.manifest.zstd,
             cache=self.cache,
@@ -120,17 +100,15 @@ class LibraryRequest:
             environment=self.environment,
             download=self.download,
         )
-        build = CMakeBuild(
-            name=name,
+        complete = replace(
+            build,
             sources=shipped_files(self.root / "runtime"),
-            folders={"AOTFORGE_ZSTD_DIR": zstd, **folders},
-            settings={"AOTRITON_GIT_SHA1": self.sources[:40], **settings},
-            compilers=compilers,
-            tools=tools,
+            folders={"AOTFORGE_ZSTD_DIR": zstd, **build.folders},
+            settings={"AOTRITON_GIT_SHA1": self.sources[:40], **build.settings},
             environment=self.environment,
             jobs=self.jobs,
         )
-        return build_in_executor(self.execution or local_execution(self.cache), build, staged / "prefix")
+        return build_in_executor(self.execution or local_execution(self.cache), complete, staged / "prefix")
 
     def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
         """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's prefix/ and returns the
@@ -138,22 +116,22 @@ class LibraryRequest:
         folder = self.cache / "runtime" / inputs
 
         def found(*, fresh: bool) -> LibraryBuild | None:
+            prefix = folder / "prefix"
             try:
                 stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
-                if stamp["files"] != file_digests(folder / "prefix"):
+                if stamp["files"] != file_digests(prefix):
                     return None
-                prefix, files, notes = folder / "prefix", dict(stamp["files"]), dict(stamp["notes"])
+                return LibraryBuild(
+                    prefix=prefix,
+                    library=prefix / library,
+                    digests=stamp["files"],
+                    source_digest=self.sources,
+                    inputs=inputs,
+                    fresh=fresh,
+                    **stamp["notes"],
+                )
             except (OSError, ValueError, KeyError, TypeError):
                 return None
-            return LibraryBuild(
-                prefix=prefix,
-                library=prefix / library,
-                digests=files,
-                notes=notes,
-                source_digest=self.sources,
-                inputs=inputs,
-                fresh=fresh,
-            )
 
         # the kernel releases the lock of a killed build
         with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
@@ -182,11 +160,7 @@ def shipped_files(folder: Path) -> dict[str, Path]:
 
 def source_digest(folder: Path) -> str:
     """SHA-256 over names and contents of every shipped source below `folder`; tests do not count."""
-    total = hashlib.sha256()
-    for name, path in shipped_files(folder).items():
-        content = path.read_bytes()
-        total.update(f"{name}\0{len(content)}\0".encode() + content)
-    return total.hexdigest()
+    return files_digest(shipped_files(folder))
 
 
 def inputs_key(**facts: object) -> str:
@@ -197,6 +171,4 @@ def inputs_key(**facts: object) -> str:
 def file_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file below `folder` by its path there."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
-    }
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import subprocess
-import sys
 import tarfile
 import tempfile
 import urllib.parse
@@ -25,6 +23,7 @@ from pydantic import Field, model_validator
 from aotforge.base.files import output_errors, write_atomic
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
+from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 
 ZSTD_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
 """Environment variable: path of zstandard's source distribution, for machines without a package index."""
@@ -239,34 +238,21 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
     pip builds a source distribution's metadata, which runs code of it; the hash makes pip compare the bytes first. Raises
     ToolchainError, RuntimeBuildError for other bytes than the pinned ones.
     """
-    requirements = folder / "requirements.txt"
-    requirements.write_text(f"{pin.package}=={pin.version} --hash=sha256:{pin.sha256}\n", encoding="ascii")
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
-    command += [
-        "--no-binary",
-        pin.package,
-        "--dest",
-        str(folder),
-        "--require-hashes",
-        "-r",
-        str(requirements),
-    ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS, check=False)
-        output, failed = done.stderr or done.stdout, done.returncode != 0
-    except (OSError, subprocess.TimeoutExpired) as error:
-        output, failed = str(error), True
+    options = ("--no-binary", pin.package)
+    requirement = f"{pin.package}=={pin.version}"
+    failed = run_pip_download(requirement, [pin.sha256], folder, *options, seconds=_PIP_SECONDS)
     hint = f"put the file (SHA-256 {pin.sha256}) into any folder and set {ZSTD_VARIABLE} to its path"
-    if failed and _OTHER_BYTES in output:
+    if _OTHER_BYTES in failed:
         raise RuntimeBuildError(
             f"the index has another {pin.file} than the pinned one (SHA-256 {pin.sha256})",
             cause="a file that was replaced on the index, or a mirror that cannot be trusted",
             hint=hint,
         )
     if failed:
-        last = (output.strip().splitlines() or ["pip failed"])[-1]
         raise ToolchainError(
-            f"{pin.file} cannot be fetched: {last}", cause="no reachable package index", hint=hint
+            f"{pin.file} cannot be fetched: {failed.splitlines()[-1]}",
+            cause="no reachable package index",
+            hint=hint,
         )
 
 

@@ -23,6 +23,7 @@ import os
 import resource
 import select
 import selectors
+import shutil
 import signal
 import struct
 import subprocess
@@ -83,18 +84,27 @@ class OutputStream:
         return len(data)
 
 
+def processes() -> list[int]:
+    """PIDs of all processes."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def proc_fields(pid: int, file: str) -> list[bytes]:
+    """Fields of a file of /proc/PID, in stat those after the name; none for a process that is gone."""
+    try:
+        with open(f"/proc/{pid}/{file}", "rb") as content:
+            return content.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
 def descendants() -> list[int]:
     """PIDs of all descendants; the agent is the subreaper, so orphans count."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open("/proc/" + name + "/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != b"Z":
-                children.setdefault(int(fields[1]), []).append(int(name))
+    for pid in processes():
+        fields = proc_fields(pid, "stat")
+        if fields and fields[0] != b"Z":
+            children.setdefault(int(fields[1]), []).append(pid)
     found, waiting = [], [os.getpid()]
     while waiting:
         for pid in children.get(waiting.pop(), []):
@@ -140,12 +150,7 @@ def counters(folders: Iterable[str] = CGROUPS) -> dict[str, int]:
 def resident(pids: list[int]) -> int:
     """Memory of processes in bytes: private pages of each, and the largest shared part once."""
     total = shared = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-                fields = file.read().split()
-        except OSError:
-            continue
+    for fields in filter(None, [proc_fields(pid, "statm") for pid in pids]):
         total += int(fields[1]) - int(fields[2])
         shared = max(shared, int(fields[2]))
     return (total + shared) * resource.getpagesize()
@@ -187,10 +192,10 @@ class Watchdog(threading.Thread):
 
     def exceeded(self) -> str:
         """The limit that the step's processes exceed now, or an empty string."""
-        memory, processes = self.header["memory_bytes"], self.header["processes"]
-        if memory or processes:
+        memory, tasks = self.header["memory_bytes"], self.header["processes"]
+        if memory or tasks:
             pids = descendants()
-            if processes and len(pids) > processes:
+            if tasks and len(pids) > tasks:
                 return "processes"
             if memory and resident(pids) > memory:
                 return "memory"
@@ -224,12 +229,9 @@ def unpack_inputs(folder: str, size: int) -> None:
             elif member.isfile():
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 content = tar.extractfile(member)
+                assert content is not None
                 with open(path, "wb") as file:
-                    while content is not None:
-                        piece = content.read(CHUNK)
-                        if not piece:
-                            break
-                        file.write(piece)
+                    shutil.copyfileobj(content, file)
                 os.chmod(path, member.mode & 0o777)
     while source.left:  # the tar's padding
         source.read(min(source.left, CHUNK))
@@ -312,24 +314,17 @@ def without_origin(info: tarfile.TarInfo) -> tarfile.TarInfo:
     return info
 
 
-def drop_privileges(uid: int) -> None:
-    """Becomes an ordinary user."""
-    os.setgroups([])
-    os.setgid(uid)
-    os.setuid(uid)
-
-
-def limit_tasks(processes: int) -> None:
+def limit_tasks(limit: int) -> None:
     """Sets a ceiling for forks that are faster than the watchdog. The kernel counts every thread of the user, wherever it was
     started (getrlimit(2)), so threads that exist already, and some spare ones, are added."""
     existing = 0
-    for name in os.listdir("/proc"):
+    for pid in processes():
         try:
-            if name.isdigit() and os.stat("/proc/" + name).st_uid == os.getuid():
-                existing += len(os.listdir("/proc/" + name + "/task"))
+            if os.stat(f"/proc/{pid}").st_uid == os.getuid():
+                existing += len(os.listdir(f"/proc/{pid}/task"))
         except OSError:
             continue
-    ceiling, hard = existing + processes + SPARE_TASKS, resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    ceiling, hard = existing + limit + SPARE_TASKS, resource.getrlimit(resource.RLIMIT_NPROC)[1]
     if hard != resource.RLIM_INFINITY:
         ceiling = min(ceiling, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (ceiling, ceiling))
@@ -349,7 +344,9 @@ def read_header() -> dict[str, Any]:
 def confine(header: dict[str, Any]) -> None:
     """Applies the user and the task limit of the header to this process."""
     if header["uid"] is not None and os.getuid() == 0:
-        drop_privileges(header["uid"])
+        os.setgroups([])
+        os.setgid(header["uid"])
+        os.setuid(header["uid"])
     if header["processes"] and os.getuid() != 0:
         limit_tasks(header["processes"])
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become children of the agent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from aotforge.errors import ExecutorError
@@ -33,33 +33,26 @@ class BubblewrapExecutor(Executor):
         """Starts the agent in a sandbox."""
         assert rootfs is not None
         tree, limits = rootfs.unpacked(), step.limits
-        with work_folder(self._folder) as folder:
+        group_limits = {"memory_bytes": limits.memory_bytes, "processes": limits.processes + 8}
+        with work_folder(self._folder) as folder, closing(ControlGroups(**group_limits)) as groups:
             words = self._words(tree, step, folder.path if self._keep else None)
-            groups = ControlGroups(memory_bytes=limits.memory_bytes, processes=limits.processes + 8)
-            try:
-                channel = ProcessChannel(
-                    [*words, *agent_command(rootfs.python)],
-                    environment={"PATH": os.defpath},
-                    what="bubblewrap",
-                    groups=groups,
-                )
-                grouped = bool(groups.folders)
-                config = AgentConfig(
-                    folder=WORK,
-                    sandboxed=True,
-                    uid=UID,
-                    memory_bytes=None if grouped else limits.memory_bytes,
-                    processes=None if grouped else limits.processes,
-                )
-                enter = shlex.join([*words, "/bin/sh"]) if self._keep else ""
+            command = [*words, *agent_command(rootfs.python)]
+            environment = {"PATH": os.defpath}
+            config = AgentConfig(
+                folder=WORK,
+                sandboxed=True,
+                uid=UID,
+                memory_bytes=None if groups.folders else limits.memory_bytes,
+                processes=None if groups.folders else limits.processes,
+            )
+            enter = shlex.join([*words, "/bin/sh"]) if self._keep else ""
+            channel = ProcessChannel(command, environment=environment, what="bubblewrap", groups=groups)
+            with closing(channel):
                 run = AgentRun(channel=channel, config=config, enter=enter)
                 try:
                     yield run
                 finally:
-                    channel.close()
                     folder.kept = run.kept
-            finally:
-                groups.remove()
 
     def _words(self, tree: Path, step: Step, kept: Path | None) -> list[str]:
         words = [self._program, *_namespaces(), "--die-with-parent", "--new-session", "--clearenv"]

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from aotforge.base.machine import CGROUPS, MEMORY_V1, MEMORY_V2
 from aotforge.sandbox.executors import agent, owner
 
-_ROOT = Path("/sys/fs/cgroup")
 _REMOVE_SECONDS = 2.0
 
 
@@ -22,14 +22,14 @@ class ControlGroups:
         name = owner.new_name()
         memory, pids = str(memory_bytes), str(processes)
         try:
-            if (_ROOT / "cgroup.controllers").exists():
-                self._make(_ROOT / name, {"memory.max": memory, "pids.max": pids}, {"memory.swap.max": "0"})
+            if (CGROUPS / "cgroup.controllers").exists():
+                self._make(CGROUPS / name, {MEMORY_V2[0]: memory, "pids.max": pids}, {"memory.swap.max": "0"})
             else:
                 swap = {"memory.memsw.limit_in_bytes": memory}
-                self._make(_ROOT / "memory" / name, {"memory.limit_in_bytes": memory}, swap)
-                self._make(_ROOT / "pids" / name, {"pids.max": pids}, {})
+                self._make(CGROUPS / "memory" / name, {MEMORY_V1[0]: memory}, swap)
+                self._make(CGROUPS / "pids" / name, {"pids.max": pids}, {})
         except OSError:
-            self.remove()
+            self.close()
 
     def _make(self, folder: Path, limits: Mapping[str, str], optional: Mapping[str, str]) -> None:
         folder.mkdir()
@@ -58,7 +58,7 @@ class ControlGroups:
         """Processes killed for memory and forks refused so far."""
         return agent.counters(map(str, self.folders))
 
-    def remove(self) -> None:
+    def close(self) -> None:
         """Removes the cgroups; their processes must be gone or exiting."""
         end = time.monotonic() + _REMOVE_SECONDS
         for folder in self.folders:
@@ -75,7 +75,7 @@ class ControlGroups:
 def reap_groups() -> list[str]:
     """Removes orphaned cgroups."""
     removed = []
-    for parent in (_ROOT, _ROOT / "memory", _ROOT / "pids"):
+    for parent in (CGROUPS, CGROUPS / "memory", CGROUPS / "pids"):
         for folder in sorted(parent.glob("aotforge-*")):
             if owner.is_orphaned(folder.name):
                 with suppress(OSError):

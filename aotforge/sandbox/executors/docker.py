@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,15 @@ _ERRORS = (DockerException, RequestException, OSError)
 _HEAD = struct.Struct(">BxxxI")
 _STDOUT = 1
 _REQUEST_SECONDS = 600
+_shortened = partial(textwrap.shorten, width=300, placeholder=" ...")
+_DENIED = (
+    "this user may not use the Docker daemon",
+    "add the user to the group docker and log in again, or --executor podman or bubblewrap",
+)
+_NO_RESPONSE = (
+    "the Docker daemon does not respond",
+    "start it (systemctl start docker), correct DOCKER_HOST, or choose another --executor",
+)
 
 
 class DockerChannel:
@@ -75,7 +86,7 @@ class DockerChannel:
         except _ERRORS as error:
             raise ExecutorError(
                 "the Docker daemon exited while a step ran",
-                cause=_short(error),
+                cause=_shortened(str(error)),
                 hint="see the daemon's log (journalctl -u docker), start it, build again: finished images are in the cache",
             ) from error
         if state.get("OOMKilled"):
@@ -195,18 +206,10 @@ def _connect() -> Any:
         client = docker.from_env(timeout=_REQUEST_SECONDS)
         client.ping()
     except _ERRORS as error:
-        text = _short(error)
-        if "Permission denied" in text or "PermissionError" in text:
-            raise ExecutorError(
-                "this user may not use the Docker daemon",
-                cause=text,
-                hint="add the user to the group docker and log in again, or --executor podman or bubblewrap",
-            ) from error
-        raise ExecutorError(
-            "the Docker daemon does not respond",
-            cause=text,
-            hint="start it (systemctl start docker), correct DOCKER_HOST, or choose another --executor",
-        ) from error
+        text = _shortened(str(error))
+        denied = "Permission denied" in text or "PermissionError" in text
+        what, hint = _DENIED if denied else _NO_RESPONSE
+        raise ExecutorError(what, cause=text, hint=hint) from error
     return client
 
 
@@ -216,9 +219,4 @@ def _engine_errors(doing: str) -> Iterator[None]:
         yield
     except (DockerException, RequestException) as error:
         hint = "see the daemon's log (journalctl -u docker); finished images are in the cache"
-        raise engine_error("Docker", doing, _short(error), otherwise=hint) from error
-
-
-def _short(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else text[:300] + " ..."
+        raise engine_error("Docker", doing, _shortened(str(error)), otherwise=hint) from error

@@ -7,12 +7,12 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import output_errors
-from aotforge.errors import CacheError, OutputError
+from aotforge.base.files import errors_as
+from aotforge.errors import CacheError
 
 LABEL = "aotforge.owner"
 """Label of every container of this project."""
@@ -79,14 +79,9 @@ def new_name(owner: Owner | None = None) -> str:
     return f"{_PREFIX}{owner or this_process()}-{secrets.token_hex(4)}"
 
 
-def owner_of(name: str) -> Owner | None:
-    """The owner in a name made by `new_name`."""
-    return parse(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
-
-
 def is_orphaned(name: str) -> bool:
     """The name contains a process of this machine that is gone. What another machine made in a shared folder is not."""
-    owner = owner_of(name)
+    owner = parse(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
     return owner is not None and owner.alive() is False
 
 
@@ -151,15 +146,9 @@ def reap_folders(parent: Path, *, kept: bool) -> list[str]:
     return removed
 
 
-@contextmanager
-def cache_errors(folder: Path) -> Iterator[None]:
+def cache_errors(folder: Path) -> AbstractContextManager[None]:
     """Turns the system's errors into CacheError; no output folder has been changed."""
-    try:
-        with output_errors(folder):
-            yield
-    except OutputError as error:
-        raise CacheError(
-            error.what,
-            cause=error.cause,
-            hint=f"free some space in the cache folder {folder}, or choose another one with --cache; then build again",
-        ) from error
+    hint = (
+        f"free some space in the cache folder {folder}, or choose another one with --cache; then build again"
+    )
+    return errors_as(CacheError, folder, hint=hint)

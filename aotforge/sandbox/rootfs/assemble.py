@@ -64,13 +64,15 @@ class _Tree:
 
     def add(self, path: str, member: Member, owner: str) -> None:
         """Adds one member of a package; folders merge, other members must not exist with other contents."""
-        if member.kind == "link" and _resolve(path, member.target) == path:
+        target = posixpath.join("/", posixpath.dirname(path), member.target)
+        if member.kind == "link" and merged(target) == path:
             return  # /usr/bin/touch -> /bin/touch is the file itself where /usr is merged
         present = self.members.get(path)
         if present is not None and present.kind == member.kind == "folder":
             return
         # a package may have the file and, from before /usr was merged, a link to it: the file is taken
-        if present is not None and not _same(present, member) and not _is_alias(path, present):
+        same = present is not None and replace(present, offset=member.offset) == member
+        if present is not None and not same and not _is_alias(path, present):
             if _is_alias(path, member):
                 return
             raise ContainerError(
@@ -175,16 +177,8 @@ def merged(name: str) -> str:
     return f"usr/{path}" if first in _MERGED and rest else ("" if first in _MERGED else path)
 
 
-def _resolve(path: str, target: str) -> str:
-    return merged(posixpath.join("/", posixpath.dirname(path), target))
-
-
 def _is_alias(path: str, member: Member) -> bool:
     return member.kind == "link" and posixpath.basename(member.target) == posixpath.basename(path)
-
-
-def _same(one: Member, other: Member) -> bool:
-    return replace(one, offset=0) == replace(other, offset=0)
 
 
 def _status(packages: Iterable[LockedPackage], files: Callable[[str], Path]) -> str:

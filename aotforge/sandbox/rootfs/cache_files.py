@@ -11,13 +11,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.files import output_errors
-from aotforge.errors import ContainerError, OutputError
+from aotforge.base.files import errors_as
+from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 
 
@@ -33,13 +33,9 @@ class CachePaths:
         return self.cache.absolute() / "containers"
 
     @property
-    def store(self) -> Path:
+    def store(self) -> Store:
         """Packages and wheels, by the digest of the file."""
-        return self.base / "store"
-
-    def path(self, sha256: str) -> Path:
-        """One file of the store."""
-        return self.store / sha256
+        return Store(self.base / "store")
 
     def tar(self, digest: str) -> Path:
         """A finished rootfs."""
@@ -62,18 +58,10 @@ class CachePaths:
         return self.base / "archives" / f"{digest}.tar"
 
 
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def storage_errors(path: Path) -> AbstractContextManager[None]:
     """Turns the system's errors into ContainerError."""
-    try:
-        with output_errors(path):
-            yield
-    except OutputError as error:
-        raise ContainerError(
-            error.what,
-            cause=error.cause,
-            hint="no incomplete file stays; free some space (./dev containers.prune) or choose another cache (AOTFORGE_CACHE)",
-        ) from error
+    hint = "no incomplete file stays; free some space (./dev containers.prune) or choose another cache (AOTFORGE_CACHE)"
+    return errors_as(ContainerError, path, hint=hint)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, storage_errors
+from aotforge.sandbox.rootfs.cache_files import CachePaths, storage_errors
 from aotforge.sandbox.rootfs.definitions import (
     Lock,
     LockedFile,
@@ -44,7 +44,7 @@ def entries(checkout: Path, cache: Path) -> list[CacheEntry]:
 
 
 def _entry(spec: RootfsSpec, paths: CachePaths) -> CacheEntry:
-    lock, store = read_lock(spec.lock_file), Store(paths.store)
+    lock, store = read_lock(spec.lock_file), paths.store
     tree = paths.tree(lock.digest)
     return CacheEntry(
         spec=spec,
@@ -109,9 +109,9 @@ def unreferenced(checkout: Path, cache: Path) -> list[tuple[Path, int]]:
     for entry in entries(checkout, cache):
         digest = entry.lock.digest
         kept |= {paths.tar(digest), paths.record(digest), paths.tree(digest)}
-        kept |= {paths.path(file) for file in _digests(entry.lock)}
+        kept |= {paths.store.path(file) for file in _digests(entry.lock)}
         kept.add(paths.archive(image_id(entry.image).removeprefix("sha256:")))
-    folders = {paths.store, *(make("x").parent for make in (paths.tar, paths.tree, paths.archive))}
+    folders = {paths.store.folder, *(make("x").parent for make in (paths.tar, paths.tree, paths.archive))}
     found = [path for folder in sorted(folders) for path in sorted(folder.glob("*")) if path not in kept]
     return [(path, _size(path)) for path in found if not _is_being_staged(path)]
 

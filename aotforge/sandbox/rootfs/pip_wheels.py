@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,15 +77,29 @@ def fetch_wheel(wheel: LockedWheel, *, store: Store, python: str) -> str:
 def _downloaded(name: str, pin: Pin, python: str) -> Iterator[tuple[Path | None, str]]:
     """The wheel that `pip download` fetched, None when it failed, and its errors."""
     with tempfile.TemporaryDirectory() as folder:
-        requirements = Path(folder) / "requirements.txt"
-        hashes = " ".join(f"--hash=sha256:{digest}" for digest in sorted(pin.hashes))
-        requirements.write_text(f"{name}=={pin.version} {hashes}\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        command += ["--no-deps", "--require-hashes", "--only-binary=:all:", "--implementation", "cp"]
-        command += ["--python-version", python, "--abi", f"cp{python.replace('.', '')}"]
-        command += ["--abi", "abi3", "--abi", "none", "-d", folder, "-r", str(requirements)]
-        command += [word for name in _PLATFORMS for word in ("--platform", f"{name}_x86_64")]
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        trouble = f"pip: {' '.join(errors[-2:]) or done.stderr[-300:]}" if done.returncode else ""
+        options = ["--only-binary=:all:", "--implementation", "cp", "--python-version", python]
+        options += ["--abi", f"cp{python.replace('.', '')}", "--abi", "abi3", "--abi", "none"]
+        options += [word for name in _PLATFORMS for word in ("--platform", f"{name}_x86_64")]
+        failed = run_pip_download(f"{name}=={pin.version}", pin.hashes, Path(folder), *options)
+        errors = [line for line in failed.splitlines() if line.startswith("ERROR")]
+        trouble = f"pip: {' '.join(errors[-2:]) or failed[-300:]}" if failed else ""
         yield next(Path(folder).glob("*.whl"), None), trouble
+
+
+def run_pip_download(
+    requirement: str, hashes: Iterable[str], folder: Path, *options: str, seconds: float | None = None
+) -> str:
+    """Downloads one package with pip and the caller's index settings into `folder`, if a SHA-256 in `hashes` matches. Returns pip's
+    messages when it fails, else ''."""
+    requirements = folder / "requirements.txt"
+    pins = " ".join(f"--hash=sha256:{digest}" for digest in sorted(hashes))
+    requirements.write_text(f"{requirement} {pins}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    command += ["--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""

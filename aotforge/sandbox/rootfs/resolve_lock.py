@@ -47,7 +47,7 @@ def lock_rootfs(
     Raises ContainerError, UnknownNameError, ManifestError.
     """
     spec, paths = find_rootfs(checkout, name), CachePaths(cache=cache)
-    store, folder = Store(paths.store), paths.tar(_NONE).parent
+    store, folder = paths.store, paths.tar(_NONE).parent
     with (
         storage_errors(paths.base),
         file_lock(paths.lock(f"lock-{name}"), lambda: observer.stage(f"{name}: waiting")),

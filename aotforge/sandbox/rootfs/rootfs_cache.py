@@ -15,7 +15,7 @@ from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs.assemble import assemble
-from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, create_once, staged_file, storage_errors
+from aotforge.sandbox.rootfs.cache_files import CachePaths, create_once, staged_file, storage_errors
 from aotforge.sandbox.rootfs.definitions import Lock, RootfsImage, RootfsSpec, find_rootfs, read_lock
 from aotforge.sandbox.rootfs.fetch import SOURCES, fetch_locked, stage_reporter
 from aotforge.sandbox.rootfs.members import first_difference
@@ -87,7 +87,7 @@ def rootfs_image(spec: RootfsSpec, lock: Lock, paths: CachePaths) -> RootfsImage
 def _build(
     spec: RootfsSpec, lock: Lock, paths: CachePaths, sources: Sequence[str], observer: Observer
 ) -> None:
-    tar, store = paths.tar(lock.digest), Store(paths.store)
+    tar, store = paths.tar(lock.digest), paths.store
     if (
         not tar.is_file() or sha256_file(tar) != lock.digest
     ):  # a restored cache has the same bytes, other times
@@ -118,7 +118,7 @@ def export_store(checkout: Path, name: str, *, cache: Path, folder: Path) -> int
     """Copies every locked file of a rootfs to `folder`, by SHA-256, to be used as a source; their number. Raises ContainerError."""
     lock = read_lock(find_rootfs(checkout, name).lock_file)
     with storage_errors(folder):
-        return Store(CachePaths(cache=cache).store).export((entry.sha256 for entry in lock.files), folder)
+        return CachePaths(cache=cache).store.export((entry.sha256 for entry in lock.files), folder)
 
 
 def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:

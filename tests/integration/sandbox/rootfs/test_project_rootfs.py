@@ -104,7 +104,7 @@ def test_again_from_another_folder_without_any_mirror(
     cache = tmp_path / "another cache ü"
     places = CachePaths(cache=cache)
     places.base.mkdir(parents=True)
-    places.store.symlink_to(CachePaths(cache=CACHE).store)
+    places.store.folder.symlink_to(CachePaths(cache=CACHE).store.folder)
     monkeypatch.setattr("aotforge.sandbox.rootfs.fetch.opened", None)
     again = ensure_rootfs(ROOT, "rocm-runtime", cache=cache, environment={}, observer=SILENT)
     assert again.digest == read_lock(find_rootfs(ROOT, "rocm-runtime").lock_file).digest
@@ -117,7 +117,7 @@ def test_packages_are_read_as_dpkg_reads_them() -> None:
     packages = [entry for entry in lock.packages if entry.name in {"dash", "coreutils", "zlib1g"}]
     assert len(packages) == 3
     for package in packages:
-        path = CachePaths(cache=CACHE).path(package.sha256)
+        path = CachePaths(cache=CACHE).store.path(package.sha256)
         ours = [
             (info.name, hashlib.sha256(data.read()).hexdigest() if data else "")
             for info, data in data_members(path)

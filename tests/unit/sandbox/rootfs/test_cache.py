@@ -20,7 +20,7 @@ from aotforge.base.progress import LineObserver
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
 from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs import fetch
-from aotforge.sandbox.rootfs.cache_files import CachePaths, Store, staged_file
+from aotforge.sandbox.rootfs.cache_files import CachePaths, staged_file
 from aotforge.sandbox.rootfs.cache_gc import entries, fields, remove, unreferenced
 from aotforge.sandbox.rootfs.cache_gc import lines as list_lines
 from aotforge.sandbox.rootfs.definitions import LockedWheel, RootfsImage, find_rootfs, read_lock
@@ -300,7 +300,7 @@ def test_prune_leaves_alone_what_is_being_written(tmp_path: Path, mirror: Path, 
     cache = tmp_path / "cache"
     places = CachePaths(cache=cache)
     tar = places.tar("1" * 64)
-    with Store(places.store).entering(hashlib.sha256().hexdigest()), staged_file(tar) as path:
+    with places.store.entering(hashlib.sha256().hexdigest()), staged_file(tar) as path:
         assert unreferenced(checkout, cache) == []
         os.utime(path, (0, 0))  # a process that was killed left it long ago
         assert [found for found, _ in unreferenced(checkout, cache)] == [path]
