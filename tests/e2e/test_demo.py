@@ -41,7 +41,7 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
     assert all((release / name).is_file() for name in shown["tarballs"])
     # the release that is there, as text; then one whose images and texts do not belong together
     again = invoke(checkout, "demo", "--profile", "smoke", "--release", str(release), "--quiet", env=CACHE)
-    assert "everything is within the bounds of its rounding" in again.stdout and again.stderr == ""
+    assert "every output is within the bounds of its rounding" in again.stdout and again.stderr == ""
     asm = next(release.glob("*-asm-*"))
     asm.write_bytes(b"")
     spoiled = invoke(
