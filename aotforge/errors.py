@@ -3,8 +3,6 @@
 Packages raise; only the command line (`aotforge/cli`) prints and exits.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import ClassVar

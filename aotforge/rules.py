@@ -12,8 +12,6 @@ At run time the library looks the functional up by its key values and takes the 
 This module imports nothing but the standard library, so that planning never loads Triton.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

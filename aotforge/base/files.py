@@ -3,8 +3,6 @@
 Every failure of the system (read-only folder, disk full) becomes an OutputError that names the path.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

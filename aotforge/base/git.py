@@ -1,7 +1,5 @@
 """Environment for git without GIT_* variables: a calling git hook sets them for its own repository."""
 
-from __future__ import annotations
-
 import os
 
 OF_A_REPOSITORY = frozenset(

@@ -1,7 +1,5 @@
 """HTML pages and generated sources from the Jinja templates in `aotforge/base/templates/`."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined

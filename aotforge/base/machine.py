@@ -1,7 +1,5 @@
 """CPUs and memory that this process may use, from /proc and its cgroups."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Loads YAML files as validated models; an error names file, line, key and the nearest known key."""
 
-from __future__ import annotations
-
 import typing
 from pathlib import Path
 from typing import Any, TypeVar

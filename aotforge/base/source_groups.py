@@ -4,8 +4,6 @@ A pattern is relative to `aotforge/`; `!` excludes. A group is only as good as i
 folder) raises, so that no digest silently covers less than it names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping

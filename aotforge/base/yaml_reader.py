@@ -3,8 +3,6 @@
 PyYAML resolves scalars by YAML 1.1, where `on` and `no` are booleans, `010` is 8 and `1:30` is 90; this reader does not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Layout (little-endian): magic `AOTFOBJ\\n`, u32 version, u32 header size, SHA-25
 JSON), the HSACO and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is detected.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

@@ -1,7 +1,5 @@
 """Check of a code object against its job: kernarg layout, workgroup size, no scratch buffers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The compiled images of a plan, read from the cache on access; their occupancy, spills and limits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from aotforge.base.architectures import Architecture

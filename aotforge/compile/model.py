@@ -1,7 +1,5 @@
 """Values of the compile stage: an image with its resources and arguments, and the events of a build."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 Messages are frames of a JSON object and bytes, over a socket or a pipe.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

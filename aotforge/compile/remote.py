@@ -1,7 +1,5 @@
 """Compilation in an executor: sends jobs and sources, stores each image as it arrives."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

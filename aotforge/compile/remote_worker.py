@@ -7,8 +7,6 @@ Frames of `jobs`: {"started": KEY}; {"outcome": KIND, "key", "detail", "output",
 KIND is "compiled"; {"error": CLASS, "what", "cause", "hint"} when an error ends the run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

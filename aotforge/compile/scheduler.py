@@ -3,8 +3,6 @@
 One thread, so that workers exit with it (PR_SET_PDEATHSIG goes by thread) and nothing needs a lock.
 """
 
-from __future__ import annotations
-
 import math
 import selectors
 import time

@@ -3,8 +3,6 @@
 Imported in worker processes only: it loads Triton. `triton.compile` is not used: it has a cache, dumps and a driver look-up of its own.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """A candidate release: a release folder that is not trusted, with its tarballs unpacked."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """`./dev check`: runs every check on one release folder and collects all violations."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

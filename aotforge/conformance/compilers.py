@@ -1,7 +1,5 @@
 """Compilers that PyTorch is built with, HIP's headers for them, and cached compilations."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Findings of the release checks, and the report that collects them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal

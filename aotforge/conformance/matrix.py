@@ -1,7 +1,5 @@
 """The compatibility matrix with this checkout's release in it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The compatibility matrix as a terminal table, JSON and HTML."""
 
-from __future__ import annotations
-
 import itertools
 import textwrap
 from collections.abc import Iterable, Sequence

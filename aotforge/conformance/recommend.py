@@ -1,7 +1,5 @@
 """Recommends what to install for a PyTorch, an arch, a ROCm and a platform (`./dev compat.which`)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Extracts a release folder: runtime and image packs into one prefix, as in PyTorch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The static HTML page of a folder of finalized releases."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

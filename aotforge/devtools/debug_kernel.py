@@ -3,8 +3,6 @@
 The cases (kernels/<family>/cases.py) are those on which the kernel's images are verified.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Arguments of the emulator's command line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

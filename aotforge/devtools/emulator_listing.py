@@ -1,7 +1,5 @@
 """Output of the emulator's command line: archs, a kernel's decoded text, executed instructions."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

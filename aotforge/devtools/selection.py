@@ -1,7 +1,5 @@
 """Selection of a kernel, one of its functionals and a case by the user's names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

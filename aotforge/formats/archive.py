@@ -4,8 +4,6 @@ Members have one time, no owner and normalised modes; gzip has no name and no ti
 tarball's identity is the SHA-256 of the uncompressed tar.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -6,8 +6,6 @@ Formats: ELF-64 little-endian; note `AMDGPU` of type 32 holds a MessagePack map 
 object V5 metadata).
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

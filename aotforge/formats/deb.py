@@ -3,8 +3,6 @@
 Format: deb(5), an `ar` archive with `debian-binary`, `control.tar.*` and `data.tar.*`.
 """
 
-from __future__ import annotations
-
 import io
 import lzma
 import tarfile

@@ -3,8 +3,6 @@
 Raises CodeObjectError for anything that is not a readable 64-bit little-endian ELF file.
 """
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Writes the entries of checked archives into a folder that no other program uses yet."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Format: "PE Format" in Microsoft's documentation. Not pefile, which tolerates damage with warnings where this reader refuses it.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

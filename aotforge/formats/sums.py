@@ -1,7 +1,5 @@
 """SHA256SUMS and SHA256SUMS.uncompressed: sha256sum's format, one digest and file name a line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

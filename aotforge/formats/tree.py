@@ -1,7 +1,5 @@
 """Files of steps as tar archives: inputs are packed, outputs unpacked."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Wheels, unpacked without pip: `<name>.data/{purelib,platlib}` go into the same folder."""
 
-from __future__ import annotations
-
 import re
 import stat
 import zipfile

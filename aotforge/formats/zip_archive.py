@@ -4,8 +4,6 @@ Members are sorted, all of one time and mode; no folders, extra fields or commen
 `digest_members` is the identity that is the same on every machine.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 import zipfile

@@ -1,7 +1,5 @@
 """Build of the library for Linux into the cache, and checks of its ELF structure."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

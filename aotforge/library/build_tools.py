@@ -1,7 +1,5 @@
 """Build tools of this machine: compilers for Linux and Windows, cmake and ninja, on PATH or next to the running Python."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Builds for Windows x86-64 with mingw-w64: the library, once per set of inputs into the cache, and dl."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """CMake builds of a source tree, on this machine or in an executor."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field

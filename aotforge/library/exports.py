@@ -4,8 +4,6 @@
 compares. Needs clang.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ Windows loaders do not follow symlinks to one module: a copy under a second name
 globals of its own. With a forwarder, both names share the library's one state.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """Checks that C++ and rules declare the same operator interfaces."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import zip_longest

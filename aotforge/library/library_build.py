@@ -1,7 +1,5 @@
 """Builds of the library in the cache: one folder per set of inputs, verified whenever it is used."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Access to an image pack's files; reader and writer of little-endian integers and short strings."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

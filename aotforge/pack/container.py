@@ -1,7 +1,5 @@
 """A container (`<family>.<kernel>.aoti`) as bytes; layout and bounds in docs/image-pack-format.md."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Iterable

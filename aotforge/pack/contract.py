@@ -1,7 +1,5 @@
 """Checks that a plan and its images are complete and agree, before a pack is written."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from aotforge.compile.model import KernelImage, kernarg_layout

@@ -1,7 +1,5 @@
 """The dispatch data (`dispatch.aotd`), written and strictly read; see docs/image-pack-format.md."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence

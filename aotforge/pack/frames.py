@@ -6,8 +6,6 @@ shingles, as far as no chosen chunk has them, occur in most other images. A chos
 dictionary, and its own image becomes a reference to it.
 """
 
-from __future__ import annotations
-
 import heapq
 import os
 from array import array

@@ -1,7 +1,5 @@
 """Listing of a pack as values, text and JSON: one row for each call; extraction of one image."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Values of the pack stage: an image pack as bytes, and the contents of its files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Strict reader of untrusted packs, from a directory or from bytes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`__signature__`, the inputs of a pack as canonical JSON. Fields in docs/image-pack-format.md."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Annotated, Literal

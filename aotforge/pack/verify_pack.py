@@ -1,7 +1,5 @@
 """Comparison of a pack with its plan in both directions, every image included."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from aotforge.compile.model import KernelImage

@@ -1,7 +1,5 @@
 """Writer of image packs: a function of the plan and its images."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType

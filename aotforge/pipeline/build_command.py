@@ -1,7 +1,5 @@
 """The programs of `build`: a release, the library for Windows, a shard, a merge of shards."""
 
-from __future__ import annotations
-
 from aotforge.base.progress import Report
 from aotforge.errors import ShardError, UnknownNameError, UnsupportedError, suggest
 from aotforge.pipeline.build_release import build

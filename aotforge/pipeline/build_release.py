@@ -1,7 +1,5 @@
 """The build of a release, from rules to tarballs, and what it shares with a merge of shards."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

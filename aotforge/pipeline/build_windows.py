@@ -1,7 +1,5 @@
 """The build for Windows: the library, and images that were built on Linux, as one zip file."""
 
-from __future__ import annotations
-
 import tarfile
 import tempfile
 import zlib

@@ -1,7 +1,5 @@
 """Progress of a build: the protocol `BuildObserver`, and its display on a terminal."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Reproduction of a recorded release from a clean clone of its commit and an empty image cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

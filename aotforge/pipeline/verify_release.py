@@ -1,7 +1,5 @@
 """Verification of a profile's images, or of a release folder: its bytes, dispatch data and texts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

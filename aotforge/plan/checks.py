@@ -1,7 +1,5 @@
 """Checks of a family's rules against its operators and its kernels' parameters."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ relatively, anywhere in it. The digest does not cover comments, docstrings and f
 (`ast.dump` is not: it gains fields and drops empty ones from release to release).
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Iterator

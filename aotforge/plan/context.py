@@ -1,7 +1,5 @@
 """One kernel of the rules while it is planned: its function's parameters, and the place of errors."""
 
-from __future__ import annotations
-
 import ast
 import traceback
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Expansion of rules into jobs: an image for each functional and setting, and one without hints."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

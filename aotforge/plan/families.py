@@ -4,8 +4,6 @@ Rules run as modules of a package whose path is the kernels root, so `from .oper
 planning must stay quick, and must work where Triton is missing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """Values of the plan: every compile job, and which image serves which call; their digests and JSON."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict, dataclass, is_dataclass, replace

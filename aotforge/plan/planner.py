@@ -1,7 +1,5 @@
 """The plan of a build, made from rules, manifests and the toolchain, without Triton."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

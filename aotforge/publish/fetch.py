@@ -1,7 +1,5 @@
 """Downloads of a release's files that resume and are verified by size and SHA-256."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 from collections.abc import Callable

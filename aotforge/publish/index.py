@@ -4,8 +4,6 @@ A target is a file of a release, `<release>/<file>`. Its `custom` holds `tar` of
 SHA256SUMS, whose presence makes a release.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path

@@ -4,8 +4,6 @@ A folder of keys holds `ROLE-N.pem` (PKCS #8, mode 0600) and `roots/N.root.json`
 Private keys never enter a repository or a store; readers get the newest root.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Changes of an index besides publication: yanking, renewed signatures, copies to a mirror."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from dataclasses import replace

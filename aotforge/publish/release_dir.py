@@ -1,7 +1,5 @@
 """Reader of release folders for publication: SHA256SUMS, the files that it lists, signatures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,7 +1,5 @@
 """Stores (`s3://`, folder, `file://`, for reading `http(s)://`), keys and checked indexes by address."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

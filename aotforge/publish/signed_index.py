@@ -4,8 +4,6 @@ Files below `tuf/` have their version in their name and are never replaced, exce
 replacement makes a change visible atomically, and only one of two concurrent publishers succeeds with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

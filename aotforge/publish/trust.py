@@ -3,8 +3,6 @@
 Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a rollback.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

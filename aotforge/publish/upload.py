@@ -1,7 +1,5 @@
 """Publication of a release: check locally, upload and read back every file, change the index."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterator

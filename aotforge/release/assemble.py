@@ -1,7 +1,5 @@
 """Assembly of packs and runtime into a folder of tarballs with checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence

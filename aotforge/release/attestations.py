@@ -5,8 +5,6 @@ is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1): req
 second builder's statement differs in the builder's name only.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Differences between two releases: origin, tools, packs, images, resources, verdicts, files."""
 
-from __future__ import annotations
-
 import hashlib
 import tarfile
 import zipfile

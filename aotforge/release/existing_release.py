@@ -4,8 +4,6 @@ A stamp of the inputs, `.<release>.stamp.json` next to the release folder, is lo
 the files' digests, so a stamp that is older than the folder does not match.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Finalisation: a build's folder with documents, sums and signatures becomes a release."""
 
-from __future__ import annotations
-
 import filecmp
 import json
 from collections.abc import Callable, Mapping, Sequence

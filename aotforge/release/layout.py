@@ -3,8 +3,6 @@
 Members are below the one top folder that PyTorch's CMake expects.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence

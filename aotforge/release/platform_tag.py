@@ -1,7 +1,5 @@
 """The platform tag of a shared library, measured over its symbol versions and dependencies."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from auditwheel.architecture import Architecture

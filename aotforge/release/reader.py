@@ -1,7 +1,5 @@
 """Reader of release folders, verified with SHA256SUMS: image packs, assembly texts, resources."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

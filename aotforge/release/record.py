@@ -1,7 +1,5 @@
 """The committed record of a release, `releases/<release>.json`: commit, inputs, expected digests."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

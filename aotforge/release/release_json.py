@@ -7,8 +7,6 @@
 `inputs` are the fields that a job's key hashes (`aotforge.plan.model.CompileJob`), without the shared toolchain.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict

@@ -3,8 +3,6 @@
 Private keys come from a file or the environment, never from the repository.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

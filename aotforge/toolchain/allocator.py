@@ -3,8 +3,6 @@
 It is freestanding C, so a library compiled on any x86-64 Linux serves every glibc: a container without a C compiler takes the host's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 from collections.abc import Iterable

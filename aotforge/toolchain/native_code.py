@@ -1,7 +1,5 @@
 """Native code of this project in the cache: compiled once per sources, command and compiler."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -3,8 +3,6 @@
 Nothing of Triton runs here except one function of its code generator that returns a string.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import ctypes

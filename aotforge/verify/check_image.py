@@ -4,8 +4,6 @@ The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT F
 `multiprocessing` connection on the socket FD. An answer is a verdict or an error.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -7,8 +7,6 @@
    is unbiased, so that over a tile of a correct result it averages out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

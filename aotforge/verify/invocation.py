@@ -14,8 +14,6 @@ It may offer calls of any shape for measuring, `SHAPE` being the names with a ty
     def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

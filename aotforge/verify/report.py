@@ -1,7 +1,5 @@
 """Report of a verification: JSON, lines of text, an HTML page, or an error."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

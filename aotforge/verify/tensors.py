@@ -1,7 +1,5 @@
 """Tensors among canaries: inputs and outputs of a kernel that is being checked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Layout: `verdicts-3/<first two digits>/<key>`, the SHA-256 of the rest in the fi
 verdicts are kept, so a failure is reproduced every time.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import asdict

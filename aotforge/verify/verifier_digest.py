@@ -1,7 +1,5 @@
 """Digest of the verifier: a verdict is valid only for the sources that made it. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Verification of a plan's images: cached, in parallel, and complete even when some of them fail."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

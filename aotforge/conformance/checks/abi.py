@@ -3,8 +3,6 @@
 The programs are generated from that file. They do not depend on our own headers, so that a release can be compared with them.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

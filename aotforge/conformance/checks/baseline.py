@@ -4,8 +4,6 @@
 includes the headers (the library itself has no debug information). Both are made by `write_baseline`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,8 +4,6 @@ The programs are generated from `compat/pytorch_calls.yaml`. Every use is on a l
 line names the use.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

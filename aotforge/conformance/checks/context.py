@@ -1,7 +1,5 @@
 """The input of every check of a release, and groups of checks that run at the same time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

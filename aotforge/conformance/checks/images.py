@@ -1,7 +1,5 @@
 """Checks of image packs: every planned image present, with a passed verdict and a text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of the library's file: names, links, platform, dependencies, hardening, build paths."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable, Iterator

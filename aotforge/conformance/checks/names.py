@@ -3,8 +3,6 @@
 A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::TensorView::data_ptr`, `void *() const`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Checks that run the release's library on a stand-in for HIP: drop-in and refusal of packs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Checks of the Windows archive: layout, imports, exports, reproducible form. Read, never run."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ rename of `current` switches library and images together. The loader opens the n
 so the library looks for images next to it. A run that is killed is completed, or undone, by the next one.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Inputs of a drop-in: an installed PyTorch's `torch/lib`, and an unpacked release."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

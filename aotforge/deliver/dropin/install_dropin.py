@@ -1,7 +1,5 @@
 """Drops a release into a torch/lib: checks it and the compatibility matrix, unpacks, links."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path

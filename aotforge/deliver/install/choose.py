@@ -1,7 +1,5 @@
 """Choice of a release and of its files by the index, the request and the properties of this machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """The installed tree, with a record of every file in it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 Names and order are those of PyTorch 2.9 to 2.12. The lines replace the ones of the same names in PyTorch's file.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ For tests and private networks: plain HTTP, only the files of the releases in on
 folder was published to, so that `./dev install --from` works as well.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import urllib.parse

@@ -1,7 +1,5 @@
 """Images of a cost request: of a profile, or of a kernel with the user's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

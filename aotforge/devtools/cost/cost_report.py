@@ -1,7 +1,5 @@
 """Report of costs: as text, in columns when there are several, and as fields for JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

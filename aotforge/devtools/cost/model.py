@@ -1,7 +1,5 @@
 """Estimate of cycles from a launch's work and an arch's rates (docs/virtual-gpu-tools.md). Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ Shapes of matrix instructions come from the emulator's instruction table. Cycles
 which agree with AMD's matrix instruction calculator; WMMA: the calculator for RDNA3, AMD's published FLOPs per clock for RDNA4.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Cost of images: each executed on one case, measured, and estimated."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

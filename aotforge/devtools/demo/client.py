@@ -1,7 +1,5 @@
 """The demo's client program: compiled against a release, run on virtual devices, and compared."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Report of the demo: attention calls on virtual devices compared with float64."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention by a release on virtual devices: builds it unless named, runs calls that it serves."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

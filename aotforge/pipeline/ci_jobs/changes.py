@@ -4,8 +4,6 @@ A path that no rule matches affects everything, and so does a revision that cann
 jobs, and is correct only when the path is not an input of what it omits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import subprocess

@@ -1,7 +1,5 @@
 """The jobs of a checkout, and their JSON forms for programs and for a GitHub workflow."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

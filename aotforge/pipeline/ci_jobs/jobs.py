@@ -4,8 +4,6 @@ Jobs pass files in `ci-out/`, below the checkout: shards in `ci-out/parts`, the 
 Windows in `ci-out/windows`. A job's inputs are there before its command runs, its outputs afterwards.
 """
 
-from __future__ import annotations
-
 import math
 import shlex
 from collections.abc import Iterator, Sequence

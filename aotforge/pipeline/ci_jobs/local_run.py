@@ -4,8 +4,6 @@ Layout of the folder, below `<commit>/`: `artefacts/<name>/` with the files of f
 `jobs/<job>/cache` while it runs and after a failure.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

@@ -4,8 +4,6 @@ Reads GitHub's `toJSON(needs)` from the variable NEEDS. A group of jobs may be s
 job that was skipped because an earlier one failed or was cancelled makes this one fail.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

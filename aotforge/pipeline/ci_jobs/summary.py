@@ -1,7 +1,5 @@
 """The summary of a job in Markdown: its files with sizes and hashes, its time, its release or shard."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GitHub workflows, written from ci/ and manifests/ci.yaml; `./dev lint` checks them with zizmor."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Makes shards: part of a plan's images with their verdicts, or the library; one file each."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The merge of shards into the release of an undivided build. It cannot compile or execute."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks that shard files are, together, exactly the merged build: pure functions of their content."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

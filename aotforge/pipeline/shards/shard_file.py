@@ -6,8 +6,6 @@ target}}, "sha256": ...}`, the last one of the JSON of the rest. Equal shards gi
 byte what `encode` makes of its content is damaged: one flipped bit anywhere is found.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

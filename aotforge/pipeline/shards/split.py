@@ -1,7 +1,5 @@
 """The division of compile jobs into shards: a pure function of the jobs."""
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Sequence

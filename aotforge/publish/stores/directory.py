@@ -1,7 +1,5 @@
 """A folder as a store: link(2) creates an object atomically and never over another one."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

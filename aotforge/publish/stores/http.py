@@ -1,7 +1,5 @@
 """Reader over HTTP(S) from any web server, with Range requests (RFC 9110, section 14) where supported."""
 
-from __future__ import annotations
-
 import http.client
 import random
 import time

@@ -1,7 +1,5 @@
 """Errors of boto3 as StoreError: status and code only, never a request or a signed address."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

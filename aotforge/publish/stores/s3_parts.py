@@ -1,7 +1,5 @@
 """Uploads in parts that resume earlier uploads: a killed publisher loses one part per thread."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Callable, Iterator

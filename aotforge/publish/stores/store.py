@@ -1,7 +1,5 @@
 """The interface of stores. Object names are relative, joined by `/`, e.g. `0.11.2b-r1/SHA256SUMS`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum

@@ -1,7 +1,5 @@
 """Executor for bubblewrap: read-only rootfs folder, namespaces, no daemon; also without root."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator

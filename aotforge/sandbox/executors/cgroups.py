@@ -1,7 +1,5 @@
 """Cgroups with limits for a process and its children: version 2, and version 1's memory and pids."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

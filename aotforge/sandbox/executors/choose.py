@@ -1,7 +1,5 @@
 """Choice of an executor by its name, and of the rootfs images that it runs steps in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Container executors: the life of a container, and the containers that killed processes left."""
 
-from __future__ import annotations
-
 import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Executor for Docker Engine, on this machine or at DOCKER_HOST, through its SDK."""
 
-from __future__ import annotations
-
 import struct
 import textwrap
 import time

@@ -1,7 +1,5 @@
 """Interface of all executors, and the executors that a build runs its steps in."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

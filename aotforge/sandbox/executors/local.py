@@ -1,7 +1,5 @@
 """Agents as processes of this machine, connected through pipes; the executor that runs them without isolation."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Ownership labels for containers, temporary folders and cgroups; used by `reap`."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -1,7 +1,5 @@
 """Conversation with an agent: sends header and inputs, receives output and result."""
 
-from __future__ import annotations
-
 import json
 import queue
 import struct

@@ -1,7 +1,5 @@
 """Values of the executors: a step, its limits, its result, and the rootfs that it runs in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

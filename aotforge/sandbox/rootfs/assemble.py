@@ -5,8 +5,6 @@ kernel. The definition contains what the scripts would create (links of alternat
 /usr, as Debian installs them.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import functools
 import posixpath

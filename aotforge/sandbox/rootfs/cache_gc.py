@@ -1,7 +1,5 @@
 """Lists and prunes rootfs images in the cache."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import dataclass

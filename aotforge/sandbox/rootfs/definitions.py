@@ -3,8 +3,6 @@
 People write a definition; `./dev containers.lock` resolves it to a lock, which names every file by SHA-256.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

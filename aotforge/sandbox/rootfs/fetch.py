@@ -4,8 +4,6 @@ Packages come from the archives that this machine's apt uses, then from Debian's
 are used, not Release files, their dates and signatures: the lock has the SHA-256 of every file.
 """
 
-from __future__ import annotations
-
 import http.client
 import posixpath
 import re

@@ -4,8 +4,6 @@ Format: the archive of `docker save` (manifest.json, one config, one layer), wri
 the ID. Image specification v1.2 of Docker; the config's digest is the image's ID.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -3,8 +3,6 @@
 The tar is GNU format, sorted by path, owner 0:0, one time for all, no set-user-ID bits: a function of paths, modes and contents.
 """
 
-from __future__ import annotations
-
 import hashlib
 import stat
 import tarfile

@@ -1,7 +1,5 @@
 """Wheels of a rootfs: their pins in a requirements file, and their download through pip."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

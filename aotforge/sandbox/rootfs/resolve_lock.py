@@ -1,7 +1,5 @@
 """`./dev containers.lock`: resolves a definition, and writes its lock and member list."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ This machine's apt state is neither read nor written. apt verifies the archives'
 Release files do not count: a lock selects bytes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Rootfs images in the cache: found, or assembled from their locks, always with the locked digest."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

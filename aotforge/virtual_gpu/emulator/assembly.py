@@ -4,8 +4,6 @@ A copy of the text gets a label before each instruction and a section that lists
 the assembler (Triton's own LLVM) thus gives both the check and every instruction's address.
 """
 
-from __future__ import annotations
-
 import struct
 
 from aotforge.errors import DecodeError, ToolchainError

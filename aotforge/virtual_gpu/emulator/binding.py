@@ -7,8 +7,6 @@ Both instructions of a dual-issue pair (VOPD) read before either writes. They ar
 second does not read the first one's result; when both would, the first one's result goes through a spare register.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Format: 64 bytes at symbol `<kernel>.kd` (LLVM's "User Guide for AMDGPU Backend", kernel descriptor; code object V5).
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors from 128 (AGPRs from 384), SCC last.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

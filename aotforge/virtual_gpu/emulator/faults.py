@@ -1,7 +1,5 @@
 """Fault reports of the interpreter as an ExecutionError."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Handlers are named by their place in the table, so that opcodes are stable within one text; `OPCODES` maps names to them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ An instruction is executed through the pointer to its handler. A launch with hoo
 instructions have a handler that calls Python and then the original handler: software breakpoints, as debuggers set them.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 It is compiled once per compiler, processor, wavefront width and variant, so a cache folder may be shared between machines.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from pathlib import Path

@@ -5,8 +5,6 @@ mislead. `aotforge.verify.verify_plan` makes such builds; other builds can be re
 Format: DWARF 4 (dwarfstd.org), line number program and DW_TAG_inlined_subroutine.
 """
 
-from __future__ import annotations
-
 import bisect
 import io
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ The compiler's own printer made the text; `assembly` checks that it is the image
 a label or an instruction is an error with its line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Traffic through LDS and global memory per instruction of a launch; see `native/measure.h`."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_uint32, c_uint64, c_void_p

@@ -4,8 +4,6 @@ Data-parallel primitives (DPP) select the lane that each lane reads. Rows have 1
 DPP; gfx9 and older know row_bcast and wave shifts, later archs row_share and row_xmask.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -3,8 +3,6 @@
 Their sizes are compared with the compiled library's when it is loaded.
 """
 
-from __future__ import annotations
-
 import ctypes
 from ctypes import POINTER, c_int8, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any

@@ -4,8 +4,6 @@ Source of constants: the guides' chapters on inline constants and literals. Inte
 take the operand's type; all others are 32-bit literals. The assembler has already checked that the instruction can hold the constant.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Properties of an arch that the emulator uses: a view of manifests/architectures.yaml."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

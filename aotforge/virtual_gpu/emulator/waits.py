@@ -5,8 +5,6 @@ gfx9 has one counter for vector memory (vmcnt) and one for LDS and scalar loads 
 separately (vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

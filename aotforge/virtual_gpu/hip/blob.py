@@ -5,8 +5,6 @@ kernarg parameters. Opening the file finds handlers by opcode and rows by number
 no other interpreter opens it.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_char, c_uint32, c_uint64

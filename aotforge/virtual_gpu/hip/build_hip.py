@@ -1,7 +1,5 @@
 """Build of the virtual HIP library, once per sources, compiler and Python."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

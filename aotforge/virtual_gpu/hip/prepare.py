@@ -4,8 +4,6 @@
 line each; or `error`, a hipError_t and a message. `explain LINES FAULT` reads allocations and prints a message.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -5,8 +5,6 @@ Commands are added: `show EXPRESSION` prints a tensor's type, shape and numbers 
 prints the running program of the grid.
 """
 
-from __future__ import annotations
-
 import dis
 import pdb
 import sys

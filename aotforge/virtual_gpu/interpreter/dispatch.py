@@ -1,7 +1,5 @@
 """Dispatch of a call: the first setting whose predicates hold, from rules or from a plan."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Import of a kernel family's modules from its folder."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import sys

@@ -8,8 +8,6 @@ Not modelled: fused multiply-add, the order of sums, hardware exp2 and log2. Not
 tensor methods that are library functions (`x.sum()`), several threads at once.
 """
 
-from __future__ import annotations
-
 import itertools
 import types
 import warnings

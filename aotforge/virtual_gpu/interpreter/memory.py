@@ -1,7 +1,5 @@
 """Memory of an interpreted kernel: numpy buffers, each access checked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers as kernels store them, in numpy: fp16, bf16 (as uint16 bits) and fp32."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import numpy as np

@@ -3,8 +3,6 @@
 Forms: `0x4c` (byte address), `62` (line of the assembly text), `.LBB0_2` (label), `forward.py:61` (source).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

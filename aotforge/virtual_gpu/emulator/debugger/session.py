@@ -3,8 +3,6 @@
 The caller's function handles each stop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TextIO

@@ -4,8 +4,6 @@ Format: LLVM's assembly (`.file number "folder" "name"`, `.loc number line colum
 can be given another one that was compiled with them: the instructions must be the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ A format may follow a colon, such as `v0:f32`. Ranges of registers include both 
 end, as in Python.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Callable, Mapping, Sequence

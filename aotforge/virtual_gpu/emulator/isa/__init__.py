@@ -4,8 +4,6 @@ Any other instruction is refused.
 Sources: AMD's instruction set architecture guides for MI100, MI200, MI300, RDNA3 and RDNA4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

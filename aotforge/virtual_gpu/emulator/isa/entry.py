@@ -6,8 +6,6 @@ modifiers. `D.f16` and other 16-bit types are computed as float or word. The sta
 once (scalar), for both halves (packed) or for all lanes at once (wave: it calls a C function by name).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Loads, stores and atomics: address spaces times element sizes, under both generations' names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, wave

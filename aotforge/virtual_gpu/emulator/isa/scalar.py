@@ -1,7 +1,5 @@
 """Scalar arithmetic, moves and comparisons. SCC, VCC, EXEC and PC are the wave's own."""
 
-from __future__ import annotations
-
 from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _ADDITION = {

@@ -6,8 +6,6 @@ op_sel and op_sel_hi select the half of a source that each of the two reads, neg
 operands are registers. Comparisons put one bit per lane into a scalar mask, `v_cmpx` also into EXEC.
 """
 
-from __future__ import annotations
-
 from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _ADDITION = {

@@ -4,8 +4,6 @@ Matrix shapes are in LLVM's spelling, rows x columns x k; several blocks are tha
 of blocks of A) are for instructions of several blocks; no entry allows blgp (permutation of B).
 """
 
-from __future__ import annotations
-
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, wave
 
 CONTROL = merged(
