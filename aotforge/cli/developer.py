@@ -32,9 +32,11 @@ def test(
     slow: Annotated[bool, "also the sweeps that take minutes"] = False,
     only: Annotated[str, "a folder or file below tests/, or a pytest node"] = "tests",
     jobs: Annotated[int, "test processes (default 2)"] = 2,
+    require_all: Annotated[bool, "a skip fails unless tests/allowed_skips.txt allows its reason"] = False,
 ) -> None:
     """Run the test suite."""
     command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(jobs), "--dist", "worksteal"]
+    command += ["--require-all"] if require_all else []
     raise Exit(code=run_command(command if slow else [*command, "-m", "not slow"]))
 
 

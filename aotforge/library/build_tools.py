@@ -1,4 +1,4 @@
-"""Build tools of this machine: compilers for Linux and Windows, cmake and ninja, on PATH or next to the running Python."""
+"""Build tools of this machine: compilers for Linux and Windows, cmake and ninja."""
 
 import hashlib
 import shutil

@@ -1,4 +1,4 @@
-"""Builds for Windows x86-64 with mingw-w64: the library, once per set of inputs into the cache, and dl."""
+"""Builds for Windows x86-64 with mingw-w64: the library and dl."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Agents as processes of this machine, connected through pipes; the executor that runs them without isolation."""
+"""Agents as processes of this machine, and the executor that runs them without isolation."""
 
 import os
 import shlex

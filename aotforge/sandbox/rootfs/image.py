@@ -1,4 +1,4 @@
-"""The rootfs as an image for Docker Engine and podman, with a reproducible ID, and the command that enters a rootfs.
+"""The rootfs as an image of Docker and podman with a reproducible ID; the shell in a rootfs.
 
 Format: the archive of `docker save` (manifest.json, one config, one layer), written here because `docker import` puts the time into
 the ID. Image specification v1.2 of Docker; the config's digest is the image's ID.

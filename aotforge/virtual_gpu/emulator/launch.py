@@ -10,26 +10,53 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
-from aotforge.virtual_gpu.emulator.decoded import Checks, Line, SourceMap
+from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing, SourceMap
 from aotforge.virtual_gpu.emulator.faults import explain
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.hooks import InstructionHooks
 from aotforge.virtual_gpu.emulator.measure import Meter
+from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 from aotforge.virtual_gpu.interpreter.memory import Memory
-
-if TYPE_CHECKING:
-    from aotforge.virtual_gpu.emulator.program import Code, Program
 
 DEFAULT_LIMIT = 200_000_000
 """Wave-instructions that a workgroup may execute."""
 _UNSET = 2  # GARBAGE of state.h: a byte that no instruction has stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Instructions with the handlers of one variant of the interpreter, and their effects unless it is the plain one."""
+
+    library: ctypes.CDLL
+    instructions: Any
+    effects: Any = None
+
+
+class LoadedProgram(Protocol):
+    """What a launch uses of a `Program`."""
+
+    target: EmulatedTarget
+    listing: Listing
+    lines: tuple[Line, ...]
+
+    def kernarg(self, arguments: Sequence[Any]) -> bytes:
+        """The argument segment."""
+        ...
+
+    def code(self, variant: Variant) -> Code:
+        """Handlers of a variant."""
+        ...
+
+    def template(self, grid: tuple[int, int, int], kernarg: Any, lds_bytes: int) -> native.Launch:
+        """The interpreter's launch structure."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +138,7 @@ class _Worker:
         self.launch.counts = self.counts.ctypes.data_as(ctypes.POINTER(ctypes.c_uint64))
 
 
-def execute(program: Program, request: LaunchRequest) -> LaunchReport:
+def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     """Execute a launch; see `Program.launch`."""
     began = time.perf_counter()
     if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
@@ -152,7 +179,7 @@ def execute(program: Program, request: LaunchRequest) -> LaunchReport:
     )
 
 
-def _launch(program: Program, request: LaunchRequest, kernarg: Any, code: Code) -> native.Launch:
+def _launch(program: LoadedProgram, request: LaunchRequest, kernarg: Any, code: Code) -> native.Launch:
     """The structure that all threads share, without memory and trace."""
     launch = program.template(request.grid, kernarg, request.lds_bytes)
     launch.next, launch.stop = ctypes.pointer(ctypes.c_uint64()), ctypes.pointer(ctypes.c_uint32())
@@ -189,7 +216,7 @@ def _ranges(memory: Memory, kernarg: Any, unset: dict[int, npt.NDArray[np.uint8]
     return ranges
 
 
-def _callback(program: Program, trace: Trace | None) -> Any:
+def _callback(program: LoadedProgram, trace: Trace | None) -> Any:
     if trace is None:
         return None
     kind = native.WAVES[program.target.lanes]

@@ -20,7 +20,7 @@ from aotforge.virtual_gpu.emulator.descriptor import SCRATCH_TAG, Descriptor, ke
 from aotforge.virtual_gpu.emulator.effects import effects_of
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
-from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest, execute
+from aotforge.virtual_gpu.emulator.launch import Code, LaunchReport, LaunchRequest, execute
 from aotforge.virtual_gpu.emulator.listing import parse_listing
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
 
@@ -58,15 +58,6 @@ class Emulator:
         placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
         lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
         return Program(self.target, replace(listing, lines=lines), hsaco, self._cache)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Code:
-    """Instructions with the handlers of one variant of the interpreter, and their effects unless it is the plain one."""
-
-    library: ctypes.CDLL
-    instructions: Any
-    effects: Any = None
 
 
 class Program:
