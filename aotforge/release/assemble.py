@@ -25,7 +25,7 @@ from aotforge.release.model import (
     ReleaseManifest,
 )
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
-from aotforge.verify.report import UNREACHED
+from aotforge.verify.verdict import UNREACHED
 
 _MOST_LISTED = 10
 _T = TypeVar("_T")

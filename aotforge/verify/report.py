@@ -8,10 +8,9 @@ from typing import Any
 
 from aotforge.errors import VerifyError
 from aotforge.verify.compare import SAME_PRECISION_FACTOR, TILE_SCALE
-from aotforge.verify.verdict import Verdict
+from aotforge.verify.verdict import UNREACHED, Verdict
 from aotforge.virtual_gpu.emulator.classes import InstructionClass
 
-UNREACHED = "no case is dispatched to this image"
 _LISTED = 20
 _COLOURS = {
     InstructionClass.MATRIX: "#7b3294",

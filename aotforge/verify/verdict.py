@@ -13,6 +13,7 @@ from aotforge.virtual_gpu.interpreter.dispatch import Use
 
 Outcome = Literal["passed", "failed", "unverified"]
 """`unverified`: no case is dispatched to the image, or its family has none."""
+UNREACHED = "no case is dispatched to this image"
 
 
 @dataclass(frozen=True, kw_only=True)

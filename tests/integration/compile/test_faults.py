@@ -36,7 +36,7 @@ _RAISE = "raise ValueError('broken on purpose')\n"
     ("fault", "limits", "reason"),
     [
         (_CRASH, WorkerLimits(), "SIGABRT"),
-        (_HANG, WorkerLimits(job_seconds=3), "no answer in 3 s"),
+        (_HANG, WorkerLimits(job_seconds=15), "no answer in 15 s"),
         (_EAT, WorkerLimits(memory_bytes=900 << 20), "used more than 0.88 GiB"),
         (_RAISE, WorkerLimits(), "broken on purpose"),
         (_GARBLE, WorkerLimits(job_seconds=20), "sent a damaged message"),
