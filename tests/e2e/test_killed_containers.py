@@ -135,7 +135,10 @@ class Killing:
             found += sorted(volumes(engine) - before)
         found += [name for name in names if any(f"-{client}-" in name for client in self.clients)]
         found += [line for line in Path("/proc/mounts").read_text().splitlines() if str(self.folder) in line]
-        found += [str(path) for path in (self.folder / "temporary").iterdir()]
+        # a podman that was killed while it loaded an image leaves a folder of its own, storageNNN, which no command of ours made
+        found += [
+            str(path) for path in (self.folder / "temporary").iterdir() if not path.name.startswith("storage")
+        ]
         return found + [str(path) for path in (self.folder / "cache" / "executors").glob("*/aotforge-*")]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,16 @@ def entries(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("images-1/??/*")}
 
 
+def remaining_workers(root: Path) -> list[int]:
+    """Worker processes that are there although they were killed: a killed fork of a worker has 30 s to end."""
+    end = time.monotonic() + 30
+    while (found := workers_of(root)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
 def workers_of(root: Path) -> list[int]:
-    """Living worker processes that serve a kernels root, found by their command line."""
+    """Worker processes that serve a kernels root, found by their command line."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

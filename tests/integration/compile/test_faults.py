@@ -13,7 +13,15 @@ import pytest
 
 from aotforge.compile.pool import WorkerLimits
 from aotforge.errors import CacheError, CompileError, ToolchainError
-from tests.integration.compile.builds import build, entries, kinds, lines, start, workers_of
+from tests.integration.compile.builds import (
+    build,
+    entries,
+    kinds,
+    lines,
+    remaining_workers,
+    start,
+    workers_of,
+)
 from tests.support.families import KERNEL, write_family, write_many
 
 pytestmark = pytest.mark.compiler
@@ -55,7 +63,7 @@ def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
     assert reason in text
     assert "./dev compile.job bad.bad:gfx908:0 --arch gfx908 --profile full" in text
     assert len(entries(tmp_path / "cache")) == 3
-    assert workers_of(root) == []
+    assert remaining_workers(root) == []
 
 
 def test_the_second_try_is_in_a_fresh_worker_and_may_succeed(tmp_path: Path) -> None:
@@ -209,7 +217,7 @@ def test_a_full_disk_is_reported_and_keeps_finished_images(tmp_path: Path, small
         build(root, tmp_path / "other")
         wanted = entries(tmp_path / "other")
         assert kept == {key: wanted[key] for key in kept}
-        assert workers_of(root) == []
+        assert remaining_workers(root) == []
         subprocess.run(["mount", "-o", "remount,size=16m", str(small_disk)], check=True)
         _, events = build(root, small_disk / "cache")
         assert kinds(events)["compiled"] == 12 - len(kept)
