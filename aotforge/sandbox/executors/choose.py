@@ -10,8 +10,6 @@ from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTarget
 from aotforge.sandbox.executors.local import LocalExecutor
 from aotforge.sandbox.executors.podman import PodmanExecutor
 from aotforge.sandbox.executors.step import EXECUTORS, KERNELS, RUNTIME, RootFS
-from aotforge.sandbox.rootfs.image import docker_archive, image_id, image_tag
-from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs
 
 ORDER = ("docker", "podman", "bubblewrap")
 """Executors tried by `--executor auto`, in order, before local."""
@@ -54,6 +52,9 @@ def resolve_rootfs(
     checkout: Path, name: str, *, cache: Path, environment: Mapping[str, str], observer: Observer
 ) -> RootFS:
     """The rootfs `name` of the checkout, built if the cache lacks it. Raises what `ensure_rootfs` raises."""
+    from aotforge.sandbox.rootfs.image import docker_archive, image_id, image_tag  # noqa: PLC0415 - 46 ms of a no-op build
+    from aotforge.sandbox.rootfs.rootfs_cache import ensure_rootfs, unpack_rootfs  # noqa: PLC0415 - as above
+
     image = ensure_rootfs(checkout, name, cache=cache, environment=environment, observer=observer)
     return RootFS(
         name=image.name,
