@@ -135,7 +135,7 @@ def json_digest(value: object) -> str:
 def with_line_info(job: CompileJob) -> CompileJob:
     """The same job, compiled with line info, under another key: its image shows source lines and is never shipped.
 
-    The image contains the path of its sources, so it is compared with its own machine code only (`aotforge.verify.source_map`).
+    The image contains the path of its sources, so it is compared with its own machine code only (`aotforge.verify.verify_plan`).
     """
     environment = dict(job.toolchain.environment) | {_NO_LINE_INFO: "0"}
     return replace(
