@@ -68,6 +68,10 @@ class ContainerExecutor(Executor):
     def remove(self, name: str) -> bool:
         """Removes a container; False when it does not exist. A later `reap` removes what cannot be removed now."""
 
+    def is_created(self, name: str) -> bool:
+        """False while the engine is still creating the container, where `remove` would see a part of it."""
+        return True
+
     @abstractmethod
     def labelled(self) -> list[tuple[str, Mapping[str, str]]]:
         """Names and labels of all containers of this project, running or not. Raises ExecutorError."""
@@ -126,11 +130,14 @@ class ContainerExecutor(Executor):
             self._pending.drop(name)
         pending.difference_update(removed)
         while pending and time.monotonic() < end:
-            late += sorted(name for name in pending if self.remove(name))
+            late += sorted(name for name in pending if self.is_created(name) and self.remove(name))
             pending.difference_update(late)
             if pending:
                 time.sleep(_POLL_SECONDS)
-        for name in (*late, *pending):
+        late += sorted(
+            name for name in pending if self.remove(name)
+        )  # parts of one whose creation was killed
+        for name in pending.union(late):
             self._pending.drop(name)
         return late
 

@@ -104,6 +104,11 @@ class PodmanExecutor(ContainerExecutor):
             return bool(self._command("removing a container", *words).strip())
         return False
 
+    def is_created(self, name: str) -> bool:
+        """Removal during a creation takes the storage away, and the creation then adds a container without storage."""
+        _, trouble = run_program([self._program, "container", "exists", name], seconds=_COMMAND_SECONDS)
+        return not trouble
+
     def _command(self, doing: str, *words: str, seconds: float = _COMMAND_SECONDS) -> str:
         output, trouble = run_program([self._program, *words], seconds=seconds)
         if not trouble:
