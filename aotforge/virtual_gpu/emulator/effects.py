@@ -5,6 +5,7 @@ Registers are numbered in one file: scalars from 0 (VCC 106, EXEC 126), vectors 
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator import native, waits
@@ -21,6 +22,7 @@ _WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
 _READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
 _SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
 _PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
+_NARROW_STORE = re.compile(r"_(store|write)_(b16|b8|short|byte|d16_hi)")
 _BARRIER_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
 Spans = list[tuple[int, int]]
 
@@ -42,7 +44,7 @@ def effects_of(bound: native.Instruction, line: Line, target: EmulatedTarget) ->
     _set_memory(effects, bound, line)
     effects.role = _BARRIER_ROLES.get(line.name, 0)
     own = line.operands[:1] if bound.d.words else ()
-    read = _halves([*line.operands[len(own) :], *(own if entry.reads_d else ())], target)
+    read = _halves([*_sources(line, entry, len(own)), *(own if entry.reads_d else ())], target)
     written = _halves(own, target)
     if written and "_load_" in line.name and "d16" in line.name:
         written = dict.fromkeys(written, 2 if "d16_hi" in line.name else 1)
@@ -89,6 +91,15 @@ def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) 
     effects.atomic = "atomic" in name or (name.startswith("ds_") and not moves)
     if effects.atomic or re.search(r"_(store|write)", name):
         effects.data, effects.data_words = VECTOR0 + bound.s[1].index, bound.s[1].words
+
+
+def _sources(line: Line, entry: Entry, first: int) -> list[Operand]:
+    """Operands that are read. A store of 8 or 16 bits reads only one half of its data register."""
+    found = list(line.operands[first:])
+    if _NARROW_STORE.search(line.name):
+        data = [slot.name for slot in entry.slots].index("S1")
+        found[data] = replace(found[data], half=int("d16_hi" in line.name))
+    return found
 
 
 def _halves(operands: Iterable[Operand], target: EmulatedTarget) -> dict[int, int]:

@@ -1,0 +1,103 @@
+"""Triton kernels from source text: compiled directly, without a family, and executed on the virtual GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy.typing as npt
+
+from aotforge.virtual_gpu.emulator.decoded import Checks
+from aotforge.virtual_gpu.emulator.launch import LaunchReport, LaunchRequest
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
+from aotforge.virtual_gpu.emulator.targets import emulated_target
+from aotforge.virtual_gpu.interpreter.memory import Memory
+
+_HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel:
+    """Triton's outputs for one kernel. `lds`: dynamic LDS of a workgroup in bytes."""
+
+    hsaco: bytes
+    asm: str
+    lds: int
+
+    def load(self, arch: str) -> Program:
+        return Emulator(arch).load(self.hsaco, self.asm)
+
+
+def compile_kernel(
+    source: str,
+    arch: str,
+    types: Mapping[str, str],
+    *,
+    constants: Mapping[str, Any] | None = None,
+    name: str = "kernel",
+    **options: Any,
+) -> CompiledKernel:
+    """Compile `name` of a source that begins with `@triton.jit`. `types` of the arguments, such as `*fp16`; no hints."""
+    frozen = (
+        tuple(sorted(types.items())),
+        tuple(sorted((constants or {}).items())),
+        tuple(sorted(options.items())),
+    )
+    return _compiled(source, arch, name, *frozen)
+
+
+@cache
+def _compiled(source: str, arch: str, name: str, types: Any, constants: Any, options: Any) -> CompiledKernel:
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton.compiler import compile as triton_compile
+
+    function = getattr(_module(_HEAD + source), name)
+    given = dict(types)
+    signature = {argument: given.get(argument, "constexpr") for argument in function.arg_names}
+    made = triton_compile(
+        ASTSource(fn=function, signature=signature, constexprs=dict(constants)),
+        target=GPUTarget("hip", arch, emulated_target(arch).lanes),
+        options=dict(options),
+    )
+    return CompiledKernel(hsaco=made.asm["hsaco"], asm=made.asm["amdgcn"], lds=made.metadata.shared)
+
+
+@cache
+def _module(text: str) -> ModuleType:
+    """Triton reads a function's source from its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel_source.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("kernel_source", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        linecache.getlines(str(path))
+    return module
+
+
+def launch(
+    program: Program,
+    arguments: Sequence[npt.NDArray[Any] | int | float],
+    *,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    lds: int = 0,
+    checks: bool | Checks = True,
+    **options: Any,
+) -> LaunchReport:
+    """Execute a kernel on arrays, which may be written, and numbers. Raises ExecutionError."""
+    arrays = {f"argument {i}": one for i, one in enumerate(arguments) if not isinstance(one, int | float)}
+    values = [one if isinstance(one, int | float) else int(one.ctypes.data) for one in arguments]
+    return program.launch(
+        LaunchRequest(
+            grid=grid, arguments=values, memory=Memory(arrays), lds_bytes=lds, checks=checks, **options
+        )
+    )
