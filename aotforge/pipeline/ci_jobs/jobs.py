@@ -19,6 +19,9 @@ from aotforge.plan.model import CompileJob, Plan
 Kind = Literal["check", "runtime", "images", "release"]
 OUT = "ci-out"
 PARTS, RELEASE, WINDOWS = f"{OUT}/parts", f"{OUT}/release", f"{OUT}/windows"
+_CHECKS = {"lint": ("./dev", "lint"), "test": (".ci/run",), "test-bare": (".ci/bare",)}
+"""Names and commands of the checks: the suite with every tool that it can use, and with Python, venv and g++ alone."""
+
 _MATRIX = 256
 """Largest number of jobs of a GitHub matrix."""
 
@@ -68,12 +71,12 @@ def make_jobs(
         CiJob(
             name=name,
             kind="check",
-            command=("./dev", name),
+            command=command,
             executor="local",
             minutes=limit / 2,
             timeout=limit,
         )
-        for name in ("lint", "test")
+        for name, command in _CHECKS.items()
     ]
     built = [plan for plan in plans if plan.pack in affected.packs]
     if affected.runtime and not built:
