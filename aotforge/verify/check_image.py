@@ -8,18 +8,15 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
-
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError
-from aotforge.verify.compare import TILE, TILE_SCALE, Comparison, Expected
+from aotforge.verify.compare import Comparison
 from aotforge.verify.invocation import Case, Invocation, load_cases
-from aotforge.verify.tensors import Float
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
@@ -141,31 +138,13 @@ def _executed(
 def _compare(invocation: Invocation, name: str, results: _Results) -> None:
     expected = invocation.expected()
     for output, tensor in invocation.outputs.items():
-        actual = tensor.values()
-        found = expected[output].compare(actual)
+        found = expected[output].compare(tensor.values())
         results.add(output, found, name)
         if expected[output].is_informative:
             results.informative.add(output)
         if not tensor.intact():
             results.failures.append(f"{name}: elements outside of {output} were written")
-        violations = _violations(output, expected[output], actual, found)
-        results.failures += [f"{name}: {text}" for text in violations]
-
-
-def _violations(output: str, expected: Expected, actual: Float, found: Comparison) -> Iterator[str]:
-    if found.element > 1:
-        wrong = np.argwhere(found.elements > 1)
-        first = tuple(int(i) for i in wrong[0])
-        yield (
-            f"{output} is wrong in {len(wrong)} of {found.elements.size} elements, worst {found.element:.4g} times its bound; "
-            f"the first at {first} is {actual[first]:.6g} instead of {expected.bounded.value[first]:.6g}"
-        )
-    if found.tensor > 1:
-        yield f"{output} errs by {found.error:.4g} where the same computation in the same precision allows {found.allowed:.4g}"
-    if found.tile > 1:
-        first = tuple(int(i) for i in np.argwhere(found.tiles > 1)[0])
-        at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
-        yield f"the tile of {output} at {at} is scaled by {found.tiles[first] * TILE_SCALE:.2%}"
+        results.failures += [f"{name}: {text}" for text in found.violations(output)]
 
 
 def main(kernels_root: Path, cache: Path, parent: int, connection: Connection) -> None:

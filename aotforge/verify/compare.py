@@ -8,7 +8,7 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,10 +56,12 @@ class Bounded:
 class Comparison:
     """An output compared with its expectation, in multiples of what is allowed: all at most 1 in a correct one.
 
-    `elements`: error of each over its bound. `error`: the largest error (absolute), `allowed`: its limit by condition 1.
-    `tiles`: scaling over TILE_SCALE (0 for tiles that condition 3 skips).
+    `actual` and `value` are the result and the reference. `elements`: error of each over its bound. `error`: the largest
+    error (absolute), `allowed`: its limit by condition 1. `tiles`: scaling over TILE_SCALE (0 for tiles that condition 3 skips).
     """
 
+    actual: Float
+    value: Float
     elements: Float
     error: float
     allowed: float
@@ -80,10 +82,29 @@ class Comparison:
         """The worst tile."""
         return float(self.tiles.max(initial=0.0))
 
+    def violations(self, output: str) -> tuple[str, ...]:
+        """One text for each of the three conditions that does not hold."""
+        return tuple(self._violations(output))
+
     @property
     def passed(self) -> bool:
         """All three conditions hold."""
-        return max(self.element, self.tensor, self.tile) <= 1
+        return not self.violations("output")
+
+    def _violations(self, output: str) -> Iterator[str]:
+        if self.element > 1:
+            wrong = np.argwhere(self.elements > 1)
+            first = tuple(int(i) for i in wrong[0])
+            yield (
+                f"{output} is wrong in {len(wrong)} of {self.elements.size} elements, worst {self.element:.4g} times its bound; "
+                f"the first at {first} is {self.actual[first]:.6g} instead of {self.value[first]:.6g}"
+            )
+        if self.tensor > 1:
+            yield f"{output} errs by {self.error:.4g} where the same computation in the same precision allows {self.allowed:.4g}"
+        if self.tile > 1:
+            first = tuple(int(i) for i in np.argwhere(self.tiles > 1)[0])
+            at = (*first[:-2], first[-2] * TILE, first[-1] * TILE)
+            yield f"the tile of {output} at {at} is scaled by {self.tiles[first] * TILE_SCALE:.2%}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +124,8 @@ class Expected:
                 hint="correct the bounds in cases.py of the family",
             )
         return Comparison(
+            actual=actual,
+            value=self.bounded.value,
             elements=self.bounded.misses(actual),
             error=self._error(actual),
             allowed=self._allowed,

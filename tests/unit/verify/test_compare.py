@@ -147,3 +147,65 @@ def test_a_bound_that_allows_everything_allows_nothing(error: float) -> None:
     want = Expected(bounded=Bounded(value=value, error=errors), same_precision=[value], dtype="fp16")
     with pytest.raises(RulesError, match="bound"):
         want.compare(value)
+
+
+@pytest.mark.parametrize("times", [0.99, 1.01])
+def test_each_condition_has_its_own_limit(times: float) -> None:
+    """A little under each limit passes, a little over it fails with one text."""
+    value = np.sign(numbers((1, 1, 16, 16))) * 1.5
+    sloppy = value * np.where(np.arange(16) % 2, 1.1, 0.9)  # allows large errors and scales no tile
+    loose = Expected(bounded=Bounded(value=value, error=np.abs(value)), same_precision=[sloppy], dtype="fp32")
+    assert not loose.compare(value * 1.004).violations("out")
+
+    bounded = replace(loose, bounded=Bounded(value=value, error=1e-3 * np.abs(value)))
+    one = value.copy()
+    one[0, 0, 15, 15] *= 1 + 1e-3 * 1.25 * times
+    element = bounded.compare(one).violations("out")
+    tile = loose.compare(value * (1 + 0.005 * times)).violations("out")
+    exact = replace(loose, same_precision=[value])
+    unit = unit_in_last_place(float(np.abs(value).max()), "fp32")
+    other = value.copy()
+    other[0, 0, 0, 0] += times * unit
+    tensor = exact.compare(other).violations("out")
+    if times < 1:
+        assert (element, tile, tensor) == ((), (), ())
+    else:
+        assert [len(each) for each in (element, tile, tensor)] == [1, 1, 1]
+        assert element[0].startswith("out is wrong in 1 of 256 elements")
+        assert tile[0].startswith("the tile of out at (0, 0, 0, 0) is scaled by 0.5")
+        assert tensor[0].startswith("out errs by ")
+
+
+@pytest.mark.parametrize(("peer", "seen"), [(1.0039, True), (0.9961, True), (1.0041, False), (0.9959, False)])
+def test_tiles_are_skipped_when_the_same_precision_scales_them_by_four_fifths_of_the_limit(
+    peer: float, seen: bool
+) -> None:
+    value = numbers((1, 1, 16, 16))
+    want = Expected(
+        bounded=Bounded(value=value, error=np.abs(value)), same_precision=[value * peer], dtype="fp32"
+    )
+    assert bool((want.compare(value * 1.0055).tiles > 1).any()) == seen
+
+
+def test_the_unit_in_the_last_place_is_that_of_the_largest_value_however_small() -> None:
+    value = np.full((1, 1, 16, 16), 2.0**-10)
+    want = Expected(bounded=Bounded(value=value, error=np.abs(value)), same_precision=[value], dtype="fp32")
+    assert want.compare(value).allowed == 2.0**-33
+
+
+def test_the_texts_name_the_worst_and_the_first_place() -> None:
+    value = numbers((1, 2, 32, 48))
+    want = Expected(
+        bounded=Bounded(value=value, error=0.1 * np.abs(value)),
+        same_precision=[value * 1.5, value],
+        dtype="fp32",
+    )
+    wrong = value.copy()
+    wrong[0, 1, 20, 33] *= 1.25
+    wrong[0, 1, 21, 34] *= 1.5
+    (text,) = (each for each in want.compare(wrong).violations("dq") if each.startswith("dq is wrong"))
+    assert "in 2 of 3072 elements, worst 4 times its bound; the first at (0, 1, 20, 33) is " in text
+    tiles = replace(want, same_precision=[value])
+    scaled = value.copy()
+    scaled[0, 1, 16:, 32:] *= 1.06
+    assert "the tile of dq at (0, 1, 16, 32) is scaled by 6.00%" in tiles.compare(scaled).violations("dq")
