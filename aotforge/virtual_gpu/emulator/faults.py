@@ -1,10 +1,12 @@
 """Fault reports of the interpreter as an ExecutionError."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from aotforge.errors import ExecutionError
+from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.virtual_gpu.emulator import effects, native
+from aotforge.virtual_gpu.emulator.arguments import absent_argument
 from aotforge.virtual_gpu.emulator.decoded import Line, SourceMap
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
@@ -42,16 +44,29 @@ _BARRIERS = {
 _SPACES = ("global memory", "LDS", "scratch")
 
 
+@dataclass(frozen=True, kw_only=True)
+class KernelNames:
+    """A kernel's name, and its hidden arguments that the virtual GPU does not provide by their offset."""
+
+    kernel: str
+    absent: Mapping[int, str]
+
+
 def explain(
-    fault: Any, lines: Sequence[Line], kernel: str, memory: Memory, source: SourceMap | None
-) -> ExecutionError:
+    fault: Any, lines: Sequence[Line], names: KernelNames, memory: Memory, source: SourceMap | None
+) -> ExecutionError | UnsupportedError:
     """The error for a fault report. `lines` are the program's instructions.
 
     It names instruction, workgroup, wave, lane, the other party, the nearest buffer, and source lines if known.
     """
+    kernel = names.kernel
     code = int(fault.code)
     where = f"workgroup ({', '.join(str(int(n)) for n in fault.group)}), wave {fault.wave}, lane {fault.lane}"
     cause = f"{where}, {locate(_line(lines, fault.instruction), source)}"
+    if code in {1, 2} and (argument := absent_argument(int(fault.address), names.absent)):
+        return UnsupportedError(
+            f"{kernel} uses {argument}, which the virtual GPU does not provide", cause=cause
+        )
     if code in {1, 2}:
         cause += f"; {_near(int(fault.address), memory)}"
     if code == UNSET_STORE and not fault.detail:

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.arguments import KernelParameter, absent_arguments
 from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing, SourceMap
-from aotforge.virtual_gpu.emulator.faults import explain
+from aotforge.virtual_gpu.emulator.faults import KernelNames, explain
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.hooks import InstructionHooks
 from aotforge.virtual_gpu.emulator.measure import Meter
@@ -45,8 +46,9 @@ class LoadedProgram(Protocol):
     target: EmulatedTarget
     listing: Listing
     lines: tuple[Line, ...]
+    parameters: tuple[KernelParameter, ...]
 
-    def kernarg(self, arguments: Sequence[Any]) -> bytes:
+    def kernarg(self, request: LaunchRequest) -> bytes:
         """The argument segment."""
         ...
 
@@ -146,7 +148,7 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     if request.checks and request.meter:
         raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
     # all of these must outlive the launch: its structures have pointers to them
-    kernarg = np.frombuffer(bytearray(program.kernarg(request.arguments)), dtype=np.uint8)
+    kernarg = np.frombuffer(bytearray(program.kernarg(request)), dtype=np.uint8)
     unset = _unset(request)
     ranges = _ranges(request.memory, kernarg, unset)
     callback = _callback(program, request.trace)
@@ -165,7 +167,9 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     if -1 in results:
         raise ExecutionError("not enough memory for the waves of a workgroup")
     if stopped := [worker.launch.fault for worker, result in zip(workers, results, strict=True) if result]:
-        raise explain(stopped[0], program.lines, program.listing.kernel, request.memory, request.source)
+        absent = absent_arguments(program.parameters)
+        names = KernelNames(kernel=program.listing.kernel, absent=absent)
+        raise explain(stopped[0], program.lines, names, request.memory, request.source)
     totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
     if request.meter:
         request.meter.finish(program.lines, totals)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +11,11 @@ from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.arguments import Geometry, KernelParameter, segment
 from aotforge.virtual_gpu.emulator.assembly import verify_assembly
 from aotforge.virtual_gpu.emulator.binding import Binder, bind_lines
 from aotforge.virtual_gpu.emulator.decoded import Listing
-from aotforge.virtual_gpu.emulator.descriptor import SCRATCH_TAG, Descriptor, kernarg_segment, read_descriptor
+from aotforge.virtual_gpu.emulator.descriptor import SCRATCH_TAG, Descriptor, read_descriptor
 from aotforge.virtual_gpu.emulator.effects import effects_of
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
@@ -26,16 +25,6 @@ from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_targe
 
 _PRELOAD_ENTRY = 256
 _CODE_BASE = 1 << 44
-_KINDS = {"by_value", "global_buffer"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class KernelParameter:
-    """A parameter from the code object's metadata."""
-
-    offset: int
-    size: int
-    kind: str
 
 
 class Emulator:
@@ -114,19 +103,11 @@ class Program:
         found = [effects_of(one, line, self.target) for one, line in bound]
         return (native.Effects * len(found))(*found)
 
-    def kernarg(self, arguments: Sequence[int | float]) -> bytes:
-        """The kernel argument segment. Raises ExecutionError, UnsupportedError for hidden arguments."""
-        if hidden := sorted({p.kind for p in self.parameters} - _KINDS):
-            raise UnsupportedError(f"hidden kernel arguments are not supported: {', '.join(hidden)}")
-        count = len(self.parameters)
-        missing = count - len(arguments)
-        if missing not in {0, 2} or any(p.kind != "global_buffer" for p in self.parameters[len(arguments) :]):
-            raise ExecutionError(
-                f"{self.listing.kernel} takes {count} arguments, the last two being Triton's own, not {len(arguments)}"
-            )
-        values = zip([*arguments, *[0] * missing], self.parameters, strict=True)
-        packed = [(p.offset, p.size, _pack(value, p)) for value, p in values]
-        return kernarg_segment(packed, self.descriptor.kernarg_bytes)
+    def kernarg(self, request: LaunchRequest) -> bytes:
+        """The kernel argument segment. Raises ExecutionError."""
+        geometry = Geometry(grid=request.grid, threads=self.threads, lds_bytes=request.lds_bytes)
+        size = self.descriptor.kernarg_bytes
+        return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry)
 
     def template(self, grid: tuple[int, int, int], kernarg: Any, lds_bytes: int) -> native.Launch:
         """A launch without memory, options and pointers. `kernarg`: an array of bytes. Raises ExecutionError."""
@@ -172,15 +153,3 @@ def _register_counts(descriptor: Descriptor, target: EmulatedTarget) -> tuple[in
         first = ((descriptor.rsrc3 & 63) + 1) * 4
         return min(first, 256), max(0, min(total - first, 256))
     return min(total, 256), 0
-
-
-def _pack(value: int | float, parameter: KernelParameter) -> bytes:
-    """A number in a parameter's bytes. Raises ExecutionError when it does not fit."""
-    try:
-        if isinstance(value, float):
-            if parameter.kind == "global_buffer":
-                raise ExecutionError("a pointer argument cannot be a float")
-            return struct.pack({2: "<e", 4: "<f", 8: "<d"}[parameter.size], value)
-        return int(value).to_bytes(parameter.size, "little", signed=value < 0)
-    except (OverflowError, KeyError) as error:
-        raise ExecutionError(f"the argument {value} does not fit in {parameter.size} bytes") from error

@@ -45,13 +45,11 @@ class ServeFile(ctypes.Structure):
 
 
 def program_file(program: Program, digest: str) -> bytes:
-    """The file of a loaded program. Raises UnsupportedError for hidden arguments and for structures with an unknown pointer."""
-    if hidden := sorted({p.kind for p in program.parameters} - {"by_value", "global_buffer"}):
-        raise UnsupportedError(f"hidden kernel arguments are not supported: {', '.join(hidden)}")
+    """The file of a loaded program. Raises UnsupportedError for structures with an unknown pointer."""
     instructions, rows = _relocatable(program)
     registers = _user_registers(program.descriptor)
     launch = _template(program, registers["kernarg_sgpr"])
-    parameters = np.array([(p.offset, p.size) for p in program.parameters], dtype="<u4").tobytes()
+    parameters = np.array([(p.offset, p.size, p.source) for p in program.parameters], dtype="<u4").tobytes()
     effects = program.effects()
     _check_pointers(native.Effects, set())
     parts = [bytes(launch), instructions, bytes(effects), rows, parameters]

@@ -23,7 +23,6 @@ from aotforge.errors import (
     AotforgeError,
     CacheError,
     DecodeError,
-    ExecutionError,
     OutputError,
     ToolchainError,
     UnsupportedError,
@@ -135,6 +134,7 @@ def _stored(stem: Path) -> Prepared | None:
 
 
 def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, stem: Path, cache: Path) -> None:
+    from aotforge.virtual_gpu.emulator.arguments import absent_arguments  # noqa: PLC0415 - emulator: 0.4 s
     from aotforge.virtual_gpu.emulator.interpreter_library import build_library  # noqa: PLC0415 - emulator: 0.4 s
     from aotforge.virtual_gpu.emulator.program import Emulator  # noqa: PLC0415 - emulator: 0.4 s
     from aotforge.virtual_gpu.hip.blob import program_file  # noqa: PLC0415 - emulator: 0.4 s
@@ -145,6 +145,7 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
         "program": hashlib.sha256(file).hexdigest(),
         "interpreter": str(build_library(program.target.lanes, cache, variant)),
         "kernel": program.listing.kernel,
+        "absent": absent_arguments(program.parameters),
         "lines": [(line.number, line.text, line.address) for line in program.lines],
     }
     write_atomic(stem.with_suffix(".bin"), file)
@@ -171,14 +172,14 @@ class _Spans:
         return self.found
 
 
-def describe_fault(lines: Path, fault: bytes, allocations: str) -> ExecutionError:
+def describe_fault(lines: Path, fault: bytes, allocations: str) -> AotforgeError:
     """The emulator's error for a FaultReport's bytes. `allocations`: lines of `name low high writable`.
 
     Raises UnsupportedError.
     """
     from aotforge.virtual_gpu.emulator import native  # noqa: PLC0415 - emulator: 0.4 s
     from aotforge.virtual_gpu.emulator.decoded import Line  # noqa: PLC0415 - emulator: 0.4 s
-    from aotforge.virtual_gpu.emulator.faults import explain  # noqa: PLC0415 - emulator: 0.4 s
+    from aotforge.virtual_gpu.emulator.faults import KernelNames, explain  # noqa: PLC0415 - emulator: 0.4 s
 
     if len(fault) != ctypes.sizeof(native.FaultReport):
         raise UnsupportedError("a fault report of another interpreter")
@@ -191,7 +192,9 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> ExecutionErro
     fields = (entry.rsplit(" ", 3) for entry in allocations.splitlines())
     spans = [(name, int(low), int(high), writable == "1") for name, low, high, writable in fields]
     memory = _Spans(sorted(spans, key=lambda span: span[1]))
-    return explain(report, program, known["kernel"], memory, None)  # type: ignore[arg-type]
+    absent = {int(offset): name for offset, name in known["absent"].items()}
+    names = KernelNames(kernel=known["kernel"], absent=absent)
+    return explain(report, program, names, memory, None)  # type: ignore[arg-type]
 
 
 _HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (

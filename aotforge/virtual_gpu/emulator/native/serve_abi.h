@@ -9,10 +9,15 @@ extern "C" {
 #endif
 
 #define SERVE_MAGIC "AOTSERV1"
+/* ServeParameter.source: an explicit argument, or a hidden one in the order of HIDDEN of arguments.py, or one that is not provided. */
+enum { SERVE_EXPLICIT, SERVE_BLOCK_COUNT, SERVE_GROUP_SIZE = 4, SERVE_GRID_DIMS = 13, SERVE_DYNAMIC_LDS, SERVE_HIDDEN_NONE, SERVE_ABSENT };
+#define SERVE_ABSENT_TAG 0x5A7E0000u /* with its offset the high half of an address that no buffer has */
+
 enum { SERVE_NONE = 0xffffffff, SERVE_FAULT_BYTES = 512, SERVE_UNSET = 2 };
 
 typedef struct {
     uint32_t offset, size; /* in the kernarg segment */
+    uint32_t source;
 } ServeParameter;
 
 typedef struct {

@@ -69,7 +69,7 @@ int launch(Function* function, const LaunchShape& shape, Stream* stream, void** 
   Device& device = *w.devices[static_cast<size_t>(order->device)];
   if (const int error = program->check(device, shape)) return error;
   std::vector<uint64_t> segment;
-  if (!program->arguments(parameters, extra, segment)) return kInvalidValue;
+  if (!program->arguments(parameters, extra, shape, segment)) return kInvalidValue;
   submit(order, [&device, number = order->device, program, shape, segment = std::move(segment)] {
     if (device.failed == kSuccess) program->run(device, number, shape, segment);
   });

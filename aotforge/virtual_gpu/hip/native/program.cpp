@@ -75,6 +75,18 @@ ServeLaunch plan_of(const LaunchShape& shape) {
   return plan;
 }
 
+// HIP fills hidden arguments by the code object's metadata. Grids have three dimensions and start at 0; every workgroup is full.
+uint64_t hidden_argument(const ServeParameter& parameter, const LaunchShape& shape) {
+  const uint32_t source = parameter.source;
+  if (source < SERVE_GROUP_SIZE) return shape.grid[source - SERVE_BLOCK_COUNT];
+  if (source < SERVE_GROUP_SIZE + 3) return shape.block[source - SERVE_GROUP_SIZE];
+  if (source == SERVE_GRID_DIMS) return 3;
+  if (source == SERVE_DYNAMIC_LDS) return shape.lds;
+  if (source < SERVE_ABSENT) return 0;
+  const uint64_t high = SERVE_ABSENT_TAG | parameter.offset;
+  return parameter.size == 8 ? high << 32 : high;
+}
+
 std::string seconds_since(std::chrono::steady_clock::time_point start) {
   char text[32];
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -171,10 +183,13 @@ int Program::check(const Device& device, const LaunchShape& shape) const {
   return kSuccess;
 }
 
-bool Program::arguments(void** parameters, void** extra, std::vector<uint64_t>& segment) const {
+bool Program::arguments(void** parameters, void** extra, const LaunchShape& shape, std::vector<uint64_t>& segment) const {
   segment.assign((file_->kernarg_bytes + 7) / 8 + 1, 0);
   auto* bytes = reinterpret_cast<unsigned char*>(segment.data());
-  if (parameters == nullptr && extra == nullptr) return file_->parameter_count == 0;
+  const auto* known = reinterpret_cast<const ServeParameter*>(reinterpret_cast<const char*>(file_) + file_->parameters_at);
+  const auto* known_end = known + file_->parameter_count;
+  const auto explicit_count = static_cast<uint32_t>(std::count_if(known, known_end, [](const ServeParameter& one) { return one.source == SERVE_EXPLICIT; }));
+  if (parameters == nullptr && extra == nullptr && explicit_count != 0) return false;
   if (extra != nullptr) {  // HIP_LAUNCH_PARAM_BUFFER_POINTER 1, _SIZE 2, _END 3
     const void* buffer = nullptr;
     size_t size = 0;
@@ -185,12 +200,17 @@ bool Program::arguments(void** parameters, void** extra, std::vector<uint64_t>& 
     }
     if (buffer == nullptr || parameters != nullptr) return false;
     std::memcpy(bytes, buffer, std::min<size_t>(size, file_->kernarg_bytes));
-    return true;
   }
-  const auto* known = reinterpret_cast<const ServeParameter*>(reinterpret_cast<const char*>(file_) + file_->parameters_at);
-  for (uint32_t i = 0; i < file_->parameter_count; ++i) {
-    if (parameters[i] == nullptr || uint64_t{known[i].offset} + known[i].size > file_->kernarg_bytes) return false;
-    std::memcpy(bytes + known[i].offset, parameters[i], known[i].size);
+  void** next = parameters;
+  for (const auto* one = known; one != known_end; ++one) {
+    if (uint64_t{one->offset} + one->size > file_->kernarg_bytes) return false;
+    if (one->source != SERVE_EXPLICIT) {
+      const uint64_t value = hidden_argument(*one, shape);
+      std::memcpy(bytes + one->offset, &value, std::min<size_t>(one->size, sizeof value));
+    } else if (extra == nullptr) {
+      if (*next == nullptr) return false;
+      std::memcpy(bytes + one->offset, *next++, one->size);
+    }
   }
   return true;
 }

@@ -26,8 +26,9 @@ class Program {
   const char* kernel() const { return file_->kernel; }
   // Whether the device and the emulator can run this shape: kSuccess, or HIP's error, with the reason reported.
   int check(const Device& device, const LaunchShape& shape) const;
-  // The kernarg segment from HIP's array of pointers, or from its packed buffer. False: too few bytes, or null pointers.
-  bool arguments(void** parameters, void** extra, std::vector<uint64_t>& segment) const;
+  // The kernarg segment from HIP's array of pointers, or from its packed buffer, with hidden arguments. False: too few bytes, or
+  // null pointers.
+  bool arguments(void** parameters, void** extra, const LaunchShape& shape, std::vector<uint64_t>& segment) const;
   // Executes the complete grid now. A fault becomes the device's error.
   void run(Device& device, int number, const LaunchShape& shape, const std::vector<uint64_t>& segment);
 
