@@ -14,6 +14,10 @@ class AotforgeError(Exception):
     exit_code: ClassVar[int] = 1
     kind: ClassVar[str] = "error"
 
+    def __init_subclass__(cls, *, exit_code: int, kind: str) -> None:
+        super().__init_subclass__()
+        cls.exit_code, cls.kind = exit_code, kind
+
     def __init__(self, what: str, *, cause: str = "", hint: str = "") -> None:
         super().__init__(what)
         self.what = what
@@ -37,207 +41,120 @@ def _rebuild(cls: type[AotforgeError], what: str, cause: str, hint: str) -> Aotf
     return cls(what, cause=cause, hint=hint)
 
 
-class UnknownNameError(AotforgeError):
+class UnknownNameError(AotforgeError, exit_code=10, kind="unknown-name"):
     """An arch, profile, kernel or family that does not exist."""
 
-    exit_code = 10
-    kind = "unknown-name"
 
-
-class UnsupportedError(AotforgeError):
+class UnsupportedError(AotforgeError, exit_code=11, kind="unsupported"):
     """A combination that is known and not supported."""
 
-    exit_code = 11
-    kind = "unsupported"
 
-
-class ManifestError(AotforgeError):
+class ManifestError(AotforgeError, exit_code=12, kind="manifest"):
     """A manifest that is malformed or holds an unknown key; the message names file, line and key."""
 
-    exit_code = 12
-    kind = "manifest"
 
-
-class RulesError(AotforgeError):
+class RulesError(AotforgeError, exit_code=13, kind="rules"):
     """A kernel family whose `rules.py` contradicts itself or its kernel."""
 
-    exit_code = 13
-    kind = "rules"
 
-
-class ToolchainError(AotforgeError):
+class ToolchainError(AotforgeError, exit_code=14, kind="toolchain"):
     """A missing compiler, a wrong Triton version, a missing build tool."""
 
-    exit_code = 14
-    kind = "toolchain"
 
-
-class CompileError(AotforgeError):
+class CompileError(AotforgeError, exit_code=15, kind="compile"):
     """One or more compile jobs failed; the message has the reproduction command of each."""
 
-    exit_code = 15
-    kind = "compile"
 
-
-class ResourceError(AotforgeError):
+class ResourceError(AotforgeError, exit_code=16, kind="resources"):
     """An image spills or exceeds its arch's LDS where the rules forbid it."""
 
-    exit_code = 16
-    kind = "resources"
 
-
-class OutputError(AotforgeError):
+class OutputError(AotforgeError, exit_code=17, kind="output"):
     """The output cannot be written: read-only, disk full, not a directory."""
 
-    exit_code = 17
-    kind = "output"
 
-
-class OutputBusyError(AotforgeError):
+class OutputBusyError(AotforgeError, exit_code=18, kind="output-busy"):
     """Another build is writing the same output now."""
 
-    exit_code = 18
-    kind = "output-busy"
 
-
-class PackError(AotforgeError):
+class PackError(AotforgeError, exit_code=19, kind="pack"):
     """An image pack is truncated, damaged, of another format, or does not match its plan."""
 
-    exit_code = 19
-    kind = "pack"
 
-
-class InterfaceError(AotforgeError):
+class InterfaceError(AotforgeError, exit_code=20, kind="interface"):
     """Library, rules and pack disagree on the operator interface."""
 
-    exit_code = 20
-    kind = "interface"
 
-
-class CacheError(AotforgeError):
+class CacheError(AotforgeError, exit_code=21, kind="cache"):
     """The cache folder cannot be used."""
 
-    exit_code = 21
-    kind = "cache"
 
-
-class RuntimeBuildError(AotforgeError):
+class RuntimeBuildError(AotforgeError, exit_code=22, kind="runtime-build"):
     """The C++ library did not build, or the result breaks its contract."""
 
-    exit_code = 22
-    kind = "runtime-build"
 
-
-class ReleaseError(AotforgeError):
+class ReleaseError(AotforgeError, exit_code=23, kind="release"):
     """A release cannot be assembled, or an assembled one differs from its manifest."""
 
-    exit_code = 23
-    kind = "release"
 
-
-class AccessError(AotforgeError):
+class AccessError(AotforgeError, exit_code=24, kind="access"):
     """An interpreted kernel read or wrote outside the buffers it was given."""
 
-    exit_code = 24
-    kind = "access"
 
-
-class DecodeError(AotforgeError):
+class DecodeError(AotforgeError, exit_code=25, kind="decode"):
     """An assembly text that does not assemble to its image, or an instruction, operand or modifier that the emulator does not know."""
 
-    exit_code = 25
-    kind = "decode"
 
-
-class ExecutionError(AotforgeError):
+class ExecutionError(AotforgeError, exit_code=26, kind="execution"):
     """An emulated kernel did what it must not: an access out of bounds, a jump into nowhere, no end."""
 
-    exit_code = 26
-    kind = "execution"
 
-
-class VerifyError(AotforgeError):
+class VerifyError(AotforgeError, exit_code=27, kind="verify"):
     """On the virtual GPU an image differs from its reference, or no case reaches it, or it was not executed."""
 
-    exit_code = 27
-    kind = "verify"
 
-
-class ContainerError(AotforgeError):
+class ContainerError(AotforgeError, exit_code=28, kind="container"):
     """A root filesystem cannot be locked, fetched, assembled or entered, or is not the one that its lock names."""
 
-    exit_code = 28
-    kind = "container"
 
-
-class ExecutorError(AotforgeError):
+class ExecutorError(AotforgeError, exit_code=29, kind="executor"):
     """No container engine, no permission to use it, or one that failed or went away while a step ran."""
 
-    exit_code = 29
-    kind = "executor"
 
-
-class LimitError(AotforgeError):
+class LimitError(AotforgeError, exit_code=30, kind="limit"):
     """A step, or a job of it, needs more memory, time or processes than it may use."""
 
-    exit_code = 30
-    kind = "limit"
 
-
-class ShardError(AotforgeError):
+class ShardError(AotforgeError, exit_code=31, kind="shard"):
     """A shard of a build that is missing, duplicate, damaged, or of another plan, toolchain or revision."""
 
-    exit_code = 31
-    kind = "shard"
 
-
-class CompatError(AotforgeError):
+class CompatError(AotforgeError, exit_code=32, kind="compat"):
     """A release breaks a promise of the compatibility matrix or of its own manifest."""
 
-    exit_code = 32
-    kind = "compat"
 
-
-class PublishError(AotforgeError):
+class PublishError(AotforgeError, exit_code=33, kind="publish"):
     """A release cannot be published, mirrored or yanked: the store refuses, fails or holds something else under its names."""
 
-    exit_code = 33
-    kind = "publish"
 
-
-class TrustError(AotforgeError):
+class TrustError(AotforgeError, exit_code=34, kind="trust"):
     """A file differs from the signed one: an invalid signature, an expired or older index, other bytes, an unsafe archive."""
 
-    exit_code = 34
-    kind = "trust"
 
-
-class InstallError(AotforgeError):
+class InstallError(AotforgeError, exit_code=35, kind="install"):
     """A release cannot be installed: nothing fits this machine, the place cannot be read, or other files are in the way."""
 
-    exit_code = 35
-    kind = "install"
 
-
-class DropInError(AotforgeError):
+class DropInError(AotforgeError, exit_code=36, kind="drop-in"):
     """A release that must not be installed into a PyTorch, a folder that is not a torch/lib, or a damaged record of a drop-in."""
 
-    exit_code = 36
-    kind = "drop-in"
 
-
-class SignatureError(AotforgeError):
+class SignatureError(AotforgeError, exit_code=37, kind="signature"):
     """A signing key that cannot be used, or a signature that does not hold."""
 
-    exit_code = 37
-    kind = "signature"
 
-
-class ReproduceError(AotforgeError):
+class ReproduceError(AotforgeError, exit_code=38, kind="reproduce"):
     """A release that was built again with other bytes as the result."""
-
-    exit_code = 38
-    kind = "reproduce"
 
 
 _SHOWN = 20

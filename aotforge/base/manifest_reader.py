@@ -13,7 +13,7 @@ from aotforge.errors import ManifestError, suggest
 class Manifest(BaseModel):
     """Base of every manifest model: unknown keys are refused, values are frozen, types are not coerced."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 M = TypeVar("M", bound=BaseModel)

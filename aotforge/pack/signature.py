@@ -4,8 +4,9 @@ import json
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from aotforge.base.manifest_reader import Manifest
 from aotforge.pack.binary import damaged
 
 FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
@@ -17,11 +18,7 @@ _Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 _Name = Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class TritonBuild(_Strict):
+class TritonBuild(Manifest):
     """The compiler: its version, the digest of its files, the LLVM revision in it."""
 
     version: str
@@ -29,14 +26,14 @@ class TritonBuild(_Strict):
     llvm: str
 
 
-class ContainerRecord(_Strict):
+class ContainerRecord(Manifest):
     """How many images a container holds, and its container ID."""
 
     images: Annotated[int, Field(ge=1, le=65_536)]
     id: _Sha256
 
 
-class Signature(_Strict):
+class Signature(Manifest):
     """The contents of `__signature__`. `release` is the one that the pack was first built for."""
 
     format: Literal[1]

@@ -3,13 +3,8 @@
 from aotforge.base.progress import Report
 from aotforge.errors import ShardError, UnknownNameError, UnsupportedError, suggest
 from aotforge.pipeline.build_release import build
-from aotforge.pipeline.build_windows import build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.pipeline.shards.make_shards import build_image_shards, build_library_shard
-from aotforge.pipeline.shards.merge import merge_shards
-from aotforge.pipeline.shards.shard_file import RUNTIME
-from aotforge.pipeline.shards.split import parse_shard
 
 PLATFORMS = ("linux", "windows")
 
@@ -18,13 +13,17 @@ def run_build(request: BuildRequest, *, observer: BuildObserver) -> Report:
     """The program that the request selects. Raises what `check_options` and the program raise."""
     check_options(request)
     if request.platform == "windows":
+        from aotforge.pipeline.build_windows import build_windows  # noqa: PLC0415 - 13 ms of a no-op build
+
         return build_windows(request, observer=observer)
     if request.gather:
+        from aotforge.pipeline.shards.merge import merge_shards  # noqa: PLC0415 - 11 ms of a no-op build
+
         return merge_shards(request, request.gather, observer=observer)
-    if request.shard == RUNTIME:
-        return build_library_shard(request, observer=observer)
     if request.shard:
-        return build_image_shards(request, parse_shard(request.shard), observer=observer)
+        from aotforge.pipeline.shards.make_shards import build_shards  # noqa: PLC0415 - 11 ms of a no-op build
+
+        return build_shards(request, request.shard, observer=observer)
     return build(request, observer=observer)
 
 

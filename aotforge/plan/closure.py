@@ -7,6 +7,7 @@ relatively, anywhere in it. The digest does not cover comments, docstrings and f
 
 import ast
 import hashlib
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,7 +15,19 @@ from pathlib import Path, PurePosixPath
 from aotforge.errors import RulesError
 
 _IGNORED_FIELDS = frozenset({"ctx", "kind", "type_comment", "type_ignores", "type_params"})
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 _ALLOWED_PACKAGES = frozenset({"__future__", "math", "triton", "typing"})
+
+
+def import_statements(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Every import in the module, at any depth. Visits statements only: no expression contains an import."""
+    waiting: deque[ast.AST] = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        for block in _BLOCKS:
+            waiting.extend(getattr(node, block, ()))
 
 
 def canonical(value: object) -> str:
@@ -82,15 +95,15 @@ class SourceTree:
     def _imports(self, path: str, tree: ast.Module) -> Iterator[str]:
         packages = (str(folder / "__init__.py") for folder in PurePosixPath(path).parents)
         yield from filter(self._exists, packages)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                for alias in node.names:
-                    yield from self._resolve(path, node, alias.name)
-            elif isinstance(node, ast.ImportFrom):
-                self._check_absolute(path, node, node.module or "")
-            elif isinstance(node, ast.Import):
+        for node in import_statements(tree):
+            if isinstance(node, ast.Import):
                 for alias in node.names:
                     self._check_absolute(path, node, alias.name)
+            elif node.level:
+                for alias in node.names:
+                    yield from self._resolve(path, node, alias.name)
+            else:
+                self._check_absolute(path, node, node.module or "")
 
     def _check_absolute(self, path: str, node: ast.stmt, name: str) -> None:
         if name.partition(".")[0] not in _ALLOWED_PACKAGES:

@@ -117,14 +117,11 @@ class Plan:
     toolchain: Toolchain
 
 
-def toolchain_digest(toolchain: Toolchain) -> str:
-    """SHA-256 of everything about the compiler that enters job keys."""
-    return json_digest(asdict(toolchain))
-
-
 def canonical_json(value: object) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    """JSON with sorted keys and no spaces, dataclasses as objects: equal values give equal text."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False, default=vars
+    )
 
 
 def json_digest(value: object) -> str:

@@ -1,7 +1,7 @@
 """The plan of a build, made from rules, manifests and the toolchain, without Triton."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aotforge.base.architectures import (
@@ -19,7 +19,7 @@ from aotforge.plan.closure import SourceTree
 from aotforge.plan.context import KernelContext, RulesLocation, read_signature
 from aotforge.plan.expand import expand_kernel, same
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel, json_digest, toolchain_digest
+from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel, json_digest
 from aotforge.rules import Operator, Scalar, Target
 from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 
@@ -90,7 +90,7 @@ def make_plan(
     settings = {
         "operators": [operator.interface() for operator in operators],
         "profile": {"name": name, **kept.model_dump(mode="json")},
-        "kernels": [asdict(kernel) for kernel in _without_keys(kernels, jobs)],
+        "kernels": list(_without_keys(kernels, jobs)),
         "jobs": [
             [j.label, j.target.arch, j.signature, j.constants, j.hints, j.options, j.spills]
             for j in jobs.values()
@@ -114,7 +114,7 @@ def _contexts(
     families: tuple[LoadedFamily, ...], tree: SourceTree, operators: dict[str, Operator], toolchain: Toolchain
 ) -> Iterator[KernelContext]:
     """Every kernel of every family, checked, in canonical order."""
-    digest = toolchain_digest(toolchain)
+    digest = json_digest(toolchain)
     for loaded in families:
         rules = RulesLocation(file=str(tree.root / loaded.folder / "rules.py"))
         check_family(loaded.family, rules)

@@ -24,7 +24,6 @@ from aotforge.release.model import (
     ReleaseFile,
     ReleaseManifest,
 )
-from aotforge.release.platform_tag import measure_platform_tag, read_soname
 from aotforge.verify.verdict import UNREACHED
 
 _MOST_LISTED = 10
@@ -92,6 +91,8 @@ def release_contents(
     manifest: ReleaseManifest, packs: Sequence[PackInput], runtime: Path, *, licence: bytes
 ) -> tuple[dict[str, Members], PlatformTag]:
     """Members by tarball name; tarballs with the same bytes share one mapping. Raises ReleaseError."""
+    from aotforge.release.platform_tag import measure_platform_tag, read_soname  # noqa: PLC0415 - 20 ms of a no-op build
+
     library = runtime / "lib" / manifest.soname
     found = read_soname(library)
     if found != manifest.soname:

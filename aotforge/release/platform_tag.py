@@ -7,10 +7,10 @@ from auditwheel.elfutils import elf_find_versioned_symbols, elf_read_dt_needed, 
 from auditwheel.libc import Libc
 from auditwheel.policy import Policy, WheelPolicies
 from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.shared_library import read_shared_library
 from aotforge.release.model import PlatformTag
 
 MACHINE = "x86_64"
@@ -54,14 +54,12 @@ def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
 def read_soname(library: Path) -> str:
     """DT_SONAME of an x86-64 shared library. Raises ReleaseError for any other file, and without a SONAME."""
     try:
-        with library.open("rb") as file:
-            elf = ELFFile(file)
-            dynamic = elf.get_section_by_name(".dynamic")
-            if elf["e_machine"] != "EM_X86_64" or not isinstance(dynamic, DynamicSection):
-                raise ReleaseError(f"{library} is not an x86-64 shared library")
-            names = [str(tag.soname) for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_SONAME"]
-    except (ELFError, OSError) as error:
+        found = read_shared_library(library)
+    except (OSError, ValueError) as error:
         raise ReleaseError(f"{library} cannot be read as a shared library: {error}") from error
+    if found.machine != "EM_X86_64" or not found.tags:
+        raise ReleaseError(f"{library} is not an x86-64 shared library")
+    names = [str(name) for name in found.sonames]
     if len(names) != 1:
         raise ReleaseError(f"{library} has {len(names)} SONAMEs, one is needed")
     return names[0]

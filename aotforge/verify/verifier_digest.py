@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 
 from aotforge.base.source_groups import group_digest
+from aotforge.plan.closure import import_statements
 
 
 def family_verifier_digest(family: Path) -> str:
@@ -50,8 +51,8 @@ def _imported(folder: PurePosixPath, source: bytes) -> set[str]:
     except (SyntaxError, ValueError):
         return set()
     files: set[str] = set()
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.ImportFrom) and node.level):
+    for node in import_statements(tree):
+        if isinstance(node, ast.Import) or not node.level:
             continue
         base = folder
         for _ in range(node.level - 1):

@@ -3,18 +3,13 @@
 import re
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
 
 from aotforge.conformance.candidate import files_below
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
 from aotforge.errors import AotforgeError
+from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
 from aotforge.release.layout import TOP
 from aotforge.release.model import PlatformTag
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
@@ -113,30 +108,12 @@ def _row_platforms(context: CheckContext, tag: PlatformTag, promised: str) -> It
             yield finding_from("platform", what, violations, wanted, row=row.name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ElfFacts:
-    """Dynamic tags with their values, segments as (type, flags), and section names of a library."""
-
-    tags: dict[str, list[Any]]
-    segments: list[tuple[str, int]]
-    sections: list[str]
-
-    def flag(self, tag: str, bit: int) -> bool:
-        """True when a dynamic tag has a bit."""
-        return bool(self.tags.get(tag, [0])[0] & bit)
-
-    @property
-    def needed(self) -> list[str]:
-        """Names of the libraries that it depends on."""
-        return [str(name) for name in self.tags.get("DT_NEEDED", [])]
-
-
-def _lazy_binding(elf: _ElfFacts) -> list[str]:
+def _lazy_binding(elf: SharedLibrary) -> list[str]:
     now = elf.flag("DT_FLAGS", 0x8) or elf.flag("DT_FLAGS_1", 0x1) or "DT_BIND_NOW" in elf.tags
     return [] if now else ["symbols are bound lazily"]
 
 
-def _executable_data(elf: _ElfFacts) -> list[str]:
+def _executable_data(elf: SharedLibrary) -> list[str]:
     violations = [
         f"segment {number} is writable and executable"
         for number, (kind, flags) in enumerate(elf.segments)
@@ -146,12 +123,12 @@ def _executable_data(elf: _ElfFacts) -> list[str]:
     return violations + (["the stack is executable"] if stack is None or stack & 1 else [])
 
 
-def _debug_sections(elf: _ElfFacts) -> list[str]:
+def _debug_sections(elf: SharedLibrary) -> list[str]:
     debug = (".debug_", ".zdebug_")
     return [f"has {name}" for name in elf.sections if name == ".symtab" or name.startswith(debug)]
 
 
-_ELF_CHECKS: dict[str, Callable[[_ElfFacts], list[str]]] = {
+_ELF_CHECKS: dict[str, Callable[[SharedLibrary], list[str]]] = {
     "depends on nothing but glibc and libgcc": lambda elf: [
         f"needs {name}" for name in elf.needed if not NEEDED.fullmatch(name)
     ],
@@ -171,26 +148,13 @@ _ELF_CHECKS: dict[str, Callable[[_ElfFacts], list[str]]] = {
 def check_elf(context: CheckContext) -> list[Finding]:
     """Dependencies, hardening, stripping, read from the ELF structure."""
     try:
-        with context.library.open("rb") as file:
-            elf = _elf_facts(ELFFile(file))
-    except (OSError, ELFError) as error:
+        elf = read_shared_library(context.library)
+    except (OSError, LibraryFileError) as error:
         return [failed("elf", "the library is a shared library", str(error))]
     evidence = {"depends on nothing but glibc and libgcc": ", ".join(elf.needed)}
     return [
         finding_from("elf", what, check(elf), evidence.get(what, "")) for what, check in _ELF_CHECKS.items()
     ]
-
-
-def _elf_facts(elf: Any) -> _ElfFacts:
-    tags: dict[str, list[Any]] = {}
-    section = elf.get_section_by_name(".dynamic")
-    for tag in section.iter_tags() if isinstance(section, DynamicSection) else []:
-        tags.setdefault(tag.entry.d_tag, []).append(getattr(tag, "needed", None) or tag.entry.d_val)
-    return _ElfFacts(
-        tags=tags,
-        segments=[(segment["p_type"], segment["p_flags"]) for segment in elf.iter_segments()],
-        sections=[section.name for section in elf.iter_sections()],
-    )
 
 
 _BUILD_PATH = re.compile(

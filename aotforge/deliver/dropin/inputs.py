@@ -4,11 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-
 from aotforge.errors import DropInError, ReleaseError
+from aotforge.formats.shared_library import LibraryFileError, read_shared_library
 from aotforge.release.platform_tag import read_soname
 
 IMAGES = "aotriton.images"
@@ -74,12 +71,8 @@ def read_torch_lib(folder: Path, *, version: str = "") -> TorchLib:
 
 def _needed(path: Path) -> list[str]:
     try:
-        with path.open("rb") as file:
-            section = ELFFile(file).get_section_by_name(".dynamic")
-            if not isinstance(section, DynamicSection):
-                return []
-            return [tag.needed for tag in section.iter_tags() if tag.entry.d_tag == "DT_NEEDED"]
-    except ELFError:
+        return read_shared_library(path).needed
+    except LibraryFileError:
         return []  # a linker script, for instance
     except OSError as error:
         raise DropInError(f"{path} cannot be read: {error.strerror}") from error

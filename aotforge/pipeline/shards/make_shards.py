@@ -33,12 +33,14 @@ from aotforge.pipeline.shards.shard_file import (
     entry_name,
     identity,
 )
-from aotforge.pipeline.shards.split import Shard, split
+from aotforge.pipeline.shards.split import Shard, parse_shard, split
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.sandbox.executors.step import KERNELS
 from aotforge.sandbox.executors.step import RUNTIME as LIBRARY_ROOTFS
-from aotforge.verify.verdict import ImageTask, Verdict
+from aotforge.verify.verdict import Verdict
+from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
+from aotforge.verify.verify_plan import image_tasks
 
 PLATFORM = "linux"
 
@@ -74,6 +76,13 @@ class ShardsReport:
             for one in self.written
             for line in (one.what, f"{one.size:>12,}  {one.path}", f"sha256 {sha256_file(one.path)}")
         ]
+
+
+def build_shards(request: BuildRequest, shard: str, *, observer: BuildObserver) -> ShardsReport:
+    """The library, or the shard NUMBER/COUNT of every pack's images. Raises ShardError, and what building these raises."""
+    if shard == RUNTIME:
+        return build_library_shard(request, observer=observer)
+    return build_image_shards(request, parse_shard(shard), observer=observer)
 
 
 def write_shard(request: BuildRequest, name: str, artifact: ShardArtifact, what: str) -> WrittenShard:
@@ -158,9 +167,7 @@ def save_verdicts(
     cache: Path,
 ) -> None:
     """Saves passed verdicts below `cache`, without times: equal verdicts give equal files. Raises CacheError."""
-    from aotforge.verify.verdict_store import store_verdict, verdict_key  # noqa: PLC0415 - the emulator: 60 ms
-
-    for task in _tasks(plan, images, kernels_root):
+    for task in image_tasks(plan, images, kernels_root):
         verdict = verdicts[task.key]
         if verdict.outcome == "passed":
             store_verdict(cache, verdict_key(task), replace(verdict, seconds=0.0, cached=False))
@@ -170,17 +177,9 @@ def load_verdicts(
     plan: Plan, images: Mapping[JobKey, KernelImage], *, kernels_root: Path, cache: Path
 ) -> dict[JobKey, Verdict]:
     """Passed verdicts below `cache` for exactly these images, cases and verifier. Raises CacheError."""
-    from aotforge.verify.verdict_store import load_verdict, verdict_key  # noqa: PLC0415 - the emulator: 60 ms
-
-    tasks = _tasks(plan, images, kernels_root)
+    tasks = image_tasks(plan, images, kernels_root)
     found = {task.key: load_verdict(cache, verdict_key(task), task) for task in tasks}
     return {key: verdict for key, verdict in found.items() if verdict is not None}
-
-
-def _tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: Path) -> Sequence[ImageTask]:
-    from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
-
-    return image_tasks(plan, images, kernels_root)
 
 
 def build_library_shard(request: BuildRequest, *, observer: Observer) -> ShardsReport:

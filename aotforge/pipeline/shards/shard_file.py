@@ -19,7 +19,7 @@ from aotforge.base.source_groups import group_digest
 from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
 from aotforge.formats.archive import Link, Member, entry, write_tar
-from aotforge.plan.model import Plan, canonical_json, plan_to_json, toolchain_digest
+from aotforge.plan.model import Plan, canonical_json, json_digest, plan_to_json
 
 FORMAT = 1
 SUFFIX = ".part.tar"
@@ -62,7 +62,7 @@ def identity(plan: Plan, verifier: str) -> dict[str, str]:
     """
     return {
         "profile": plan.profile,
-        "toolchain": toolchain_digest(plan.toolchain),
+        "toolchain": json_digest(plan.toolchain),
         "plan": hashlib.sha256(plan_to_json(plan).encode()).hexdigest(),
         "verifier": verifier,
         "producers": group_digest("shards"),
