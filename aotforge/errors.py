@@ -14,7 +14,7 @@ class AotforgeError(Exception):
     exit_code: ClassVar[int] = 1
     kind: ClassVar[str] = "error"
 
-    def __init_subclass__(cls, *, exit_code: int, kind: str) -> None:
+    def __init_subclass__(cls, *, exit_code: int = 1, kind: str = "error") -> None:
         super().__init_subclass__()
         cls.exit_code, cls.kind = exit_code, kind
 
