@@ -1,8 +1,7 @@
-"""Tasks of `./dev TASK`, collected from `aotforge/cli/`."""
+"""Tasks of `./dev TASK`, collected from `aotforge/cli/`: `python tasks.py TASK` runs one."""
 
 import gc
-
-from invoke.collection import Collection
+import sys
 
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
@@ -15,15 +14,10 @@ from aotforge.cli import (  # noqa: F401 - importing a module registers its task
     release,
     rootfs,
 )
-from aotforge.cli.command import TASKS
+from aotforge.cli.program import main
 
-gc.set_threshold(
-    50_000
-)  # imports and plans make many objects and no garbage: collecting takes 60 ms of a no-op build
+# imports and plans make many objects and no garbage: collecting takes 60 ms of a no-op build
+gc.set_threshold(50_000)
 
-namespace = Collection()
-for _path, _task in TASKS.items():
-    _group, _, _name = _path.rpartition(".")
-    if _group and _group not in namespace.collections:
-        namespace.add_collection(Collection(_group))
-    (namespace.collections[_group] if _group else namespace).add_task(_task, name=_name)
+if __name__ == "__main__":
+    main(sys.argv[1:])

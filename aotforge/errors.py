@@ -41,6 +41,10 @@ def _rebuild(cls: type[AotforgeError], what: str, cause: str, hint: str) -> Aotf
     return cls(what, cause=cause, hint=hint)
 
 
+class UsageError(AotforgeError, exit_code=2, kind="usage"):
+    """A command line that cannot be parsed: an unknown task or flag, a missing or invalid value."""
+
+
 class UnknownNameError(AotforgeError, exit_code=10, kind="unknown-name"):
     """An arch, profile, kernel or family that does not exist."""
 

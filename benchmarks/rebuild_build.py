@@ -30,7 +30,7 @@ def seconds(command: list[str]) -> tuple[float, str]:
 def main() -> None:
     profile = sys.argv[1] if len(sys.argv) > 1 else "quick"
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-P", "-m", "invoke", "build", "--arch", "gfx908", "--profile", profile]
+        command = [sys.executable, "tasks.py", "build", "--arch", "gfx908", "--profile", profile]
         command += ["--output", folder, "--json"]
         made = json.loads(seconds(command)[1])
         times = []
@@ -38,9 +38,7 @@ def main() -> None:
             took, output = seconds(command)
             assert json.loads(output)["fresh"] is False
             times.append(took)
-        floor = statistics.median(
-            seconds([sys.executable, "-P", "-c", "import invoke.program"])[0] for _ in range(RUNS)
-        )
+        floor = statistics.median(seconds([sys.executable, "-c", "import tasks"])[0] for _ in range(RUNS))
     middle = statistics.median(times)
     print(f"images                     {made['images']}, load {os.getloadavg()[0]:.1f}")
     print(

@@ -47,11 +47,7 @@ def main() -> None:
         checkout(folder, count)
         command = [
             sys.executable,
-            "-P",
-            "-m",
-            "invoke",
-            "--search-root",
-            str(folder),
+            str(folder / "tasks.py"),
             "build",
             "--arch",
             "gfx908",
@@ -78,9 +74,7 @@ def main() -> None:
         made = json.loads(printed)
         assert made["compiled"] == 0
         assert made["cached"] == images
-        floor = statistics.median(
-            seconds([sys.executable, "-P", "-c", "import invoke.program"])[0] for _ in range(RUNS)
-        )
+        floor = statistics.median(seconds([sys.executable, "-c", "import tasks"])[0] for _ in range(RUNS))
     middle = statistics.median(times)
     print(f"images                     {images}, load {os.getloadavg()[0]:.1f}")
     print(f"first build                {first:.1f} s")

@@ -62,7 +62,7 @@ aotforge_ineffective(TARGET_GPUS ANY "${archs}")
 aotforge_ineffective(AOTRITON_OVERRIDE_TARGET_GPUS ANY "${archs}")
 aotforge_unsupported(AOTRITON_NAME_SUFFIX "the namespace is aotriton and the library libaotriton_v2, as in AOTriton's releases; leave it out")
 aotforge_unsupported(AOTRITON_ENABLE_SUFFIX "the namespace is aotriton and the library libaotriton_v2, as in AOTriton's releases; leave it out")
-aotforge_unsupported(AOTRITON_BUILD_FOR_TUNING "the library has no entry points for tuning; `invoke cost` compares settings")
+aotforge_unsupported(AOTRITON_BUILD_FOR_TUNING "the library has no entry points for tuning; `./dev cost` compares settings")
 aotforge_unsupported(AOTRITON_COMMON_LIBRARY_ONLY_MODE "the library is compiled as one unit; AOTRITON_NO_SHARED=ON makes it a static one")
 
 list(APPEND AOTFORGE_KNOWN_OPTIONS AOTRITON_ENABLE_ASAN AOTRITON_ENABLE_ASAN_CLANG)

@@ -126,7 +126,9 @@ def demo(
     profile: Annotated[str, "what to build (default: quick)"] = "quick",
     release: Annotated[str | None, "a release folder to show instead of building one"] = None,
     cache: Cache = None,
-    jobs: Annotated[int, "worker processes at most (default: as many as CPUs and free memory allow)"] = 0,
+    jobs: Annotated[
+        int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -1,10 +1,9 @@
 """Continuous integration: its jobs, its workflow, any job on this machine."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
-
-from invoke.exceptions import Exit
 
 from aotforge.cli.command import HOME, ROOT, absolute, cli_command, print_either, print_result, print_status
 from aotforge.pipeline.requests import CiRequest
@@ -67,7 +66,7 @@ def run(
         code, text = runner.run(jobs, one)
         if code:
             print_status(f"error: job {one.name} exited with {code}; its checkout is kept")
-            raise Exit(code=code)
+            sys.exit(code)
         print_result(text)
 
 

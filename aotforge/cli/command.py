@@ -12,12 +12,9 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-from invoke.tasks import Task
-
 from aotforge.base.progress import Report
-from aotforge.errors import AotforgeError
+from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
+from aotforge.errors import AotforgeError, UnsupportedError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
@@ -28,42 +25,39 @@ Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotf
 Json = Annotated[bool, "print JSON for programs"]
 Quiet = Annotated[bool, "no progress and no notes"]
 
-TASKS: dict[str, Task[Any]] = {}
+TASKS: dict[str, Task] = {}
 """Every task by its name: `task` or `group.task`."""
 
 
-def cli_command(name: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a function the task `name`; `options` are those of `invoke.task`.
+def cli_command(
+    name: str, *, positional: Sequence[str] = (), forwards: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function the task `name`; `positional` and `forwards` are those of `Task`.
 
     A parameter annotated with `Annotated[type, help]` is a flag. A parameter annotated with a request (a dataclass of
     `aotforge.pipeline.requests`) is replaced by the flags of its annotated fields.
     """
 
     def register(body: Callable[..., None]) -> Callable[..., None]:
-        flags: dict[str, inspect.Parameter] = {}
-        help_texts: dict[str, str] = {}
+        flags: dict[str, Flag] = {}
         requests: dict[str, type[Any]] = {}
         own: set[str] = set()
         for parameter in inspect.signature(body).parameters.values():
             if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
                 requests[parameter.name] = parameter.annotation
-                found = list(_request_flags(parameter.annotation))
+                flags |= {flag.parameter: flag for flag in _request_flags(parameter.annotation)}
             else:
                 own.add(parameter.name)
-                found = [(parameter.name, parameter.default, get_args(parameter.annotation)[1])]
-            for flag, default, text in found:
-                flags[flag] = inspect.Parameter(flag, inspect.Parameter.KEYWORD_ONLY, default=default)
-                help_texts[flag] = text
+                flags[parameter.name] = _flag(parameter.name, parameter.annotation, parameter.default)
 
         @wraps(body)
-        def run(context: Context, **values: Any) -> None:
-            with exit_codes(json=values.get("json", False)):
-                made = {one: make_request(kind, values) for one, kind in requests.items()}
-                body(**made, **{flag: value for flag, value in values.items() if flag in own})
+        def run(**values: Any) -> None:
+            made = {one: make_request(kind, values) for one, kind in requests.items()}
+            body(**made, **{flag: value for flag, value in values.items() if flag in own})
 
-        context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        run.__signature__ = inspect.Signature([context, *flags.values()])  # type: ignore[attr-defined]
-        TASKS[name] = Task(run, help=help_texts, **options)
+        TASKS[name] = Task(
+            name=name, body=run, flags=tuple(flags.values()), positional=tuple(positional), forwards=forwards
+        )
         return body
 
     return register
@@ -79,10 +73,10 @@ def exit_codes(*, json: bool) -> Iterator[None]:
             values = {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
             print_result(json_.dumps({"error": values}))
         print_status(f"error: {error}")
-        raise Exit(code=error.exit_code) from error
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print_status("interrupted; finished work is kept, the same command resumes")
-        raise Exit(code=130) from None
+        sys.exit(130)
 
 
 def print_report(report: Report, *, json: bool, notes: Iterable[str] = ()) -> None:
@@ -124,13 +118,15 @@ def cache_folder(folder: str | None) -> Path:
     return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
 
 
-def job_count(count: int, flag: str = "--jobs") -> int | None:
-    """The flag, None for 0. Raises UnsupportedError for a negative number."""
-    from aotforge.errors import UnsupportedError
-
-    if count < 0:
-        raise UnsupportedError(f"{flag} {count} is negative", hint=f"omit {flag}, or pass at least 1")
-    return count or None
+def job_count(count: int | None, flag: str = "--jobs") -> int | None:
+    """The flag. Raises UsageError for a number below 1."""
+    if count is not None and count < 1:
+        raise UsageError(
+            f"{flag} {count} is not a valid number",
+            cause=f"{flag} is at least 1",
+            hint=f"omit {flag}, or {flag} 1",
+        )
+    return count
 
 
 def absolute(path: str | None) -> Path | None:
@@ -140,8 +136,6 @@ def absolute(path: str | None) -> Path | None:
 
 def pairs(text: str) -> dict[str, str]:
     """`a=1,b=2` as a table. Raises UnsupportedError."""
-    from aotforge.errors import UnsupportedError
-
     parts = [part.partition("=") for part in text.split(",") if part]
     if not all(name and sign and value for name, sign, value in parts):
         raise UnsupportedError(f"{text!r} is not a list of NAME=VALUE", hint="NAME=VALUE,NAME=VALUE")
@@ -154,14 +148,14 @@ def run_command(command: Sequence[str]) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
-_PARSERS: Mapping[str, tuple[str, object, Callable[[Any], object]]] = {
-    "archs": ("arch", None, archs_of),
-    "cache": ("cache", None, cache_folder),
-    "jobs": ("jobs", 0, job_count),
-    "shards": ("shards", 0, partial(job_count, flag="--shards")),
-    "images": ("images", None, lambda text: tuple(map(Path, text.split(","))) if text else ()),
+_PARSERS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
+    "archs": ("arch", archs_of),
+    "cache": ("cache", cache_folder),
+    "jobs": ("jobs", job_count),
+    "shards": ("shards", partial(job_count, flag="--shards")),
+    "images": ("images", lambda text: tuple(map(Path, text.split(","))) if text else ()),
 }
-"""Fields of requests whose flag has another name, default or type: flag, default, conversion."""
+"""Fields of requests whose flag has another name or type: flag, conversion."""
 
 _GIVEN: Mapping[str, Callable[[], object]] = {
     "root": lambda: ROOT,
@@ -171,14 +165,19 @@ _GIVEN: Mapping[str, Callable[[], object]] = {
 """Fields of requests that are not flags."""
 
 
-def _request_flags(kind: type[Any]) -> Iterator[tuple[str, object, str]]:
-    """Name, default and help of every flag of a request."""
+def _flag(parameter: str, annotation: object, default: object) -> Flag:
+    kind, text = get_args(annotation)
+    return Flag(parameter=parameter, kind=kind_of(kind), default=default, help=text)
+
+
+def _request_flags(kind: type[Any]) -> Iterator[Flag]:
+    """The flags of a request. Only `archs` is required where it has no default."""
     for field in fields(kind):
         if get_origin(field.type) is Annotated:
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            name, instead, _ = _PARSERS.get(field.name, (field.name, default, None))
-            required = default is inspect.Parameter.empty and field.name == "archs"
-            yield name, default if required else instead, get_args(field.type)[1]
+            default = REQUIRED if field.default is MISSING else field.default
+            if field.name in _PARSERS and (field.name != "archs" or default is not REQUIRED):
+                default = None
+            yield _flag(_PARSERS.get(field.name, (field.name,))[0], field.type, default)
 
 
 def make_request(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -188,7 +187,7 @@ def make_request(kind: type[Any], values: Mapping[str, Any]) -> Any:
         if field.name in _GIVEN:
             made[field.name] = _GIVEN[field.name]()
         elif field.name in _PARSERS:
-            flag, _, parse = _PARSERS[field.name]
+            flag, parse = _PARSERS[field.name]
             made[field.name] = parse(values[flag])
         elif get_args(get_args(field.type)[0])[:1] == (Path,) or get_args(field.type)[0] is Path:
             made[field.name] = absolute(values[field.name])

@@ -6,8 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from invoke.exceptions import Exit
-
 from aotforge.cli.command import (
     ROOT,
     Cache,
@@ -84,7 +82,7 @@ def check(
     release: Annotated[str, "a release folder (default: the newest in releases/dist)"] = "",
     only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
-    jobs: Annotated[int, "parts at the same time"] = 0,
+    jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
@@ -108,7 +106,7 @@ def check(
         )
     print_either(report_fields(report), report_lines(report, colour=_colour()), json=json)
     if json and not report.ok:  # the JSON text has the error already
-        raise Exit(code=CompatError.exit_code)
+        sys.exit(CompatError.exit_code)
     require_ok(report)
 
 

@@ -1,12 +1,12 @@
 """Tests, linters, benchmarks."""
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Annotated
 
-from invoke.exceptions import Exit
-
-from aotforge.cli.command import ROOT, cli_command, run_command
+from aotforge.cli.command import ROOT, cli_command, job_count, run_command
+from aotforge.errors import UnknownNameError, suggest
 
 LINTERS: tuple[tuple[str, ...], ...] = (
     (sys.executable, "-m", "ruff", "format", "--check", "."),
@@ -24,7 +24,7 @@ LINTERS: tuple[tuple[str, ...], ...] = (
 def _run_all(commands: Sequence[Sequence[str]]) -> None:
     for command in commands:
         if code := run_command(command):
-            raise Exit(code=code)
+            sys.exit(code)
 
 
 @cli_command("test")
@@ -35,9 +35,9 @@ def test(
     require_all: Annotated[bool, "a skip fails unless tests/allowed_skips.txt allows its reason"] = False,
 ) -> None:
     """Run the test suite."""
-    command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(jobs), "--dist", "worksteal"]
+    command = [sys.executable, "-m", "pytest", only, "-q", "-n", str(job_count(jobs)), "--dist", "worksteal"]
     command += ["--require-all"] if require_all else []
-    raise Exit(code=run_command(command if slow else [*command, "-m", "not slow"]))
+    sys.exit(run_command(command if slow else [*command, "-m", "not slow"]))
 
 
 @cli_command("lint")
@@ -46,10 +46,16 @@ def lint() -> None:
     _run_all(LINTERS)
 
 
+@cli_command("python", forwards=True)
+def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) -> None:
+    """Run the environment's Python, which has Triton and numpy, e.g. on a script of yours."""
+    sys.exit(subprocess.run([sys.executable, *arguments], check=False).returncode)
+
+
 @cli_command("bench")
 def bench(name: Annotated[str | None, "one benchmark, e.g. pack_size (default: all)"] = None) -> None:
     """Measure speed and size as ratios against peers; see docs/benchmarks.md."""
     found = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if path.stem != "__init__")
     if name and name not in found:
-        raise Exit(f"unknown benchmark {name}; known: {', '.join(found)}", code=10)
+        raise UnknownNameError(f"unknown benchmark {name}", hint=suggest(name, found))
     _run_all([[sys.executable, "-m", f"benchmarks.{stem}"] for stem in ([name] if name else found)])

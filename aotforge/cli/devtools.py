@@ -22,7 +22,7 @@ from aotforge.cli.command import (
 Pack = Annotated[str, "a folder below aotriton.images"]
 
 
-@cli_command("debug", positional=["kernel"], iterable=["break_"])
+@cli_command("debug", positional=["kernel"])
 def debug(
     kernel: Annotated[str, "a kernel of kernels/, e.g. attn_fwd or flash.attn_fwd"],
     case: Annotated[
@@ -64,7 +64,7 @@ def debug(
     report.require_passed()
 
 
-@cli_command("cost", positional=["image"], iterable=["compare", "setting"])
+@cli_command("cost", positional=["image"])
 def cost(
     image: Annotated[
         str,
@@ -111,6 +111,15 @@ def cost(
     )
     report = CostReport(costs)
     print_either(report.fields(), report.lines(), json=json)
+
+
+@cli_command("emulator", forwards=True)
+def emulator(arguments: Annotated[Sequence[str], "run, show or list, and its flags"]) -> None:
+    """Run a code object on a virtual GPU, stop and inspect it, or list its text."""
+    from aotforge.devtools.emulator_cli import main
+
+    if code := main(arguments):
+        sys.exit(code)
 
 
 @cli_command("virtual-hip")

@@ -9,7 +9,7 @@ from aotforge.cli.command import Json, Quiet, absolute, cli_command, print_eithe
 from aotforge.pipeline.requests import ReleaseRequest, ReproduceRequest
 
 
-@cli_command("release.make", default=True)
+@cli_command("release")
 def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Build, verify, check, sign and record a release; with --to, publish it."""
     from aotforge.base.progress import byte_progress

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from invoke.exceptions import Exit
-
 from aotforge.base.progress import LineObserver
 from aotforge.cli.command import (
     ROOT,
@@ -41,7 +39,7 @@ def _observer(*, quiet: bool) -> LineObserver:
     return LineObserver(lambda text: print_status(f"[{time.monotonic() - start:5.1f} s] {text}"))
 
 
-@cli_command("containers.build", iterable=["name", "source"])
+@cli_command("containers.build")
 def build(
     name: Names = None,
     source: Annotated[
@@ -91,7 +89,7 @@ def list_(cache: Cache = None, json: Json = False) -> None:
     print_either([cache_gc.fields(entry) for entry in found], cache_gc.lines(found), json=json)
 
 
-@cli_command("containers.lock", iterable=["name"])
+@cli_command("containers.lock")
 def lock(
     name: Names = None,
     keep: Annotated[
@@ -135,7 +133,7 @@ def shell(
     rootfs = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=observer)
     command = shell_command(rootfs, cache=folder, run=run, terminal=sys.stdin.isatty())
     if code := subprocess.run(command, check=False).returncode:
-        raise Exit(code=code)
+        sys.exit(code)
 
 
 @cli_command("containers.prune")

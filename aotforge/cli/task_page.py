@@ -3,6 +3,7 @@
 from textwrap import fill
 
 from aotforge.cli.command import ROOT, TASKS
+from aotforge.cli.program import flag_rows
 
 PAGE = ROOT / "docs" / "tasks.md"
 _INTRODUCTION = """\
@@ -10,7 +11,11 @@ _INTRODUCTION = """\
 
 Every task is a subcommand of `./dev`. This page is generated from the tasks' help:
 `python -m aotforge.cli.task_page` writes it.
-`./dev --list` lists them, `./dev --help TASK` prints the flags of one.
+`./dev --list` lists them, `./dev TASK --help` prints the flags of one.
+`./dev --version` prints the release, the API level and Triton's version.
+
+A value is given as `--flag VALUE` or `--flag=VALUE`; the order of flags does not matter.
+Short flags are the same everywhere: `-h` is `--help`, `-j N` is `--jobs N`, `-q` is `--quiet`.
 
 Errors are printed on standard error with a likely cause and a next step.
 [errors.md](errors.md) lists the exit codes.
@@ -24,11 +29,9 @@ def task_page() -> str:
 
     parts = [_INTRODUCTION]
     for name, task in sorted(TASKS.items()):
-        flags = sorted(task.get_arguments(), key=lambda flag: (not flag.positional, flag.names[0]))
-        names = [f.names[0].upper() if f.positional else f"--{f.names[0]}" for f in flags]
-        listed = [f"- `{name}`: {flag.help}" for name, flag in zip(names, flags, strict=True)]
-        parts += [f"## `{name}`\n", _wrapped(task.__doc__ or ""), *([""] if listed else [])]
-        parts += [*map(_wrapped, listed), ""]
+        listed = [f"- `{flag}`: {text}" for flag, text in flag_rows(task)]
+        parts += [f"## `{name}`\n", _wrapped(task.summary), "", f"    {task.usage}", ""]
+        parts += [*map(_wrapped, listed), *([""] if listed else [])]
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The emulator's command line: `python -m aotforge.devtools.emulator_cli run FILE.hsaco --asm FILE.s`.
+"""The emulator's command line: `./dev emulator run FILE.hsaco --asm FILE.s`.
 
 `run` executes, stops and shows, `show` lists a kernel's text, `list` the archs. See docs/virtual-gpu.md and docs/virtual-gpu-tools.md.
 The exit code is the error's when a kernel is refused or has a fault.
@@ -65,8 +65,7 @@ _LINES = "the same kernel's text with line numbers, when --asm has none"
 
 
 def _parser() -> argparse.ArgumentParser:
-    name = "python -m aotforge.devtools.emulator_cli"
-    parser = argparse.ArgumentParser(prog=name, description="A virtual AMD GPU")
+    parser = argparse.ArgumentParser(prog="./dev emulator", description="A virtual AMD GPU")
     commands = parser.add_subparsers(dest="command", required=True)
     _run_flags(commands.add_parser("run", help="execute one launch of a kernel"))
     show = commands.add_parser("show", help="list a kernel's text with byte addresses and source lines")
@@ -223,7 +222,3 @@ def _report_lines(report: LaunchReport) -> list[str]:
         f"{report.seconds:.3f} s on {report.threads} threads, {rate:.1f} M/s",
         *(f"{count:12} {name}" for name, count in report.counts.most_common()),
     ]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

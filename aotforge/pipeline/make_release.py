@@ -153,7 +153,7 @@ def _check_version(manifest: ReleaseManifest, version: str) -> None:
         raise UnsupportedError(
             f"version {version} cannot be released from these sources: they make {manifest.name}",
             cause="manifests/release.yaml names API level and revision, and they are part of every output",
-            hint=f"./dev release.make {manifest.api_level}, or change `revision` there",
+            hint=f"./dev release {manifest.api_level}, or change `revision` there",
         )
 
 

@@ -1,4 +1,4 @@
-"""A user's view of the project: copies of the checkout in folders of their own, and `invoke` run in them."""
+"""A user's view of the project: copies of the checkout in folders of their own, and tasks run in them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def share_interpreter(cache: Path) -> None:
 
 
 def command(*arguments: str) -> list[str]:
-    """`invoke` of the environment that runs the tests."""
-    return [sys.executable, "-P", "-m", "invoke", *arguments]
+    """A task of the checkout in the current folder, in the environment that runs the tests."""
+    return [sys.executable, "tasks.py", *arguments]
 
 
 def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

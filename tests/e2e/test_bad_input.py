@@ -25,8 +25,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("plan", "--arch", "gfx908", "--profile", "quik"), 10, ("quik", "quick")),
         (("compile.job", "flash.attn_fw", "--arch", "gfx908"), 10, ("flash.attn_fw",)),
         (("images.ls", "no/such/pack"), 19, ("no/such/pack",)),
-        (("verify", "--arch", "gfx908", "--jobs", "-1"), 11, ("--jobs -1",)),
-        (("build", "--arch", "gfx908", "--jobs", "-2"), 11, ("--jobs -2",)),
+        (("verify", "--arch", "gfx908", "--jobs", "-1"), 2, ("--jobs -1",)),
+        (("release.publish", "a/folder"), 2, ("--to is missing", "./dev release.publish FOLDER --to TO")),
     ],
 )
 def test_what_does_not_exist(

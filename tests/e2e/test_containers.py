@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def task(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "invoke", "--search-root", str(ROOT), *arguments]
+    command = [sys.executable, str(ROOT / "tasks.py"), *arguments]
     environment = dict(os.environ, AOTFORGE_CACHE=str(cache), PYTHONPATH=str(ROOT))
     return subprocess.run(command, cwd=cache, env=environment, capture_output=True, text=True, check=False)
 

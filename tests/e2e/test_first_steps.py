@@ -81,11 +81,12 @@ def test_an_unsupported_python_is_named(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
     done = subprocess.run(
         [str(checkout / "dev"), "plan"],
-        env=environment(checkout) | {"AOTFORGE_PYTHON": "python2.7"},
+        env=environment(checkout) | {"AOTFORGE_PYTHON": "/no/such/python2.7"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 14
-    assert "3.11 to 3.15" in done.stderr
+    assert "AOTFORGE_PYTHON=/no/such/python2.7 is not a Python 3.11 to 3.15" in done.stderr
+    assert "there is no program of this name" in done.stderr
     assert "apt-get install" in done.stderr

@@ -328,7 +328,7 @@ def test_everything_is_collected_and_the_exit_code_is_32(release: Path, tmp_path
     damaged = next((tmp_path / "r").glob("*-asm-*"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "invoke", "check", "--release", str(tmp_path / "r"), "--json", "--development", "--cache", str(CACHE)],
+        [sys.executable, "tasks.py", "check", "--release", str(tmp_path / "r"), "--json", "--development", "--cache", str(CACHE)],
         cwd=ROOT, env=os.environ | {"PATH": "/nonexistent"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 32, done.stderr

@@ -10,9 +10,9 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from invoke.program import Program
 
-from tasks import namespace
+import tasks  # noqa: F401 - registers every task
+from aotforge.cli.program import main
 from tests.support.publishing import ROOT, make_release
 from tests.support.s3 import SECRET, Server
 from tests.support.web import running_web
@@ -38,7 +38,7 @@ class User:
             contextlib.redirect_stderr(out),
             pytest.raises(SystemExit) as ended,
         ):
-            Program(namespace=namespace).run(["invoke", *map(str, arguments)])
+            main([*map(str, arguments)])
             raise SystemExit(0)
         shown = out.getvalue()
         assert (ended.value.code or 0) == code, shown

@@ -1,4 +1,4 @@
-"""`invoke debug`: breakpoints in kernel source through a pipe, comparison with the reference, planted faults."""
+"""`./dev debug`: breakpoints in kernel source through a pipe, comparison with the reference, planted faults."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_cases_by_name() -> None:
 def test_the_command(tmp_path: Path) -> None:
     def command(*flags: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "invoke", "debug", *flags],
+            [sys.executable, "tasks.py", "debug", *flags],
             cwd=PROJECT, env=dict(os.environ), input=stdin, capture_output=True, text=True, check=False,
         )  # fmt: skip
 

@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 
-import tasks
+import tasks  # noqa: F401 - registers every task
 from aotforge.cli.command import TASKS, make_request, pairs
 from aotforge.cli.task_page import PAGE, task_page
-from aotforge.errors import UnknownNameError, UnsupportedError
+from aotforge.errors import UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
 
 FLAGS = {
-    "arch": None, "profile": None, "cache": "here", "jobs": 0, "output": "out", "platform": "linux", "images": None,
+    "arch": None, "profile": None, "cache": "here", "jobs": None, "output": "out", "platform": "linux", "images": None,
     "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None,
 }  # fmt: skip
 
 
 def test_the_page_of_tasks_is_generated_and_every_flag_has_help() -> None:
-    assert len(TASKS) > 35 and set(tasks.namespace.task_names) >= set(TASKS)
+    assert len(TASKS) > 35
     page = task_page()
     assert PAGE.read_text(encoding="utf-8") == page, "run python -m aotforge.cli.task_page"
     lines = page.splitlines()
     assert lines and not [line for line in lines if line.endswith(("`: None", "`:", "`: "))]
-    assert all(task.__doc__ for task in TASKS.values())
+    assert all(task.summary for task in TASKS.values())
 
 
 def test_a_request_has_the_values_of_its_flags() -> None:
@@ -40,7 +40,8 @@ def test_a_request_has_the_values_of_its_flags() -> None:
     [
         ("arch", "gfx9o8", UnknownNameError),
         ("arch", "gfx908,", UnknownNameError),
-        ("jobs", -1, UnsupportedError),
+        ("jobs", -1, UsageError),
+        ("jobs", 0, UsageError),
     ],
 )
 def test_an_invalid_flag_is_refused(flag: str, value: object, error: type[Exception]) -> None:

@@ -91,8 +91,7 @@ def test_a_forwarder_has_names_and_nothing_else(folder: Path) -> None:
 def test_the_task_makes_one_or_reports_why_not(folder: Path) -> None:
     command = [
         sys.executable,
-        "-m",
-        "invoke",
+        "tasks.py",
         "dl.forward",
         "--library",
         str(folder / "aotriton_v2.dll"),

@@ -357,7 +357,7 @@ def test_mistakes_are_errors(
 
 def test_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "invoke", "cost", "add", "--shape", "n=4096", "--json", "--cache", str(default_cache())],
+        [sys.executable, "tasks.py", "cost", "add", "--shape", "n=4096", "--json", "--cache", str(default_cache())],
         cwd=PROJECT, env=dict(os.environ), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,11 @@ def test_the_example_of_the_documentation_works_as_it_is(tmp_path: Path) -> None
     commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)[0]
     (tmp_path / "example.py").write_text(script)
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_DISABLE_LINE_INFO"}
-    path = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    (tmp_path / "dev").symlink_to(PROJECT / "dev")
     done = subprocess.run(
         ["/bin/sh", "-ec", commands],
         cwd=tmp_path,
-        env={**environment, "PYTHONPATH": str(PROJECT), "PATH": path, "TRITON_CACHE_DIR": str(tmp_path)},
+        env={**environment, "TRITON_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

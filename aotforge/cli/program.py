@@ -1,0 +1,177 @@
+"""The program `./dev`: finds the task of a command line, parses its flags, runs it; help and list."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from textwrap import fill
+
+from aotforge.cli.command import ROOT, TASKS, exit_codes, print_either, print_result
+from aotforge.cli.flags import REQUIRED, Task, near, parse_flags
+from aotforge.errors import UsageError
+
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Use": (
+        *("demo", "compat.which", "install", "release.dropin", "release.list"),
+        *("compat.show", "compat.explain", "virtual-hip"),
+    ),
+    "Build": (
+        *("build", "verify", "source.images", "images.ls", "images.cat", "dl.build", "dl.forward"),
+        *("containers.build", "containers.list", "containers.lock", "containers.shell"),
+        *("containers.prune", "containers.reap"),
+    ),
+    "Kernels": ("plan", "compile.job", "debug", "cost", "emulator", "python"),
+    "Release": (
+        *("release", "check", "release.verify", "release.diff", "release.reproduce", "release.keys"),
+        *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),
+        *("release.serve", "release.pins", "compat.baseline"),
+    ),
+    "Project and CI": ("lint", "test", "bench", "ci.run", "ci.matrix", "ci.generate", "ci.summary"),
+}
+"""Every task, by what it is for; most used first."""
+
+_OVERVIEW = """\
+aotforge {release}: ahead-of-time compiled Triton kernels for AMD GPUs, and the library that serves them.
+It builds and verifies without a GPU. No image has run on a real GPU yet.
+
+  ./dev demo                                      attention on a virtual gfx908, with its error
+  ./dev compat.which --pytorch 2.9 --arch gfx908  what to install for a PyTorch
+  ./dev build --arch gfx908                       compile, verify and pack a release
+  ./dev release.dropin --pytorch-lib TORCH/LIB    put the newest build into an installed PyTorch
+  ./dev verify --arch gfx908                      execute every image on the virtual GPU
+
+./dev --list        all tasks
+./dev TASK --help   the flags of a task (also -h)
+./dev --version     release, API level, Triton
+Short flags: -h is --help, -j N is --jobs N, -q is --quiet. README.md is the introduction."""
+
+_HELP = ("-h", "--help")
+_WIDTH = 110
+
+
+def main(words: Sequence[str]) -> None:
+    """Runs a command line; exits with the code of its error."""
+    try:
+        with exit_codes(json="--json" in words):
+            run(words)
+    except BrokenPipeError:  # the reader has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def run(words: Sequence[str]) -> None:
+    """Runs a command line. Raises UsageError and what the task raises."""
+    first, *rest = words or ("--help",)
+    options: Mapping[str, Callable[[], None]] = {
+        "--list": lambda: _print_list(json="--json" in rest),
+        "--version": lambda: _print_version(json="--json" in rest),
+    }
+    if first in options:
+        options[first]()
+    elif first in {*_HELP, "help"}:
+        names = [word for word in rest if word not in _HELP]
+        print_result(
+            task_help(find_task(names[0])) if names else _OVERVIEW.format(release=_version()["release"])
+        )
+    elif first.startswith("-"):
+        guess = near(first, [*options, "--help"])
+        raise UsageError(
+            f"./dev has no option {first}",
+            cause=f"perhaps you meant {guess}" if guess else "flags follow the name of a task",
+            hint=f"./dev {guess}" if guess else "./dev --help",
+        )
+    else:
+        task = find_task(first)
+        if any(word in _HELP for word in rest) and task.name != "emulator":  # which has help of its own
+            print_result(task_help(task))
+        elif task.forwards:
+            task.body(arguments=rest)
+        else:
+            task.body(**parse_flags(task, rest))
+
+
+def find_task(name: str) -> Task:
+    """Raises UsageError with the nearest name."""
+    if name in TASKS:
+        return TASKS[name]
+    guess = near(name, TASKS)
+    members = sorted(task for task in TASKS if task.startswith(f"{name}."))
+    cause = f"did you mean {guess}?" if guess else ""
+    if members:
+        cause = f"tasks of {name}: {', '.join(members)}"
+    raise UsageError(
+        f"{name} is not a task", cause=cause, hint=f"./dev {guess} --help" if guess else "./dev --list"
+    )
+
+
+def task_help(task: Task) -> str:
+    """Usage, summary and flags."""
+    usage = task.usage + (" [FLAGS]" if task.flags else "")
+    rows = [*flag_rows(task), ("-h, --help", "print this text")]
+    return "\n".join([f"Usage: {usage}", "", _wrapped(task.summary), "", *_columns(rows)])
+
+
+def flag_rows(task: Task) -> list[tuple[str, str]]:
+    """Spelling and help of every flag, the required ones first."""
+    flags = sorted(task.flags, key=lambda flag: (flag.default is not REQUIRED, flag.name))
+    return [
+        (flag.spelling, flag.help + (" (required)" if flag.default is REQUIRED else "")) for flag in flags
+    ]
+
+
+def _print_list(*, json: bool) -> None:
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "Other": [name for name in TASKS if name not in grouped]}
+    lines: list[str] = []
+    for group, names in groups.items():
+        if names:
+            lines += [group, *_columns([(name, TASKS[name].summary) for name in names if name in TASKS]), ""]
+    lines.append("./dev TASK --help prints the flags of a task.")
+    print_either({name: task.summary for name, task in TASKS.items()}, lines, json=json)
+
+
+def _print_version(*, json: bool) -> None:
+    found = _version()
+    text = f"aotforge {found['release']} (API level {found['api_level']}, Triton {found['triton']})"
+    print_either(found, [text], json=json)
+
+
+def _version() -> dict[str, str]:
+    """From the text of the manifests, which needs no installed package: a fresh checkout has none."""
+    manifest = (ROOT / "manifests" / "release.yaml").read_text(encoding="utf-8")
+    pins = (ROOT / "requirements" / "build.txt").read_text(encoding="utf-8")
+    level, revision, triton = (
+        found[1] if (found := re.search(pattern, text, re.MULTILINE)) else "unknown"
+        for pattern, text in (
+            (r"^api_level: *(\S+)", manifest),
+            (r"^revision: *(\d+)", manifest),
+            (r"^triton==(\S+)", pins),
+        )
+    )
+    return {"release": f"{level}-r{revision}", "api_level": level, "triton": triton}
+
+
+def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Rows of a name and a text that is wrapped in its column."""
+    rows = list(rows)
+    width = min(max(len(name) for name, _ in rows), 32)
+    indent = " " * (width + 4)
+    lines = []
+    for name, text in rows:
+        head = f"  {name:{width}}  "
+        body = _wrapped(text, first=indent, other=indent)
+        lines += [head.rstrip(), body] if len(head) > len(indent) else [head + body[len(indent) :]]
+    return lines
+
+
+def _wrapped(text: str, *, first: str = "", other: str = "") -> str:
+    width = max(60, min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns))
+    return fill(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=other,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

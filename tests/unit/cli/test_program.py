@@ -1,0 +1,150 @@
+"""The command line: help of every task without running it, errors of parsing, the list, the version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import tasks  # noqa: F401 - registers every task
+from aotforge.cli.command import ROOT, TASKS
+from aotforge.cli.flags import REQUIRED, SHORT, Flag, Task, parse_flags
+from aotforge.cli.program import GROUPS, main
+from aotforge.errors import UsageError
+from aotforge.release.model import load_release_manifest
+
+
+def flag(parameter: str, kind: type[Any] = str, default: object = None) -> Flag:
+    return Flag(parameter=parameter, kind=kind, default=default, help=f"the {parameter}")
+
+
+def task(*flags: Flag, positional: Sequence[str] = ()) -> Task:
+    return Task(name="sample", body=lambda: None, flags=flags, positional=tuple(positional))
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+        raise SystemExit(0)
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out, shown.err
+
+
+HELP = [("--help",), ("-h",), ("a", "--help"), ("--arch", "-h")]
+LINES = [(name, *words) for name in sorted(TASKS) for words in HELP if name != "emulator" or len(words) == 1]
+"""The emulator's subcommands have help of their own."""
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_help_after_a_task_never_runs_it(
+    line: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, *words = line
+    task, ran = TASKS[name], []
+    if name != "emulator":
+        stopped = Task(
+            name=name, body=lambda **_: ran.append(name), flags=task.flags, positional=task.positional
+        )
+        monkeypatch.setitem(TASKS, name, stopped)
+    code, out, _ = outcome(capsys, name, *words)
+    assert (code, ran) == (0, [])
+    assert out.lower().startswith(f"usage: ./dev {name}")
+    assert all(
+        f"--{one.name}" in out or f"--[no-]{one.name}" in out for one in task.flags if not task.forwards
+    )
+
+
+def test_help_of_a_task_can_come_first(capsys: pytest.CaptureFixture[str]) -> None:
+    _, expected, _ = outcome(capsys, "build", "--help")
+    for words in (("--help", "build"), ("-h", "build"), ("help", "build")):
+        assert outcome(capsys, *words) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["buidl", "--arch", "gfx908"], ["buidl is not a task", "did you mean build?", "./dev build --help"]),
+        (["xyzzy"], ["xyzzy is not a task", "./dev --list"]),
+        (["images"], ["tasks of images: images.cat, images.ls"]),
+        (["--verison"], ["--verison", "perhaps you meant --version"]),
+        (["build", "gfx908"], ["build takes no argument 'gfx908'", "./dev build --arch gfx908"]),
+        (["build", "--arch", "gfx908", "verify"], ["no argument 'verify'", "./dev build --help"]),
+        (["build", "--arch", "gfx908", "--jobs", "many"], ["--jobs many is not an integer", "worker processes"]),
+        (["build", "--arch", "gfx908", "--jobs", "0"], ["--jobs 0", "at least 1"]),
+        (["build", "--arch", "gfx908", "-j", "-3"], ["--jobs -3", "at least 1"]),
+        (["build", "--arch"], ["--arch needs a value"]),
+        (["build", "--arch", "--quiet"], ["--arch needs a value"]),
+        (["build", "--quiet=yes"], ["--quiet takes no value"]),
+        (["build", "--arch", "gfx908", "--arch", "gfx90a"], ["--arch is given twice", "joined by commas"]),
+        (["build", "--profle", "quick"], ["build has no flag --profle", "perhaps you meant --profile"]),
+        (["release.dropin", "--pytorch-lib", "L", "--prefix", "X"], ["release.dropin has no flag --prefix"]),
+        (["compat.which", "--pytorch", "2.9"], ["compat.which needs --arch", "--pytorch PYTORCH --arch ARCH"]),
+        (["release.publish", "folder"], ["release.publish needs --to", "./dev release.publish FOLDER --to TO"]),
+        (["release.yank", "0.11.2b-r1"], ["release.yank needs --to", "s3://BUCKET/PREFIX"]),
+    ],
+)  # fmt: skip
+def test_errors_of_parsing_are_named(
+    words: list[str], parts: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = outcome(capsys, *words)
+    assert (code, out) == (UsageError.exit_code, "")
+    assert (
+        (err.startswith("error: ") and "Next step: ./dev" in err)
+        or "Next step: pass it once" in err
+        or "omit" in err
+    )
+    assert all(part in err for part in parts), err
+    assert "Traceback" not in err
+
+
+def test_an_error_of_parsing_is_json_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = outcome(capsys, "buidl", "--json")
+    assert (code, json.loads(out)["error"]["kind"]) == (2, "usage")
+
+
+def test_values_come_by_name_and_by_position() -> None:
+    sample = task(
+        flag("pack", default=REQUIRED), flag("arch", default=REQUIRED), flag("jobs", int), positional=["pack"]
+    )
+    expected = {"pack": "p", "arch": "a", "jobs": 3}
+    for line in ("p --arch a -j 3", "--jobs=3 --pack p --arch=a", "p a --jobs 3"):
+        assert parse_flags(sample, line.split()) == expected
+    many = task(flag("break_", list), flag("verify", bool, default=True), flag("quiet", bool, default=False))
+    assert parse_flags(many, ["--break", "a", "--break=b", "--no-verify", "-q"]) == {
+        "break_": ["a", "b"],
+        "verify": False,
+        "quiet": True,
+    }
+    assert parse_flags(many, []) == {"break_": None, "verify": True, "quiet": False}
+
+
+def test_short_flags_are_few_and_mean_the_same_everywhere() -> None:
+    assert SHORT == {"-j": "jobs", "-q": "quiet"}
+    with pytest.raises(UsageError, match="verify has no flag -r"):
+        parse_flags(TASKS["verify"], ["-r", "folder"])
+
+
+def test_every_task_is_in_one_group_of_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(TASKS)
+    _, out, _ = outcome(capsys, "--list")
+    assert all(f"\n{group}\n" in f"\n{out}" for group in GROUPS)
+    assert all(len(line) <= 110 for line in out.splitlines())
+    assert json.loads(outcome(capsys, "--list", "--json")[1]).keys() == TASKS.keys()
+
+
+def test_alone_it_shows_the_common_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = outcome(capsys)
+    named = {line.split()[1] for line in out.splitlines() if line.startswith("  ./dev")}
+    assert code == 0 and named <= set(TASKS) and {"build", "demo", "compat.which", "release.dropin"} <= named
+    assert "./dev TASK --help" in out and "./dev --list" in out
+
+
+def test_the_version_names_release_level_and_compiler(capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = load_release_manifest(ROOT / "manifests" / "release.yaml")
+    found = json.loads(outcome(capsys, "--version", "--json")[1])
+    assert found["release"] == f"{manifest.api_level}-r{manifest.revision}"
+    assert found["api_level"] == manifest.api_level
+    assert all(value in outcome(capsys, "--version")[1] for value in found.values())
