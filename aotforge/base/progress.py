@@ -94,6 +94,18 @@ OnProgress = Callable[[str, int, int], None]
 """Receives a stage (checking, sending, downloading, unpacking), the bytes done in it and their total."""
 
 
+def byte_counter(on_progress: OnProgress, stage: str, total: int) -> Callable[[int], None]:
+    """A function that adds up bytes and reports them as progress of `stage`."""
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        on_progress(stage, done, total)
+
+    return count
+
+
 @contextmanager
 def byte_progress(*, quiet: bool) -> Iterator[OnProgress]:
     """Progress in MiB, one line per stage."""

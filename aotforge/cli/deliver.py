@@ -44,7 +44,7 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
     from aotforge.deliver.install.install_release import install_errors
 
     with install_errors():
-        _, trusted = checked_index(from_, root)
+        _, trusted = checked_index(from_, root, quiet=json)
     print_report(trusted.index, json=json)
 
 
@@ -95,7 +95,7 @@ def install(
         allow_yanked=allow_yanked,
     )
     with install_errors(), byte_progress(quiet=quiet or json) as on_progress:
-        reader, trusted = checked_index(from_, root, cache)
+        reader, trusted = checked_index(from_, root, cache, quiet=quiet or json)
         done = install(
             reader,
             trusted.index,

@@ -33,13 +33,17 @@ Trust = Annotated[str | None, "the root of trust, a file (default: AOTFORGE_ROOT
 
 
 def checked_index(
-    from_: str | None, root: str | None, cache: str | None = None
+    from_: str | None, root: str | None, cache: str | None = None, *, quiet: bool = False
 ) -> "tuple[Reader, TrustedIndex]":
-    """The place of releases and its checked index. Raises InstallError, TrustError, StoreError."""
+    """The place of releases and its checked index, with progress. Raises InstallError, TrustError, StoreError."""
+    from aotforge.base.progress import byte_progress
     from aotforge.publish.session import open_index
 
     folder = cache_folder(cache)
-    return open_index(from_, root=root, checkout=ROOT, environment=os.environ, cache=folder)
+    with byte_progress(quiet=quiet) as shown:
+        return open_index(
+            from_, root=root, checkout=ROOT, environment=os.environ, cache=folder, on_progress=shown
+        )
 
 
 @cli_command("release.publish", positional=["folder"])
@@ -81,7 +85,7 @@ def mirror(from_: From, to: To, root: Trust = None, json: Json = False, quiet: Q
 
     store = open_for_publishing(to)
     with publish_errors():
-        reader, trusted = checked_index(from_, root)
+        reader, trusted = checked_index(from_, root, quiet=quiet or json)
     with byte_progress(quiet=quiet or json) as on_progress:
         done = mirror(reader, trusted, store, on_progress=on_progress)
     print_report(done, json=json, notes=() if quiet else done.notes)

@@ -2,7 +2,9 @@
 
 import fcntl
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,11 +23,9 @@ def fetch_file(
     Raises TrustError when the store has other bytes, StoreError, OutputError when the folder cannot be written.
     """
     path = folder / file.sha256
-    partial = folder / f"{file.sha256}.part"
-    with output_errors(partial):
+    with output_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
-        with partial.open("a+b") as part:
-            fcntl.flock(part, fcntl.LOCK_EX)  # one process at a time downloads a file
+        with _own_partial(path) as (partial, part):
             if path.is_file() and sha256_file(path) == file.sha256:
                 partial.unlink(missing_ok=True)
                 on_bytes(file.size)
@@ -45,6 +45,18 @@ def fetch_file(
             part.flush()
             partial.rename(path)
     return path
+
+
+@contextmanager
+def _own_partial(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """The first partial file of `path` that no other process downloads to: waiting for one that has a slow server would
+    delay this one, so both download. A later download resumes what a killed one has left."""
+    for number in count():
+        partial = path.with_name(f"{path.name}.part{number or ''}")
+        with partial.open("a+b") as part, suppress(BlockingIOError):
+            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield partial, part
+            return
 
 
 def _complete(

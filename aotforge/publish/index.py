@@ -17,6 +17,9 @@ from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS
 from aotforge.formats.untrusted_tar import TarFacts
 
+FOLDER = "tuf"
+"""Folder of the signed index in a store."""
+
 RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 

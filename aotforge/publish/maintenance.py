@@ -6,15 +6,16 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from aotforge.base.progress import OnProgress
+from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import PublishError, UnknownNameError, suggest
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, Publication, Yank
 from aotforge.publish.keys import KeySet
 from aotforge.publish.signed_index import LIMIT, TIMESTAMP, change_index, put_or_compare, root_name
-from aotforge.publish.stores.store import Reader, Store, read_small
+from aotforge.publish.stores.reading import read_small
+from aotforge.publish.stores.store import Reader, Store
 from aotforge.publish.trust import TrustedIndex
-from aotforge.publish.upload import byte_counter, publish_errors, upload_object
+from aotforge.publish.upload import publish_errors, upload_object
 
 
 def yank_release(

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
+from aotforge.base.progress import OnProgress
 from aotforge.errors import InstallError
 from aotforge.publish.keys import KeySet, load_keys
 from aotforge.publish.stores.directory import DirectoryStore
@@ -37,7 +38,13 @@ def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) 
 
 
 def open_index(
-    url: str | None, *, root: str | None, checkout: Path, environment: Mapping[str, str], cache: Path
+    url: str | None,
+    *,
+    root: str | None,
+    checkout: Path,
+    environment: Mapping[str, str],
+    cache: Path,
+    on_progress: OnProgress = lambda stage, done, total: None,
 ) -> tuple[Reader, TrustedIndex]:
     """The place of releases at an address, else at AOTFORGE_FROM, and its checked index.
 
@@ -49,7 +56,8 @@ def open_index(
             "the place of releases is not set", hint="--from URL or AOTFORGE_FROM; a folder is also possible"
         )
     reader = open_reader(address)
-    return reader, trusted_index(reader, trusted_root(root, checkout, environment), cache / "trust")
+    anchor = trusted_root(root, checkout, environment)
+    return reader, trusted_index(reader, anchor, cache / "trust", on_progress=on_progress)
 
 
 def open_store(url: str) -> Store:

@@ -14,11 +14,11 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets, Timestamp
 
 from aotforge.errors import PublishError, TrustError
-from aotforge.publish.index import Index, make_targets, read_index
+from aotforge.publish.index import FOLDER, Index, make_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
-from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError, read_small
+from aotforge.publish.stores.reading import read_small
+from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
 
-FOLDER = "tuf"
 TIMESTAMP = f"{FOLDER}/timestamp.json"
 SIGNED_AT = "aotforge-signed-at"
 """An additional field of the timestamp role: time of signing (ISO 8601, UTC), for clients whose clock is behind."""

@@ -6,6 +6,8 @@ Verified metadata is remembered in a folder per trusted root: an index older tha
 import fcntl
 import hashlib
 import json
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,16 +21,20 @@ from tuf.api.serialization import DeserializationError
 from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
-from aotforge.base.files import output_errors
+from aotforge.base.files import output_errors, staged_folder
+from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
-from aotforge.publish.index import Index, read_index
+from aotforge.publish.index import FOLDER, Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
-from aotforge.publish.signed_index import FOLDER, LIMIT, SIGNED_AT, TIMESTAMP
-from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
+from aotforge.publish.signed_index import LIMIT, SIGNED_AT, TIMESTAMP
+from aotforge.publish.stores.reading import Clock, before_deadline
+from aotforge.publish.stores.store import ErrorKind, OnBytes, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")
 """The project's own root of trust in a checkout, once it has published something."""
 
+_CONFIG = UpdaterConfig(targets_max_length=LIMIT, snapshot_max_length=LIMIT, prefix_targets_with_hash=False)
+_TRIES = 5
 _SKEW = timedelta(days=1)
 _TIME = "%Y-%m-%d %H:%M UTC"
 _MIRROR = "nothing was installed; use another mirror, and inform the publisher"
@@ -75,25 +81,70 @@ class TrustedIndex:
     metadata: Mapping[str, bytes]
 
 
-def trusted_index(reader: Reader, root: bytes, memory: Path) -> TrustedIndex:
+def trusted_index(
+    reader: Reader,
+    root: bytes,
+    memory: Path,
+    *,
+    on_progress: OnProgress = lambda stage, done, total: None,
+    clock: Clock = time.monotonic,
+) -> TrustedIndex:
     """The index at `reader`, verified from `root` on. `memory`: the user's folder of earlier verified metadata.
 
-    Raises TrustError; StoreError when the place cannot be read.
+    Raises TrustError; StoreError when the place cannot be read, or is too slow.
     """
     folder = memory / hashlib.sha256(root).hexdigest()[:32]
-    fetcher = _Fetcher(reader)
-    config = UpdaterConfig(
-        targets_max_length=LIMIT, snapshot_max_length=LIMIT, prefix_targets_with_hash=False
-    )
-    with output_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    fetcher = _Fetcher(reader, byte_counter(on_progress, "reading the index", 0), clock)
+    for _ in range(_TRIES):
+        # nothing is locked while the network is used: a slow place must not delay commands that use another one
+        with tempfile.TemporaryDirectory(prefix="aotforge-trust-") as scratch:
+            copy = Path(scratch) / "metadata"
+            with _memory_lock(folder):
+                before = _remembered(folder)
+                _copy_metadata(folder, copy)
             with _trust_errors(reader, fetcher):
                 url = f"{reader.url}/{FOLDER}/"
-                Updater(str(folder), url, fetcher=fetcher, config=config, bootstrap=root).refresh()
-            _check_clock(folder / "timestamp.json", reader)
-            return _read_verified(folder)
+                Updater(str(copy), url, fetcher=fetcher, config=_CONFIG, bootstrap=root).refresh()
+            _check_clock(copy / "timestamp.json", reader)
+            found = _read_verified(copy)
+            with _memory_lock(folder):
+                if _remembered(folder) in {before, _remembered(copy)}:
+                    if before != _remembered(copy):
+                        with staged_folder(folder) as staged:
+                            _copy_metadata(copy, staged)
+                    return found
+        # another command has remembered a newer index meanwhile, which ours must not be older than
+    raise StoreError(
+        ErrorKind.UNAVAILABLE,
+        f"{folder} was changed by other commands {_TRIES} times while the index was read",
+        hint="run the same command again",
+    )
+
+
+@contextmanager
+def _memory_lock(folder: Path) -> Iterator[None]:
+    """Serialises local reads and writes of `folder`, which take milliseconds; never held while the network is used."""
+    with output_errors(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with (folder.parent / f".{folder.name}.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _remembered(folder: Path) -> tuple[bytes, ...]:
+    """What an update changes: newest root, timestamp, snapshot, targets; empty for a file that is missing."""
+    paths = (folder / f"{role}.json" for role in ("root", "timestamp", "snapshot", "targets"))
+    return tuple(path.read_bytes() if path.is_file() else b"" for path in paths)
+
+
+def _copy_metadata(source: Path, target: Path) -> None:
+    (target / "root_history").mkdir(parents=True, exist_ok=True)
+    for path in (*source.glob("*.json"), *source.glob("root_history/*.root.json")):
+        place = target / path.relative_to(source)
+        if path.is_symlink():  # root.json leads to the newest root
+            place.symlink_to(path.readlink())
+        elif path.is_file():
+            place.write_bytes(path.read_bytes())
 
 
 def _read_verified(folder: Path) -> TrustedIndex:
@@ -115,8 +166,10 @@ def _read_verified(folder: Path) -> TrustedIndex:
 class _Fetcher(FetcherInterface):
     """Reads the store's objects for python-tuf; keeps the store's error, which python-tuf wraps."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, on_bytes: OnBytes, clock: Clock) -> None:
         self._reader = reader
+        self._on_bytes = on_bytes
+        self._clock = clock
         self.error: StoreError | None = None
 
     def _fetch(self, url: str) -> Iterator[bytes]:
@@ -127,9 +180,11 @@ class _Fetcher(FetcherInterface):
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         started = False
+        self._on_bytes(0)
         try:
-            for piece in self._reader.read(name):
+            for piece in before_deadline(self._reader.read(name), f"{self._reader.url}/{name}", self._clock):
                 started = True
+                self._on_bytes(len(piece))
                 yield piece
             if not started:
                 yield b""

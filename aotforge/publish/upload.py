@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from aotforge.base.progress import OnProgress
+from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import PublishError
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease, LocalRelease, Publication, UploadStats
 from aotforge.publish.keys import KeySet
@@ -164,15 +164,3 @@ def _plan_upload(store: Store, release: LocalRelease, stats: UploadStats) -> Non
             raise _other_bytes(store, name)
         (stats.found if name in existing else stats.sent).append(name)
         stats.bytes_sent += 0 if name in existing else file.size
-
-
-def byte_counter(on_progress: OnProgress, stage: str, total: int) -> OnBytes:
-    """A function that adds up bytes and reports them as progress of `stage`."""
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        on_progress(stage, done, total)
-
-    return count

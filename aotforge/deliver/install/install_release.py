@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from aotforge.base.files import output_errors, output_lock, staged_folder
-from aotforge.base.progress import OnProgress
+from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
     InstallRecord,
@@ -27,8 +27,8 @@ from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 from aotforge.publish.stores.directory import DirectoryStore
-from aotforge.publish.stores.store import Reader, StoreError, read_small
-from aotforge.publish.upload import byte_counter
+from aotforge.publish.stores.reading import read_small
+from aotforge.publish.stores.store import Reader, StoreError
 
 DropIn = Callable[[Path, str, Path], object]
 """Puts a release into an installed PyTorch: (unpacked prefix, release name, torch/lib). Raises AotforgeError."""

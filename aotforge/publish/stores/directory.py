@@ -4,6 +4,8 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,9 +14,13 @@ from pathlib import Path, PurePosixPath
 from aotforge.base.files import sync, write_atomic
 from aotforge.errors import OutputError
 from aotforge.formats.untrusted_tar import file_chunks
-from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError, too_large
+from aotforge.publish.index import FILE_NAME, FOLDER, RELEASE_NAME
+from aotforge.publish.stores.reading import too_large
+from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError
 
 _PART = ".part-"
+_PARTIAL = re.compile(rf"\.{FILE_NAME[1:-1]}{re.escape(_PART)}[a-z0-9_]{{8}}(\.link)?")  # mkstemp's form
+_RELEASE = re.compile(RELEASE_NAME)
 _LOCK = ".swap.lock"
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _FULL = (ErrorKind.FULL, "the disk is full", "make space there, then run the same command again")
@@ -163,10 +169,27 @@ def _new_partial(path: Path) -> tuple[int, str]:
 
 
 def _remove_partial(folder: Path) -> None:
-    for left in folder.rglob(f".*{_PART}*"):
-        with suppress(OSError), left.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+    """Removes partial files of killed publishers: by name, owner and place only our own, whatever else `folder` is for."""
+    places = (path for path in folder.iterdir() if path.name == FOLDER or _RELEASE.fullmatch(path.name))
+    for place in (folder, *places):
+        if place.is_symlink() or not place.is_dir():
+            continue
+        for left in place.iterdir():
+            if _PARTIAL.fullmatch(left.name):
+                _remove_unlocked(left)
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Removes a regular file of this user that no running publisher holds."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(handle)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+        finally:
+            os.close(handle)
 
 
 @contextmanager

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from aotforge.publish.stores.http_transport import paced_opener
+from aotforge.publish.stores.reading import Clock, Pace
 from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, redact_url
 
-_TIMEOUT = 60.0
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
 _MISSING = (ErrorKind.MISSING, "there is no such file at this address", "check the address")
 _DENIED = (ErrorKind.DENIED, "the server requires other credentials", "check user and password")
@@ -26,11 +27,14 @@ _STATUSES = {
 class HttpReader:
     """Objects below an address. Temporary failures are retried up to `attempts` requests, with growing pauses."""
 
-    def __init__(self, base: str, *, attempts: int = 5, sleep: Sleep = time.sleep) -> None:
+    def __init__(
+        self, base: str, *, attempts: int = 5, sleep: Sleep = time.sleep, clock: Clock = time.monotonic
+    ) -> None:
         self._url = redact_url(base)  # first: raises StoreError for a malformed address
         self._parts = urlsplit(base)
         self._attempts = attempts
         self._sleep = sleep
+        self._clock = clock
 
     @property
     def url(self) -> str:
@@ -40,11 +44,14 @@ class HttpReader:
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """Resumes with Range after a broken connection; without Range support, reads again and skips."""
         position, failures = start, 0
+        pace = Pace(f"{self._url}/{name}", self._clock)  # of all requests together
         while True:
             try:
-                with self._open(name, start=position) as response:
+                with self._open(name, pace, start=position) as response:
                     skip = 0 if response.status == http.client.PARTIAL_CONTENT else position
-                    for chunk in iter(lambda: response.read(CHUNK), b""):
+                    # read1 returns what has arrived: progress and deadlines must not wait for a full chunk
+                    for chunk in iter(lambda: response.read1(CHUNK), b""):
+                        pace.count(len(chunk))
                         piece, skip = chunk[skip:], max(0, skip - len(chunk))
                         if piece:
                             position += len(piece)
@@ -58,7 +65,7 @@ class HttpReader:
                 failures += 1
                 self._retry(name, failures, error)
 
-    def _open(self, name: str, *, start: int) -> Any:
+    def _open(self, name: str, pace: Pace, *, start: int) -> Any:
         parts = self._parts
         query = f"?{parts.query}" if parts.query else ""
         host = parts.netloc.rpartition("@")[2]
@@ -70,7 +77,7 @@ class HttpReader:
             request.add_unredirected_header("Authorization", f"Basic {basic}")
         if start:
             request.add_header("Range", f"bytes={start}-")
-        return urllib.request.urlopen(request, timeout=_TIMEOUT)
+        return paced_opener(pace).open(request)
 
     def _retry(self, name: str, failures: int, error: Exception) -> None:
         """Pauses before the next attempt. Raises StoreError after the last one, or when the answer is final."""

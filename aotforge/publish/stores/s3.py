@@ -12,7 +12,9 @@ import boto3
 import botocore
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
 
+from aotforge.publish.stores.reading import Clock, Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
 from aotforge.publish.stores.s3_parts import abort_uploads, put_parts
 from aotforge.publish.stores.store import (
@@ -24,7 +26,6 @@ from aotforge.publish.stores.store import (
     Sleep,
     StoreError,
     content_size,
-    too_large,
 )
 
 PART = 16 * 1024 * 1024
@@ -75,13 +76,21 @@ class S3Store:
     """Objects below `prefix` of a bucket. `part`: bytes of an upload's parts."""
 
     def __init__(
-        self, client: Any, bucket: str, prefix: str, *, part: int = PART, sleep: Sleep = time.sleep
+        self,
+        client: Any,
+        bucket: str,
+        prefix: str,
+        *,
+        part: int = PART,
+        sleep: Sleep = time.sleep,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._client = client
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
         self._part = part
         self._sleep = sleep
+        self._clock = clock
         self._honoured = Guarantees(put=True, large=True, swap=True)
 
     @property
@@ -105,6 +114,7 @@ class S3Store:
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """GET; resumes with Range after a broken connection, as long as the object is the same one."""
         position, tag, failures = start, "", 0
+        pace = Pace(f"{self.url}/{name}", self._clock)
         while True:
             conditions = {"Range": f"bytes={position}-"} if position else {}
             conditions |= {"IfMatch": tag} if tag else {}
@@ -113,14 +123,14 @@ class S3Store:
                 tag = response["ETag"]
                 end = position + int(response["ContentLength"])
                 try:
-                    for chunk in response["Body"].iter_chunks(CHUNK):
+                    for chunk in _pieces(response["Body"], pace):
                         position += len(chunk)
                         failures = 0
                         yield chunk
                     if position >= end:
                         return
                     raise http.client.IncompleteRead(b"", end - position)
-                except (BotoCoreError, OSError, http.client.HTTPException) as error:
+                except (BotoCoreError, HTTPError, OSError, http.client.HTTPException) as error:
                     failures += 1
                     if failures >= _ATTEMPTS:
                         raise ConnectionError(f"broken {failures} times") from error
@@ -224,9 +234,11 @@ class S3Store:
                 if code_of(error) == "NoSuchKey":
                     return None
                 raise
-            data = response["Body"].read(limit + 1)
-        if len(data) > limit:
-            raise too_large(f"{self.url}/{name}", limit)
+            place = f"{self.url}/{name}"
+            pieces = before_deadline(_pieces(response["Body"], Pace(place, self._clock)), place, self._clock)
+            data = collect(pieces, place, limit=limit)
+            if len(data) != int(response["ContentLength"]):
+                raise ConnectionError("the answer is truncated")
         return data, response["ETag"]
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
@@ -251,3 +263,11 @@ class S3Store:
 
     def _exists(self, name: str) -> StoreError:
         return StoreError(ErrorKind.EXISTS, f"{self.url}/{name} exists")
+
+
+def _pieces(body: Any, pace: Pace) -> Iterator[bytes]:
+    """What has arrived of a response's body, as soon as it has; StreamingBody waits for full chunks."""
+    while piece := body._raw_stream.read1(CHUNK):
+        pace.count(len(piece))
+        pace.left()
+        yield piece

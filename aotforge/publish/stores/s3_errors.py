@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from botocore import exceptions as boto
+from urllib3.exceptions import HTTPError
 
 from aotforge.publish.stores.store import ErrorKind, StoreError
 
@@ -64,7 +65,7 @@ def s3_errors(place: str) -> Iterator[None]:
         what = f"{place} is not a valid bucket or object name"
         hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
         raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
-    except (boto.BotoCoreError, ConnectionError) as error:
+    except (boto.BotoCoreError, HTTPError, ConnectionError) as error:
         raise StoreError(
             ErrorKind.UNAVAILABLE,
             f"{place}: the connection failed ({type(error).__name__})",

@@ -121,19 +121,3 @@ def redact_url(url: str) -> str:
 def content_size(content: Content) -> int:
     """Bytes of an object's content."""
     return len(content) if isinstance(content, bytes) else content.stat().st_size
-
-
-def read_small(reader: Reader, name: str, *, limit: int) -> bytes:
-    """An object of at most `limit` bytes. Raises StoreError, REFUSED when it is larger."""
-    data = bytearray()
-    for chunk in reader.read(name):
-        data += chunk
-        if len(data) > limit:
-            raise too_large(f"{reader.url}/{name}", limit)
-    return bytes(data)
-
-
-def too_large(place: str, limit: int) -> StoreError:
-    """The error for an object that exceeds `limit` bytes."""
-    what = f"{place} is larger than {limit} bytes"
-    return StoreError(ErrorKind.REFUSED, what, cause="it is not the expected object")

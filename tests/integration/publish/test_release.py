@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -274,3 +275,38 @@ def test_folders_that_are_no_release(keys: KeySet, tmp_path: Path) -> None:
     with pytest.raises(PublishError, match="not a release folder"):
         publish(tmp_path / "nothing", store, keys)
     assert not store.names("")
+
+
+def test_only_the_own_partial_files_are_removed(keys: KeySet, tmp_path: Path) -> None:
+    """A folder of other things is published to: what killed publishers left there goes, and nothing else."""
+    folder = tmp_path / "store"
+    theirs = (
+        "data/.backup.part-1",
+        "data/.movie.mkv.part-abcd1234",
+        ".movie.mkv.part-003",
+        ".hid/.z.part-abcd1234",
+        "0.11.2b-r1/sub/.z.part-abcd1234",
+        "0.11.2b-r1/.a b.part-abcd1234",
+        "tuf/.x.part-ABCD1234",
+    )
+    ours = (
+        "0.11.2b-r1/.MANIFEST.json.part-abcd1234",
+        "tuf/.1.root.json.part-abcd123_",
+        ".probe.part-ab12cd34",
+    )
+    for name in (*theirs, *ours):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("bytes")
+    elsewhere = tmp_path / "elsewhere/0.9b"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / ".z.part-abcd1234").write_text("bytes")
+    (folder / "0.9b").symlink_to(elsewhere)
+    (folder / "tuf/.link.part-abcd1234").symlink_to(elsewhere / ".z.part-abcd1234")
+    os.mkfifo(folder / "tuf/.pipe.part-abcd1234")
+    publish(make_release(tmp_path / "r1"), DirectoryStore(folder), keys)
+    assert all((folder / name).exists() for name in theirs)
+    assert not any((folder / name).exists() for name in ours)
+    assert (elsewhere / ".z.part-abcd1234").exists()
+    assert (folder / "tuf/.link.part-abcd1234").is_symlink() and (
+        folder / "tuf/.pipe.part-abcd1234"
+    ).is_fifo()

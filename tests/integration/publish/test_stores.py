@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.s3 import S3Store
-from aotforge.publish.stores.store import ErrorKind, Store, StoreError, read_small
+from aotforge.publish.stores.store import ErrorKind, Store, StoreError
 from tests.integration.publish.conftest import MakeStore
 from tests.support.s3 import Server
 

@@ -1,0 +1,254 @@
+"""Servers that are slow on purpose: downloads end with an error, and other commands are not delayed.
+
+Servers advance the reader's clock themselves, so that minutes of waiting take milliseconds.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import Request
+
+import pytest
+
+from aotforge.errors import TrustError
+from aotforge.publish.fetch import fetch_file
+from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.http import HttpReader
+from aotforge.publish.stores.http_transport import _Redirects
+from aotforge.publish.stores.reading import GRACE_SECONDS, LEAST_RATE, METADATA_SECONDS, Pace, read_small
+from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
+from aotforge.publish.trust import trusted_index
+from tests.support.publishing import make_release, publish
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nX-Padding: "
+BODY = HEAD + b"\r\n\r\n"
+
+
+class Clock:
+    """Seconds that a test decides."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def slow_server(clock: Clock, head: bytes, piece: bytes, seconds: float, cut: int = 10**9) -> Iterator[str]:
+    """Sends `head`, then `piece` every `seconds`; closes the connection after `cut` pieces."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.recv(65536)
+                connection.sendall(head)
+                for _ in range(cut):
+                    clock.now += seconds
+                    connection.sendall(piece)
+            except OSError:
+                return  # the reader has left
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+def refused(act: Callable[[], object], message: str) -> None:
+    with pytest.raises(StoreError, match=message) as caught:
+        act()
+    assert caught.value.kind is ErrorKind.UNAVAILABLE and caught.value.cause and caught.value.hint
+
+
+@pytest.mark.parametrize("head", [HEAD, BODY], ids=["headers", "body"])
+def test_a_byte_now_and_then(head: bytes, keys: KeySet, tmp_path: Path) -> None:
+    clock = Clock()
+    with slow_server(clock, head, b"x", 5.0) as url:
+        reader = HttpReader(url, clock=clock)
+        refused(
+            lambda: trusted_index(reader, keys.roots[0], tmp_path, clock=clock),
+            r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s",
+        )
+
+
+def test_a_connection_that_breaks_after_each_byte(tmp_path: Path) -> None:
+    """Every byte is progress, which must not start the time anew."""
+    clock = Clock()
+    with slow_server(clock, BODY.replace(b"200 OK", b"206 Partial Content"), b"x", 5.0, cut=1) as url:
+        reader = HttpReader(url, clock=clock, sleep=lambda seconds: None)
+        refused(lambda: list(reader.read("file")), "is too slow")
+
+
+class Pieces:
+    """A reader of a file that comes in pieces."""
+
+    url = "place"
+
+    def __init__(self, clock: Clock, piece: bytes, seconds: float, count: int) -> None:
+        self.clock, self.piece, self.seconds, self.count = clock, piece, seconds, count
+
+    def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
+        for _ in range(self.count):
+            self.clock.now += self.seconds
+            yield self.piece
+
+
+def test_metadata_has_a_deadline_at_any_rate() -> None:
+    clock = Clock()
+    reader = Pieces(clock, b"x" * 100_000, METADATA_SECONDS / 10, 10)
+    assert len(read_small(reader, "in time", limit=10**7, clock=clock)) == 1_000_000
+    reader.count = 11
+    refused(
+        lambda: read_small(reader, "late", limit=10**7, clock=clock),
+        "place/late was not complete after 132 s",
+    )
+
+
+@pytest.mark.parametrize("faster", [0.99, 1.01])
+def test_only_the_average_rate_counts(faster: float) -> None:
+    """A file that takes long because it is large is not refused; pauses are allowed after quick pieces."""
+    clock, size = Clock(), 10_000_000
+    pace = Pace("archive", clock)
+    pace.count(size)
+    clock.now += (GRACE_SECONDS + size / LEAST_RATE) * faster
+    if faster < 1:
+        assert pace.left() > 0
+    else:
+        refused(pace.left, "archive is too slow: 10000000 bytes in 50[0-9]+ s")
+
+
+@pytest.fixture
+def store(tmp_path: Path, keys: KeySet) -> DirectoryStore:
+    made = DirectoryStore(tmp_path / "store")
+    publish(make_release(tmp_path / "r1"), made, keys)
+    return made
+
+
+class Stuck:
+    """A reader that sends its first byte and then nothing until `go`."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.url = reader.url
+        self.reader = reader
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
+        data = b"".join(self.reader.read(name, start=start))
+        yield data[:1]
+        self.reached.set()
+        assert self.go.wait(60)
+        yield data[1:]
+
+
+def test_other_commands_do_not_wait(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
+    stuck = Stuck(store)
+    results: list[object] = []
+    trust, downloads = tmp_path / "trust", tmp_path / "downloads"
+    index = trusted_index(store, keys.roots[0], tmp_path / "first").index
+    file = next(file for file in index.releases[0].files if "gfx908" in file.name)
+    name = f"0.11.2b-r1/{file.name}"
+    for blocked, free in (
+        (
+            lambda: trusted_index(stuck, keys.roots[0], trust).index,
+            lambda: trusted_index(store, keys.roots[0], trust).index,
+        ),
+        (
+            lambda: fetch_file(stuck, name, file, downloads),
+            lambda: fetch_file(store, name, file, downloads),
+        ),
+    ):
+        stuck.reached.clear()
+        stuck.go.clear()
+        thread = threading.Thread(target=lambda act=blocked: results.append(act()), daemon=True)
+        thread.start()
+        assert stuck.reached.wait(60)
+        other = threading.Thread(target=lambda act=free: results.append(act()), daemon=True)
+        other.start()
+        other.join(30)
+        assert results, "a command waits for the slow place of another one"
+        stuck.go.set()
+        thread.join(60)
+        assert results.pop() == results.pop()
+    assert [path.name for path in downloads.iterdir()] == [file.sha256]
+
+
+def test_an_index_read_meanwhile_is_not_rolled_back(
+    store: DirectoryStore, keys: KeySet, tmp_path: Path
+) -> None:
+    """Two commands at once: the one that began before a newer index was seen must not return an older one."""
+    old = tmp_path / "old"
+    shutil.copytree(tmp_path / "store", old)
+    publish(make_release(tmp_path / "r2", "0.11.2b-r2"), store, keys)
+    stuck = Stuck(DirectoryStore(old))
+    errors: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            trusted_index(stuck, keys.roots[0], tmp_path / "trust")
+        except TrustError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert stuck.reached.wait(60)
+    assert trusted_index(store, keys.roots[0], tmp_path / "trust").index.version == 2
+    stuck.go.set()
+    thread.join(60)
+    assert "an older index is served" in str(errors[0])
+    with pytest.raises(TrustError, match="older index"):
+        trusted_index(DirectoryStore(old), keys.roots[0], tmp_path / "trust")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "followed"),
+    [
+        ("http://a/x", "http://b/x", True),
+        ("http://a/x", "https://b/x", True),
+        ("https://a/x", "https://b/x", True),
+        ("https://a/x", "http://a/x", False),
+        ("https://a/x", "HTTP://a/x", False),
+        ("http://a/x", "ftp://a/x", False),
+        ("http://a/x", "file:///etc/passwd", False),
+    ],
+)
+def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: bool, tmp_path: Path) -> None:
+    with (tmp_path / "answer").open("wb") as answer:
+
+        def redirect() -> Request | None:
+            return _Redirects().redirect_request(Request(old), answer, 302, "Found", {}, new)
+
+        if followed:
+            assert redirect() is not None
+        else:
+            with pytest.raises(StoreError, match="which is not followed"):
+                redirect()
+
+
+def test_a_redirect_to_ftp_ends_the_download() -> None:
+    clock = Clock()
+    head = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ftp://127.0.0.1:1/x\r\n\r\n"
+    with (
+        slow_server(clock, head, b"", 0.0, cut=0) as url,
+        pytest.raises(StoreError, match=r"/tuf redirects to ftp, which is not followed"),
+    ):
+        list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
