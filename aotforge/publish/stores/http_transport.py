@@ -85,7 +85,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             raise StoreError(
                 ErrorKind.REFUSED,
                 f"{redact_url(req.full_url)} redirects to {scheme}, which is not followed",
-                cause="the server is misconfigured, or somebody on the way changes its answers",
+                cause="the server is misconfigured, or its answers are changed on the way",
                 hint="use another mirror, and inform the publisher",
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
