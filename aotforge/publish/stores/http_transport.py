@@ -1,4 +1,4 @@
-"""Connections of the HTTP reader: every receive has a time limit, redirects keep the scheme or improve it."""
+"""Connections of the HTTP reader: receives have a time limit, redirects keep the scheme or improve it."""
 
 import http.client
 import io
