@@ -1,0 +1,218 @@
+"""Compiles features with the pinned Triton and executes them on the virtual GPU with every check on.
+
+Each feature has a process of its own: a compiler that aborts ends that process only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aotforge.errors import AotforgeError
+from aotforge.virtual_gpu.emulator.decoded import Checks
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
+from aotforge.virtual_gpu.emulator.program import Emulator, Program
+from aotforge.virtual_gpu.emulator.targets import emulated_target
+from aotforge.virtual_gpu.interpreter.memory import Memory
+from tests.integration.virtual_gpu.coverage.feature import Feature
+from tests.integration.virtual_gpu.coverage.formats import Array, decode, storage
+
+PASSED, WRONG, REFUSED, NOT_COMPILED = "passed", "wrong", "refused", "not compiled"
+SECONDS = 300
+"""How long one feature may take."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What became of a feature on an arch; `reason` unless it passed."""
+
+    feature: str
+    arch: str
+    verdict: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A compiled feature; `lds_bytes` of dynamic LDS."""
+
+    hsaco: bytes
+    asm: str
+    lds_bytes: int
+
+
+class CompileError(Exception):
+    """Triton refuses the kernel."""
+
+
+def compiled(feature: Feature, arch: str, folder: Path) -> Image:
+    """The feature's image, from the folder if it was compiled before. Raises CompileError."""
+    options = {"num_warps": 4, **feature.options}
+    key = json.dumps([arch, feature.source, feature.signature, dict(feature.constants), options])
+    kept = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    if not kept.exists():
+        made = _compile(feature, arch, options, folder)
+        temporary = kept.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(made))
+        temporary.replace(kept)
+    found = json.loads(kept.read_text())
+    if "error" in found:
+        raise CompileError(found["error"])
+    return Image(hsaco=bytes.fromhex(found["hsaco"]), asm=found["asm"], lds_bytes=found["lds_bytes"])
+
+
+def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path) -> dict[str, Any]:
+    from triton.backends.compiler import GPUTarget
+
+    from aotforge.compile.triton_amd import lower
+
+    name = f"feature_{hashlib.sha256(feature.source.encode()).hexdigest()[:16]}"
+    path = folder / f"{name}.py"
+    path.write_text(feature.source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    target = GPUTarget("hip", arch, emulated_target(arch).lanes)
+    hints: dict[tuple[int], list[list[Any]]] = {
+        (i,): [["tt.divisibility", 16]] for i in range(len(feature.tensors))
+    }
+    try:
+        hsaco, asm, metadata = lower(
+            module.kernel, target, feature.signature, dict(feature.constants), hints, options
+        )
+    except Exception as error:  # noqa: BLE001 - compilers may raise anything
+        return {"error": _compiler_reason(error)}
+    return {"hsaco": hsaco.hex(), "asm": asm, "lds_bytes": metadata["shared"]}
+
+
+def _compiler_reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def load(feature: Feature, image: Image, arch: str) -> Program:
+    """The feature's program."""
+    return Emulator(arch).load(image.hsaco, image.asm)
+
+
+def run(feature: Feature, arch: str, folder: Path) -> Outcome:
+    """Compile, execute with every check, and compare."""
+    try:
+        image = compiled(feature, arch, folder)
+    except CompileError as error:
+        return Outcome(feature=feature.name, arch=arch, verdict=NOT_COMPILED, reason=str(error))
+    try:
+        found = _launch(feature, load(feature, image, arch), image)
+    except AotforgeError as error:
+        text = " ".join(part for part in (error.what, error.cause) if part)
+        if feature.expects and feature.expects in text:
+            return Outcome(feature=feature.name, arch=arch, verdict=PASSED)
+        return Outcome(feature=feature.name, arch=arch, verdict=REFUSED, reason=text)
+    reason = f"no fault {feature.expects!r}" if feature.expects else _difference(feature, found)
+    return Outcome(feature=feature.name, arch=arch, verdict=WRONG if reason else PASSED, reason=reason)
+
+
+def _launch(feature: Feature, program: Program, image: Image) -> dict[str, Array]:
+    buffers: dict[str, Array] = {}
+    for name, tensor in feature.tensors.items():
+        kind = storage(tensor.kind)
+        raw = np.full(tensor.size * kind.itemsize + 16, 0xA5, dtype=np.uint8)
+        start = -raw.ctypes.data % 16  # the kernels are compiled for aligned tensors
+        buffers[name] = raw[start : start + tensor.size * kind.itemsize].view(kind)
+        if tensor.stored is not None:
+            buffers[name][:] = tensor.stored
+        buffers[name].flags.writeable = tensor.written
+    unset = frozenset(name for name, tensor in feature.tensors.items() if tensor.stored is None)
+    arguments = [*(b.ctypes.data for b in buffers.values()), *(value for _, value in feature.values.values())]
+    program.launch(
+        LaunchRequest(
+            grid=feature.grid,
+            arguments=arguments,
+            memory=Memory(buffers),
+            lds_bytes=image.lds_bytes,
+            checks=Checks(unwritten=unset),
+            jobs=1,
+        )
+    )
+    return buffers
+
+
+def _difference(feature: Feature, found: dict[str, Array]) -> str:
+    """The first wrong element, or ''."""
+    for name, expected in feature.expected().items():
+        got = decode(found[name], feature.tensors[name].kind)
+        if got.size != expected.size:
+            return f"{name} has {got.size} elements, the reference {expected.size}"
+        with np.errstate(all="ignore"):
+            right = np.asarray(got == expected)
+            if feature.tolerance:
+                error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+                right |= error <= feature.tolerance * np.maximum(1.0, np.abs(expected.astype(np.float64)))
+            if expected.dtype.kind == "f":
+                right |= np.isnan(got) & np.isnan(expected)
+        wrong = np.flatnonzero(~right)
+        if wrong.size:
+            at = int(wrong[0])
+            return (
+                f"{name}[{at}] is {got[at]}, not {expected[at]} ({wrong.size} of {got.size} elements differ)"
+            )
+    return ""
+
+
+def run_all(tasks: Sequence[tuple[Feature, str]], folder: Path, workers: int = 2) -> Iterator[Outcome]:
+    """Outcomes in the order in which they are known, each from a process of its own."""
+    import aotforge.compile.triton_amd  # noqa: F401 - loaded before the processes fork
+
+    context = multiprocessing.get_context("fork")
+    waiting = list(reversed(tasks))
+    running: dict[Any, tuple[Any, Feature, str]] = {}
+    while waiting or running:
+        while waiting and len(running) < workers:
+            feature, arch = waiting.pop()
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_child, args=(feature, arch, folder, sender))
+            process.start()
+            sender.close()
+            running[receiver] = (process, feature, arch)
+        for ready in wait(list(running), SECONDS) or list(running):
+            process, feature, arch = running.pop(ready)
+            yield _received(ready, process, feature, arch, folder)
+
+
+def _received(receiver: Any, process: Any, feature: Feature, arch: str, folder: Path) -> Outcome:
+    try:
+        if receiver.poll(0):
+            outcome: Outcome = receiver.recv()
+            return outcome
+        process.kill()
+        return Outcome(feature=feature.name, arch=arch, verdict=REFUSED, reason=f"more than {SECONDS} s")
+    except EOFError:
+        process.join()
+        return Outcome(feature=feature.name, arch=arch, verdict=NOT_COMPILED, reason="the compiler aborts")
+    finally:
+        process.join()
+        receiver.close()
+
+
+def _child(feature: Feature, arch: str, folder: Path, sender: Connection) -> None:
+    with tempfile.TemporaryFile() as quiet:  # the compiler prints what it raises
+        os.dup2(quiet.fileno(), 2)
+        sender.send(run(feature, arch, folder))
+        sender.close()
+        os._exit(0)
