@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Collection, Iterable
-from functools import lru_cache
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.errors import UnknownNameError, suggest
+from aotforge.errors import UnknownNameError, UnsupportedError
 from aotforge.rules import Target
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
@@ -65,7 +67,13 @@ class Architecture(Manifest):
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
     emulator: EmulatorProperties | None = None
+    products: tuple[str, ...] = ()
     device: DeviceProperties
+
+    @property
+    def all_products(self) -> tuple[str, ...]:
+        """The device's product first."""
+        return (self.device.product, *self.products)
 
     def target(self, arch: str) -> Target:
         """The properties that rules may use."""
@@ -73,34 +81,104 @@ class Architecture(Manifest):
 
 
 class Architectures(Manifest):
-    """`architectures.yaml`: every arch that `--arch` takes."""
+    """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
     schema_version: Literal[1] = Field(alias="schema")
     architectures: dict[ArchName, Architecture]
+    other_archs: dict[ArchName, tuple[str, ...]]
 
     def find(self, arch: str) -> Architecture:
-        """Raises UnknownNameError."""
-        return self.architectures[check_archs([arch], self.architectures)[0]]
+        """By its exact name. Raises UnknownNameError, UnsupportedError."""
+        check_archs([arch], self)
+        return self.architectures[arch]
+
+    @cached_property
+    def products(self) -> Mapping[str, str]:
+        """Arch by product, each in the form of `simplified`."""
+        rows = {name: row.all_products for name, row in self.architectures.items()}
+        return {simplified(one): name for name, many in (rows | self.other_archs).items() for one in many}
 
 
-def parse_archs(text: str, known: Collection[str]) -> tuple[str, ...]:
-    """The names of an `--arch` flag, joined by commas, in its order. Raises UnknownNameError."""
-    return check_archs([name.strip() for name in text.split(",")], known)
+@dataclass(frozen=True, kw_only=True)
+class NamedArch:
+    """An arch and, where the user wrote something else, `note`: how it was understood."""
+
+    arch: str
+    note: str = ""
 
 
-def check_archs(archs: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """`archs`, each of them known and named once. Raises UnknownNameError."""
-    names = tuple(archs)
-    for number, name in enumerate(names):
+def find_arch(text: str, architectures: Architectures, *, also: Collection[str] = ()) -> NamedArch:
+    """The arch that a user means: `gfx908`, `GFX908`, `gfx908:sramecc+:xnack-`, `MI100`, `AMD Instinct MI100`.
+
+    `also` are archs without kernels that are accepted. Raises UnknownNameError, and UnsupportedError for an arch
+    that exists and has no kernels.
+    """
+    name, colon, features = text.strip().lower().partition(":")
+    if colon and not _FEATURES.fullmatch(features):
+        raise UnknownNameError(
+            f"unknown arch {text}",
+            cause=f"{features!r} are not target features",
+            hint="gfx908:sramecc+:xnack-",
+        )
+    known = architectures.architectures
+    product = architectures.products.get(simplified(name)) or architectures.products.get(
+        f"rx{simplified(name)}"
+    )
+    arch = product or name
+    if arch in known or arch in also:
+        note = f"{text.strip()} is {arch}" if product else ""
+        if colon:
+            note = f"{text.strip()} is taken as {arch}: its images run with any of these features"
+        return NamedArch(arch=arch, note=note)
+    if product or arch in architectures.other_archs:
+        raise UnsupportedError(
+            f"no kernels for {arch}{f' ({text.strip()})' if product else ''} yet",
+            cause="it is another arch than those with kernels, and cannot load their images",
+            hint=_known_archs(known),
+        )
+    raise UnknownNameError(f"unknown arch {text.strip()}", hint=_misspelt(name, known))
+
+
+def parse_archs(text: str, architectures: Architectures) -> tuple[NamedArch, ...]:
+    """The archs of an `--arch` flag, joined by commas, in its order. Raises as `find_arch`."""
+    parts = [part.strip() for part in text.split(",")]
+    found = [find_arch(part, architectures) if part else NamedArch(arch="") for part in parts]
+    check_archs([one.arch for one in found], architectures)
+    return tuple(found)
+
+
+def check_archs(archs: Sequence[str], architectures: Architectures) -> None:
+    """Checks that each is the exact name of an arch and named once. Raises UnknownNameError, UnsupportedError."""
+    for number, name in enumerate(archs):
         if not name:
-            raise UnknownNameError(f"an arch without a name in {','.join(names)!r}", hint=_known_archs(known))
-        if name not in known:
-            # a name such as gfx906 is another real arch: the nearest known one would be the wrong GPU
-            hint = _known_archs(known) if re.match(r"gfx\d", name) else suggest(name, known)
-            raise UnknownNameError(f"unknown arch {name}", hint=hint)
-        if name in names[:number]:
+            raise UnknownNameError(
+                f"an arch without a name in {','.join(archs)!r}",
+                hint=_known_archs(architectures.architectures),
+            )
+        if name not in architectures.architectures:
+            find_arch(name, architectures)
+            raise UnknownNameError(f"unknown arch {name}", hint=_known_archs(architectures.architectures))
+        if name in archs[:number]:
             raise UnknownNameError(f"arch {name} is named twice", hint="name each arch once")
-    return names
+
+
+_FEATURES = re.compile(r"([a-z]+[+-](:[a-z]+[+-])*)?")
+_MAKER = re.compile(r"\b(amd|radeon|instinct|graphics|gpu)\b|\((r|tm)\)|[\s\u2122-]")
+_ARCH_OR_PRODUCT = re.compile(r"gfx[0-9][0-9a-f]{2,4}|(mi|rx|pro|w|v|r)?[0-9]{2,}[a-z]*")
+
+
+def simplified(product: str) -> str:
+    """`AMD Radeon RX 7900 XTX` is `rx7900xtx`."""
+    return _MAKER.sub("", product.lower().replace("_", " "))
+
+
+def _misspelt(name: str, known: Collection[str]) -> str:
+    """What to do about an unknown name. The nearest name to one of the form of an arch or product is another GPU's."""
+    if not _ARCH_OR_PRODUCT.fullmatch(simplified(name)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+        if near:
+            return f"perhaps you meant {near[0]}"
+    return _known_archs(known)
 
 
 def _known_archs(known: Collection[str]) -> str:

@@ -70,7 +70,7 @@ def compile_job(
     from aotforge.sandbox.executors.choose import choose_execution_targets
     from aotforge.sandbox.executors.step import KERNELS
 
-    folder = cache_folder(cache)
+    folder, archs = cache_folder(cache), archs_of(arch)
     execution = choose_execution_targets(
         executor,
         ROOT,
@@ -81,7 +81,7 @@ def compile_job(
         observer=LineObserver(print_status),
     ).kernels
     toolchain = toolchain_of(execution, cache=folder)
-    job = find_job(plan_project(ROOT, archs=archs_of(arch), profile=profile, toolchain=toolchain), name)
+    job = find_job(plan_project(ROOT, archs=archs, profile=profile, toolchain=toolchain), name)
     with TemporaryDirectory() as scratch:
         image = compile_one(
             job,

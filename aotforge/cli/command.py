@@ -19,7 +19,7 @@ from aotforge.errors import AotforgeError, UnsupportedError, UsageError
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
-Arch = Annotated[str, "arch, e.g. gfx908; several are separated by commas"]
+Arch = Annotated[str, "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
 Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]
@@ -105,12 +105,23 @@ def print_status(text: str) -> None:
 
 
 def archs_of(arch: str | None) -> tuple[str, ...]:
-    """The names of an --arch flag; none where it is omitted. Raises UnknownNameError, ManifestError."""
+    """The archs of an --arch flag; none where it is omitted. Raises as `find_arch`, and ManifestError."""
     if not arch:
         return ()
     from aotforge.base.architectures import load_architectures, parse_archs
 
-    return parse_archs(arch, load_architectures(ROOT / "manifests").architectures)
+    found = parse_archs(arch, load_architectures(ROOT / "manifests"))
+    for one in found:
+        if one.note:
+            print_status(f"note: {one.note}")
+    return tuple(one.arch for one in found)
+
+
+def one_arch(arch: str) -> str:
+    """The arch of a flag that takes one. Raises UsageError for several, and as `archs_of`."""
+    if len(found := archs_of(arch)) != 1:
+        raise UsageError(f"--arch {arch!r} is not one arch", hint="--arch gfx908")
+    return found[0]
 
 
 def cache_folder(folder: str | None) -> Path:

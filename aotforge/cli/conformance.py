@@ -44,7 +44,7 @@ def show(json: Json = False, html: Annotated[str | None, "write a static page to
 @cli_command("compat.which")
 def which(
     pytorch: PyTorch,
-    arch: Annotated[str, "arch, e.g. gfx908"],
+    arch: Annotated[str, "arch or product, e.g. gfx908 or MI100"],
     rocm: Annotated[str, "ROCm version, e.g. 7.0"] = "",
     platform: Annotated[str, "linux (default), windows, or a tag such as manylinux_2_28"] = "linux",
     fork: Fork = False,

@@ -52,7 +52,9 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
 def install(
     prefix: Annotated[str | None, "a folder to install into, for PyTorch's AOTRITON_INSTALLED_PREFIX"] = None,
     pytorch_lib: Annotated[str | None, "torch/lib of an installed PyTorch to put the release into"] = None,
-    arch: Annotated[str | None, "arch, e.g. gfx908; several are separated by commas"] = None,
+    arch: Annotated[
+        str | None, "arch or product, e.g. gfx908 or MI100; several are separated by commas"
+    ] = None,
     from_: From = None,
     version: Annotated[
         str | None, "a release (0.11.2b-r1) or an API level (0.11.2b); default: the newest"
@@ -160,7 +162,8 @@ def dropin(
     pytorch_lib: Annotated[str, "torch/lib of the installed PyTorch"],
     release: Release = "",
     arch: Annotated[
-        str, "arch, e.g. gfx908; several are separated by commas (default: every pack of the release)"
+        str,
+        "arch or product, e.g. gfx908 or MI100; several are separated by commas (default: every pack of the release)",
     ] = "",
     pytorch: Annotated[str, "PyTorch's version if torch/version.py does not have it"] = "",
     fork: Annotated[bool, "it is a build of ROCm/pytorch"] = False,

@@ -4,11 +4,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
+from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.base.html import render
 from aotforge.conformance.matrix import Compatibility
 from aotforge.conformance.matrix_models import Row, version_key
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import UnsupportedError
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.model import ReleaseManifest
 
@@ -56,15 +56,14 @@ def recommend(
 ) -> Recommendation:
     """Raises UnknownNameError for an unknown PyTorch or arch, UnsupportedError for an invalid ROCm or platform."""
     row = compat.find(pytorch, fork=fork)
-    architectures = load_architectures(checkout / "manifests").architectures
-    arch = arch.split(":", maxsplit=1)[0]
-    known = {*architectures, *compat.matrix.official_archs}
-    if arch not in known:
-        raise UnknownNameError(f"unknown arch {arch}", cause=suggest(arch, known))
+    manifest = load_architectures(checkout / "manifests")
+    architectures = manifest.architectures
+    named = find_arch(arch, manifest, also=compat.matrix.official_archs)
+    arch = named.arch
     if rocm and not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", rocm):
         raise UnsupportedError(f"--rocm {rocm} is not a valid version", hint="as in --rocm 7.0")
     rocm = ".".join(rocm.split(".")[:2])
-    warnings = _platform_warnings(compat.release, platform)
+    warnings = ((named.note,) if named.note else ()) + _platform_warnings(compat.release, platform)
     obstacle = _official_obstacle(compat, row, arch, platform)
     service = compat.service(row)
     reason = service.reason

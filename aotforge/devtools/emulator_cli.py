@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.devtools.emulator_arguments import (
     Argument,
     parse_argument,
@@ -118,7 +119,8 @@ def _run(flags: argparse.Namespace) -> list[str]:
     grid = parse_grid(flags.grid)
     parsed = [parse_argument(text) for text in flags.arg]
     hsaco = read_bytes(flags.hsaco)
-    program = Emulator(flags.arch or parse_listing(asm).arch).load(hsaco, asm)
+    arch = find_arch(flags.arch, load_architectures()).arch if flags.arch else parse_listing(asm).arch
+    program = Emulator(arch).load(hsaco, asm)
     names = [a.name or f"argument {i}" for i, a in enumerate(parsed)]
     if len(set(names)) < len(names):
         raise UnsupportedError("two arguments have the same name")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-Archs = Annotated[tuple[str, ...], "arch, e.g. gfx908; several are separated by commas"]
+Archs = Annotated[tuple[str, ...], "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
 Executor = Annotated[
     str,
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
@@ -150,7 +150,8 @@ class CiRequest:
         str | None, "a git revision: only jobs that the difference from it can affect"
     ] = None
     archs: Annotated[
-        tuple[str, ...], "arch, e.g. gfx908; several are separated by commas (default: manifests/ci.yaml)"
+        tuple[str, ...],
+        "arch or product, e.g. gfx908 or MI100; several are separated by commas (default: manifests/ci.yaml)",
     ] = ()
     profile: Annotated[str | None, "what is built (default: manifests/ci.yaml)"] = None
     shards: Annotated[int | None, "shards per image pack (default: as many as the estimate needs)"] = None

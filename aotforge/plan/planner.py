@@ -154,7 +154,7 @@ def _check_served_steps(families: tuple[LoadedFamily, ...], kernels: list[Planne
 def select_archs(architectures: Architectures, archs: Sequence[str]) -> tuple[str, tuple[Target, ...]]:
     """Pack and targets, sorted. Raises UnknownNameError, and UnsupportedError for archs of different packs."""
     known = architectures.architectures
-    check_archs(archs, known)
+    check_archs(archs, architectures)
     packs = sorted({known[arch].pack for arch in archs})
     if len(packs) != 1:
         raise UnsupportedError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from aotforge.errors import UnknownNameError, suggest
+from aotforge.errors import UnknownNameError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,5 +51,7 @@ def emulated_target(arch: str) -> EmulatedTarget:
     """The target of an arch. Raises UnknownNameError."""
     known = emulated_targets()
     if arch not in known:
-        raise UnknownNameError(f"the emulator does not support the arch {arch}", hint=suggest(arch, known))
+        raise UnknownNameError(
+            f"the emulator does not support the arch {arch}", hint=f"known archs: {', '.join(known)}"
+        )
     return known[arch]

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
-from aotforge.errors import ToolchainError, UnknownNameError, UnsupportedError, suggest
+from aotforge.base.architectures import find_arch, load_architectures, simplified
+from aotforge.errors import ToolchainError, UnsupportedError
 from aotforge.toolchain.native_code import NativeCode
 
 _CODE = NativeCode("the virtual HIP", "virtual-hip-1", "C++17 and libstdc++", "C++")
@@ -89,7 +89,8 @@ def target_table() -> str:
     for arch, row in load_architectures().architectures.items():
         device = row.device
         numbers = (device.compute_units, device.memory_gib, row.wavefront, row.lds_bytes)
-        text = ", ".join(f'"{one}"' for one in (arch, device.features, device.product))
+        products = "".join(f" {simplified(one)}" for one in row.all_products) + " "
+        text = ", ".join(f'"{one}"' for one in (arch, device.features, device.product, products))
         # gfx90a: version 9.0, step a
         rows.append(f"TARGET({text}, {', '.join(map(str, numbers))}, {arch[3:-2]}, {arch[-2]})\n")
     return "".join(rows)
@@ -105,13 +106,16 @@ def environment(
 ) -> dict[str, str]:
     """Variables by which a program finds the library, its devices and the assembly texts of their images.
 
-    Raises UnknownNameError for an unknown arch, UnsupportedError for texts that do not exist.
+    A device is an arch or product, `:xnack+` features other than the product's, `@40` compute units.
+    Raises UnknownNameError for an unknown arch, UnsupportedError for one without kernels and for texts that do not
+    exist.
     """
-    known = load_architectures().architectures
+    known, found = load_architectures(), []
     for device in devices:
-        arch = re.split("[@:]", device)[0]
-        if arch not in (*known, "none"):
-            raise UnknownNameError(f"{device!r} is not a valid virtual device", hint=suggest(arch, known))
+        name, rest = re.fullmatch(r"([^@:]*)(.*)", device, re.DOTALL).groups()  # type: ignore[union-attr]
+        if device != "none":
+            name = find_arch(name + rest.split("@")[0], known).arch
+        found.append(name + rest)
     if missing := [place for place in texts if not place.exists()]:
         raise UnsupportedError(
             f"no assembly texts in {missing[0]}: it does not exist",
@@ -119,7 +123,7 @@ def environment(
         )
     return {
         "LD_LIBRARY_PATH": str(virtual.folder),
-        "AOTFORGE_VIRTUAL_DEVICES": ",".join(devices) or "none",
+        "AOTFORGE_VIRTUAL_DEVICES": ",".join(found) or "none",
         "AOTFORGE_ASM": ":".join(str(place.absolute()) for place in texts),
         "AOTFORGE_CACHE": str(cache.absolute()),
     }

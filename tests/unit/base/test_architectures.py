@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from aotforge.base import architectures, manifest_reader
-from aotforge.base.architectures import load_architectures, parse_archs
+from aotforge.base.architectures import find_arch, load_architectures, parse_archs, simplified
 from aotforge.base.yaml_reader import Document, read_yaml
-from aotforge.errors import ManifestError, UnknownNameError
+from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
 from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import plan_project
 from tests.support.families import PROJECT
 
-KNOWN = ("gfx908", "gfx90a", "gfx1100")
+ARCHS = load_architectures(PROJECT / "manifests")
 
 
 def test_names_are_joined_by_commas_and_keep_their_order() -> None:
-    assert parse_archs("gfx90a, gfx908 ", KNOWN) == ("gfx90a", "gfx908")
+    assert [one.arch for one in parse_archs("gfx90a, gfx908 ", ARCHS)] == ["gfx90a", "gfx908"]
 
 
 @pytest.mark.parametrize(
@@ -31,21 +31,74 @@ def test_names_are_joined_by_commas_and_keep_their_order() -> None:
         ("gfx908,", "an arch without a name in 'gfx908,'"),
         ("gfx908,,gfx90a", "an arch without a name"),
         ("gfx908,gfx908", "arch gfx908 is named twice"),
-        ("gfx908,gfx909", "unknown arch gfx909"),
+        ("gfx908,MI100", "arch gfx908 is named twice"),
+        ("gfx908,gfx999", "unknown arch gfx999"),
+        ("gfx908:sramecc", "unknown arch gfx908:sramecc"),
     ],
 )
 def test_names_that_are_refused(text: str, message: str) -> None:
     with pytest.raises(UnknownNameError, match=re.escape(message)):
-        parse_archs(text, KNOWN)
+        parse_archs(text, ARCHS)
 
 
-def test_no_hint_leads_from_one_real_arch_to_another() -> None:
+@pytest.mark.parametrize(
+    ("text", "arch", "note"),
+    [
+        ("gfx908", "gfx908", ""),
+        ("GFX90A", "gfx90a", ""),
+        ("MI100", "gfx908", "MI100 is gfx908"),
+        ("AMD Instinct MI100", "gfx908", "AMD Instinct MI100 is gfx908"),
+        ("mi210", "gfx90a", "mi210 is gfx90a"),
+        ("MI250X", "gfx90a", "MI250X is gfx90a"),
+        ("MI300X", "gfx942", "MI300X is gfx942"),
+        ("AMD_Instinct_MI300A", "gfx942", "AMD_Instinct_MI300A is gfx942"),
+        ("RX 7900 XTX", "gfx1100", "RX 7900 XTX is gfx1100"),
+        ("rx7900xtx", "gfx1100", "rx7900xtx is gfx1100"),
+        ("7900 XT", "gfx1100", "7900 XT is gfx1100"),
+        ("AMD Radeon(TM) RX 7800 XT", "gfx1101", "AMD Radeon(TM) RX 7800 XT is gfx1101"),
+        ("Radeon 780M", "gfx1103", "Radeon 780M is gfx1103"),
+        ("gfx908:sramecc+:xnack-", "gfx908", "gfx908:sramecc+:xnack- is taken as gfx908"),
+        ("gfx90a:xnack+", "gfx90a", "gfx90a:xnack+ is taken as gfx90a"),
+    ],
+)
+def test_an_arch_is_written_in_many_ways(text: str, arch: str, note: str) -> None:
+    found = find_arch(text, ARCHS)
+    assert found.arch == arch and found.note.startswith(note) and bool(found.note) == bool(note)
+
+
+def test_every_product_of_the_manifest_leads_to_its_own_arch() -> None:
+    rows = {name: row.all_products for name, row in ARCHS.architectures.items()}
+    products = [(arch, product) for arch, many in rows.items() for product in many]
+    assert len(products) > 30
+    assert all(find_arch(product, ARCHS).arch == arch for arch, product in products)
+    names = [simplified(one) for many in (*rows.values(), *ARCHS.other_archs.values()) for one in many]
+    assert len(set(names)) == len(names), "one product has two archs"
+    assert not set(ARCHS.other_archs) & set(ARCHS.architectures)
+
+
+@pytest.mark.parametrize(
+    "text", ["gfx906", "MI50", "AMD Radeon VII", "gfx1030", "RX 6800 XT", "gfx906:sramecc+:xnack-"]
+)
+def test_an_arch_without_kernels_is_no_misspelling(text: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"^no kernels for gfx(906|1030)( \(.*\))? yet") as caught:
+        find_arch(text, ARCHS)
+    assert caught.value.hint.startswith("known archs: gfx908, gfx90a") and "perhaps" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*ARCHS.other_archs, "gfx980", "gfx1155", "gfx1300", "MI200", "MI110", "RX 7950 XTX"})
+)
+def test_no_hint_leads_from_one_real_gpu_to_another(name: str) -> None:
+    with pytest.raises((UnknownNameError, UnsupportedError)) as caught:
+        find_arch(name, ARCHS)
+    assert "perhaps" not in str(caught.value) and caught.value.hint.startswith("known archs: ")
+
+
+@pytest.mark.parametrize("name", ["gx908", "gfx9o8", "gfx 908x"])
+def test_a_misspelling_has_a_hint(name: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
-        parse_archs("gfx906", KNOWN)
-    assert caught.value.hint == "known archs: gfx908, gfx90a, gfx1100"
-    with pytest.raises(UnknownNameError) as caught:
-        parse_archs("gx908", KNOWN)
-    assert caught.value.hint.startswith("perhaps you meant gfx908")
+        find_arch(name, ARCHS)
+    assert caught.value.hint == "perhaps you meant gfx908"
 
 
 @pytest.fixture

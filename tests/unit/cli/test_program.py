@@ -120,6 +120,43 @@ def test_values_come_by_name_and_by_position() -> None:
     assert parse_flags(many, []) == {"break_": None, "verify": True, "quiet": False}
 
 
+ARCH_TASKS = [
+    "build", "plan", "verify", "compile.job job", "source.images --output o", "demo", "debug add", "cost add", "virtual-hip",
+    "compat.which --pytorch 2.9", "install --prefix p", "release.dropin --pytorch-lib l --release r",
+    "release 0.11.2b", "ci.matrix", "ci.run --job lint",
+]  # fmt: skip
+
+
+def test_the_list_of_tasks_with_archs_is_complete() -> None:
+    assert {line.split()[0] for line in ARCH_TASKS} == {
+        name for name, task in TASKS.items() if any(flag.name == "arch" for flag in task.flags)
+    }
+
+
+@pytest.mark.parametrize("line", ARCH_TASKS)
+@pytest.mark.parametrize(
+    ("arch", "code", "message"),
+    [
+        ("gfx906", 11, "error: no kernels for gfx906 yet\n"),
+        ("MI50", 11, "error: no kernels for gfx906 (MI50) yet\n"),
+        ("gfx980", 10, "error: unknown arch gfx980\n"),
+        ("gfx9o8", 10, "error: unknown arch gfx9o8\nNext step: perhaps you meant gfx908\n"),
+    ],
+)
+def test_one_mistake_has_one_wording_in_every_task(
+    line: str, arch: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, out, err = outcome(capsys, *line.split(), "--arch", arch)
+    assert (found, out) == (code, "")
+    assert err.startswith(message)
+
+
+def test_a_product_is_understood_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = outcome(capsys, "plan", "--arch", "AMD Instinct MI100", "--profile", "smoke")
+    assert (code, err) == (0, "note: AMD Instinct MI100 is gfx908\n")
+    assert out == outcome(capsys, "plan", "--arch", "gfx908", "--profile", "smoke")[1]
+
+
 def test_short_flags_are_few_and_mean_the_same_everywhere() -> None:
     assert SHORT == {"-j": "jobs", "-q": "quiet"}
     with pytest.raises(UsageError, match="verify has no flag -r"):

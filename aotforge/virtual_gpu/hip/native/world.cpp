@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +17,8 @@ namespace virtual_hip {
 namespace {
 
 const Target kTargets[] = {
-#define TARGET(arch, features, name, cus, gib, lanes, lds, major, minor) {arch, features, name, cus, gib, lanes, lds, major, minor},
+#define TARGET(arch, features, name, products, cus, gib, lanes, lds, major, minor) \
+  {arch, features, name, products, cus, gib, lanes, lds, major, minor},
 #include "targets.def"
 #undef TARGET
 };
@@ -38,9 +41,16 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return parts;
 }
 
-const Target* target_of(const std::string& arch) {
+// "GFX908", "MI100", "AMD Radeon RX 7900 XTX": as Python's find_arch.
+const Target* target_of(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* ignored : {"amd", "radeon", "instinct", "graphics", " ", "-", "_"})
+    for (size_t at; (at = name.find(ignored)) != std::string::npos;) name.erase(at, std::strlen(ignored));
+  if (name.empty()) return nullptr;
   for (const Target& target : kTargets)
-    if (arch == target.arch) return &target;
+    if (name == target.arch || std::strstr(target.products, (" " + name + " ").c_str()) != nullptr ||
+        std::strstr(target.products, (" rx" + name + " ").c_str()) != nullptr)
+      return &target;
   return nullptr;
 }
 
@@ -70,7 +80,7 @@ World::World() {
   fail_from(variable("AOTFORGE_VIRTUAL_FAIL", ""));
 }
 
-// "gfx908,gfx942@40,gfx90a:xnack+": arch, features and compute units if not the product's; "none" for no device.
+// "gfx908,gfx942@40,gfx90a:xnack+": arch or product, features and compute units if not the product's; "none" for no device.
 void World::add_devices(const std::string& list) {
   if (list == "none") return;
   for (const std::string& text : split(list, ',')) {
@@ -85,7 +95,7 @@ void World::add_devices(const std::string& list) {
     }
     auto device = std::make_unique<Device>();
     device->target = target;
-    device->arch_name = full == arch ? arch + target->features : full;
+    device->arch_name = target->arch + (full == arch ? target->features : full.substr(arch.size()));
     const size_t at = text.find('@');
     device->compute_units = at != std::string::npos ? std::atoi(text.c_str() + at + 1) : target->compute_units;
     auto stream = std::make_unique<Stream>();

@@ -29,6 +29,7 @@ enum Error : int {
 // A row of targets.def, which the build generates from manifests/architectures.yaml.
 struct Target {
   const char *arch, *features, *name;
+  const char* products;  // " mi210 mi250 ": lower case, without the maker and spaces
   int compute_units;
   uint64_t memory_gib;
   int lanes;

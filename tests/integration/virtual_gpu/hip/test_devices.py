@@ -90,6 +90,13 @@ def test_no_devices_and_unknown_archs(play: Play, capfd: pytest.CaptureFixture[s
     assert "unknown arch gfx9999" in capfd.readouterr().err
 
 
+def test_devices_are_named_as_archs_are(play: Play) -> None:
+    hip = play("MI250X:xnack+,AMD Radeon RX 7900 XTX@7,GFX908,amd")
+    assert hip.count() == 3
+    found = [properties(hip, "hipGetDevicePropertiesR0600", R0600, device)[3:] for device in range(3)]
+    assert found == [(104, "gfx90a:xnack+"), (7, "gfx1100"), (120, "gfx908:sramecc+:xnack-")]
+
+
 def test_memory_is_as_large_as_the_products(play: Play) -> None:
     hip = play("gfx1102")
     free, total = c_size_t(), c_size_t()
