@@ -6,7 +6,8 @@ The plan expands a kernel into images:
     for every functional (one value of every Choice that the constraints allow)
         for every Setting that the family offers this arch for that functional, in order
             one image, tried when `Setting.when` and every argument hint hold
-        one more image without hints from the last setting, so that unaligned tensors are served too
+        for every Setting with `unaligned`, in order
+            one more image without hints, tried when `Setting.when` holds, so that unaligned tensors are served too
 
 At run time the library looks the functional up by its key values and takes the first image whose predicates hold.
 This module imports nothing but the standard library, so that planning never loads Triton.
@@ -75,21 +76,48 @@ class Argument:
     divisible_by: int | None = None
 
 
+Measured = str | tuple[str, ...]
+"""What a condition is about: an operator value, or the exact product of one to four integer values, as in ("m", "n")."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """Run-time predicate: the operator value is in [low, high], both included."""
+    """Run-time condition: the value or product is in [low, high], both included. `u64` above 2^63 - 1 are in no range."""
 
-    value: str
+    value: Measured
     low: int = -(2**63)
     high: int = 2**63 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
+class Equals:
+    """Run-time condition: the value or product is `to`."""
+
+    value: Measured
+    to: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleOf:
+    """Run-time condition: the value or product is a multiple of `of`; zero is. A single value may be a pointer."""
+
+    value: Measured
+    of: int
+
+
+Condition = Between | Equals | MultipleOf
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's options."""
+    """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's options.
+
+    Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only with `unaligned`.
+    """
 
     constants: Mapping[str, Scalar] = field(default_factory=dict)
-    when: tuple[Between, ...] = ()
+    when: tuple[Condition, ...] = ()
+    unaligned: bool = True
     num_warps: int = 4
     num_stages: int = 2
     waves_per_eu: int = 0

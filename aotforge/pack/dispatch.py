@@ -16,6 +16,7 @@ from aotforge.pack.model import (
     DispatchKernel,
     DispatchTable,
 )
+from aotforge.plan.conditions import FACTOR_LIMIT, PRODUCT_DIVISOR_LIMIT
 from aotforge.plan.model import GridTerm, Predicate
 from aotforge.rules import Operator, Value, ValueType
 
@@ -37,6 +38,7 @@ THREAD_LIMIT = 1024
 TERM_LIMIT = 4
 TYPES: tuple[ValueType, ...] = ("ptr", "i32", "i64", "u64", "f32")
 INTEGERS: tuple[ValueType, ...] = ("i32", "i64", "u64")
+PREDICATE_TYPES: tuple[ValueType, ...] = (*INTEGERS, "ptr")
 KINDS: tuple[Literal["multiple", "range"], ...] = ("multiple", "range")
 
 
@@ -119,12 +121,12 @@ def _write_choice(
 def _write_predicate(
     out: Writer, predicate: Predicate, values: Mapping[str, int], kernel: DispatchKernel
 ) -> None:
-    if predicate.kind == "multiple" and (predicate.low < 1 or predicate.high != 0):
-        raise out.unfit(
-            f"predicate of {kernel.name}: {predicate.value} a multiple of {predicate.low}, {predicate.high}"
-        )
+    what = f"a predicate of {kernel.name}"
     out.integer("u8", KINDS.index(predicate.kind), "a predicate kind")
-    out.integer("u16", _index(out, values, predicate.value, kernel), "a value index")
+    for value in out.items("u8", predicate.values, f"the value count of {what}", 1, FACTOR_LIMIT):
+        out.integer("u16", _index(out, values, value, kernel), "a value index")
+    if predicate.kind == "multiple" and not _is_divisor(predicate):
+        raise out.unfit(f"{what}: {predicate.values} a multiple of {predicate.low}, {predicate.high}")
     out.integer("i64", predicate.low, "a predicate bound")
     out.integer("i64", predicate.high, "a predicate bound")
 
@@ -257,11 +259,26 @@ def _read_choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
 
 def _read_predicate(cursor: Cursor, operator: Operator) -> Predicate:
     kind = cursor.one_of("u8", "a predicate kind", KINDS)
-    value = _read_value(cursor, operator, (*INTEGERS, "ptr") if kind == "multiple" else INTEGERS)
+    names = cursor.items(
+        "u8",
+        "the value count of a predicate",
+        lambda: _read_value(cursor, operator, PREDICATE_TYPES),
+        1,
+        FACTOR_LIMIT,
+    )
     low, high = cursor.integer("i64", "a predicate bound"), cursor.integer("i64", "a predicate bound")
-    if kind == "multiple" and (low < 1 or high != 0):
-        raise cursor.error(f"value {value} a multiple of {low}, {high}")
-    return Predicate(value=value, kind=kind, low=low, high=high)
+    predicate = Predicate(values=names, kind=kind, low=low, high=high)
+    types = {value.name: value.type for value in operator.values}
+    if any(types[name] == "ptr" for name in names) and (kind == "range" or len(names) > 1):
+        raise cursor.error(f"a {kind} of {' * '.join(names)}: a pointer is allowed in a multiple alone")
+    if kind == "multiple" and not _is_divisor(predicate):
+        raise cursor.error(f"{' * '.join(names)} a multiple of {low}, {high}")
+    return predicate
+
+
+def _is_divisor(predicate: Predicate) -> bool:
+    limit = PRODUCT_DIVISOR_LIMIT if len(predicate.values) > 1 else 2**63 - 1
+    return 1 <= predicate.low <= limit and predicate.high == 0
 
 
 def _ascending(cursor: Cursor, entries: Sequence[Any], what: str) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from aotforge.errors import UnknownNameError
 from aotforge.pack.model import PackedImage
 from aotforge.pack.reader import OpenPack, open_pack
-from aotforge.plan.model import GridTerm, Predicate
+from aotforge.plan.conditions import when_text
+from aotforge.plan.model import GridTerm
 
 _SHORT = 12
-_LOW, _HIGH = -(2**63), 2**63 - 1
 _HEADINGS = ("IMAGE", "KERNEL", "ARCH", "TRY", "THREADS", "LDS", "BYTES", "STORED", "CALL", "GRID", "WHEN")
 _RIGHT = frozenset({"TRY", "THREADS", "LDS", "BYTES", "STORED"})
 
@@ -93,15 +93,6 @@ def listing_text(rows: Sequence[PackedImage]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def when_text(predicates: Sequence[Predicate]) -> str:
-    """The conditions under which an image is chosen, e.g. `(Q, K) % 16 = 0, seqlen_q <= 16`; `always` without any."""
-    alike: dict[tuple[str, int, int], list[str]] = {}
-    for predicate in predicates:
-        alike.setdefault((predicate.kind, predicate.low, predicate.high), []).append(predicate.value)
-    texts = (_condition(values, *condition) for condition, values in alike.items())
-    return ", ".join(texts) or "always"
-
-
 def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
     """The launch grid, e.g. `ceil(seqlen_q / 128) x num_head_q x batch`."""
     factors = [
@@ -125,14 +116,3 @@ def _cells(row: PackedImage) -> tuple[str, ...]:
         grid_text(row.grid),
         when_text(row.predicates),
     )
-
-
-def _condition(values: Sequence[str], kind: str, low: int, high: int) -> str:
-    value = values[0] if len(values) == 1 else f"({', '.join(values)})"
-    if kind == "multiple":
-        return f"{value} % {low} = 0"
-    if low == high:
-        return f"{value} = {low}"
-    if low == _LOW:
-        return f"{value} <= {high}"
-    return f"{value} >= {low}" if high == _HIGH else f"{low} <= {value} <= {high}"

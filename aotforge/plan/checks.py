@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from aotforge.errors import suggest
+from aotforge.plan.conditions import INTEGERS, check_condition
 from aotforge.plan.context import KernelContext, RulesLocation
 from aotforge.rules import Family, Functional, Kernel, Operator, Scalar, Setting, ValueType
 
@@ -14,7 +15,6 @@ ELEMENT_TYPES = frozenset(
     )
 )
 _PASSED_AS: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "u64": "u64", "fp32": "f32"}
-_INTEGERS = frozenset({"i32", "i64", "u64"})
 _SOURCE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/)*[A-Za-z_][A-Za-z0-9_]*\.py")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,28}")
 _THREADS_PER_WORKGROUP = 1024
@@ -76,7 +76,7 @@ def _check_choices(context: KernelContext) -> None:
     location.check_unique("choice", (choice.name for choice in choices))
     location.check_unique("key of choices", (choice.key for choice in choices))
     for choice in choices:
-        if _type_of(context, choice.key) not in _INTEGERS:
+        if _type_of(context, choice.key) not in INTEGERS:
             raise location.error(f"choice {choice.name}: key {choice.key} is not an integer value")
         if not choice.options:
             raise location.error(f"choice {choice.name} has no options")
@@ -118,7 +118,7 @@ def _check_grid(context: KernelContext) -> None:
     if len(grid) > _AXES or any(len(axis) > _FACTORS for axis in grid):
         raise location.error("grid", cause=f"a grid has at most {_AXES} axes of at most {_FACTORS} factors")
     for term in (term for axis in grid for term in axis):
-        if _type_of(context, term.value) not in _INTEGERS:
+        if _type_of(context, term.value) not in INTEGERS:
             raise location.error(f"grid: {term.value} is not an integer value")
 
 
@@ -141,14 +141,17 @@ def argument_type(context: KernelContext, template: str, functional: Functional)
 def passed_as(context: KernelContext, name: str, triton_type: str, value: ValueType) -> ValueType:
     """The type in which the runtime passes an operator value of type `value` to a parameter. Raises RulesError."""
     passed = "ptr" if triton_type.startswith("*") else _PASSED_AS[triton_type]
-    if passed != value and not {passed, value} <= _INTEGERS:
+    if passed != value and not {passed, value} <= INTEGERS:
         raise context.location.error(f"argument {name} is {passed}, its operator value is {value}")
     return passed
 
 
-def check_setting(context: KernelContext, setting: Setting, wavefront: int) -> None:
-    """Warps, stages and predicates of a setting. Raises RulesError."""
-    warps, location = setting.num_warps, context.location
+def check_setting(context: KernelContext, setting: object, wavefront: int) -> None:
+    """Warps, stages and conditions of a setting. Raises RulesError."""
+    location = context.location
+    if not isinstance(setting, Setting):
+        raise location.error(f"settings offer {setting!r}", cause="they must be rules.Setting values")
+    warps = setting.num_warps
     if warps < 1 or warps & (warps - 1) or warps * wavefront > _THREADS_PER_WORKGROUP:
         raise location.error(
             f"num_warps {warps}",
@@ -159,12 +162,8 @@ def check_setting(context: KernelContext, setting: Setting, wavefront: int) -> N
         or min(setting.waves_per_eu, setting.matrix_instr_nonkdim) < 0
     ):
         raise location.error(f"setting {setting} is out of range")
-    for between in setting.when:
-        if context.types.get(between.value) not in _INTEGERS or between.low > between.high:
-            raise location.error(
-                f"when {between.value} in [{between.low}, {between.high}]",
-                hint=suggest(between.value, context.types),
-            )
+    for condition in setting.when:
+        check_condition(condition, context.types, location)
 
 
 def all_constants(context: KernelContext, functional: Functional, setting: Setting) -> dict[str, Scalar]:

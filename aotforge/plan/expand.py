@@ -1,10 +1,11 @@
-"""Expansion of rules into jobs: an image for each functional and setting, and one without hints."""
+"""Expansion of rules into jobs: for each functional, an image per setting with hints and one without."""
 
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from aotforge.plan.checks import all_constants, argument_type, check_setting, passed_as
+from aotforge.plan.conditions import hints, tries
 from aotforge.plan.context import KernelContext
 from aotforge.plan.model import (
     CompileJob,
@@ -14,7 +15,6 @@ from aotforge.plan.model import (
     PlannedFunctional,
     PlannedKernel,
     PlannedParameter,
-    Predicate,
     json_digest,
 )
 from aotforge.rules import Functional, Scalar, Setting, Target
@@ -99,34 +99,18 @@ def _choices(
     context: KernelContext, cell: _Cell, jobs: dict[JobKey, CompileJob]
 ) -> tuple[PlannedChoice, ...]:
     arguments = context.kernel.arguments
-    hints = {a.name: a.divisible_by for a in arguments if a.divisible_by and a.divisible_by > 1}
-    values = {a.name: a.value for a in arguments}
-    aligned = dict.fromkeys(
-        Predicate(value=values[name], kind="multiple", low=low) for name, low in hints.items()
-    )
-    # the last setting once more without hints serves what is not aligned
-    last = len(cell.settings) - 1
-    tries = [*((number, hints) for number in range(last + 1)), (last, {})]
-    choices: dict[tuple[Predicate, ...], PlannedChoice] = {}
-    for at, (number, given) in enumerate(tries):
-        setting, without = cell.settings[number], at > last
-        if not isinstance(setting, Setting):
-            raise context.location.error(
-                f"settings offer {setting!r}", cause="they must be rules.Setting values"
-            )
+    given = {a.name: a.divisible_by for a in arguments if a.divisible_by and a.divisible_by > 1}
+    for setting in cell.settings:
         check_setting(context, setting, cell.target.wavefront)
-        when = (Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in setting.when)
-        predicates = (*when, *(() if without else aligned))
-        if predicates in choices:
-            continue  # an earlier image serves exactly the same calls
+    choices = []
+    for number, hinted, predicates in tries(cell.settings, hints(arguments)):
+        setting = cell.settings[number]
         constants = all_constants(context, cell.functional, setting)
-        job = _job(context, cell, setting, constants=constants, hints=given)
-        job = replace(job, label=_label(context, cell, f"{number}{'u' if without else ''}"))
+        job = _job(context, cell, setting, constants=constants, hints=given if hinted else {})
+        job = replace(job, label=_label(context, cell, f"{number}{'' if hinted else 'u'}"))
         jobs.setdefault(job.key, job)
-        choices[predicates] = PlannedChoice(
-            job=job.key, predicates=predicates, grid=_grid(context, constants)
-        )
-    return tuple(choices.values())
+        choices.append(PlannedChoice(job=job.key, predicates=predicates, grid=_grid(context, constants)))
+    return tuple(choices)
 
 
 def _job(

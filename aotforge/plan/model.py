@@ -42,9 +42,9 @@ class CompileJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicate:
-    """A run-time condition on an operator value. `multiple`: value % low == 0. `range`: low <= value <= high."""
+    """A run-time condition on the exact product of operator values. `multiple`: product % low == 0. `range`: low <= product <= high."""
 
-    value: str
+    values: tuple[str, ...]
     kind: Literal["multiple", "range"]
     low: int
     high: int = 0

@@ -45,6 +45,8 @@ class Tuned:
         return Setting(
             constants={name: size for name, size in blocks.items() if size},
             when=when,
+            # few queries are waited for, not computed: an unaligned call takes the large blocks' image
+            unaligned=self.max_seqlen_q is None,
             num_warps=self.num_warps,
             num_stages=self.num_stages,
             waves_per_eu=self.waves_per_eu,

@@ -29,6 +29,12 @@ void check_promises(const Dispatch& d) {
       }
     }
   }
+  for (const Predicate& predicate : d.predicates) {
+    if (predicate.count < 1 || predicate.count > kMaxFactors) std::abort();
+    if (predicate.test != Test::range && predicate.test != Test::range_unsigned && predicate.test != Test::product_range &&
+        predicate.low < (predicate.test == Test::multiple_of_power ? 0 : 1))
+      std::abort();
+  }
   for (const Term& term : d.terms)
     if (term.divisor == 0) std::abort();
 }

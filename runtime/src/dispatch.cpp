@@ -202,21 +202,41 @@ class Parser {
 
   void predicate(Kernel& k, const Operator& op) {
     const uint8_t kind = in_.u8();
-    const uint16_t at = value(k, op);
-    const int64_t low = in_.i64(), high = in_.i64();
-    if (!in_.ok() || !in_.require(kind <= 1, "unknown predicate")) return;
-    const Type t = op.values[at].type;
-    if (!in_.require(t != Type::f32, "predicate on a float")) return;
-    const bool is_unsigned = t == Type::ptr || t == Type::u64;
-    if (kind == 1) {
-      out_.predicates.push_back({is_unsigned ? Test::range_unsigned : Test::range, at, low, high});
-    } else if (in_.require(low >= 1 && high == 0, "predicate bounds")) {
-      if ((low & (low - 1)) == 0) {
-        out_.predicates.push_back({Test::multiple_of_power, at, low - 1, 0});
-      } else {
-        out_.predicates.push_back({is_unsigned ? Test::multiple_unsigned : Test::multiple, at, low, 0});
-      }
+    Predicate p{};
+    p.count = static_cast<uint8_t>(in_.count(in_.u8(), 1, kMaxFactors, 2, "predicate's value count out of bounds"));
+    bool has_pointer = false;
+    for (uint8_t i = 0; i < p.count; ++i) {
+      p.values[i] = value(k, op);
+      if (!in_.ok()) return;
+      const Type t = op.values[p.values[i]].type;
+      if (!in_.require(t != Type::f32, "predicate on a float")) return;
+      has_pointer |= t == Type::ptr;
+      if (t == Type::ptr || t == Type::u64) p.unsigned_mask |= static_cast<uint8_t>(1u << i);
     }
+    p.low = in_.i64();
+    p.high = in_.i64();
+    if (!in_.ok() || !in_.require(kind <= 1, "unknown predicate")) return;
+    if (!in_.require(!has_pointer || (kind == 0 && p.count == 1), "range or product of a pointer")) return;
+    if (kind == 0 && !in_.require(is_divisor(p), "predicate bounds")) return;
+    p.test = kind == 1 ? range_test(p) : multiple_test(p);
+    if (p.test == Test::multiple_of_power) --p.low;
+    out_.predicates.push_back(p);
+  }
+
+  // Products are reduced modulo the divisor in 64 bits, so theirs has 32.
+  static bool is_divisor(const Predicate& p) {
+    return p.low >= 1 && p.high == 0 && (p.count == 1 || p.low <= static_cast<int64_t>(UINT32_MAX));
+  }
+
+  static Test range_test(const Predicate& p) {
+    if (p.count > 1) return Test::product_range;
+    return p.unsigned_mask != 0 ? Test::range_unsigned : Test::range;
+  }
+
+  static Test multiple_test(const Predicate& p) {
+    if (p.count > 1) return Test::product_multiple;
+    if ((p.low & (p.low - 1)) == 0) return Test::multiple_of_power;
+    return p.unsigned_mask != 0 ? Test::multiple_unsigned : Test::multiple;
   }
 
   void term(Kernel& k, const Operator& op) {

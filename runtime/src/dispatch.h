@@ -39,11 +39,22 @@ struct Parameter {
   Type from, to;  // the value's type and the kernel's; integers convert into one another when they fit
 };
 
-enum class Test : uint8_t { multiple_of_power, multiple, multiple_unsigned, range, range_unsigned };
+enum class Test : uint8_t {
+  multiple_of_power,
+  multiple,
+  multiple_unsigned,
+  range,
+  range_unsigned,
+  product_multiple,
+  product_range
+};
+constexpr unsigned kMaxFactors = 4;
 
 struct Predicate {
   Test test;
-  uint16_t value;
+  uint8_t count;          // of `values`; 1 except for products
+  uint8_t unsigned_mask;  // bit i: values[i] is unsigned
+  uint16_t values[kMaxFactors];
   int64_t low, high;  // multiple_of_power: low is the mask
 };
 

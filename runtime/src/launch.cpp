@@ -66,7 +66,39 @@ const Functional* find_functional(const Kernel& kernel, uint16_t arch, const Cel
   return nullptr;
 }
 
-bool holds(const Predicate& p, Cell cell) {
+// |factor i| of a product.
+uint64_t magnitude(const Predicate& p, unsigned i, const Cell* cells, bool* negative) {
+  const Cell cell = cells[p.values[i]];
+  *negative = (p.unsigned_mask >> i & 1) == 0 && cell.i < 0;
+  return *negative ? 0 - cell.u : cell.u;
+}
+
+bool product_is_multiple(const Predicate& p, const Cell* cells) {
+  const auto divisor = static_cast<uint64_t>(p.low);  // at most 32 bits, so remainders multiply in 64
+  uint64_t remainder = 1;
+  bool negative;
+  for (unsigned i = 0; i < p.count; ++i) remainder = remainder * (magnitude(p, i, cells, &negative) % divisor) % divisor;
+  return remainder % divisor == 0;
+}
+
+// Products beyond 64 bits are in no range, except that one factor of zero makes them zero.
+bool product_in_range(const Predicate& p, const Cell* cells) {
+  uint64_t size = 1;
+  bool negative = false;
+  for (unsigned i = 0; i < p.count; ++i) {
+    bool sign;
+    const uint64_t factor = magnitude(p, i, cells, &sign);
+    if (factor == 0) return p.low <= 0 && 0 <= p.high;
+    size = factor > UINT64_MAX / size ? UINT64_MAX : size * factor;
+    negative ^= sign;
+  }
+  if (size > static_cast<uint64_t>(INT64_MAX) + negative) return false;
+  const auto product = static_cast<int64_t>(negative ? 0 - size : size);
+  return p.low <= product && product <= p.high;
+}
+
+bool holds(const Predicate& p, const Cell* cells) {
+  const Cell cell = cells[p.values[0]];
   switch (p.test) {
     case Test::multiple_of_power: return (cell.u & static_cast<uint64_t>(p.low)) == 0;
     case Test::multiple: return cell.i % p.low == 0;
@@ -74,6 +106,8 @@ bool holds(const Predicate& p, Cell cell) {
     case Test::range: return p.low <= cell.i && cell.i <= p.high;
     case Test::range_unsigned:
       return (p.low <= 0 || cell.u >= static_cast<uint64_t>(p.low)) && p.high >= 0 && cell.u <= static_cast<uint64_t>(p.high);
+    case Test::product_multiple: return product_is_multiple(p, cells);
+    case Test::product_range: return product_in_range(p, cells);
   }
   return false;
 }
@@ -83,7 +117,7 @@ const Choice* find_choice(const Dispatch& dispatch, const Functional& functional
   for (const Choice* end = choice + functional.choice_count; choice != end; ++choice) {
     const Predicate* p = dispatch.predicates.data() + choice->first_predicate;
     const Predicate* last = p + choice->predicate_count;
-    while (p != last && holds(*p, cells[p->value])) ++p;
+    while (p != last && holds(*p, cells)) ++p;
     if (p == last) return choice;
   }
   return nullptr;

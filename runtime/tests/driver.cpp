@@ -2,7 +2,7 @@
 //   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
 //   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
-//   launch NAME                                               ->  "rc N" of aotforge_launch without values
+//   launch NAME VALUE=TYPE:NUMBER...                          ->  "rc N" of aotforge_launch with these values (TYPE: ptr, i32, i64, u64, f32)
 //   lasterror                                                 ->  hipGetLastError of this thread
 //   hip PATH | chdir PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
 #include <aotforge/launch.h>
@@ -221,6 +221,25 @@ void set_up(const std::string& verb, const std::string& rest) {
   std::cout << "ok" << std::endl;
 }
 
+aotforge_value value(const std::string& name, const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::string type = text.substr(0, colon), number = text.substr(colon + 1);
+  aotforge_value value{name.c_str(), AOTFORGE_F32, 0, {}};
+  if (type == "ptr") value = {name.c_str(), AOTFORGE_PTR, 0, {reinterpret_cast<const void*>(std::stoull(number))}};
+  else if (type == "i32") value.type = AOTFORGE_I32, value.as.i32 = std::stoi(number);
+  else if (type == "i64") value.type = AOTFORGE_I64, value.as.i64 = std::stoll(number);
+  else if (type == "u64") value.type = AOTFORGE_U64, value.as.u64 = std::stoull(number);
+  else value.as.f32 = std::stof(number);
+  return value;
+}
+
+hipError_t launch(const std::string& name, const Fields& fields, const Stream& stream) {
+  std::vector<aotforge_value> values;
+  for (const auto& [field, text] : fields)
+    if (field != "stream") values.push_back(value(field, text));
+  return aotforge_launch(name.c_str(), values.data(), values.size(), stream.native());
+}
+
 void query(const std::string& verb, const std::string& rest, const Fields& fields) {
   const Stream stream = stream_of(fields);
   if (verb == "check") std::cout << "rc " << v2::flash::check_gpu(stream) << std::endl;
@@ -229,7 +248,7 @@ void query(const std::string& verb, const std::string& rest, const Fields& field
   else if (verb == "experimental") std::cout << isArchExperimentallySupported(stream.native()) << std::endl;
   else if (verb == "calls") std::cout << hip<long(const char*)>("hip_double_calls")(rest.c_str()) << std::endl;
   else if (verb == "lasterror") std::cout << hip<int()>("hipGetLastError")() << std::endl;
-  else if (verb == "launch") std::cout << "rc " << aotforge_launch(rest.c_str(), nullptr, 0, stream.native()) << std::endl;
+  else if (verb == "launch") std::cout << "rc " << launch(rest.substr(0, rest.find(' ')), fields, stream) << std::endl;
   else if (verb == "events") std::cout << "events" << g_events << std::endl;
   else if (verb == "record") answer_record();
   else if (verb == "fwd") std::cout << "rc " << forward(fields) << std::endl;

@@ -22,8 +22,8 @@ class Choice:
     symbol: str
     threads: int = 256
     lds: int = 0
-    predicates: Sequence[tuple[int, str, int, int]] = ()
-    """(kind, value name, low, high)"""
+    predicates: Sequence[tuple[int, Sequence[str], int, int]] = ()
+    """(kind, value names, low, high)"""
     grid: Sequence[Sequence[tuple[str, int]]] = ((), (), ())
 
 
@@ -97,8 +97,9 @@ def _choice(choice: Choice, values: Sequence[str], image_index: int) -> bytes:
         + text(choice.symbol)
         + struct.pack("<IHB", choice.lds, choice.threads, len(choice.predicates))
     )
-    for kind, value, low, high in choice.predicates:
-        out += struct.pack("<BHqq", kind, values.index(value), low, high)
+    for kind, names, low, high in choice.predicates:
+        out += struct.pack(f"<BB{len(names)}H", kind, len(names), *map(values.index, names))
+        out += struct.pack("<qq", low, high)
     out += bytes(len(axis) for axis in choice.grid)
     return out + b"".join(struct.pack("<HI", values.index(v), d) for axis in choice.grid for v, d in axis)
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from aotforge.base.architectures import Profile, Profiles, load_architectures
 from aotforge.compile.cache import Cache
@@ -150,6 +151,6 @@ def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:
     if wrong := [f"{name}={text}" for name, text in texts.items() if not text.isdigit()]:
         raise UnsupportedError(f"{wrong[0]} is not an integer of at least 0")
     numbers = {name: int(text) for name, text in texts.items()}
-    options = {name: value for name, value in numbers.items() if name in _OPTIONS}
+    options: dict[str, Any] = {name: value for name, value in numbers.items() if name in _OPTIONS}
     constants: dict[str, Scalar] = {n: numbers.get(n, value) for n, value in setting.constants.items()}
     return replace(setting, constants=constants, when=(), **options)

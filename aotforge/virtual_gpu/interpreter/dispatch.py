@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotforge.errors import RulesError, UnsupportedError
+from aotforge.plan.conditions import hints, tries
 from aotforge.plan.model import GridTerm, JobKey, Plan, PlannedChoice, PlannedKernel, Predicate
 from aotforge.rules import Choice, Functional, Kernel, Scalar, Setting, Target
 
@@ -82,19 +83,12 @@ def select(
     if not kernel.allowed(functional):
         raise UnsupportedError(f"{kernel.name} does not serve {text}")
     settings = kernel.settings(target, functional)
-    hints = [
-        Predicate(value=a.value, kind="multiple", low=a.divisible_by)
-        for a in kernel.arguments
-        if a.divisible_by is not None
-    ]
-    ranges = [
-        [Predicate(value=b.value, kind="range", low=b.low, high=b.high) for b in s.when] for s in settings
-    ]
-    # the last setting once more without hints serves calls that are not aligned
-    index = call.first_match([*([*when, *hints] for when in ranges), *ranges[-1:]])
+    offered = list(tries(settings, hints(kernel.arguments)))
+    index = call.first_match(predicates for _, _, predicates in offered)
     if index is None:
         raise UnsupportedError(f"{kernel.name} has no setting on {target.arch} for {text}")
-    setting = settings[min(index, len(settings) - 1)]
+    number, hinted, _ = offered[index]
+    setting = settings[number]
     changed = {name: value for name, value in (override or {}).items() if name in setting.constants}
     constants = {**kernel.constants(functional), **setting.constants, **changed}
 
@@ -105,7 +99,7 @@ def select(
         kernel=kernel,
         functional=functional,
         setting=setting,
-        hinted=index < len(settings),
+        hinted=hinted,
         constants=constants,
         types={a.name: a.type.format(**functional) for a in kernel.arguments},
         arguments={a.name: call[a.value] for a in kernel.arguments},
@@ -135,10 +129,10 @@ class _Call:
         return next((i for i, every in enumerate(offered) if all(map(self._holds, every))), None)
 
     def _holds(self, predicate: Predicate) -> bool:
-        value = int(self[predicate.value])
+        product = math.prod(int(self[value]) for value in predicate.values)
         if predicate.kind == "multiple":
-            return value % predicate.low == 0
-        return predicate.low <= value <= predicate.high
+            return product % predicate.low == 0
+        return predicate.low <= product <= predicate.high
 
     def grid(self, axes: Sequence[Sequence[GridTerm]]) -> tuple[int, int, int]:
         sizes = [math.prod(-(-int(self[t.value]) // t.divisor) for t in axis) for axis in axes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -37,9 +38,9 @@ def look_up(kernel: PlannedKernel, values: dict[str, int]) -> PlannedChoice | No
         if functional.key == key:
             for choice in functional.choices:
                 if all(
-                    values[p.value] % p.low == 0
+                    prod(values[name] for name in p.values) % p.low == 0
                     if p.kind == "multiple"
-                    else p.low <= values[p.value] <= p.high
+                    else p.low <= prod(values[name] for name in p.values) <= p.high
                     for p in choice.predicates
                 ):
                     return choice

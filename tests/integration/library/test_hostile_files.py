@@ -6,14 +6,18 @@ import random
 import struct
 import subprocess
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aotforge.errors import PackError
+from aotforge.pack.dispatch import decode_dispatch
 from tests.support.attention import spy_pack
+from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import ROOT, Objects, build_objects
-from tests.support.small_pack import files, seal
+from tests.support.small_pack import Choice, Kernel, SmallPack, files, seal
 
 CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
 
@@ -119,6 +123,42 @@ def test_dispatch_bodies_with_right_digests(readers: Readers, good: dict[str, by
     assert refused > 1000
     for size in range(0, len(body), 3):
         assert readers("dispatch", seal(body[:size])).startswith("refused ")
+
+
+PREDICATES: dict[str, tuple[tuple[int, tuple[str, ...], int, int], bool]] = {
+    "multiple of a pointer": ((0, ("p",), 16, 0), True),
+    "multiple of a u64": ((0, ("u",), 2**63 - 1, 0), True),
+    "product of four": ((0, ("n", "u", "n", "u"), 2**32 - 1, 0), True),
+    "range of a product": ((1, ("n", "u"), -(2**63), 2**63 - 1), True),
+    "empty range": ((1, ("n",), 9, 3), True),
+    "range of a pointer": ((1, ("p",), 0, 1), False),
+    "product with a pointer": ((0, ("n", "p"), 16, 0), False),
+    "multiple of a float": ((0, ("x",), 16, 0), False),
+    "range of a product with a float": ((1, ("n", "x"), 0, 1), False),
+    "no value": ((0, (), 16, 0), False),
+    "product of five": ((1, ("n",) * 5, 0, 1), False),
+    "divisor 0": ((0, ("n",), 0, 0), False),
+    "negative divisor": ((0, ("n",), -16, 0), False),
+    "multiple with a second bound": ((0, ("n",), 16, 1), False),
+    "product's divisor of 33 bits": ((0, ("n", "n"), 2**32, 0), False),
+    "unknown kind": ((2, ("n",), 1, 1), False),
+}
+"""Kind, values, low, high, and whether readers take it."""
+
+
+@pytest.mark.parametrize("why", PREDICATES)
+def test_both_readers_take_the_same_predicates(readers: Readers, why: str) -> None:
+    predicate, accepted = PREDICATES[why]
+    image = fake_hsaco("gfx908", [FakeKernel(symbol="k", types=["i64"])])
+    choice = Choice(image=image, symbol="k", predicates=[predicate])
+    kernel = Kernel(
+        name="t.k", operator="op", parameters=[("i64", "n")], functionals={("gfx908", ()): [choice]}
+    )
+    values = [("p", "ptr"), ("n", "i64"), ("u", "u64"), ("x", "f32")]
+    data = files(SmallPack(archs=["gfx908"], operators={"op": values}, kernels=[kernel]))["dispatch.aotd"]
+    assert readers("dispatch", data).startswith("accepted " if accepted else "refused ")
+    with nullcontext() if accepted else pytest.raises(PackError):
+        decode_dispatch(data, file=why)
 
 
 def test_enormous_counts_do_not_allocate(readers: Readers) -> None:

@@ -102,8 +102,10 @@ def kernel(
             pair = [job(name, f"{name}/{arch}/{key}/{n}", arch) for n in range(2)]
             jobs += pair
             aligned = (
-                Predicate(value="X", kind="multiple", low=16),
-                Predicate(value="n", kind="range", low=-5, high=2**40),
+                Predicate(values=("X",), kind="multiple", low=16),
+                Predicate(values=("n",), kind="range", low=-5, high=2**40),
+                Predicate(values=("n", "n", "n"), kind="range", low=-(2**63), high=9),
+                Predicate(values=("n", "n"), kind="multiple", low=2**32 - 1),
             )
             grid = (
                 (GridTerm(value="n", divisor=64), GridTerm(value="n", divisor=1)),

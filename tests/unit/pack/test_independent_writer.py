@@ -34,7 +34,7 @@ def peer_files(dictionary: bytes) -> dict[str, bytes]:
                         symbol=made[choice.job].symbol,
                         threads=256,
                         lds=1024,
-                        predicates=[(KINDS[p.kind], p.value, p.low, p.high) for p in choice.predicates],
+                        predicates=[(KINDS[p.kind], p.values, p.low, p.high) for p in choice.predicates],
                         grid=[
                             [(t.value, t.divisor) for t in axis] for axis in (*choice.grid, (), (), ())[:3]
                         ],

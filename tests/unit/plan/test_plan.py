@@ -38,7 +38,7 @@ def _plan(root: Path = TINY, profile: str = "full") -> Plan:
     return plan_of(root, profile=profile, compiler=FAKE_TOOLCHAIN)
 
 
-def test_settings_expand_in_order_and_end_with_one_without_hints() -> None:
+def test_settings_expand_in_order_and_end_with_those_without_hints() -> None:
     plan = _plan()
     assert [job.label for job in plan.jobs] == [
         f"tiny.axpy:gfx908:dtype={dtype}:{setting}"
@@ -54,10 +54,10 @@ def test_settings_expand_in_order_and_end_with_one_without_hints() -> None:
         ("a", "f32", "a"),
     ]
     first, second, last = kernel.functionals[0].choices
-    assert [(p.kind, p.value, p.low) for p in first.predicates] == [
-        ("range", "n", 4096),
-        ("multiple", "X", 16),
-        ("multiple", "Y", 16),
+    assert [(p.kind, p.values, p.low) for p in first.predicates] == [
+        ("range", ("n",), 4096),
+        ("multiple", ("X",), 16),
+        ("multiple", ("Y",), 16),
     ]
     assert first.predicates[0].high == 2**63 - 1
     assert [p.kind for p in second.predicates] == ["multiple", "multiple"]
@@ -152,7 +152,25 @@ _EDITS = [
     ('{"BLOCK": 64}', '{"BLOCK": 0.5}', "constant BLOCK is 0.5"),
     ("num_warps=4", "num_warps=3", "num_warps 3"),
     ("num_warps=4", "num_warps=32", "num_warps 32"),
-    ('Between(value="n"', 'Between(value="X"', "when X in"),
+    ('Between(value="n"', 'Between(value="X"', "when X >= 4096: X is ptr"),
+    ('Between(value="n"', 'Between(value="a"', "when a >= 4096: a is f32"),
+    ('Between(value="n"', 'Between(value="N"', "the operator has no value N"),
+    ('Between(value="n"', 'Between(value=("n", "dtyp")', "no value dtyp[\\s\\S]*perhaps you meant dtype"),
+    ('Between(value="n"', 'Between(value=("n", "X")', "when n \\* X >= 4096: X is ptr"),
+    ('Between(value="n"', "Between(value=()", "a product has 1 to 4 values"),
+    ('Between(value="n"', 'Between(value=("n",) * 5', "a product has 1 to 4 values"),
+    ("low=4096)", "low=4096, high=1)", "when 4096 <= n <= 1[\\s\\S]*no value is in that range"),
+    ("low=4096)", "low=2**63)", "more than 64 bits"),
+    ("low=4096)", "low=-2**63 - 1)", "more than 64 bits"),
+    ('Between(value="n", low=4096)', 'MultipleOf(value="n", of=0)', "when n % 0 = 0[\\s\\S]*must be 1 to"),
+    (
+        'Between(value="n", low=4096)',
+        'MultipleOf(value=("n", "n"), of=2**32)',
+        "when \\(n \\* n\\) % 4294967296",
+    ),
+    ('Between(value="n", low=4096)', 'MultipleOf(value=("X", "X"), of=4)', "X is ptr"),
+    ('Between(value="n", low=4096)', 'Equals(value="n", to=2**63)', "more than 64 bits"),
+    ('Between(value="n", low=4096)', '"n > 1"', "when 'n > 1'[\\s\\S]*must be rules.Between"),
     ('divisor="BLOCK"', 'divisor="BLOK"', "grid divisor BLOK"),
     ('source="kernels.py"', 'source="kernel.py"', "kernel.py: cannot be read"),
     ('function="axpy"', 'function="axpi"', "no function axpi[\\s\\S]*axpy"),
@@ -185,7 +203,7 @@ _EDITS = [
 def test_rules_that_contradict_themselves_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
     root = copy_tiny(tmp_path / "k")
     rules = root / "tiny" / "rules.py"
-    text = rules.read_text()
+    text = rules.read_text().replace("Between,", "Between, Equals, MultipleOf,", 1)
     assert old in text
     rules.write_text(text.replace(old, new, 1))
     with pytest.raises(RulesError, match=message) as caught:
