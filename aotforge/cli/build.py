@@ -12,9 +12,11 @@ from aotforge.cli.command import (
     Json,
     Profile,
     Quiet,
+    Unsandboxed,
     archs_of,
     cache_folder,
     cli_command,
+    is_own_release,
     job_count,
     print_either,
     print_report,
@@ -124,7 +126,10 @@ def verify(
 def demo(
     arch: Arch = "gfx908",
     profile: Annotated[str, "what to build (default: quick)"] = "quick",
-    release: Annotated[str | None, "a release folder to show instead of building one"] = None,
+    release: Annotated[
+        str | None, "a release folder to show, whose library is executed, instead of building one"
+    ] = None,
+    unsandboxed: Unsandboxed = False,
     cache: Cache = None,
     jobs: Annotated[
         int | None, "worker processes at most (default: as many as CPUs and free memory allow)"
@@ -146,7 +151,13 @@ def demo(
     )
     folder = Path(release).absolute() if release else None
     with BuildDisplay(quiet=quiet or json) as display:
-        report = demo(DemoRequest(build=request, release=folder), observer=display)
+        shown = DemoRequest(
+            build=request,
+            release=folder,
+            own=folder is None or is_own_release(folder),
+            unsandboxed=unsandboxed,
+        )
+        report = demo(shown, observer=display)
     print_either(report.fields(), report.lines(), json=json)
     report.require_passed()
 

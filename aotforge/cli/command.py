@@ -3,7 +3,6 @@
 import inspect
 import json as json_
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.progress import Report
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, UnsupportedError, UsageError
@@ -23,6 +23,9 @@ Arch = Annotated[str, "arch or product, e.g. gfx908 or MI100; several are separa
 Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]
+Unsandboxed = Annotated[
+    bool, "execute the code of a release of others as this user where bubblewrap is missing"
+]
 Quiet = Annotated[bool, "no progress and no notes"]
 
 TASKS: dict[str, Task] = {}
@@ -129,6 +132,11 @@ def cache_folder(folder: str | None) -> Path:
     return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
 
 
+def is_own_release(folder: Path) -> bool:
+    """True for a release in releases/dist of this checkout, where builds write."""
+    return folder.resolve().is_relative_to((ROOT / "releases" / "dist").resolve())
+
+
 def job_count(count: int | None, flag: str = "--jobs") -> int | None:
     """The flag. Raises UsageError for a number below 1."""
     if count is not None and count < 1:
@@ -155,8 +163,7 @@ def pairs(text: str) -> dict[str, str]:
 
 def run_command(command: Sequence[str]) -> int:
     """Exit status of a command that runs in the checkout and prints for itself."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    return run_child("own task", command, add={"PYTHONPATH": str(ROOT)}, cwd=ROOT).returncode
 
 
 _PARSERS: Mapping[str, tuple[str, Callable[[Any], object]]] = {

@@ -10,8 +10,10 @@ from aotforge.cli.command import (
     ROOT,
     Cache,
     Json,
+    Unsandboxed,
     cache_folder,
     cli_command,
+    is_own_release,
     job_count,
     print_either,
     print_result,
@@ -82,11 +84,12 @@ def check(
     release: Annotated[str, "a release folder (default: the newest in releases/dist)"] = "",
     only: Annotated[str, "some checks instead of all, e.g. calls,layout"] = "",
     development: Annotated[bool, "accept a library below the promised platform, and report it"] = False,
+    unsandboxed: Unsandboxed = False,
     jobs: Annotated[int | None, "parts at the same time"] = None,
     cache: Cache = None,
     json: Json = False,
 ) -> None:
-    """Check a candidate release against the matrix: prints every violation, then exit code 32."""
+    """Check a candidate release, which executes its library in a sandbox: prints every violation, then exit code 32."""
     from aotforge.base.progress import progress
     from aotforge.conformance.candidate import newest_release
     from aotforge.conformance.check_release import check_release
@@ -102,6 +105,8 @@ def check(
             jobs=job_count(jobs),
             development=development,
             only=[name for name in only.split(",") if name],
+            own=is_own_release(chosen),
+            unsandboxed=unsandboxed,
             on_part=line.update,
         )
     print_either(report_fields(report), report_lines(report, colour=_colour()), json=json)

@@ -1,6 +1,6 @@
 """Tests, linters, benchmarks."""
 
-import subprocess
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -49,7 +49,7 @@ def lint() -> None:
 @cli_command("python", forwards=True)
 def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) -> None:
     """Run the environment's Python, which has Triton and numpy, e.g. on a script of yours."""
-    sys.exit(subprocess.run([sys.executable, *arguments], check=False).returncode)
+    os.execv(sys.executable, [sys.executable, *arguments])
 
 
 @cli_command("bench")

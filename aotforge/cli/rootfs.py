@@ -1,13 +1,13 @@
 """Tasks for root filesystems of build steps, and for what killed executors left."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.progress import LineObserver
 from aotforge.cli.command import (
     ROOT,
@@ -132,7 +132,8 @@ def shell(
     observer = _observer(quiet=False)
     rootfs = ensure_rootfs(ROOT, name, cache=folder, environment=os.environ, observer=observer)
     command = shell_command(rootfs, cache=folder, run=run, terminal=sys.stdin.isatty())
-    if code := subprocess.run(command, check=False).returncode:
+    kind = "bubblewrap" if Path(command[0]).name == "bwrap" else "engine"
+    if code := run_child(kind, command).returncode:
         sys.exit(code)
 
 

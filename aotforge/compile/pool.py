@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.child_processes import child_environment, start_child
 from aotforge.base.machine import GIB, available_cpus, available_memory, resident_bytes
 from aotforge.errors import CacheError, ToolchainError
 from aotforge.plan.model import CompileJob
@@ -75,21 +76,22 @@ class WorkerProcess:
 
     def __init__(
         self,
-        name: str,
+        kind: str,
         command: Sequence[str],
         *,
         environment: dict[str, str],
         pass_fds: tuple[int, ...] = (),
     ) -> None:
-        """Start it. Raises ToolchainError when no process can be started."""
+        """Start a child of `kind` with `environment` added to what it inherits. Raises ToolchainError when that is impossible."""
         self._log = os.memfd_create("aotforge-worker-log")
         try:
-            self.process = subprocess.Popen(
+            self.process = start_child(
+                kind,
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                env=environment,
+                add=environment,
                 cwd="/",
                 pass_fds=pass_fds,
                 start_new_session=True,
@@ -97,7 +99,7 @@ class WorkerProcess:
         except OSError as error:
             os.close(self._log)
             raise ToolchainError(
-                f"a {name} cannot be started: {error.strerror}", hint="free memory or processes"
+                f"a {kind} cannot be started: {error.strerror}", hint="free memory or processes"
             ) from error
 
     @property
@@ -233,23 +235,10 @@ def worker_environment(
 
     `preload` is the allocator's path as the worker sees it, without spaces and colons; empty for other programs.
     """
-    environment = {
-        "HOME": "/nonexistent",
-        "LANG": "C.UTF-8",
-        "PATH": "/usr/bin:/bin",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join(import_path()),
-        "TMPDIR": str(temporary),
-        # backends of other packages must not take part: the job key does not cover them
-        "TRITON_BACKENDS_IN_TREE": "1",
-        "TZ": "UTC",
-    }
-    if "LD_LIBRARY_PATH" in os.environ:
-        environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    own = {"PYTHONPATH": os.pathsep.join(import_path()), "TMPDIR": str(temporary)}
     if preload:
-        environment["LD_PRELOAD"] = preload
-    return environment | dict(pinned)
+        own["LD_PRELOAD"] = preload
+    return child_environment("compile worker", add=own | dict(pinned))
 
 
 def import_path() -> list[str]:

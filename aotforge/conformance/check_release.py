@@ -4,11 +4,12 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
@@ -21,9 +22,16 @@ from aotforge.conformance.checks.names import check_names
 from aotforge.conformance.checks.running import dropin_group, refusal_group
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
-from aotforge.conformance.findings import CheckReport, Finding, failed
+from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
+from aotforge.sandbox.release_programs import ReleasePrograms, find_release_programs
+
+_BEFORE_EXECUTION = frozenset({"folder", "sonames", "elf"})
+"""Checks of files that must pass before the release's library is executed."""
+
+_EXECUTING = frozenset({"drop-in", "layout", "refusal"})
+"""Checks that execute it."""
 
 OnPart = Callable[[int, int], None]
 """Called with the number of parts done and of all parts."""
@@ -39,20 +47,30 @@ def check_release(
     compilers: Sequence[Compiler] | None = None,
     hip: Hip | None = None,
     only: Collection[str] = (),
+    own: bool = False,
+    unsandboxed: bool = False,
     on_part: OnPart | None = None,
 ) -> CheckReport:
     """Checks the release in `folder` against the compat data, plan and manifests of `checkout`.
 
     `cache` keeps compilations; `development` accepts a library below its promised platform and reports it; `compilers`
-    default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run.
+    default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run. The release's
+    library is executed after its files passed; `own` and `unsandboxed` as in `find_release_programs`.
     A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
-    release, ManifestError, UnknownNameError for a check that does not exist. Nothing in `folder` is changed.
+    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError when there is no sandbox. Nothing in
+    `folder` is changed.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
         context = make_context(folder, checkout, Path(work), compilers)
-        context = replace(context, cache=cache, development=development, hip=hip or context.hip)
-        findings = _run(_chosen(_groups(context), only), jobs or min(4, os.cpu_count() or 1), on_part)
+        programs = context.programs
+        if context.compilers and (not only or _EXECUTING.intersection(only)):
+            programs = find_release_programs(folder.name, own=own, unsandboxed=unsandboxed)
+        context = replace(
+            context, cache=cache, development=development, hip=hip or context.hip, programs=programs
+        )
+        run = _Run(jobs=jobs or min(4, os.cpu_count() or 1), on_part=on_part)
+        findings = run.all(_groups(context), only)
     return CheckReport(
         release=context.candidate.name,
         folder=str(folder),
@@ -79,6 +97,7 @@ def make_context(
         compilers=found,
         missing=missing,
         hip=find_hip(checkout),
+        programs=ReleasePrograms(sandbox=()),
     )
 
 
@@ -117,23 +136,61 @@ def _groups(context: CheckContext) -> list[Group]:
     ]
 
 
-def _run(groups: list[Group], jobs: int, on_part: OnPart | None) -> list[Finding]:
-    """Runs all parts in one pool; findings are in the groups' order."""
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [[pool.submit(part) for part in one.parts] for one in groups]
-        every = list(chain.from_iterable(futures))
-        try:
-            for done, future in enumerate(as_completed(every), 1):
-                if not isinstance(future.exception(), AotforgeError):
-                    future.result()  # raises what is not a finding
-                if on_part:
-                    on_part(done, len(every))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    findings: list[Finding] = []
-    for one, parts in zip(groups, futures, strict=True):
-        errors = [error for future in parts if (error := future.exception())]
-        findings += [failed(one.name, "the check could be run", str(error)) for error in errors]
-        findings += [] if errors else one.finish([future.result() for future in parts])
-    return findings
+@dataclass(kw_only=True)
+class _Run:
+    """Runs checks in a pool of `jobs` threads: those that read files first, then those that execute the release's library."""
+
+    jobs: int
+    on_part: OnPart | None
+    done: int = 0
+
+    def all(self, groups: list[Group], only: Collection[str]) -> list[Finding]:
+        """Findings in the groups' order. When a check of `_BEFORE_EXECUTION` fails, nothing of the release is executed."""
+        chosen = _chosen(groups, only)
+        executing = [group for group in chosen if group.name in _EXECUTING]
+        first = [
+            g
+            for g in groups
+            if g.name not in _EXECUTING and (g in chosen or (executing and g.name in _BEFORE_EXECUTION))
+        ]
+        total = sum(len(group.parts) for group in (*first, *executing))
+        results = dict(zip(map(id, first), self._parts(first, total), strict=True))
+        broken = [
+            one
+            for group in first
+            if group.name in _BEFORE_EXECUTION
+            for one in results[id(group)]
+            if one.status == "failed"
+        ]
+        if broken:
+            what = "the release's library is executed"
+            reason = f"it was not, because {broken[0].what!r} failed"
+            later = [[not_run(group.name, what, reason)] for group in executing]
+        else:
+            later = self._parts(executing, total)
+        results |= zip(map(id, executing), later, strict=True)
+        unchosen = [one for one in broken if one.check not in {group.name for group in chosen}]
+        return [*unchosen, *chain.from_iterable(results[id(group)] for group in chosen)]
+
+    def _parts(self, groups: list[Group], total: int) -> list[list[Finding]]:
+        """Findings of each group; all parts run in one pool."""
+        with ThreadPoolExecutor(max_workers=self.jobs) as pool:
+            futures = [[pool.submit(part) for part in one.parts] for one in groups]
+            try:
+                for future in as_completed(chain.from_iterable(futures)):
+                    if not isinstance(future.exception(), AotforgeError):
+                        future.result()  # raises what is not a finding
+                    self.done += 1
+                    if self.on_part:
+                        self.on_part(self.done, total)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return [_finished(one, parts) for one, parts in zip(groups, futures, strict=True)]
+
+
+def _finished(group: Group, parts: list[Future[Any]]) -> list[Finding]:
+    errors = [error for future in parts if (error := future.exception())]
+    if errors:
+        return [failed(group.name, "the check could be run", str(error)) for error in errors]
+    return group.finish([future.result() for future in parts])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import ToolchainError
-from aotforge.library.build_tools import run_tool, tool_environment
+from aotforge.library.build_tools import run_tool
 
 WANTED = (*(("gcc", n) for n in (9, 10, 11, 12)), *(("clang", n) for n in (11, 12, 13, 14)))
 STANDARDS = ("17", "20")
@@ -68,7 +68,7 @@ def _identify(family: str, path: str | None) -> Compiler | None:
     if path is None:
         return None
     try:
-        done = run_tool([path, "--version"], tool_environment(os.environ), seconds=_SECONDS)
+        done = run_tool([path, "--version"], os.environ, seconds=_SECONDS)
     except ToolchainError:
         return None
     first = done.stdout.partition("\n")[0].strip()
@@ -155,7 +155,7 @@ class CompilationCache:
         command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
         command += [*flags, *map(str, objects)]
         try:
-            done = run_tool(command, tool_environment(os.environ), seconds=_SECONDS, folder=folder)
+            done = run_tool(command, os.environ, seconds=_SECONDS, folder=folder)
         except ToolchainError as error:
             return Compilation(ok=False, output=error.what, program=None)
         output, ok = done.stdout + done.stderr, done.returncode == 0

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aotforge.base.child_processes import run_child
 from aotforge.errors import ToolchainError
 
 _INSTALL = {
@@ -19,7 +20,6 @@ _INSTALL = {
 }
 
 _BROKEN = "it is a script whose interpreter is gone, as in an environment that was moved, or made for another machine"
-_KEPT_VARIABLES = ("PATH", "HOME", "TMPDIR", "SYSTEMROOT")
 _LIBRARIES = ("libstdc++.a", "libc.so.6")
 _VERSION_SECONDS = 60
 
@@ -68,11 +68,6 @@ class Tools:
         }
 
 
-def tool_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Environment of tools: the caller's paths, and English messages."""
-    return {name: environment[name] for name in _KEPT_VARIABLES if name in environment} | {"LC_ALL": "C"}
-
-
 def run_tool(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -80,18 +75,12 @@ def run_tool(
     seconds: float,
     folder: Path | None = None,
     hint: str = "install it again, then build again",
+    kind: str = "compiler",
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program to its end. Raises ToolchainError when it does not start or takes longer than `seconds`."""
+    """Runs a program to its end; its `kind` selects what it inherits of `environment`. Raises ToolchainError when it does not start or
+    takes longer than `seconds`."""
     try:
-        return subprocess.run(
-            command,
-            cwd=folder,
-            env=dict(environment),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        return run_child(kind, command, given=environment, cwd=folder, capture_output=True, timeout=seconds)
     except subprocess.TimeoutExpired as error:
         raise ToolchainError(f"{command[0]} ran for more than {seconds:g} s", hint=hint) from error
     except OSError as error:
@@ -123,7 +112,7 @@ def find_tools(environment: Mapping[str, str], *, libraries: tuple[str, ...] = _
         find_program(names[0], names, path, hint=_INSTALL[names[0]], beside=True)
         for names in (("cmake",), ("ninja", "ninja-build"))
     )
-    env = tool_environment(environment)
+    env = environment
     identity = {
         "C++ compiler": _describe("C++ compiler", cxx, env),
         "C compiler": _describe("C compiler", cc, env),

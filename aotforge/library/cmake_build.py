@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aotforge.base.child_processes import child_environment
 from aotforge.base.files import output_errors
 from aotforge.base.progress import SILENT
 from aotforge.errors import RuntimeBuildError
 from aotforge.formats.tree import input_tree, unpack_outputs
-from aotforge.library.build_tools import Tools, run_tool, tool_environment
+from aotforge.library.build_tools import Tools, run_tool
 from aotforge.sandbox.executors.choose import choose_executor
 from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.sandbox.executors.step import GIB, Step, StepLimits
@@ -71,7 +72,7 @@ def configure_and_build(
         install=str(install) if install is not None else None,
     )
     for command in commands:
-        done = run_tool(command, tool_environment(environment), seconds=_SECONDS)
+        done = run_tool(command, environment, seconds=_SECONDS)
         if done.returncode != 0:
             raise build_error(" ".join(command[:3]), done.returncode, done.stdout + done.stderr)
 
@@ -119,7 +120,7 @@ class CMakeBuild:
         """Environment of the step."""
         own = {"LC_ALL": "C", "WORK": WORK}
         if self.tools is not None:
-            return tool_environment(self.environment) | own
+            return child_environment("compiler", self.environment, own)
         assert execution.rootfs is not None
         rootfs = {"PATH": "/usr/bin:/bin"} | dict(execution.rootfs.environment)
         return rootfs | {"HOME": "/tmp", "TMPDIR": "/tmp"} | own | dict(self.compilers)

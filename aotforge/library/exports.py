@@ -6,13 +6,13 @@ compares. Needs clang.
 
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.yaml_reader import read_yaml
 from aotforge.errors import ToolchainError
 
@@ -129,7 +129,7 @@ def _compiled(root: Path, unit: str, target: str) -> str:
         ]
         command += [f"-I{path}" for path in (folder, *(root / part for part in _INCLUDES))]
         command += ["-S", "-emit-llvm", "-x", "c++", "-", "-o", "-"]
-        done = subprocess.run(command, input=unit, capture_output=True, text=True, check=False)
+        done = run_child("compiler", command, input=unit, capture_output=True)
     if done.returncode != 0:
         raise ToolchainError(f"{clang} does not compile the headers for {target}", cause=done.stderr[:500])
     return done.stdout

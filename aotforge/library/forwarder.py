@@ -14,7 +14,7 @@ from pathlib import Path
 from aotforge.base.files import write_atomic
 from aotforge.errors import RuntimeBuildError, UnsupportedError
 from aotforge.formats.pe import Export, exports, imports
-from aotforge.library.build_tools import find_compiler, find_dlltool, run_tool, tool_environment
+from aotforge.library.build_tools import find_compiler, find_dlltool, run_tool
 
 _MODULE = re.compile(r"[A-Za-z0-9_+-]+\.dll")
 _NAME = re.compile(r"[\x21-\x7e]+")
@@ -82,7 +82,7 @@ def build_forwarder(
         link = [gcc, "-shared", "-nostdlib", "-s", "-Wl,--no-insert-timestamp,--entry=0"]
         link += [f"-Wl,--out-implib,{gnu}", "names.def", "-o", module]
         for command in (link, [dlltool, "-m", "i386:x86-64", "-d", "plain.def", "-l", msvc]):
-            done = run_tool(command, tool_environment(given), seconds=_LINK_SECONDS, folder=folder)
+            done = run_tool(command, given, seconds=_LINK_SECONDS, folder=folder)
             if done.returncode != 0:
                 printed = (done.stderr or done.stdout).strip()[-500:]
                 raise RuntimeBuildError(f"{Path(command[0]).name} failed: {printed}")

@@ -173,7 +173,12 @@ def _checked(request: ReleaseRequest, folder: Path, observer: Observer) -> Check
 
     observer.stage("compatibility checks")
     report = check_release(
-        folder, checkout=request.root, cache=request.cache, jobs=request.jobs, development=request.development
+        folder,
+        checkout=request.root,
+        cache=request.cache,
+        jobs=request.jobs,
+        development=request.development,
+        own=True,
     )
     require_ok(report)
     return report

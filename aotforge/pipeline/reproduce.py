@@ -1,7 +1,6 @@
 """Reproduction of a recorded release from a clean clone of its commit and an empty image cache."""
 
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -10,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.files import output_errors
-from aotforge.base.git import outside_environment
 from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.formats.sums import TAR_SUMS, read_sums
@@ -97,9 +96,7 @@ def _clone(root: Path, commit: str, target: Path) -> None:
         ["git", "-C", str(target), "checkout", "--quiet", "--detach", commit],
     ):
         try:
-            done = subprocess.run(
-                command, env=outside_environment(), capture_output=True, text=True, check=False
-            )
+            done = run_child("git", command, capture_output=True)
         except OSError as error:
             raise ToolchainError(
                 f"git cannot be started: {error.strerror}", hint="apt-get install git"
@@ -119,15 +116,13 @@ def _build(
     command = [str(checkout / "dev"), "build", "--json", "--output", str(output)]
     command += ["--cache", str(checkout.with_name("cache")), "--executor", record.executor]
     command += linux if platform == "linux" else ["--platform", platform]
-    environment = {
+    given = {
         name: value
         for name, value in request.environment.items()
         if not name.startswith("AOTFORGE_") or name in _KEPT
     }
-    environment |= {"SOURCE_DATE_EPOCH": str(record.epoch), "AOTFORGE_HOME": str(_home(request, checkout))}
-    done = subprocess.run(
-        command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
-    )
+    add = {"SOURCE_DATE_EPOCH": str(record.epoch), "AOTFORGE_HOME": str(_home(request, checkout))}
+    done = run_child("own task", command, given=given, add=add, cwd=checkout, stdout=subprocess.PIPE)
     if done.returncode:
         raise ReproduceError(
             f"the build of {record.release} for {platform} ended with {done.returncode}",
@@ -194,13 +189,8 @@ def _explained(released: Path, made: Path) -> list[str]:
     """The output of diffoscope if it is installed, else the members that differ."""
     program = shutil.which("diffoscope")
     if program:
-        done = subprocess.run(
-            [program, "--text", "-", "--max-text-report-size", "20000", str(released), str(made)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=dict(os.environ, NO_COLOR="1"),
-        )
+        words = ["--text", "-", "--max-text-report-size", "20000", str(released), str(made)]
+        done = run_child("diffoscope", [program, *words], capture_output=True)
         if done.stdout:
             return done.stdout.splitlines()[: 5 * _LISTED]
     found = compare_archives(released, made)

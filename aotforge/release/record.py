@@ -2,15 +2,14 @@
 
 import hashlib
 import json
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.files import write_atomic
-from aotforge.base.git import outside_environment
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import ReleaseError, ToolchainError, UnknownNameError, listed, suggest
 from aotforge.release.model import Origin
@@ -139,7 +138,7 @@ def source_commit(root: Path, *, development: bool) -> str:
 def _git(root: Path, *arguments: str) -> str | None:
     command = ["git", "-C", str(root), *arguments]
     try:
-        done = subprocess.run(command, env=outside_environment(), capture_output=True, text=True, check=False)
+        done = run_child("git", command, capture_output=True)
     except OSError as error:
         raise ToolchainError(f"git does not run: {error.strerror}", hint="apt-get install git") from error
     return done.stdout.rstrip("\n") if done.returncode == 0 else None

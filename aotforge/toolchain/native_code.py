@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shlex
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from aotforge.base.child_processes import run_child
 from aotforge.errors import CacheError, ToolchainError
 
 
@@ -66,7 +66,7 @@ class NativeCode:
     def run(self, command: Sequence[str]) -> str:
         """Output of the compiler. Raises ToolchainError when it is missing or fails."""
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            done = run_child("compiler", command, capture_output=True)
         except OSError as error:
             raise ToolchainError(
                 f"no {self.language} compiler: {command[0]} cannot be run: {error.strerror}",

@@ -64,13 +64,11 @@ class Pool:
 class _Worker(WorkerProcess):
     def __init__(self, arguments: list[str]) -> None:
         path = os.pathsep.join(import_path())
-        # as many threads as workers already keep every CPU busy
-        environment = dict(os.environ, PYTHONPATH=path, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         self._connection, theirs = Pipe()
         with theirs:
             command = [sys.executable, "-m", "aotforge.verify.check_image", *arguments, str(theirs.fileno())]
             fds = (theirs.fileno(),)
-            super().__init__("verification worker", command, environment=environment, pass_fds=fds)
+            super().__init__("verification worker", command, environment={"PYTHONPATH": path}, pass_fds=fds)
 
     def run(self, task: ImageTask, timeout: float) -> object:
         self.clear_log()

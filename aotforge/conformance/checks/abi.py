@@ -5,12 +5,12 @@ The programs are generated from that file. They do not depend on our own headers
 
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.html import render
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
@@ -18,7 +18,6 @@ from aotforge.conformance.compilers import Compiler
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Interface
 from aotforge.errors import ToolchainError
-from aotforge.library.build_tools import run_tool
 
 OURS = "<aotriton/flash.h>"
 EXTRA = frozenset({"aotforge_launch"})
@@ -131,8 +130,8 @@ def check_layout(context: CheckContext) -> list[Finding]:
         errors = re.findall(r"error: (.*)", ours.output)[:3]
         return [failed("layout", what, f"the headers lack members of the level: {'; '.join(errors)}")]
     source, link = layout(data, level, '"interface.h"'), "-Wl,--unresolved-symbols=ignore-all"
-    found = _printed(ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
-    wanted = _printed(_compile_facts(context, compiler, source, "-O0", link), {})
+    found = _printed(context, ours.program, {"LD_LIBRARY_PATH": str(context.prefix / "lib")})
+    wanted = _printed(context, _compile_facts(context, compiler, source, "-O0", link), {})
     violations = [
         f"{name} is {found.get(name, 'missing')}, not {value}"
         for name, value in wanted.items()
@@ -162,8 +161,9 @@ def _measured(context: CheckContext) -> dict[str, int]:
     return views | lazy | sizes | offsets
 
 
-def _printed(program: Path, environment: dict[str, str]) -> dict[str, str]:
-    done = run_tool([str(program)], environment, seconds=_SECONDS)
+def _printed(context: CheckContext, program: Path, environment: dict[str, str]) -> dict[str, str]:
+    folders = [context.work, program.parent]
+    done = context.programs.run([str(program)], environment=environment, readable=folders, seconds=_SECONDS)
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
@@ -171,7 +171,5 @@ def _demangled(names: list[str]) -> list[str]:
     """C++ names as in source code, where binutils are installed."""
     if not names or shutil.which("c++filt") is None:
         return names
-    done = subprocess.run(
-        ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=False, timeout=_SECONDS
-    )
+    done = run_child("compiler", ["c++filt"], input="\n".join(names), capture_output=True, timeout=_SECONDS)
     return done.stdout.splitlines() if done.returncode == 0 else names

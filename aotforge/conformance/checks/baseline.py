@@ -16,7 +16,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import feature_level, version_key
 from aotforge.errors import ToolchainError
-from aotforge.library.build_tools import run_tool, tool_environment
+from aotforge.library.build_tools import run_tool
 
 FOLDER = Path("compat", "abi")
 _SECONDS = 120
@@ -71,7 +71,7 @@ def _write(context: CheckContext, kind: str, file: Path) -> Path:
     folder, name = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work)), context.compat.names[0]
     (folder / name).symlink_to(file)
     command = ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", name]
-    done = run_tool(command, tool_environment(os.environ), seconds=_SECONDS, folder=folder)
+    done = run_tool(command, os.environ, seconds=_SECONDS, folder=folder)
     if done.returncode:
         raise ToolchainError(f"abidw fails: {done.stderr[-300:]}")
     path = context.checkout / FOLDER / f"{context.compat.release.api_level}.{kind}.xml"
@@ -104,7 +104,7 @@ def _compare(what: str, baseline: Path, file: Path) -> Finding:
     if not baseline.is_file():
         return not_run("abidiff", what, f"{baseline.name} is missing")
     command = ["abidiff", "--no-show-locs", "--drop-private-types", str(baseline), str(file)]
-    done = run_tool(command, tool_environment(os.environ), seconds=_SECONDS, folder=file.parent)
+    done = run_tool(command, os.environ, seconds=_SECONDS, folder=file.parent)
     if done.returncode & _ERRORS:
         return failed("abidiff", what, f"abidiff fails: {(done.stderr or done.stdout).strip()[:300]}")
     return finding_from("abidiff", what, _losses(done.stdout, done.returncode), "libabigail")

@@ -18,11 +18,13 @@ from aotforge.conformance.compilers import (
 )
 from aotforge.conformance.findings import Finding
 from aotforge.conformance.matrix import Compatibility
+from aotforge.sandbox.release_programs import ReleasePrograms
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckContext:
-    """One run of the checks. `missing`: names of compilers that are not installed; `hip`: headers for PyTorch's calls.
+    """One run of the checks. `missing`: names of compilers that are not installed; `hip`: headers for PyTorch's calls;
+    `programs` runs what loads the release's library.
 
     `development`: a library below its promised platform is reported, not refused. `cache` None keeps compilations for this run only.
     """
@@ -34,6 +36,7 @@ class CheckContext:
     compilers: tuple[Compiler, ...]
     missing: tuple[str, ...]
     hip: Hip
+    programs: ReleasePrograms
     cache: Path | None = None
     development: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -4,16 +4,14 @@ A row is kind, qualified name and type, tab-separated: `CXXMethod`, `aotriton::T
 """
 
 import json
-import os
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aotforge.base.child_processes import run_child
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
-from aotforge.library.build_tools import tool_environment
 
 FOLDER = Path("compat", "api_names")
 
@@ -60,11 +58,11 @@ def check_names(context: CheckContext) -> list[Finding]:
     wanted = read_names(context.checkout / FOLDER / f"{release}.tsv")
     hip = context.hip.include or context.standin.include
     includes = [context.prefix / "include", *([hip] if hip else [])]
-    done = subprocess.run(
+    done = run_child(
+        "compiler",
         [str(clang.path), clang.standard("17"), *context.hip.flags, *(f"-I{path}" for path in includes),
          *CLANG_FLAGS, "-x", "c++", "-"],
-        input=program(), capture_output=True, text=True, check=False, timeout=_SECONDS,
-        env=tool_environment(os.environ),
+        input=program(), capture_output=True, timeout=_SECONDS,
     )  # fmt: skip
     if done.returncode:
         return [failed("names", what, f"{clang.name} does not compile the headers: {done.stderr[-300:]}")]

@@ -1,6 +1,5 @@
 """Checks that run the release's library on a stand-in for HIP: drop-in and refusal of packs."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from aotforge.conformance.compilers import tree_digest
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.conformance.matrix_models import Row
 from aotforge.errors import ReleaseError, ToolchainError
-from aotforge.library.build_tools import run_tool
 from aotforge.pack.dispatch import encode_dispatch
 from aotforge.pack.model import FORMAT
 from aotforge.pack.reader import OpenPack, open_pack
@@ -72,19 +70,20 @@ def run(
     context: CheckContext, program: Path, library: Path, *words: str, arch: str, images: Path | None = None
 ) -> RunResult:
     """Runs `program` with the folder `library` on the loader's path and simulated devices of one arch."""
-    own = ("AOTRITON", "HIP_DOUBLE", "LD_")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(own)} | {
+    environment = {
         "LD_LIBRARY_PATH": f"{library}:{_hip_double(context)}",
         "HIP_DOUBLE_DEVICES": f"{arch}@120",
         "AOTRITON_LOG": "error",
     }
     if images is not None:
         environment["AOTRITON_IMAGES_DIR"] = str(images)
-    try:
-        done = run_tool([str(program), *words], environment, seconds=_SECONDS)
-    except ToolchainError as error:
-        return RunResult(status=-1, text=error.what)
-    return RunResult(status=done.returncode, text=(done.stdout + done.stderr).strip())
+    folders = [context.work, program.parent]
+    done = context.programs.run(
+        [str(program), *words], environment=environment, readable=folders, seconds=_SECONDS
+    )
+    if done.status is None:
+        return RunResult(status=-1, text=f"it ran for more than {_SECONDS} s")
+    return RunResult(status=done.status, text=(done.stdout + done.stderr).strip())
 
 
 def dropin_group(context: CheckContext) -> Group:

@@ -1,16 +1,21 @@
 """The demo's client program: compiled against a release, run on virtual devices, and compared."""
 
+import errno
 import json
 import os
-import subprocess
+import stat
+import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from aotforge.base.child_processes import run_child
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
+from aotforge.sandbox.release_programs import ReleasePrograms
 from aotforge.verify.compare import Bounded, largest_error
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, find_compiler
@@ -22,6 +27,7 @@ from kernels.flash.call import Case as Problem
 _CLIENT = Path(__file__).parent / "client.cpp"
 _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}
 _SECONDS = 3600
+_LARGEST = 1 << 30
 
 
 def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, out: Path) -> Path:
@@ -31,7 +37,7 @@ def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, o
         f"-I{extracted.prefix / 'include'}", f"-I{root / 'runtime' / 'src' / 'standin'}",
         f"-L{extracted.prefix / 'lib'}", "-laotriton_v2", f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{extracted.prefix / 'lib'}",
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_child("compiler", command, capture_output=True)
     if done.returncode:
         raise ToolchainError(
             f"the demo's client does not compile against the release:\n{done.stderr[:2000]}",
@@ -41,53 +47,80 @@ def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, o
     return out
 
 
-def run_problem(
-    client: Path, problem: Problem, device: int, arch: str, settings: Mapping[str, str], folder: Path
-) -> CallResult:
-    """One run of the client; `folder` takes its files. Raises ExecutionError with the client's and virtual HIP's messages."""
-    inputs = problem.inputs()
-    (folder / "in").write_bytes(
-        b"".join(encode(inputs[n], problem.dtype).tobytes() for n in ("Q", "K", "V", "DO"))
-    )
-    (folder / "record").write_bytes(b"")
-    p = problem
-    numbers = (
-        device, DTYPE_KEY[p.dtype], p.batch, p.heads_q, p.heads_k, p.seqlen_q, p.seqlen_k, p.head_dim,
-        int(p.window_right is not None), p.sm_scale,
-    )  # fmt: skip
-    command = [str(client), str(folder / "in"), str(folder / "out"), *map(str, numbers)]
-    seconds = dict(line.split() for line in _output(command, arch, settings, folder / "record").splitlines())
-    events = [json.loads(line) for line in (folder / "record").read_text().splitlines()]
-    launches = [event for event in events if event["event"] == "launch"]
-    return CallResult(
-        arch=arch,
-        problem=problem,
-        outputs=_compared(problem, inputs, (folder / "out").read_bytes()),
-        forward_seconds=float(seconds["forward"]),
-        backward_seconds=float(seconds["backward"]),
-        preparing_seconds=sum(e["seconds"] for e in events if e["event"] == "load"),
-        served=tuple((e["kernel"], e["image"], e["instructions"], e["seconds"]) for e in launches),
-    )
+@dataclass(frozen=True, kw_only=True)
+class ClientRunner:
+    """Runs the client by `programs`. `folder` takes its files, `cache` prepared images; `readable` is what else it uses, `settings` its
+    environment."""
 
+    client: Path
+    folder: Path
+    programs: ReleasePrograms
+    settings: Mapping[str, str]
+    readable: tuple[Path, ...]
+    cache: Path
 
-def _output(command: list[str], arch: str, settings: Mapping[str, str], record: Path) -> str:
-    """Standard output of the client, whose environment has no settings but these."""
-    replaced = ("AOTRITON_", "AOTFORGE_VIRTUAL")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(replaced)}
-    env = {**inherited, **settings, "AOTFORGE_VIRTUAL_RECORD": str(record), "AOTRITON_LOG": "warn"}
-    try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise ExecutionError(
-            f"attention on the virtual {arch} has not ended within {_SECONDS} s",
-            cause="a machine with too much other work, or the client waits for something",
-        ) from error
-    if done.returncode:
-        raise ExecutionError(
-            f"attention on the virtual {arch} failed ({done.returncode}):\n{done.stderr.strip()[-4000:]}",
-            cause="the release has no image for this call, or an image accesses what it must not",
+    def run(self, problem: Problem, device: int, arch: str) -> CallResult:
+        """One call. Raises ExecutionError with the client's and virtual HIP's messages."""
+        inputs = problem.inputs()
+        shared = Path(tempfile.mkdtemp(prefix="call-", dir=self.folder))
+        (self.folder / "in").write_bytes(
+            b"".join(encode(inputs[n], problem.dtype).tobytes() for n in ("Q", "K", "V", "DO"))
         )
-    return done.stdout
+        p = problem
+        numbers = (
+            device, DTYPE_KEY[p.dtype], p.batch, p.heads_q, p.heads_k, p.seqlen_q, p.seqlen_k, p.head_dim,
+            int(p.window_right is not None), p.sm_scale,
+        )  # fmt: skip
+        command = [str(self.client), str(self.folder / "in"), str(shared / "out"), *map(str, numbers)]
+        output = self._output(command, arch, shared)
+        seconds = dict(line.split() for line in output.splitlines())
+        events = [json.loads(line) for line in read_regular(shared / "record").splitlines()]
+        launches = [event for event in events if event["event"] == "launch"]
+        return CallResult(
+            arch=arch,
+            problem=problem,
+            outputs=_compared(problem, inputs, read_regular(shared / "out")),
+            forward_seconds=float(seconds["forward"]),
+            backward_seconds=float(seconds["backward"]),
+            preparing_seconds=sum(e["seconds"] for e in events if e["event"] == "load"),
+            served=tuple((e["kernel"], e["image"], e["instructions"], e["seconds"]) for e in launches),
+        )
+
+    def _output(self, command: list[str], arch: str, shared: Path) -> str:
+        """Standard output of the client, which writes to the folder `shared` and the cache only."""
+        (shared / "record").touch()
+        add = {**self.settings, "AOTFORGE_VIRTUAL_RECORD": str(shared / "record"), "AOTRITON_LOG": "warn"}
+        writable = (shared, self.cache)
+        done = self.programs.run(
+            command, environment=add, readable=self.readable, writable=writable, seconds=_SECONDS
+        )
+        if done.status is None:
+            raise ExecutionError(
+                f"attention on the virtual {arch} has not ended within {_SECONDS} s",
+                cause="a machine with too much other work, or the client waits for something",
+            )
+        if done.status:
+            raise ExecutionError(
+                f"attention on the virtual {arch} failed ({done.status}):\n{done.stderr.strip()[-4000:]}",
+                cause="the release has no image for this call, or an image accesses what it must not",
+            )
+        return done.stdout
+
+
+def read_regular(path: Path) -> bytes:
+    """A regular file that the client wrote, not what a link of that name points to. Raises ExecutionError."""
+    try:
+        with os.fdopen(
+            os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
+        ) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            return file.read(_LARGEST)
+    except OSError as error:
+        raise ExecutionError(
+            f"the demo's client left no {path.name}: {error.strerror}",
+            cause="the release's library ended the program, or replaced its files",
+        ) from error
 
 
 def _compared(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[OutputResult, ...]:

@@ -1,12 +1,13 @@
 """Attention by a release on virtual devices: builds it unless named, runs calls that it serves."""
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.deliver.extract import extract_release
-from aotforge.devtools.demo.client import build_client, run_problem
+from aotforge.devtools.demo.client import ClientRunner, build_client
 from aotforge.devtools.demo.demo_report import DemoReport
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.build_release import build
@@ -14,6 +15,8 @@ from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import make_plans
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
+from aotforge.release.finalize import check_finalized_release
+from aotforge.sandbox.release_programs import find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
 from aotforge.virtual_gpu.interpreter.number_formats import DType
 from kernels.flash.call import DTYPE_KEY
@@ -25,20 +28,27 @@ _SHAPE = Problem(batch=2, heads_q=4, heads_k=2, seqlen_q=200, seqlen_k=200)
 
 @dataclass(frozen=True, kw_only=True)
 class DemoRequest:
-    """`release`: a release folder to use as it is; None builds one by `build`."""
+    """`release`: a release folder to use as it is; None builds one by `build`. `own` and `unsandboxed`: `find_release_programs`."""
 
     build: BuildRequest
     release: Path | None
+    own: bool = False
+    unsandboxed: bool = False
 
 
 def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
     """Build, extract, run on a virtual device of every arch, compare with float64.
 
-    Raises what `build` raises, ReleaseError, ToolchainError, ExecutionError when a call fails, UnsupportedError when the profile has
-    no attention.
+    A named release must be complete and have the sums that it lists. Raises what `build` raises, ReleaseError, ToolchainError,
+    ExecutorError without a sandbox, ExecutionError when a call fails, UnsupportedError when the profile has no attention.
     """
     plans, cache = make_plans(request.build), request.build.cache
+    if request.release:
+        check_finalized_release(request.release, None)
     release = request.release or build(request.build, observer=observer).release.folder
+    programs = find_release_programs(
+        release.name, own=request.own or request.release is None, unsandboxed=request.unsandboxed
+    )
     observer.stage("virtual GPU")
     archs = [arch for plan in plans for arch in plan.archs]
     problems = problems_of(plans)
@@ -47,13 +57,27 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         extracted = extract_release(release, [plan.pack for plan in plans], folder)
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client")
-        settings = environment(virtual, devices=archs, texts=extracted.texts, cache=cache)
+        # what a release of others makes in the cache would be used by later runs
+        kept = cache if request.release is None else folder / "cache"
+        kept.mkdir(parents=True, exist_ok=True)
+        runner = ClientRunner(
+            client=client,
+            folder=folder,
+            programs=programs,
+            settings=environment(virtual, devices=archs, texts=extracted.texts, cache=kept),
+            readable=(folder, *python_folders(request.build.root), virtual.folder.parent, *extracted.texts),
+            cache=kept,
+        )
         results = tuple(
-            run_problem(client, problem, device, arch, settings, folder)
-            for device, arch in enumerate(archs)
-            for problem in problems
+            runner.run(problem, device, arch) for device, arch in enumerate(archs) for problem in problems
         )
     return DemoReport(release=release.name, tarballs=extracted.names, results=results)
+
+
+def python_folders(root: Path) -> set[Path]:
+    """What the virtual HIP needs to prepare an image: this interpreter with its packages, and sources of the checkout."""
+    own = {root / name for name in ("aotforge", "kernels", "manifests")}
+    return own | {Path(name) for name in (sys.prefix, sys.base_prefix) if not name.startswith("/usr")}
 
 
 def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:

@@ -6,7 +6,6 @@ jobs, and is correct only when the path is not an input of what it omits.
 
 import hashlib
 import io
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
-from aotforge.base.git import outside_environment
+from aotforge.base.child_processes import run_child_bytes
 from aotforge.base.source_groups import EFFECTS, Effect
 from aotforge.errors import AotforgeError, ShardError
 from aotforge.pipeline.images import by_pack, plans_verifier_digest
@@ -139,9 +138,7 @@ def _before(root: Path, revision: str, archs: Sequence[str], profile: str) -> di
 def git(root: Path, *arguments: str) -> bytes:
     """Output of a git command in the repository of `root`, whatever repository a calling hook belongs to. Raises ShardError."""
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, env=outside_environment(), capture_output=True, check=False
-        )
+        done = run_child_bytes("git", ["git", *arguments], cwd=root, capture_output=True)
     except OSError as error:
         raise ShardError(f"git cannot be started: {error.strerror}", hint="apt-get install git") from error
     if done.returncode:

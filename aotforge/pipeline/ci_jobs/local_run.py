@@ -5,15 +5,14 @@ Layout of the folder, below `<commit>/`: `artefacts/<name>/` with the files of f
 """
 
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.files import staged_folder
-from aotforge.base.git import OF_A_REPOSITORY
 from aotforge.errors import ShardError
 from aotforge.pipeline.ci_jobs.changes import git
 from aotforge.pipeline.ci_jobs.jobs import CiJob, find_job
@@ -66,7 +65,7 @@ class LocalRun:
             shutil.copytree(self._artefact(find_job(jobs, need)), checkout / job.inputs, dirs_exist_ok=True)
         began = time.monotonic()
         command = ["bash", "-euo", "pipefail", "-c", job.line]
-        done = subprocess.run(command, cwd=checkout, env=self._environment(place), check=False)
+        done = run_child("own task", command, given=self._given(), add=self._added(place), cwd=checkout)
         if done.returncode:
             return done.returncode, ""
         text = f"### {job.name}\n\npassed in {time.monotonic() - began:.0f} s\n"
@@ -91,8 +90,10 @@ class LocalRun:
     def _artefact(self, job: CiJob) -> Path:
         return self._work / "artefacts" / job.artefact
 
-    def _environment(self, place: Path) -> dict[str, str]:
-        dropped = {k for k in self.environment if k.startswith(_OURS) or k in OF_A_REPOSITORY} - _KEPT
-        kept = {k: v for k, v in self.environment.items() if k not in dropped}
+    def _given(self) -> dict[str, str]:
+        dropped = {name for name in self.environment if name.startswith(_OURS)} - _KEPT
+        return {name: value for name, value in self.environment.items() if name not in dropped}
+
+    def _added(self, place: Path) -> dict[str, str]:
         cache = self.cache or place / "cache"
-        return kept | {"CI": "true", "AOTFORGE_HOME": str(self.home), "AOTFORGE_CACHE": str(cache)}
+        return {"CI": "true", "AOTFORGE_HOME": str(self.home), "AOTFORGE_CACHE": str(cache)}

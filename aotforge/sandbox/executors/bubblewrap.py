@@ -35,7 +35,6 @@ class BubblewrapExecutor(Executor):
         with work_folder(self._folder) as folder, closing(ControlGroups(**group_limits)) as groups:
             words = self._words(tree, step, folder.path if self._keep else None)
             command = [*words, *agent_command(rootfs.python)]
-            environment = {"PATH": os.defpath}
             config = AgentConfig(
                 folder=WORK,
                 sandboxed=True,
@@ -44,7 +43,7 @@ class BubblewrapExecutor(Executor):
                 processes=None if groups.folders else limits.processes,
             )
             enter = shlex.join([*words, "/bin/sh"]) if self._keep else ""
-            channel = ProcessChannel(command, environment=environment, what="bubblewrap", groups=groups)
+            channel = ProcessChannel("bubblewrap", command, what="bubblewrap", groups=groups)
             with closing(channel):
                 run = AgentRun(channel=channel, config=config, enter=enter)
                 try:
@@ -66,7 +65,7 @@ class BubblewrapExecutor(Executor):
     def _probe(self) -> None:
         """Raises ExecutorError when the kernel does not let this user create namespaces."""
         command = [self._program, *_namespaces(), "--die-with-parent", "--ro-bind", "/", "/", "true"]
-        if trouble := run_program(command, seconds=_PROBE_SECONDS)[1]:
+        if trouble := run_program("bubblewrap", command, seconds=_PROBE_SECONDS)[1]:
             raise ExecutorError(
                 f"bubblewrap cannot create a sandbox here: {trouble}",
                 cause="the kernel does not let this user create namespaces, as inside many containers",

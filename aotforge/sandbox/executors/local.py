@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aotforge.base.child_processes import run_child, start_child
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors.cgroups import ControlGroups
 from aotforge.sandbox.executors.executor import AgentRun, Executor
@@ -32,12 +33,10 @@ def find_program(package: str, program: str) -> str:
     )
 
 
-def run_program(command: Sequence[str], *, seconds: float) -> tuple[str, str]:
+def run_program(kind: str, command: Sequence[str], *, seconds: float) -> tuple[str, str]:
     """Standard output of a program, and why it failed ('' when it exited with 0)."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=seconds, check=False, start_new_session=True
-        )
+        done = run_child(kind, command, capture_output=True, timeout=seconds, start_new_session=True)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     trouble = done.stderr.strip() or "it printed nothing"
@@ -49,26 +48,26 @@ class ProcessChannel:
 
     def __init__(
         self,
+        kind: str,
         command: Sequence[str],
         *,
-        environment: Mapping[str, str],
         what: str,
         groups: ControlGroups | None = None,
     ) -> None:
         self._groups = groups
         self._log = os.memfd_create("aotforge-agent-log")
         try:
-            self._process = subprocess.Popen(
+            self._process = start_child(
+                kind,
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env=dict(environment),
                 cwd="/",
                 # Ctrl-C reaches the client only, which then ends what it started
                 start_new_session=True,
                 bufsize=0,
-                preexec_fn=groups.join() if groups else None,  # noqa: PLW1509 - this process has no threads of its own before the agent starts
+                preexec_fn=groups.join() if groups else None,
             )
         except (OSError, subprocess.SubprocessError) as error:
             os.close(self._log)
@@ -130,8 +129,7 @@ class LocalExecutor(Executor):
     def start_agent(self, step: Step, rootfs: RootFS | None) -> Iterator[AgentRun]:
         """Starts the agent with this Python."""
         with work_folder(self._folder) as folder:
-            environment = {"PATH": os.defpath, "LC_ALL": "C"}
-            channel = ProcessChannel(agent_command(sys.executable), environment=environment, what="a step")
+            channel = ProcessChannel("agent", agent_command(sys.executable), what="a step")
             work = str(folder.path / "work")
             config = AgentConfig(
                 folder=work,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import resource
 import shutil
 from collections.abc import Mapping
@@ -58,7 +57,7 @@ class PodmanExecutor(ContainerExecutor):
     def start_container(self, name: str, step: Step, rootfs: RootFS) -> PodmanChannel:
         """Starts `podman run`."""
         words = self._run_words(name, step, rootfs)
-        channel = PodmanChannel(words, environment=dict(os.environ), what="podman")
+        channel = PodmanChannel("engine", words, what="podman")
         channel.executor, channel.container = self, name
         return channel
 
@@ -84,7 +83,7 @@ class PodmanExecutor(ContainerExecutor):
     def require_image(self, rootfs: RootFS) -> None:
         """Loads the image if podman lacks it."""
         exists = [self._program, "image", "exists", rootfs.image_id]
-        if run_program(exists, seconds=_COMMAND_SECONDS)[1]:
+        if run_program("engine", exists, seconds=_COMMAND_SECONDS)[1]:
             words = ("load", "--quiet", "--input", str(rootfs.archive()))
             self._command(f"loading {rootfs.image}", *words, seconds=_LOAD_SECONDS)
 
@@ -106,11 +105,13 @@ class PodmanExecutor(ContainerExecutor):
 
     def is_created(self, name: str) -> bool:
         """Removal during a creation takes the storage away, and the creation then adds a container without storage."""
-        _, trouble = run_program([self._program, "container", "exists", name], seconds=_COMMAND_SECONDS)
+        _, trouble = run_program(
+            "engine", [self._program, "container", "exists", name], seconds=_COMMAND_SECONDS
+        )
         return not trouble
 
     def _command(self, doing: str, *words: str, seconds: float = _COMMAND_SECONDS) -> str:
-        output, trouble = run_program([self._program, *words], seconds=seconds)
+        output, trouble = run_program("engine", [self._program, *words], seconds=seconds)
         if not trouble:
             return output
         hint = "check podman info for this user; or choose another --executor"

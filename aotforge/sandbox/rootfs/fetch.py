@@ -9,7 +9,6 @@ import posixpath
 import re
 import shutil
 import ssl
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
+from aotforge.base.child_processes import run_child
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.cache_files import Store
@@ -81,7 +81,7 @@ def _setting(line: str) -> tuple[str, str]:
 def _lines(command: Sequence[str]) -> list[str]:
     if shutil.which(command[0]) is None:
         return []
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    done = run_child("apt", command, capture_output=True)
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 

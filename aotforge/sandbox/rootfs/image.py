@@ -7,11 +7,11 @@ the ID. Image specification v1.2 of Docker; the config's digest is the image's I
 import hashlib
 import json
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import Member, entry, write_tar
 from aotforge.sandbox.rootfs.cache_files import CachePaths, create_once, staged_file, storage_errors
@@ -69,7 +69,9 @@ def shell_command(image: RootfsImage, *, cache: Path, run: str, terminal: bool) 
     an interactive shell. Raises ContainerError."""
     inside = ["/bin/sh", "-c", run] if run else ["/bin/bash"]
     if bubblewrap := shutil.which("bwrap"):
-        return bubblewrap_command(bubblewrap, image, unpack_rootfs(image, cache=cache), inside)
+        return bubblewrap_command(
+            bubblewrap, image, unpack_rootfs(image, cache=cache), inside, terminal=terminal
+        )
     engine = shutil.which("docker") or shutil.which("podman")
     if not engine:
         raise ContainerError(
@@ -80,21 +82,26 @@ def shell_command(image: RootfsImage, *, cache: Path, run: str, terminal: bool) 
     _load(engine, image, cache)
     words = [engine, "run", "--rm", "--interactive", *(["--tty"] if terminal else []), "--network", "none"]
     words += ["--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL", "--user", "1000:1000"]
+    words += ["--security-opt", "no-new-privileges", "--pids-limit", "4096"]
+    # podman would pass this machine's proxy settings, which may contain a password
+    words += ["--http-proxy=false"] if Path(engine).name == "podman" else []
     return [*words, image_tag(image), *inside]
 
 
-def bubblewrap_command(program: str, image: RootfsImage, tree: Path, inside: Sequence[str]) -> list[str]:
-    """bubblewrap's command line for a command in the unpacked rootfs."""
+def bubblewrap_command(
+    program: str, image: RootfsImage, tree: Path, inside: Sequence[str], *, terminal: bool = False
+) -> list[str]:
+    """bubblewrap's command line for a command in the unpacked rootfs. Only an interactive shell stays in the terminal's session."""
     words = [program, "--ro-bind", str(tree), "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     words += ["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--die-with-parent"]
-    words += ["--hostname", image.name, "--clearenv"]
+    words += ["--hostname", image.name, "--clearenv", *([] if terminal else ["--new-session"])]
     words += [part for name, value in image.environment for part in ("--setenv", name, value)]
     return [*words, "--chdir", "/tmp", *inside]
 
 
 def _load(engine: str, image: RootfsImage, cache: Path) -> None:
     command = [engine, "load", "--input", str(docker_archive(image, cache=cache))]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    done = run_child("engine", command, capture_output=True)
     if done.returncode:
         raise ContainerError(
             f"{Path(engine).name} does not load {image_tag(image)}",

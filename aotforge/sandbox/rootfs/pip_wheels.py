@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 from aotforge.sandbox.rootfs.cache_files import Store
@@ -95,9 +96,7 @@ def run_pip_download(
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False
-        )
+        done = run_child("pip", command, capture_output=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stderr.strip() or done.stdout.strip() or "pip failed") if done.returncode else ""

@@ -4,10 +4,8 @@ This machine's apt state is neither read nor written. apt verifies the archives'
 Release files do not count: a lock selects bytes.
 """
 
-import os
 import re
 import shutil
-import subprocess
 import tempfile
 import urllib.error
 from collections.abc import Iterator, Sequence
@@ -15,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.child_processes import run_child
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.definitions import Definition, LockedPackage
 from aotforge.sandbox.rootfs.fetch import AptSettings, opened
@@ -31,10 +30,7 @@ class _Apt:
 
     def run(self, *command: str) -> str:
         """Standard output. Raises ContainerError."""
-        words, environment = [command[0], *self.options, *command[1:]], {**os.environ, "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", check=False, env=environment
-        )
+        done = run_child("apt", [command[0], *self.options, *command[1:]], capture_output=True)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if line.startswith("E:")]
             raise ContainerError(

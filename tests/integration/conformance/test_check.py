@@ -16,7 +16,9 @@ import pytest
 from aotforge.conformance.check_release import check_release
 from aotforge.conformance.compilers import Compiler, find_compilers, standin_hip
 from aotforge.conformance.findings import CheckReport, Finding
+from aotforge.errors import ExecutorError
 from aotforge.formats.archive import Link, Member
+from aotforge.sandbox.release_programs import ReleasePrograms
 from tests.support.releases import IMAGES, RUNTIME, TEXTS, Tree, altered, edit_bytes, edit_manifest, edit_text
 from tests.support.runtime import CACHE, ROOT
 
@@ -43,7 +45,7 @@ def compilers() -> tuple[Compiler, ...]:
 
 def check(folder: Path, *only: str, checkout: Path = ROOT) -> CheckReport:
     return check_release(
-        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(), hip=standin_hip(ROOT), only=only
+        folder, checkout=checkout, cache=CACHE, jobs=2, development=True, compilers=compilers(), hip=standin_hip(ROOT), only=only, own=True
     )  # fmt: skip
 
 
@@ -240,7 +242,7 @@ def test_a_symbol_that_the_library_lost(release: Path, tmp_path: Path) -> None:
 
 
 def spoil(tree: Tree) -> None:
-    """Ten things at once."""
+    """Nine things at once."""
     lib = "aotriton/lib"
     del tree[f"{lib}/libaotriton_v2.so.0.11.0"]
     tree[f"{lib}/libaotriton_v2.so.0.11.1"] = Member(content=b"x")
@@ -249,7 +251,6 @@ def spoil(tree: Tree) -> None:
     del tree[f"{lib}/cmake/aotriton/aotritonConfig.cmake"]
     tree["README"] = Member(content=b"x")
     tree["aotriton/share/notes"] = Member(content=b"made in /home/builder/aotforge")
-    edit_bytes(LIBRARY, b"is of format %u, this", b"is of for-at %u, this")(tree)
 
 
 def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Path) -> None:
@@ -258,16 +259,44 @@ def test_everything_wrong_with_the_runtime_is_named(release: Path, tmp_path: Pat
     )
     assert red(report) == {
         ("archives", ""), ("sonames", ""), ("sonames", "upstream 2.9"), ("sonames", "upstream 2.10"), ("sonames", "rocm-fork 2.9"), ("paths", ""),
-        ("refusal", ""),
     }  # fmt: skip
+    (refusal,) = of(report, "refusal")
+    assert refusal.status == "not run" and "top folder" in refusal.evidence
     reported = "\n".join(f"{f.row} {f.what}: {f.evidence}" for f in report.of("failed"))
     for text in (
         "2 top entries",
         "upstream 2.9 link libaotriton_v2.so.0.11.0: is missing", "upstream 2.10 link libaotriton_v2.so.0.11.1: is a copy",
         "link libaotriton_v2.so: points to libaotriton_v2.so.0.11.1", "libstdc++.so.6", "aotritonConfig.cmake is missing", "/home/builder/aotforge",
-        "format 2 is not named",
     ):  # fmt: skip
         assert text in reported, (text, reported)
+
+
+def test_a_refusal_that_does_not_name_the_format(release: Path, tmp_path: Path) -> None:
+    change = edit_bytes(LIBRARY, b"is of format %u, this", b"is of for-at %u, this")
+    report = check(altered(release, tmp_path / "r", RUNTIME, change), "refusal")
+    assert red(report) == {("refusal", "")} and "format 2 is not named" in report.of("failed")[0].evidence
+
+
+def test_nothing_is_executed_of_a_release_with_other_sums(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when only a check that executes was requested: the sums' failure is reported all the same."""
+    folder = tmp_path / "r"
+    shutil.copytree(release, folder)
+    with (folder / "SHA256SUMS").open("a") as file:
+        file.write(f"{'0' * 64}  added.txt\n")
+    monkeypatch.setattr(ReleasePrograms, "run", lambda *_, **__: pytest.fail("a program of the release ran"))
+    report = check(folder, "layout", "drop-in", "refusal")
+    assert red(report) == {("folder", "")}
+    assert {one.check for one in report.of("not run")} == {"layout", "drop-in", "refusal"}
+
+
+def test_a_strangers_release_is_refused_without_a_sandbox(
+    release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aotforge.sandbox.release_programs._sandbox", tuple)
+    with pytest.raises(ExecutorError, match="no sandbox"):
+        check_release(release, checkout=ROOT, cache=CACHE, compilers=compilers(), only=["layout"])
 
 
 def test_incomplete_packs_and_texts(release: Path, tmp_path: Path) -> None:

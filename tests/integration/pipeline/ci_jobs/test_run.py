@@ -88,11 +88,17 @@ def test_a_job_has_heads_files_and_no_settings_of_the_callers(root: Path) -> Non
         TRITON_DEBUG="1",
         PYTHONPATH="/mine",
         GITHUB_STEP_SUMMARY="/x",
-        KEPT="1",
+        AWS_SECRET_ACCESS_KEY="1",
+        https_proxy="1",
     )
     assert (artefact(root, "two") / "files").read_text().split() == [".git", "README.md", "out"]
     seen = dict(line.split("=", 1) for line in (artefact(root, "two") / "env").read_text().splitlines())
-    assert seen["AOTFORGE_HOME"] == str(root.parent / "home") and seen["CI"] == "true" and seen["KEPT"] == "1"
+    assert (
+        seen["AOTFORGE_HOME"] == str(root.parent / "home")
+        and seen["CI"] == "true"
+        and seen["https_proxy"] == "1"
+    )
+    assert "AWS_SECRET_ACCESS_KEY" not in seen
     assert seen["AOTFORGE_CACHE"].endswith("/jobs/two/cache")
     assert not {"TRITON_DEBUG", "PYTHONPATH", "GITHUB_STEP_SUMMARY"} & set(seen)
 

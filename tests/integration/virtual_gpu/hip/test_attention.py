@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from aotforge.deliver.extract import ExtractedRelease, extract_release
-from aotforge.devtools.demo.client import build_client, run_problem
+from aotforge.devtools.demo.client import ClientRunner, build_client
+from aotforge.devtools.demo.demo_report import CallResult
+from aotforge.devtools.demo.run_demo import python_folders
 from aotforge.errors import ExecutionError, ReleaseError
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
+from aotforge.sandbox.release_programs import find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
 from kernels.flash.call import Case as Problem
 from tests.integration.release.real import CACHE, ROOT, small_attention
@@ -38,6 +41,20 @@ class Stack:
 
     def settings(self, *archs: str) -> dict[str, str]:
         return environment(self.virtual, devices=archs, texts=self.extracted.texts, cache=CACHE)
+
+
+def run_problem(
+    client: Path, problem: Problem, device: int, arch: str, settings: dict[str, str], folder: Path
+) -> CallResult:
+    """One call as the demo makes it, in the sandbox if there is one."""
+    return ClientRunner(
+        client=client,
+        folder=folder,
+        programs=find_release_programs("test", own=True, unsandboxed=False),
+        settings=settings,
+        readable=(folder, client.parent, *python_folders(ROOT)),
+        cache=CACHE,
+    ).run(problem, device, arch)
 
 
 @pytest.fixture(scope="module")

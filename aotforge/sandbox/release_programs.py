@@ -1,0 +1,164 @@
+"""Runs programs that load a release's library in bubblewrap, without network and keys.
+
+The sandbox has no files of the caller: it has this machine's /usr read-only, and the folders that a call names. Code of a release that this checkout did not
+build runs without it only after an explicit consent.
+"""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from shutil import which
+from typing import IO, Any
+
+from aotforge.base.child_processes import child_environment, run_child, secrets_in
+from aotforge.errors import ExecutorError
+from aotforge.sandbox.executors.session import UID
+
+_PROBE_SECONDS = 30
+_OUTPUT_LIMIT = 1 << 20
+_FILE_LIMIT = 1 << 28
+_SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_LOADER_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives")
+_USER = ("--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID))
+_ROOT = (
+    *("--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--cap-drop", "ALL"),
+)
+"""For root where the kernel permits no user namespace."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramResult:
+    """Exit status (None: the time limit was exceeded), and the first MiB of both outputs."""
+
+    status: int | None
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePrograms:
+    """`sandbox`: bubblewrap's command with its namespaces; empty runs programs as the caller."""
+
+    sandbox: tuple[str, ...]
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        readable: Sequence[Path],
+        writable: Sequence[Path] = (),
+        seconds: float,
+    ) -> ProgramResult:
+        """Runs `command` with `environment` added to that of release programs; in a sandbox it sees `readable` and `writable` only.
+
+        Raises ExecutorError when it cannot be started.
+        """
+        own = child_environment("release program", add=environment)
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            options: dict[str, Any] = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": out,
+                "stderr": err,
+                "timeout": seconds,
+            }
+            try:
+                if self.sandbox:
+                    words = [
+                        *self.sandbox,
+                        *_mounts(readable, writable),
+                        *_variables(own),
+                        *_limited(command),
+                    ]
+                    status: int | None = run_child("bubblewrap", words, **options).returncode
+                else:
+                    status = run_child(
+                        "release program", _limited(command), given={}, add=own, **options
+                    ).returncode
+            except subprocess.TimeoutExpired:
+                status = None
+            except OSError as error:
+                raise ExecutorError(
+                    f"{command[0]} cannot be started: {error.strerror}", hint="check the free memory"
+                ) from error
+            return ProgramResult(status=status, stdout=_beginning(out), stderr=_beginning(err))
+
+
+def find_release_programs(release: str, *, own: bool, unsandboxed: bool) -> ReleasePrograms:
+    """The sandbox of this machine for the code of `release`. `own`: this checkout built it; `unsandboxed`: the user consents to run it
+    without a sandbox where there is none.
+
+    Raises ExecutorError when there is none and neither holds, or when keys of the caller would be readable.
+    """
+    if sandbox := _sandbox():
+        return ReleasePrograms(sandbox=sandbox)
+    if not own and not unsandboxed:
+        raise ExecutorError(
+            f"the library of {release} is not executed: there is no sandbox on this machine",
+            cause="this checkout did not build the release, and bubblewrap is not installed or not permitted",
+            hint="apt-get install bubblewrap; or --unsandboxed, which runs the release's code as this user",
+        )
+    if not own and (names := secrets_in(os.environ)):
+        raise ExecutorError(
+            f"the library of {release} is not executed: it could read {', '.join(names)}",
+            cause="without a sandbox a program can read the environment of this process",
+            hint="unset these variables, or apt-get install bubblewrap",
+        )
+    return ReleasePrograms(sandbox=())
+
+
+@cache
+def _sandbox() -> tuple[str, ...]:
+    """bubblewrap with the first namespaces that the kernel permits; empty when there are none."""
+    program = which("bwrap")
+    if program is None:
+        return ()
+    for namespaces in (_USER, *([_ROOT] if os.geteuid() == 0 else [])):
+        words = (program, *namespaces, "--die-with-parent", "--new-session")
+        probe = [*words, *_mounts((), ()), "/bin/true"]
+        try:
+            done = run_child("bubblewrap", probe, capture_output=True, timeout=_PROBE_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return words
+    return ()
+
+
+def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
+    words = ["--ro-bind", "/usr", "/usr"]
+    for name in _SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), name]
+        elif path.is_dir():
+            words += ["--ro-bind", name, name]
+    for name in _LOADER_FILES:
+        words += ["--ro-bind-try", name, name]
+    words += ["--proc", "/proc", "--dev", "/dev", "--size", str(_FILE_LIMIT), "--tmpfs", "/tmp"]
+    for path in readable:
+        words += ["--ro-bind", str(path), str(path)]
+    for path in writable:
+        words += ["--bind", str(path), str(path)]
+    return [*words, "--remount-ro", "/dev", "--chdir", "/"]
+
+
+def _variables(environment: Mapping[str, str]) -> list[str]:
+    inside = {**environment, "PATH": os.defpath, "TMPDIR": "/tmp"}
+    return ["--clearenv", *(word for name, value in inside.items() for word in ("--setenv", name, value))]
+
+
+def _limited(command: Sequence[str]) -> list[str]:
+    """The command without core files and with a bound on the size of files, of which its outputs are two."""
+    limiter = which("prlimit", path=os.defpath)
+    return [*([limiter, "--core=0", f"--fsize={_FILE_LIMIT}", "--"] if limiter else []), *command]
+
+
+def _beginning(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(_OUTPUT_LIMIT).decode("utf-8", "replace")

@@ -1,0 +1,87 @@
+"""Programs of a release see neither network, keys, files of the caller nor other processes, and need consent without a sandbox."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import ExecutorError
+from aotforge.sandbox import release_programs
+from aotforge.sandbox.release_programs import ProgramResult, find_release_programs
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+def run(line: str, readable: tuple[Path, ...] = (), writable: tuple[Path, ...] = ()) -> ProgramResult:
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    return programs.run(
+        ["/bin/sh", "-c", line], environment={}, readable=readable, writable=writable, seconds=20
+    )
+
+
+@needs_bubblewrap
+def test_neither_keys_nor_files_of_the_caller_are_visible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTFORGE_KEY_TARGETS", "planted-key")
+    (tmp_path / "key.pem").write_text("planted-file")
+    (tmp_path / "work").mkdir()
+    line = f"cat /proc/*/environ; cat {tmp_path}/key.pem /etc/shadow /root/.bashrc; ls /home /root /work; echo; id -u"
+    done = run(line, readable=(tmp_path / "work",))
+    assert "planted" not in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] in {"64042", "0"}
+    assert done.stderr.count("No such file") >= 3
+
+
+@needs_bubblewrap
+def test_only_writable_folders_can_be_written(tmp_path: Path) -> None:
+    readable, writable = tmp_path / "readable", tmp_path / "writable"
+    readable.mkdir()
+    writable.mkdir()
+    line = f"echo 1 > {writable}/file; echo 1 > {readable}/file; echo 1 > /usr/planted; echo 1 > /dev/shm/x; true"
+    assert run(line, (readable,), (writable,)).status == 0
+    assert (writable / "file").read_text() == "1\n" and not (readable / "file").exists()
+    assert not Path("/usr/planted").exists() and not Path("/dev/shm/x").exists()
+
+
+@needs_bubblewrap
+def test_there_is_no_network_and_no_other_process(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        connect = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+        done = run(f'/usr/bin/python3 -c "{connect}" 2>&1; kill -9 {os.getpid()}; ls -d /proc/[0-9]* | wc -l')
+    assert "refused" in done.stdout or "unreachable" in done.stdout or "not found" in done.stdout
+    assert int(done.stdout.splitlines()[-1]) < 8 and "No such process" in done.stderr
+
+
+@needs_bubblewrap
+def test_capabilities_and_time_are_bounded() -> None:
+    text = run("grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status").stdout
+    assert {line.split()[1].lstrip("0") for line in text.splitlines()} == {"", "1"}, text
+    programs = find_release_programs("r", own=False, unsandboxed=False)
+    ended = programs.run(["/bin/sleep", "30"], environment={}, readable=(), seconds=0.3)
+    assert ended.status is None
+
+
+def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_programs, "_sandbox", lambda: ())
+    monkeypatch.setattr(os, "environ", {"PATH": os.defpath})
+    with pytest.raises(ExecutorError, match="no sandbox") as error:
+        find_release_programs("0.11.2b-r1", own=False, unsandboxed=False)
+    assert "--unsandboxed" in error.value.hint
+    assert find_release_programs("0.11.2b-r1", own=True, unsandboxed=False).sandbox == ()
+    found = find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
+    done = found.run(["/bin/sh", "-c", "echo $HOME $ONE"], environment={"ONE": "1"}, readable=(), seconds=20)
+    assert (done.status, done.stdout) == (0, "/nonexistent 1\n")
+
+
+@pytest.mark.parametrize("name", ["AOTFORGE_KEY_TARGETS", "AOTFORGE_SIGNING_KEY", "AWS_SECRET_ACCESS_KEY"])
+def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_programs, "_sandbox", lambda: ())
+    monkeypatch.setenv(name, "secret")
+    with pytest.raises(ExecutorError, match=name):
+        find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
