@@ -1,7 +1,7 @@
 """Runs programs that load a release's library in bubblewrap, without network and keys.
 
-The sandbox has no files of the caller: it has this machine's /usr read-only, and the folders that a call names. Code of a release that this checkout did not
-build runs without it only after an explicit consent.
+The sandbox has no files of the caller: it has this machine's /usr read-only, and the folders that a call names. Code of a release
+that this checkout did not build runs without it only after an explicit consent.
 """
 
 import os
