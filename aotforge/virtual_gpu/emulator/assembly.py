@@ -5,11 +5,13 @@ the assembler (Triton's own LLVM) thus gives both the check and every instructio
 """
 
 import struct
+import tempfile
+from pathlib import Path
 
 from aotforge.errors import DecodeError, ToolchainError
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import read_elf
-from aotforge.virtual_gpu.emulator.listing import instruction_lines
+from aotforge.virtual_gpu.emulator.listing import functions, instruction_lines
 
 _SECTION = ".aotforge_addresses"
 
@@ -19,9 +21,12 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[in
 
     Raises DecodeError when the code differs, ToolchainError without Triton.
     """
-    assembled = assemble(_instrumented(text, kernel), arch)
+    assembled = _placed(text, kernel, arch)
+    names = [".text", ".rodata"] if _is_linked(text) else [".text"]
     try:
-        made, shipped = (read_elf(data).section(".text").data for data in (assembled, hsaco))
+        made, shipped = (
+            b"".join(read_elf(data).section(name).data for name in names) for data in (assembled, hsaco)
+        )
     except CodeObjectError as error:
         raise DecodeError(f"the image of {kernel} cannot be read: {error}") from error
     if made != shipped:
@@ -32,7 +37,7 @@ def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[in
             cause="the text belongs to another build of this kernel, or the image was altered",
             hint="take text and image from the same compilation",
         )
-    return _addresses(assembled)
+    return _addresses(assembled, text, kernel)
 
 
 def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
@@ -40,12 +45,30 @@ def instruction_addresses(text: str, kernel: str, arch: str) -> tuple[int, ...]:
 
     The text is not compared with any image. Raises DecodeError, ToolchainError.
     """
-    return _addresses(assemble(_instrumented(text, kernel), arch))
+    return _addresses(_placed(text, kernel, arch), text, kernel)
 
 
-def _addresses(assembled: bytes) -> tuple[int, ...]:
-    section = read_elf(assembled).section(_SECTION).data
-    return struct.unpack(f"<{len(section) // 4}I", section)
+def _placed(text: str, kernel: str, arch: str) -> bytes:
+    """The object of a text with the section of addresses, linked if it has to be."""
+    assembled = assemble(_instrumented(text, kernel), arch)
+    return link(assembled) if _is_linked(text) else assembled
+
+
+def _is_linked(text: str) -> bool:
+    return len(functions(text)) > 1
+
+
+def _addresses(assembled: bytes, text: str, kernel: str) -> tuple[int, ...]:
+    """The section's numbers count from the beginning of their functions."""
+    elf = read_elf(assembled)
+    section = elf.section(_SECTION).data
+    values = struct.unpack(f"<{len(section) // 4}I", section)
+    if not _is_linked(text):
+        return values
+    owners = [name for _, name in _owners(text, kernel)]
+    start = elf.symbol(kernel).value
+    placed = zip(values, [*owners, owners[-1]], strict=True)
+    return tuple(value + elf.symbol(name).value - start for value, name in placed)
 
 
 def assemble(text: str, arch: str) -> bytes:
@@ -66,11 +89,35 @@ def assemble(text: str, arch: str) -> bytes:
         raise DecodeError(f"the assembler refuses the text for {arch}: {error}") from error
 
 
+def link(objects: bytes) -> bytes:
+    """An object file as a code object, by Triton's linker."""
+    from triton._C.libtriton import amd  # noqa: PLC0415 - triton: 0.3 s
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.o", Path(folder) / "out.hsaco"
+        source.write_bytes(objects)
+        amd.link_hsaco(str(source), str(target))
+        return target.read_bytes()
+
+
+def _owners(text: str, kernel: str) -> list[tuple[int, str]]:
+    """The line number of every instruction, and the function that it belongs to."""
+    known, owner, found = functions(text), kernel, []
+    for number, content in instruction_lines(text, kernel):
+        if not content.endswith(":"):
+            found.append((number, owner))
+        elif content[:-1] in known:
+            owner = content[:-1]
+    return found
+
+
 def _instrumented(text: str, kernel: str) -> str:
-    numbers = [number for number, content in instruction_lines(text, kernel) if not content.endswith(":")]
+    owners = _owners(text, kernel)
     lines = text.splitlines()
-    for count, number in enumerate(numbers):
+    for count, (number, _) in enumerate(owners):
         lines[number - 1] = f".Laotforge{count}:\n{lines[number - 1]}"
-    lines[numbers[-1] - 1] += f"\n.Laotforge{len(numbers)}:"
-    table = "\n".join(f"\t.long .Laotforge{count}-{kernel}" for count in range(len(numbers) + 1))
+    last, owner = owners[-1]
+    lines[last - 1] += f"\n.Laotforge{len(owners)}:"
+    names = [*(name for _, name in owners), owner]
+    table = "\n".join(f"\t.long .Laotforge{count}-{name}" for count, name in enumerate(names))
     return "\n".join(lines) + f'\n\t.section {_SECTION},"",@progbits\n{table}\n'

@@ -17,7 +17,7 @@ class Operand:
     """One operand. `index` of the first register, `words` registers.
 
     Constants: `integer`, or `real` for 1.0 and the like; `hexadecimal` when spelled so (a literal's bits, whatever the type).
-    `half`: .l (0) or .h (1), None: no suffix.
+    `half`: .l (0) or .h (1), None: no suffix. `symbol`: a constant that the linker sets, its bits are in the instruction's literal.
     """
 
     text: str
@@ -31,6 +31,7 @@ class Operand:
     abs: bool = False
     sext: bool = False
     half: int | None = None
+    symbol: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

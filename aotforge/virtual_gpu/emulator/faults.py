@@ -10,6 +10,7 @@ from aotforge.virtual_gpu.emulator.arguments import absent_argument
 from aotforge.virtual_gpu.emulator.decoded import Line, SourceMap
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
+JUMP = 8
 PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC = range(11, 18)
 _WHAT = {
     1: "reads {bytes} bytes of global memory outside its buffers",
@@ -83,6 +84,8 @@ def _what(fault: Any) -> str:
         return f"{verb} {register_name(int(fault.address))} before the load into it has been waited for"
     if code == BARRIER:
         return _BARRIERS[int(fault.detail)].format(wave=int(fault.other_wave))
+    if code == JUMP and fault.bytes:
+        return f"jumps to {int(fault.address):#x}, where no instruction begins"
     space = _SPACES[int(fault.detail) % 3]
     return _WHAT[code].format(bytes=int(fault.bytes), address=int(fault.address), space=space)
 

@@ -21,7 +21,11 @@ _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
     r"\s*\.(p2align|globl|protected|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
 )
-_BRANCH = re.compile(r"s_c?branch(_|$)")
+_SECTION = re.compile(r"\s*\.(?:text|section\s+\"?([\w.$-]+).*)$")
+_FUNCTION = re.compile(r"^\s*\.type\s+([\w.$]+),@function", re.MULTILINE)
+_PADDING = re.compile(r"\s*\.(p2alignl\s+\d+|fill\s+\d+,\s*4),\s*(3212836864|3214868480)$")
+"""`s_code_end` behind a function, for the instruction prefetcher."""
+_BRANCH = re.compile(r"s_c?branch(_|$)|s_call_b64$")
 
 
 def parse_listing(text: str) -> Listing:
@@ -50,27 +54,34 @@ def parse_listing(text: str) -> Listing:
 
 
 def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
-    """Line number and text of every label and instruction of a kernel, from its own label to the end of its section.
+    """Line number and text of every label and instruction of a kernel and of the functions that it calls, in the text's order.
 
     Raises DecodeError for data among instructions.
     """
-    inside = False
+    code, complete, found = True, False, False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.split(";")[0].split("//")[0].rstrip()
-        if not inside:
-            inside = line == f"{kernel}:"
-            if inside:
-                yield number, line
+        if line.strip() == ".amdgpu_metadata":
+            break
+        if section := _SECTION.match(line):
+            code = line.strip() == ".text" or (section[1] or "").startswith(".text")
+            complete |= found and not code
+        elif re.match(r"\s*\.amdhsa_kernel\b", line):
+            code, complete = False, found
+        if not code or not line or _IGNORED.match(line) or _PADDING.match(line):
             continue
-        if re.match(r"\s*\.section\b", line) or re.match(r"\s*\.amdhsa_kernel\b", line):
-            return
-        if not line or _IGNORED.match(line):
-            continue
+        found |= line == f"{kernel}:"
         content = line.strip()
         if content.startswith(".") and not _LABEL.match(content):
             raise DecodeError(f"line {number}: {content}: unknown directive among instructions")
         yield number, content
-    raise DecodeError(f"the text does not contain all of the kernel {kernel}")
+    if not complete:
+        raise DecodeError(f"the text does not contain all of the kernel {kernel}")
+
+
+def functions(text: str) -> frozenset[str]:
+    """Names of the functions that a text defines, its kernel included."""
+    return frozenset(_FUNCTION.findall(text))
 
 
 def parse_line(text: str, *, number: int = 0) -> Line:
@@ -101,5 +112,9 @@ def _single(text: str, number: int, all_text: str) -> Line:
     operands_text = " ".join(words[:count])
     pieces = [piece.strip() for piece in operands_text.split(",")] if operands_text else []
     branch = _BRANCH.match(name)
-    parsed = tuple(Operand(text=p, space="label") if branch else operand(p) for p in pieces)
+    labels = pieces[-1:] if branch else []
+    parsed = (
+        *map(operand, pieces[: len(pieces) - len(labels)]),
+        *(Operand(text=label, space="label") for label in labels),
+    )
     return replace(line, operands=parsed, modifiers=modifiers(words[count:]))

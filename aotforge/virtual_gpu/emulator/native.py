@@ -100,6 +100,7 @@ class Launch(ctypes.Structure):
         *_fields(c_void_p, "trace observer"),
         ("effects", POINTER(Effects)),
         ("checks", c_uint64),
+        ("first_address", c_int64),
     ]
 
 
@@ -118,7 +119,7 @@ def _wave(lanes: int) -> type[ctypes.Structure]:
             *_fields(c_uint32, "range_count hint"),
             *_fields(c_uint64, "code_base scratch_base"),
             ("fault", POINTER(FaultReport)),
-            ("observer", c_void_p),
+            *_fields(c_void_p, "observer job"),
             ("_tail", c_uint8 * 0),
         ]
 

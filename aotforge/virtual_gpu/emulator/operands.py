@@ -24,6 +24,7 @@ _STATUS = {"scc": 0, "src_scc": 0, "vccz": 1, "src_vccz": 1, "execz": 2, "src_ex
 _REGISTER = re.compile(r"(v|s|a|ttmp)(?:(\d+)|\[(\d+)(?::(\d+))?\])(?:\.([lh]))?$")
 _INTEGER = re.compile(r"-?(0x[0-9a-f]+|\d+)$")
 _REAL = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
+_RELATIVE = re.compile(r"[\w.$]+@rel32@(lo|hi)(\+\d+)?$")
 _WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$|-(\D.*)$|\|(.+)\|$")
 _INLINE_REALS = {0.0, 0.5, 1.0, 2.0, 4.0, 0.15915494}
 _BASE: dict[str, tuple[Space, int, int]] = {
@@ -87,6 +88,8 @@ def _number(text: str) -> Operand | None:
         return Operand(text=text, space="constant", integer=int(text, 0), hexadecimal="0x" in text)
     if _REAL.match(text):
         return Operand(text=text, space="constant", real=float(text))
+    if _RELATIVE.match(text):
+        return Operand(text=text, space="constant", hexadecimal=True, symbol=True)
     return None
 
 

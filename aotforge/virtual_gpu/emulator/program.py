@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.launch import Code, LaunchReport, LaunchRequest, execute
 from aotforge.virtual_gpu.emulator.listing import parse_listing
+from aotforge.virtual_gpu.emulator.placement import place, resolve
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
 
 _PRELOAD_ENTRY = 256
@@ -44,9 +44,7 @@ class Emulator:
         if listing.arch != self.target.arch:
             raise DecodeError(f"the text is for {listing.arch}, not for {self.target.arch}")
         addresses = verify_assembly(asm, listing.kernel, listing.arch, hsaco)
-        placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
-        lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
-        return Program(self.target, replace(listing, lines=lines), hsaco, self._cache)
+        return Program(self.target, place(listing, addresses), hsaco, self._cache)
 
 
 class Program:
@@ -65,6 +63,7 @@ class Program:
             raise DecodeError(f"the image cannot be read: {error}") from error
         if elf.relocations or descriptor.dynamic_stack:
             raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
+        listing = resolve(listing, elf.memory, elf.symbol(listing.kernel).value)
         self.target, self.listing, self.descriptor = target, listing, descriptor
         self.parameters = tuple(
             KernelParameter(offset=a[".offset"], size=a[".size"], kind=a[".value_kind"])
@@ -134,6 +133,7 @@ class Program:
             id_z=z,
             wave_offset=descriptor.scratch_enabled and target.scratch_offset,
             code_base=_CODE_BASE,
+            first_address=self.lines[0].address,
             scratch_base=SCRATCH_TAG,
         )
 

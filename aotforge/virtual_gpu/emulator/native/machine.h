@@ -51,6 +51,7 @@ typedef struct {
 
 struct Wave;
 struct Instruction;
+struct Launch;
 typedef void (*Handler)(struct Wave *, const struct Instruction *);
 
 typedef struct Instruction {
@@ -109,9 +110,10 @@ typedef struct Wave {
     u64 code_base, scratch_base;
     FaultReport *fault;
     void *observer; /* the variant's, for this wave */
+    const struct Launch *job; /* NULL for a single instruction */
 } Wave;
 
-typedef struct {
+typedef struct Launch {
     const Instruction *program;
     u64 *counts;              /* executions per instruction */
     u32 length, entry, waves, lds_bytes, scratch_bytes, vgprs;
@@ -127,6 +129,7 @@ typedef struct {
     void *observer;           /* the variant's, for the complete launch */
     const Effects *effects;   /* of each instruction */
     u64 checks;               /* which checks are on */
+    i64 first_address;        /* of the first instruction, from the kernel's first byte */
 } Launch;
 
 #define EXEC (*(u64 *)&w->s[EXEC_LO])
@@ -140,4 +143,23 @@ SLOW static void fault(Wave *w, u32 code, u32 lane, u64 address, u64 bytes)
         return;
     w->state = FAULT;
     *w->fault = (FaultReport){.code = code, .lane = lane, .wave = w->number, .address = address, .bytes = bytes};
+}
+
+/* Go to an address, which has to be an instruction's: instructions are in the order of addresses, each with the address of its next one. */
+SLOW static void jump(Wave *w, u64 to)
+{
+    const Launch *job = w->job;
+    i64 address = (i64)(to - w->code_base);
+    u32 low = 0, high = job ? job->length : 0;
+    while (low < high) {
+        u32 middle = (low + high) / 2;
+        if ((i64)job->program[middle].address > address)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (job && low < job->length && address == (low ? (i64)job->program[low - 1].address : job->first_address))
+        w->pc = low;
+    else
+        fault(w, FAULT_JUMP, 0, to, 1);
 }

@@ -53,6 +53,7 @@ static void start_wave(const Launch *job, Wave *w, u32 number, const u32 *group,
     w->number = number;
     w->pc = job->entry;
     w->executed = 0;
+    w->job = job;
     w->code_base = job->code_base;
     w->scratch_base = job->scratch_base + (u64)number * 64 * job->scratch_bytes;
     memcpy(w->s, job->user, sizeof(u32) * job->user_sgprs);

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.virtual_gpu.emulator.assembly import assemble
+from aotforge.virtual_gpu.emulator.assembly import assemble, link
 from aotforge.virtual_gpu.emulator.decoded import Checks
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
@@ -98,17 +96,6 @@ def kernel(body: str, arch: str = "gfx908", *, threads: int, lds: int = 0, scrat
         more=more,
     )
     return Emulator(arch).load(link(assemble(text, arch)), text)
-
-
-def link(objects: bytes) -> bytes:
-    """An object file as a code object."""
-    from triton._C.libtriton import amd
-
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "in.o", Path(folder) / "out.hsaco"
-        source.write_bytes(objects)
-        amd.link_hsaco(str(source), str(target))
-        return target.read_bytes()
 
 
 def run(

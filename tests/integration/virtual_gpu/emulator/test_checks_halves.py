@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from aotforge.errors import ExecutionError
-from aotforge.virtual_gpu.emulator.assembly import assemble
-from tests.integration.virtual_gpu.emulator.handwritten import caught, link, run
+from aotforge.virtual_gpu.emulator.assembly import assemble, link
+from tests.integration.virtual_gpu.emulator.handwritten import caught, run
 from tests.support.triton_kernels import CompiledKernel, compile_kernel, launch
 
 pytestmark = pytest.mark.compiler

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from aotforge.errors import UnsupportedError
-from aotforge.virtual_gpu.emulator.assembly import assemble
+from aotforge.virtual_gpu.emulator.assembly import assemble, link
 from aotforge.virtual_gpu.emulator.program import Emulator
-from tests.integration.virtual_gpu.emulator.handwritten import link
 from tests.support.triton_kernels import compile_kernel, launch
 
 pytestmark = pytest.mark.compiler

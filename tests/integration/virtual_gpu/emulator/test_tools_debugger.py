@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from aotforge.devtools.emulator_cli import main
-from aotforge.virtual_gpu.emulator.assembly import assemble
-from tests.integration.virtual_gpu.emulator.handwritten import link
+from aotforge.virtual_gpu.emulator.assembly import assemble, link
 from tests.support.compiled import Compiled, compile_text
 
 pytestmark = pytest.mark.compiler
