@@ -1,6 +1,7 @@
 """Tasks of `./dev TASK`, collected from `aotforge/cli/`: `python tasks.py TASK` runs one."""
 
 import gc
+import os
 import sys
 
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
@@ -18,6 +19,8 @@ from aotforge.cli.program import main
 
 # imports and plans make many objects and no garbage: collecting takes 60 ms of a no-op build
 gc.set_threshold(50_000)
+# no other package's plugin takes part in validation, and looking for them reads the metadata of every package
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 if __name__ == "__main__":
     main(sys.argv[1:])

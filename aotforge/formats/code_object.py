@@ -11,6 +11,19 @@ from typing import Any
 
 _NT_AMDGPU_METADATA = 32
 _PT_NOTE = 4
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBERS, _TEXTS, _ARRAYS, _MAPS = 0xCC, 0xD9, 0xDC, 0xDE
+_LAYOUTS = {
+    first + index: layout
+    for first, layouts in (
+        (_NUMBERS, (">B", ">H", ">I", ">Q", ">b", ">h", ">i", ">q")),
+        (_TEXTS, (">B", ">H", ">I")),
+        (_ARRAYS, (">H", ">I")),
+        (_MAPS, (">H", ">I")),
+    )
+    for index, layout in enumerate(layouts)
+}
+"""The number after a type code: itself, or the size of a text, array or map."""
 
 
 class CodeObjectError(ValueError):
@@ -81,28 +94,16 @@ class Unpacker:
         return self._wide(code, depth)
 
     def _wide(self, code: int, depth: int) -> object:
-        simple = {0xC0: None, 0xC2: False, 0xC3: True}
-        numbers = {
-            0xCC: "B",
-            0xCD: ">H",
-            0xCE: ">I",
-            0xCF: ">Q",
-            0xD0: "b",
-            0xD1: ">h",
-            0xD2: ">i",
-            0xD3: ">q",
-        }
-        if code in simple:
-            return simple[code]
-        if code in numbers:
-            return self._number(numbers[code])
-        if code in {0xD9, 0xDA, 0xDB}:
-            return self._text(self._number({0xD9: "B", 0xDA: ">H", 0xDB: ">I"}[code]))
-        if code in {0xDC, 0xDD}:
-            return [self.value(depth + 1) for _ in range(self._number(">H" if code == 0xDC else ">I"))]
-        if code in {0xDE, 0xDF}:
-            return self._map(self._number(">H" if code == 0xDE else ">I"), depth)
-        raise CodeObjectError(f"MessagePack type 0x{code:02x}")
+        if code in _CONSTANTS:
+            return _CONSTANTS[code]
+        if code not in _LAYOUTS:
+            raise CodeObjectError(f"MessagePack type 0x{code:02x}")
+        number = self._number(_LAYOUTS[code])
+        if code >= _MAPS:
+            return self._map(number, depth)
+        if code >= _ARRAYS:
+            return [self.value(depth + 1) for _ in range(number)]
+        return self._text(number) if code >= _TEXTS else number
 
     def _number(self, layout: str) -> int:
         (value,) = struct.unpack_from(layout, self._data, self._at)
