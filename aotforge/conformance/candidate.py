@@ -1,9 +1,8 @@
 """A candidate release: a release folder that is not trusted, with its tarballs unpacked."""
 
-import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,12 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
+from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.sums import SUMS, parse_sums
-from aotforge.formats.untrusted_tar import LIMITS, UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.untrusted_file import open_regular, parse_json, read_regular
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST, UNSIGNED
-
-MEMBER_LIMIT = 2 * 1024**3
-"""Bytes that one tarball may hold; a guard against bombs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +78,8 @@ def newest_release(*folders: Path) -> Path:
 def open_candidate(folder: Path, work: Path) -> Candidate:
     """Reads the folder and unpacks every distinct tarball below `work`. Raises ReleaseError."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        sums = parse_sums((folder / SUMS).read_text(encoding="ascii"))
+        manifest = parse_json(read_regular(folder / MANIFEST))
+        sums = parse_sums(read_regular(folder / SUMS).decode("ascii"))
         name = str(manifest["release"])
         present = sorted(path.name for path in folder.iterdir())
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -106,7 +104,9 @@ def _unpack_all(folder: Path, names: list[ArtifactName], work: Path) -> Iterator
     unpacked: dict[str, tuple[Path, str, tuple[str, ...]]] = {}
     for name in names:
         path = folder / str(name)
-        digest = sha256_file(path)
+        digest = _digest(path)
+        if not digest:
+            raise ReleaseError(f"{path} cannot be read", cause="it is not a regular file of this user")
         if digest not in unpacked:
             root = work / f"tar-{len(unpacked)}"
             root.mkdir(parents=True)
@@ -135,9 +135,9 @@ def unpack(path: Path, root: Path) -> tuple[str, tuple[str, ...]]:
 
     sink = FolderSink(root=root, neighbours=True)
     sink.root.mkdir(parents=True, exist_ok=True)
-    bounds = replace(LIMITS, size=MEMBER_LIMIT)
     try:
-        with path.open("rb") as file:
+        bounds = archive_bounds(path)
+        with open_regular(path) as file:
             head = file.read(10)
         if head[3:4] != b"\0" or head[4:8] != b"\0\0\0\0":
             violations.append("its gzip header holds a name or a time")
@@ -179,6 +179,14 @@ def check_folder(candidate: Candidate, rocms: tuple[str, ...]) -> list[Finding]:
     ]
 
 
+def _digest(path: Path) -> str:
+    """SHA-256 of a file; empty when it cannot be read."""
+    try:
+        return sha256_file(path)
+    except OSError:
+        return ""
+
+
 def _sums_violations(candidate: Candidate) -> list[str]:
     present = {path.name for path in candidate.folder.iterdir() if not path.name.startswith(".")}
     listed = candidate.sums.keys()
@@ -188,7 +196,7 @@ def _sums_violations(candidate: Candidate) -> list[str]:
         *(
             f"{name} is not the file that was listed"
             for name in sorted(listed & present)
-            if sha256_file(candidate.folder / name) != candidate.sums[name]
+            if _digest(candidate.folder / name) != candidate.sums[name]
         ),
     ]
 

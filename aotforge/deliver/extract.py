@@ -7,6 +7,7 @@ from pathlib import Path
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
+from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.release.layout import TOP
 
@@ -47,7 +48,7 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
     for tarball in tarballs:
         try:
             sink.root.mkdir(parents=True, exist_ok=bool(sink.made))
-            read_archive(file_chunks(tarball), sink, top=TOP)
+            read_archive(file_chunks(tarball), sink, bounds=archive_bounds(tarball), top=TOP)
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return sink.root

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.untrusted_file import open_regular
 
 GZIP_LEVEL = 9
 
@@ -158,8 +159,8 @@ def _checked(tar: tarfile.TarFile, info: tarfile.TarInfo, members: Members, path
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
-    with path.open("rb") as file:
+    """SHA-256 of a regular file, hexadecimal. Raises OSError."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.untrusted_file import read_regular
 
 SUMS = "SHA256SUMS"
 TAR_SUMS = "SHA256SUMS.uncompressed"
@@ -25,7 +26,7 @@ def parse_sums(text: str) -> dict[str, str]:
 def read_sums(path: Path) -> dict[str, str]:
     """The list in a release folder. Raises ReleaseError."""
     try:
-        return parse_sums(path.read_text(encoding="ascii"))
+        return parse_sums(read_regular(path).decode("ascii"))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"is not a list of SHA-256 sums ({error})"
         raise ReleaseError(

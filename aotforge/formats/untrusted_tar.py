@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from aotforge.formats.untrusted_file import open_regular
+
 _BLOCK = 512
 _PIECE = 1024 * 1024
 _GZIP = 31  # zlib's window bits for a gzip header and trailer (RFC 1952)
@@ -87,7 +89,7 @@ class NoSink:
 
 def file_chunks(path: Path, start: int = 0) -> Iterator[bytes]:
     """A file's bytes from `start` on, piece by piece. Raises OSError."""
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         file.seek(start)
         while chunk := file.read(_PIECE):
             yield chunk
@@ -114,9 +116,15 @@ def read_archive(
     return ArchiveFacts(sha256=stream.file.hexdigest(), size=stream.file_size, tar=tar)
 
 
-def read_tar(chunks: Iterable[bytes], sink: Sink, *, bounds: TarFacts = LIMITS) -> TarFacts:
+def read_tar(
+    chunks: Iterable[bytes],
+    sink: Sink,
+    *,
+    bounds: TarFacts = LIMITS,
+    on_entry: Callable[[tarfile.TarInfo], None] | None = None,
+) -> TarFacts:
     """Reads an uncompressed tar without a top folder into `sink`. Raises UnsafeArchiveError as `read_archive` does."""
-    return _read(_Stream(chunks, bounds.size), sink, bounds, _EntryCheck(None), None)
+    return _read(_Stream(chunks, bounds.size), sink, bounds, _EntryCheck(None), on_entry)
 
 
 def _read(
@@ -132,6 +140,10 @@ def _read(
         if members > bounds.members:
             raise UnsafeArchiveError(f"it has more than the expected {bounds.members} entries")
         info = _header(block)
+        if info.size > bounds.size:  # before anything is read for it
+            raise UnsafeArchiveError(
+                f"{info.name!r} has {info.size} bytes, more than the expected {bounds.size}"
+            )
         path = check.entry(info)
         if on_entry:
             on_entry(info)

@@ -1,6 +1,5 @@
 """Changes of an index besides publication: yanking, renewed signatures, copies to a mirror."""
 
-import json
 import tempfile
 from dataclasses import replace
 from datetime import datetime
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import PublishError, UnknownNameError, suggest
+from aotforge.formats.untrusted_file import parse_json
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.index import Index, Publication, Yank
 from aotforge.publish.keys import KeySet
@@ -85,7 +85,7 @@ def mirror(
 
 def _version(timestamp: bytes, where: str) -> int:
     try:
-        return int(json.loads(timestamp)["signed"]["version"])
+        return int(parse_json(timestamp)["signed"]["version"])
     except (ValueError, KeyError, TypeError):
         raise PublishError(
             f"{where} is not a valid timestamp",

@@ -1,7 +1,6 @@
 """Reader of release folders for publication: SHA256SUMS, the files that it lists, signatures."""
 
 import hashlib
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 
 from aotforge.errors import PublishError
 from aotforge.formats.sums import SUMS, TAR_SUMS, parse_sums
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive
 from aotforge.publish.index import FILE_NAME, RELEASE_NAME, IndexedFile, LocalRelease
 from aotforge.publish.stores.store import OnBytes
@@ -56,7 +56,7 @@ def _refused(what: str, cause: str = "") -> PublishError:
 
 
 def _manifest(text: str) -> dict[str, Any]:
-    manifest = json.loads(text)
+    manifest = parse_json(text)
     if not isinstance(manifest, dict) or not re.fullmatch(RELEASE_NAME, str(manifest.get("release"))):
         raise ValueError("names no release")
     return manifest
@@ -64,7 +64,7 @@ def _manifest(text: str) -> dict[str, Any]:
 
 def _read(path: Path, parse: Callable[[str], _T]) -> _T:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(read_regular(path).decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise PublishError(

@@ -3,12 +3,19 @@
 import hashlib
 import tarfile
 import zipfile
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.memory_sink import archive_bounds
+from aotforge.formats.untrusted_file import open_regular
+from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chunks, read_archive, read_tar
+
+_ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
+"""Damaged, encrypted, of an unknown compression, truncated."""
 
 _RESOURCES = ("vgpr", "agpr", "sgpr", "vgpr_spills", "lds_bytes", "scratch_bytes", "occupancy")
 
@@ -89,19 +96,46 @@ def _flat(value: Any, at: str = "") -> dict[str, str]:
 def _members(path: Path) -> dict[str, str]:
     try:
         if path.suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                return {
-                    info.filename: f"{info.external_attr >> 16:o} {info.date_time} "
-                    + hashlib.sha256(archive.read(info)).hexdigest()
-                    for info in archive.infolist()
-                }
-        with tarfile.open(path) as tar:
-            return {info.name: _member(tar, info) for info in tar}
-    except (OSError, tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+            return _zip_members(path)
+        sink = _DigestSink()
+        if path.suffix == ".gz":
+            read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=None, on_entry=sink.entry)
+        else:
+            read_tar(file_chunks(path), sink, on_entry=sink.entry)
+        return sink.members
+    except (OSError, UnsafeArchiveError, *_ZIP_ERRORS) as error:
         raise ReleaseError(f"{path} cannot be read: {error}", hint="fetch or build it again") from error
 
 
-def _member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> str:
-    stream = tar.extractfile(info) if info.isreg() else None
-    content = hashlib.sha256(stream.read()).hexdigest() if stream else info.linkname
-    return f"{info.mode:o} {info.type.decode()} {info.mtime} {info.uid}:{info.gid} {info.size} {content}"
+def _zip_members(path: Path) -> dict[str, str]:
+    bound = archive_bounds(path).size
+    with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+        if (total := sum(info.file_size for info in archive.infolist())) > bound:
+            raise UnsafeArchiveError(f"it unpacks to {total} bytes, more than the expected {bound}")
+        members = {}
+        for info in archive.infolist():
+            with archive.open(info) as stream:  # not more than file_size bytes
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+            members[info.filename] = f"{info.external_attr >> 16:o} {info.date_time} {digest}"
+        return members
+
+
+class _DigestSink(NoSink):
+    """A line of text on each member of a tar: its header, and digest or target."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, str] = {}
+        self._name = ""
+
+    def entry(self, info: tarfile.TarInfo) -> None:
+        """Receives the header, then one of the methods below the content."""
+        self._name = info.name
+        text = f"{info.mode:o} {info.type.decode()} {info.mtime} {info.uid}:{info.gid} {info.size}"
+        self.members[info.name] = f"{text} {info.linkname}"
+
+    def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
+        """Adds the content's digest."""
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
+        self.members[self._name] += digest.hexdigest()

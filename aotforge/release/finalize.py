@@ -1,7 +1,6 @@
 """Finalisation: a build's folder with documents, sums and signatures becomes a release."""
 
 import filecmp
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from aotforge.base.files import link_or_copy, output_errors, output_lock, staged
 from aotforge.errors import ReleaseError, SignatureError, listed
 from aotforge.formats.archive import GZIP_LEVEL, sha256_file
 from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
 from aotforge.release.model import (
@@ -59,7 +59,7 @@ def finalize_release(
     """
     sums = read_sums(build / SUMS)
     _check_files(build, sums, hint="build again: ./dev build")
-    manifest = json.loads((build / MANIFEST).read_bytes())
+    manifest = parse_json(read_regular(build / MANIFEST))
     if not isinstance(manifest, dict):
         raise ReleaseError(f"{build / MANIFEST} is not a valid manifest")
     archives = [build / name for name in sorted(sums) if name != TAR_SUMS]
@@ -115,8 +115,8 @@ def _check_signatures(folder: Path, sums: Mapping[str, str], key: Ed25519PublicK
         if not (folder / name).is_file():
             cause = "the release was not signed, or the file was lost"
             raise SignatureError(f"{folder} has no {name}", cause=cause, hint=_FETCH)
-    check_sums((folder / SUMS).read_bytes(), (folder / SIGNATURE).read_bytes(), key)
-    statement = json.loads(open_statement((folder / PROVENANCE).read_bytes(), key))
+    check_sums(read_regular(folder / SUMS), read_regular(folder / SIGNATURE), key)
+    statement = parse_json(open_statement(read_regular(folder / PROVENANCE), key))
     subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
     if subjects != dict(sums) | {SUMS: sha256_file(folder / SUMS)}:
         what = f"{folder / PROVENANCE} lists different files than {SUMS}"

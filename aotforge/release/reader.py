@@ -1,10 +1,6 @@
 """Reader of release folders, verified with SHA256SUMS: image packs, assembly texts, resources."""
 
-import gzip
 import hashlib
-import json
-import tarfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,7 +9,10 @@ from aotforge.compile.model import Resources
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.memory_sink import MemorySink, archive_bounds
 from aotforge.formats.sums import SUMS, read_sums
+from aotforge.formats.untrusted_file import parse_json, read_regular
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
 from aotforge.pack.model import ImagePack
 from aotforge.release.layout import TOP
 from aotforge.release.model import MANIFEST
@@ -63,12 +62,12 @@ def _listed(folder: Path, sums: Mapping[str, str]) -> dict[str, frozenset[str]] 
     if MANIFEST not in sums and not path.exists():
         return None
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise _unusable(f"{path}: {error.strerror}", "the release is not complete") from error
     _check_sum(path, hashlib.sha256(data).hexdigest(), sums)
     try:
-        packs = json.loads(data)["packs"]
+        packs = parse_json(data)["packs"]
         return {str(pack["name"]): frozenset(str(row["digest"]) for row in pack["images"]) for pack in packs}
     except (ValueError, KeyError, TypeError) as error:
         raise _unusable(f"{path} is not of this format") from error
@@ -85,8 +84,8 @@ def _pack(
     for kind in ("images", "asm"):
         if kind not in names:
             raise _unusable(f"{folder} has no {kind} archive for {pack}", f"{SUMS} names none")
-    files = _members(folder / names["images"], sums, f"{TOP}/lib/aotriton.images/{pack}/")
-    texts = _members(folder / names["asm"], sums, f"{TOP}/share/aotriton/asm/{pack}/")
+    files = _members(folder / names["images"], sums, f"lib/aotriton.images/{pack}/")
+    texts = _members(folder / names["asm"], sums, f"share/aotriton/asm/{pack}/")
     labels, resources = _resources(folder / names["asm"], texts.pop("resources.json", b""))
     return ReleasedPack(
         release=release,
@@ -100,19 +99,15 @@ def _pack(
 
 def _members(path: Path, sums: Mapping[str, str], below: str) -> dict[str, bytes]:
     """The files below a folder of a tarball, by their names relative to the folder."""
-    found = {}
+    sink = MemorySink(below=below)
     try:
         _check_sum(path, sha256_file(path), sums)
-        with tarfile.open(path, "r:gz") as tar:
-            for info in tar:
-                stream = tar.extractfile(info) if info.isreg() and info.name.startswith(below) else None
-                if stream is not None:
-                    found[info.name.removeprefix(below)] = stream.read()
-    except (gzip.BadGzipFile, zlib.error, tarfile.TarError, EOFError) as error:
-        raise _unusable(f"{path}: {error}", "the archive is damaged") from error
+        read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=TOP)
+    except UnsafeArchiveError as error:
+        raise _unusable(f"{path}: {error}", "the archive is damaged, or was not made by the build") from error
     except OSError as error:
         raise _unusable(f"{path}: {error.strerror or error}", "the release is not complete") from error
-    return found
+    return sink.files
 
 
 def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dict[str, Resources]]:
@@ -121,7 +116,7 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
     resources: dict[str, Resources] = {}
     names = [field.name for field in fields(Resources)]
     try:
-        for row in json.loads(data)["images"]:
+        for row in parse_json(data)["images"]:
             digest = str(row["digest"])
             labels[digest] = (*labels.get(digest, ()), *(str(label) for label in row["labels"]))
             resources[digest] = Resources(**{name: int(row[name]) for name in names})

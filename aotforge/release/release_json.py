@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import ReleaseError
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import CompileJob, Plan
 from aotforge.release.model import RELEASE_JSON, Origin, ReleaseFile
 from aotforge.release.reader import ReleasedPack
@@ -86,7 +87,7 @@ def load_release_json(folder: Path) -> dict[str, Any]:
     """release.json in `folder`. Raises ReleaseError when it is missing or not of this format."""
     path = folder / RELEASE_JSON
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(read_regular(path))
         if document["format"] != FORMAT:
             raise ValueError(f"format {document['format']}, this program reads {FORMAT}")
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -17,6 +17,7 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from aotforge.errors import SignatureError
+from aotforge.formats.untrusted_file import parse_json
 
 KEY_VARIABLE = "AOTFORGE_SIGNING_KEY"
 """Environment variable: the private key as PEM text, or the path of a file with it."""
@@ -89,7 +90,7 @@ def sign_statement(statement: bytes, key: Ed25519PrivateKey) -> bytes:
 def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:
     """The statement inside an envelope that `key` signed. Raises SignatureError."""
     try:
-        opened = Envelope.from_dict(json.loads(envelope))
+        opened = Envelope.from_dict(parse_json(envelope))
         if opened.payload_type != PAYLOAD_TYPE:
             raise ValueError(f"payload type {opened.payload_type}")
         opened.verify([SSlibKey.from_crypto(key)], 1)

@@ -1,6 +1,5 @@
 """Checks of image packs: every planned image present, with a passed verdict and a text."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.library import build_machine_traces
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run, passed
 from aotforge.errors import AotforgeError, PackError, ToolchainError
+from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.pack.reader import OpenPack, open_pack
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.release.layout import TOP
@@ -95,7 +95,7 @@ def _texts(pack: _Pack) -> Finding:
     unpaired = sorted(texts ^ pack.images.keys())
     violations = [f"{digest}: text without image, or image without text" for digest in unpaired]
     try:
-        rows = json.loads((folder / "resources.json").read_bytes())["images"]
+        rows = parse_json(read_regular(folder / "resources.json"))["images"]
         listed = {str(row["digest"]) for row in rows}
         differing = sorted(listed ^ pack.images.keys())
         violations += [f"{digest}: not the same in resources.json" for digest in differing]

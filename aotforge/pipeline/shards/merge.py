@@ -9,6 +9,7 @@ from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import stored_images
 from aotforge.errors import ShardError
+from aotforge.formats.untrusted_file import read_regular
 from aotforge.pipeline.build_release import AssembledReport, ReleaseDraft
 from aotforge.pipeline.images import pack_images, plans_verifier_digest
 from aotforge.pipeline.requests import BuildRequest
@@ -16,6 +17,9 @@ from aotforge.pipeline.shards.make_shards import library_identity, load_verdicts
 from aotforge.pipeline.shards.merge_check import FoundShard, choose_library, choose_shards
 from aotforge.pipeline.shards.shard_file import SUFFIX, decode, identity
 from aotforge.release.existing_release import check_not_verified
+
+_PART_LIMIT = 4 * 1024**3
+"""Bytes of the largest shard file, which is read into memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +96,7 @@ def read_shards(folder: Path) -> tuple[FoundShard, ...]:
     found = []
     for path in paths:
         try:
-            data = path.read_bytes()
+            data = read_regular(path, limit=_PART_LIMIT)
         except OSError as error:
             raise ShardError(f"{path} cannot be read: {error.strerror}") from error
         found.append(FoundShard(path=path, artifact=decode(data, path)))

@@ -8,8 +8,6 @@ byte what `encode` makes of its content is damaged: one flipped bit anywhere is 
 
 import hashlib
 import io
-import json
-import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -19,6 +17,9 @@ from aotforge.base.source_groups import group_digest
 from aotforge.compile.cache_entry import VERSION
 from aotforge.errors import ShardError
 from aotforge.formats.archive import Link, Member, entry, write_tar
+from aotforge.formats.memory_sink import MemorySink
+from aotforge.formats.untrusted_file import parse_json
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, read_tar
 from aotforge.plan.model import Plan, canonical_json, json_digest, plan_to_json
 
 FORMAT = 1
@@ -90,9 +91,8 @@ def encode(artifact: ShardArtifact) -> bytes:
 def decode(data: bytes, path: Path) -> ShardArtifact:
     """Inverse of `encode`. Raises ShardError naming `path` for anything but its result."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as tar:
-            members = {info.name: _read(tar, info) for info in tar}
-        header = json.loads(members.pop(_HEADER).content)
+        members = _members(data)
+        header = parse_json(members.pop(_HEADER).content)
         found = header["format"]
         if found != FORMAT:
             raise ShardError(
@@ -103,7 +103,9 @@ def decode(data: bytes, path: Path) -> ShardArtifact:
         artifact = ShardArtifact(manifest=header["about"], files=members)
         _check_names(members)
         intact = encode(artifact) == data
-    except (tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UnsafeArchiveError as error:
+        raise damaged(path, str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise damaged(path, f"{type(error).__name__}: {error}") from error
     if not intact:
         raise damaged(path, "its bytes do not match its own list of files")
@@ -142,10 +144,12 @@ def _member(file: ArtifactFile) -> Member | Link:
     return Link(target=file.link) if file.link else Member(content=file.content, executable=file.executable)
 
 
-def _read(tar: tarfile.TarFile, info: tarfile.TarInfo) -> ArtifactFile:
-    if info.issym():
-        return ArtifactFile(link=info.linkname)
-    stream = tar.extractfile(info) if info.isreg() else None
-    if stream is None:
-        raise ValueError(f"{info.name} is not a file")
-    return ArtifactFile(content=stream.read(), executable=bool(info.mode & 0o100))
+def _members(data: bytes) -> dict[str, ArtifactFile]:
+    """Files and links of a tar; no more bytes than it has, because sparse files are refused. Raises UnsafeArchiveError."""
+    sink = MemorySink()
+    read_tar([data], sink)
+    files = {
+        name: ArtifactFile(content=content, executable=name in sink.executable)
+        for name, content in sink.files.items()
+    }
+    return files | {name: ArtifactFile(link=target) for name, target in sink.links.items()}

@@ -1,0 +1,50 @@
+"""Files of a checked archive in memory, and bounds that keep them in proportion to the archive."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from aotforge.formats.untrusted_tar import TarFacts
+
+_MOST = 2 * 1024**3
+_FREE = 16 * 1024**2
+_RATIO = 100
+"""Images are compressed already and assembly texts shrink by 10 to 20; deflate alone could reach 1,032."""
+
+
+def archive_bounds(path: Path) -> TarFacts:
+    """Bounds of a release archive: a small file cannot fill memory or disk. Raises OSError."""
+    size = min(_MOST, _FREE + _RATIO * path.stat().st_size)
+    return TarFacts(sha256="", size=size, members=100_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySink:
+    """Keeps the contents of regular files below the folder `below` (ends in a slash, or empty), by name relative to it.
+
+    `executable` has the names of those that are; `links` the target of every link.
+    """
+
+    below: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    executable: set[str] = field(default_factory=set)
+    links: dict[str, str] = field(default_factory=dict)
+
+    def folder(self, path: PurePosixPath) -> None:
+        """Nothing."""
+
+    def file(self, path: PurePosixPath, *, executable: bool, pieces: Iterator[bytes]) -> None:
+        """Keeps a file."""
+        name = str(path)
+        if not name.startswith(self.below):
+            for _ in pieces:
+                pass
+            return
+        kept = name.removeprefix(self.below)
+        self.files[kept] = b"".join(pieces)
+        if executable:
+            self.executable.add(kept)
+
+    def link(self, path: PurePosixPath, target: str) -> None:
+        """Keeps a link's target."""
+        self.links[str(path).removeprefix(self.below)] = target

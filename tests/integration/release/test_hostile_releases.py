@@ -1,0 +1,164 @@
+"""Readers of releases and shards on files of others: a named error for each, in bounded memory, without waiting."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from aotforge.conformance.candidate import open_candidate
+from aotforge.deliver.extract import unpack
+from aotforge.errors import AotforgeError, PublishError, ReleaseError, ShardError
+from aotforge.pipeline.shards.shard_file import decode
+from aotforge.publish.release_dir import read_release_folder
+from aotforge.release.compare import compare_archives
+from aotforge.release.finalize import check_finalized_release
+from aotforge.release.reader import read_release
+from aotforge.release.release_json import load_release_json
+from tests.support.hostile import (
+    BELOW,
+    DEEP,
+    IMAGES,
+    bomb_tar,
+    hostile_release,
+    member,
+    pax_tar,
+    replace_by_pipe,
+    sparse_tar,
+    tar_bytes,
+    zipped,
+)
+
+MEMORY_LIMIT = 400 << 20
+CHILD = """
+import json, re, sys
+from pathlib import Path
+from tests.integration.release.test_hostile_releases import READERS, outcome
+found = [{name: outcome(read, Path(folder)) for name, read in READERS.items()} for folder in sys.argv[1:]]
+# not getrusage: its maximum has the parent's memory, from before exec
+peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+print(json.dumps([found, peak]))
+"""
+
+
+def _candidate(folder: Path) -> None:
+    candidate = open_candidate(folder, folder.parent / "candidate")
+    found = [text for archive in candidate.archives for text in archive.violations if "cannot be" in text]
+    if found:
+        raise ReleaseError(found[0])
+
+
+def _shard(folder: Path) -> None:
+    from gzip import decompress
+
+    data = (folder / IMAGES).read_bytes()
+    decode(decompress(data) if len(data) < 100_000 else data, folder / IMAGES)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "read_release": read_release,
+    "open_candidate": _candidate,
+    "unpack": lambda folder: unpack([folder / IMAGES], folder.parent / "unpacked"),
+    "decode": _shard,
+    "read_release_folder": read_release_folder,
+    "compare_archives": lambda folder: compare_archives(folder / IMAGES, folder / IMAGES),
+}
+
+
+def outcome(read: Callable[[Path], object], folder: Path) -> str:
+    """The named error of a reader; any other exception is a failure of the test."""
+    try:
+        read(folder)
+    except AotforgeError as error:
+        return f"{error.kind}: {error.what}"
+    return "accepted"
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """The sparse member claims 3 GiB in a file of 200 bytes; the bomb has 24 MiB of zeros in 24 kB."""
+    sparse = hostile_release(tmp_path / "1/release", zipped(sparse_tar(f"{BELOW}x")))
+    bomb = hostile_release(tmp_path / "2/release", zipped(bomb_tar(f"{BELOW}x", 24 << 20)))
+    command = [sys.executable, "-c", CHILD, str(sparse), str(bomb)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    (of_sparse, of_bomb), peak = json.loads(done.stdout)
+    assert all("is a sparse file" in text for text in of_sparse.values()), of_sparse
+    # the publisher compares the digest of the tar and keeps nothing of it
+    assert of_bomb.pop("read_release_folder").startswith("publish: ")
+    assert of_bomb.pop("decode").startswith("shard: ")
+    assert all("more than the expected" in text for text in of_bomb.values()), of_bomb
+    assert peak < MEMORY_LIMIT, f"{peak >> 20} MiB"
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*")) < MEMORY_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("tar", "message"),
+    [
+        (pax_tar(f"{BELOW}x", b"aotriton/a\0b"), "is an extended header"),
+        (tar_bytes((member(f"{BELOW}x", kind=tarfile.FIFOTYPE), b"")), "is a named pipe"),
+        (tar_bytes((member(f"{BELOW}x", kind=tarfile.LNKTYPE, link="/etc/passwd"), b"")), "is a hard link"),
+        (tar_bytes((member(f"{BELOW}../../x", 1), b"x")), "is outside its folder"),
+        (tar_bytes((member(f"{BELOW}x", 1), b"x"))[:700], "truncated"),
+    ],
+    ids=["pax", "pipe", "hard", "climbing", "cut"],
+)
+def test_archives_that_no_build_makes(tar: bytes, message: str, tmp_path: Path) -> None:
+    folder = hostile_release(tmp_path / "release", zipped(tar))
+    for name, read in READERS.items():
+        assert message in outcome(read, folder), name
+
+
+def test_deep_json(tmp_path: Path) -> None:
+    """Nesting that exceeds the interpreter's recursion limit."""
+    asm = tar_bytes((member("aotriton/share/aotriton/asm/amd-gfx908/resources.json", len(DEEP)), DEEP))
+    folder = hostile_release(tmp_path / "texts", zipped(asm))
+    with pytest.raises(ReleaseError, match=r"resources\.json is missing or not of this format"):
+        read_release(folder)
+    with pytest.raises(ShardError, match="nested too deeply"):
+        decode(tar_bytes((member("part.json", len(DEEP)), DEEP)), tmp_path / "x.part.tar")
+
+    def manifest(release: Path) -> None:
+        for name in ("MANIFEST.json", "release.json"):
+            (release / name).write_bytes(DEEP)
+
+    folder = hostile_release(tmp_path / "manifest", zipped(asm), manifest)
+    for read, kind in (
+        (read_release, ReleaseError),
+        (lambda path: open_candidate(path, tmp_path / "work"), ReleaseError),
+        (load_release_json, ReleaseError),
+        (read_release_folder, PublishError),
+    ):
+        with pytest.raises(kind):
+            read(folder)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["SHA256SUMS", "MANIFEST.json", "SHA256SUMS.uncompressed", "release.json", "SHA256SUMS.sig", IMAGES],
+)
+def test_a_named_pipe_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    folder = hostile_release(tmp_path / "release", zipped(tar_bytes((member(f"{BELOW}x", 1), b"x"))))
+    replace_by_pipe(folder / name)
+    for read in (
+        *READERS.values(),
+        lambda path: check_finalized_release(path, None),
+        load_release_json,
+    ):
+        if read is not READERS["decode"]:
+            outcome(read, folder)
+    key = Ed25519PrivateKey.generate().public_key() if name == "SHA256SUMS.sig" else None
+    with pytest.raises(AotforgeError):
+        check_finalized_release(folder, key)
+
+
+def test_a_release_that_fits_is_read(tmp_path: Path) -> None:
+    """The helpers make releases that differ from real ones in nothing but the planted member."""
+    row = json.dumps({"images": []}).encode()
+    asm = tar_bytes((member("aotriton/share/aotriton/asm/amd-gfx908/resources.json", len(row)), row))
+    folder = hostile_release(tmp_path / "release", zipped(asm))
+    assert [pack.pack.name for pack in read_release(folder)] == ["amd-gfx908"]

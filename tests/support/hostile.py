@@ -1,0 +1,97 @@
+"""Releases and archives that no build makes, with sums that fit, for readers that must not trust them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.publishing import make_release, write_sums
+
+IMAGES = "aotriton-0.11.2b-r1-images-amd-gfx908.tar.gz"
+ASM = "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz"
+BELOW = "aotriton/lib/aotriton.images/amd-gfx908/"
+GIB = 1 << 30
+DEEP = b"[" * 200_000
+
+
+def tar_bytes(*members: tuple[tarfile.TarInfo, bytes], layout: int = tarfile.GNU_FORMAT) -> bytes:
+    """A tar of headers and contents as given, with the end marker."""
+    blocks = [
+        info.tobuf(layout, "utf-8", "strict") + data + b"\0" * (-len(data) % 512) for info, data in members
+    ]
+    return b"".join(blocks) + b"\0" * 1024
+
+
+def member(name: str, size: int = 0, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    """A header."""
+    info = tarfile.TarInfo(name)
+    info.size, info.type, info.linkname = size, kind, link
+    return info
+
+
+def sparse_tar(name: str, claim: int = 3 * GIB) -> bytes:
+    """A GNU sparse member whose header of 512 bytes claims `claim` bytes, all of them a hole."""
+    block = bytearray(member(name, 0, tarfile.GNUTYPE_SPARSE).tobuf(tarfile.GNU_FORMAT))
+    block[386:398] = block[398:410] = b"%011o\0" % 0
+    block[483:495] = b"%011o\0" % claim if claim < 1 << 33 else b"\x80" + claim.to_bytes(11, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + b"\0" * 1024
+
+
+def pax_tar(name: str, value: bytes) -> bytes:
+    """A file whose extended header renames it to `value`."""
+    record = b" path=" + value + b"\n"
+    record = b"%d" % (len(record) + 3) + record if len(record) > 95 else b"%d" % (len(record) + 2) + record
+    header = member("pax", len(record), tarfile.XHDTYPE)
+    return tar_bytes((header, record), (member(name, 1), b"x"))
+
+
+def bomb_tar(name: str, size: int) -> bytes:
+    """A regular file of `size` zeros, compressed a thousandfold."""
+    return tar_bytes((member(name, size), b"\0" * size))
+
+
+def zipped(tar: bytes) -> bytes:
+    """The tar in gzip without name and time."""
+    out = io.BytesIO()
+    with gzip.GzipFile("", "wb", 9, out, mtime=0) as file:
+        file.write(tar)
+    return out.getvalue()
+
+
+def hostile_release(folder: Path, images: bytes, change: Callable[[Path], object] | None = None) -> Path:
+    """A release whose images and texts archives are `images`, with sums that list them."""
+    make_release(folder, rocm=("7.1",), packs=())
+    for name in (IMAGES, ASM):
+        (folder / name).write_bytes(images)
+    manifest = json.loads((folder / "MANIFEST.json").read_bytes())
+    (folder / "MANIFEST.json").write_text(json.dumps({**manifest, "packs": []}))
+    if change:
+        change(folder)
+    refit(folder)
+    return folder
+
+
+def refit(folder: Path) -> None:
+    """Writes sums of what is in the folder now."""
+    left = {"SHA256SUMS", "SHA256SUMS.uncompressed"}
+    sums = {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.iterdir()
+        if path.name not in left and path.is_file()
+    }
+    tars = {name.removesuffix(".gz"): "0" * 64 for name in sums if name.endswith(".gz")}
+    write_sums(folder, sums, tars)
+
+
+def replace_by_pipe(path: Path) -> None:
+    """A named pipe in a file's place: whoever opens it to read waits for a writer."""
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
