@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from aotforge.base.printable import printable
+
 if TYPE_CHECKING:
     import rich.progress
 
@@ -139,7 +141,7 @@ class _Plain:
 
     def note(self, text: str) -> None:
         if self._stream is not None:
-            self._stream.write(f"{text}\n")
+            self._stream.write(f"{printable(text)}\n")
             self._stream.flush()
 
 
@@ -174,9 +176,9 @@ class _Terminal:
 
     def note(self, text: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
         else:
-            self._stream.write(f"{text}\n")
+            self._stream.write(f"{printable(text)}\n")
 
     def _start(self) -> None:
         # rich takes a tenth of a second to import, which a build with nothing to do must not spend

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from aotforge.base.child_processes import run_child
+from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, UnsupportedError, UsageError
@@ -97,13 +98,13 @@ def print_either(values: object, lines: Iterable[str], *, json: bool) -> None:
 
 def print_result(text: str) -> None:
     """A result, on standard output."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{printable(text, styled=True)}\n")
     sys.stdout.flush()
 
 
 def print_status(text: str) -> None:
     """A message about progress or an error, on standard error."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
     sys.stderr.flush()
 
 

@@ -1,6 +1,9 @@
 """The static HTML page of a folder of finalized releases."""
 
+import hashlib
 import re
+import shlex
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,7 @@ from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.release_json import load_release_json
@@ -69,6 +73,11 @@ class ReleasePage:
     yanked: str
     base_url: str
 
+    @property
+    def source(self) -> str:
+        """`base_url` as a word of a shell command."""
+        return shlex.quote(self.base_url)
+
 
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
     """Writes `folder`/index.html for its finalized releases, the newest first. Raises ReleaseError, OutputError."""
@@ -90,7 +99,7 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     """The page's facts of the release in `folder`, after a check of its sums. Raises ReleaseError."""
     check_finalized_release(folder, None)
     document = load_release_json(folder)
-    name = str(document["release"])
+    name = _check_document(document, folder)
     files = {path.name: path for path in sorted(folder.iterdir())}
     archives = [parsed for file in files if (parsed := parse_artifact_name(file))]
 
@@ -119,6 +128,34 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
     )
 
 
+def _check_document(document: Mapping[str, Any], folder: Path) -> str:
+    """The release's name, after a check of the fields that the page puts into links and commands. Raises ReleaseError."""
+    try:
+        origin, tools = document["origin"], document["origin"]["tools"]
+        texts = (
+            (document["release"], RELEASE_NAME),
+            (origin["commit"], r".*"),
+            *((pack["name"], r"[a-z0-9][a-z0-9-]*") for pack in document["packs"]),
+            *((arch, r"gfx[0-9a-f]+") for pack in document["packs"] for arch in pack["archs"]),
+            *((text, r".*") for text in (tools["compiler"], tools["executor"])),
+            (document["toolchain"]["triton_version"], r".*"),
+        )
+        for text, pattern in texts:
+            if not isinstance(text, str) or not re.fullmatch(pattern, text):
+                raise ValueError(f"{text!r} is not a valid value")
+        if document["release"] != folder.name:
+            raise ValueError(f"it is of {document['release']}, not of {folder.name}")
+        if not all(pack["archs"] for pack in document["packs"]) or not document["packs"]:
+            raise ValueError("it has no packs, or a pack without archs")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ReleaseError(
+            f"{folder / RELEASE_JSON} cannot be shown: {type(error).__name__}: {error}",
+            cause="it was edited, or another program made it",
+            hint="fetch the release again, or move it out of the folder",
+        ) from error
+    return str(document["release"])
+
+
 def _pack(
     release: str, pack: Mapping[str, Any], downloads: Callable[[Mapping[str, str]], tuple[Download, ...]]
 ) -> PackLine:
@@ -141,7 +178,16 @@ def _pack(
 
 def make_page(releases: Sequence[ReleasePage], *, matrix: str) -> bytes:
     """The page, a function of its inputs only; `matrix` is the compatibility matrix as an HTML fragment."""
-    text = render("releases.html", releases=releases, matrix=Markup(matrix), human_size=human_size)
+    script = Markup(render("releases.js"))  # our own file
+    digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = render(
+        "releases.html",
+        releases=releases,
+        matrix=Markup(matrix),
+        human_size=human_size,
+        script=script,
+        script_digest=digest,
+    )
     return text.encode("utf-8")
 
 

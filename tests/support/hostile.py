@@ -20,11 +20,9 @@ GIB = 1 << 30
 DEEP = b"[" * 200_000
 
 
-def tar_bytes(*members: tuple[tarfile.TarInfo, bytes], layout: int = tarfile.GNU_FORMAT) -> bytes:
+def tar_bytes(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     """A tar of headers and contents as given, with the end marker."""
-    blocks = [
-        info.tobuf(layout, "utf-8", "strict") + data + b"\0" * (-len(data) % 512) for info, data in members
-    ]
+    blocks = [info.tobuf(tarfile.GNU_FORMAT) + data + b"\0" * (-len(data) % 512) for info, data in members]
     return b"".join(blocks) + b"\0" * 1024
 
 

@@ -4,33 +4,72 @@ For tests and private networks: plain HTTP, only the files of the releases in on
 folder was published to, so that `./dev install --from` works as well.
 """
 
+import io
 import os
 import re
+import socket
+import sys
+import threading
+import time
 import urllib.parse
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from aotforge.base.printable import printable
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.formats.sums import SUMS
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
+_MOST_CLIENTS = 128
+_REQUEST_SECONDS = 20.0
+"""Time for a complete request, and for the next one on the same connection."""
+
+_SEND_SECONDS = 60.0
+"""Time for a chunk: a client that reads less than a kilobyte per second is disconnected."""
+
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\nRetry-After: 20\r\n\r\n"
+)
 _INDEX = re.compile(r"tuf/(timestamp|[0-9]+\.(root|targets|snapshot))\.json")
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+_RANGE = re.compile(r"bytes=([0-9]{0,19})-([0-9]{0,19})")
 
 
 class ReleaseServer(ThreadingHTTPServer):
     """Serves `<folder>/<release>/<file>` at `/<release>/<file>` for every release in `folder`; `url` ends in a slash."""
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> None:
         self.folder = folder.resolve()
         self.log = log
+        self._free = threading.BoundedSemaphore(_MOST_CLIENTS)
         super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """One thread per client, up to a limit; further clients are refused at once."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with suppress(OSError):
+            request.setblocking(False)
+            request.send(_BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serves one client."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line instead of a traceback: clients disconnect at any time."""
+        self.log(printable(f"{client_address[0]} {sys.exc_info()[1]!r}"))
 
     @property
     def url(self) -> str:
@@ -60,10 +99,39 @@ def serve(folder: Path, *, host: str, port: int, log: Callable[[str], None]) -> 
         ) from error
 
 
+class _Incoming(io.RawIOBase):
+    """A client's bytes until `deadline`: sending them one by one does not extend it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request took too long")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: ReleaseServer
     protocol_version = "HTTP/1.1"
-    timeout = 60
+
+    def setup(self) -> None:
+        """Replaces the receiving side by one with a deadline."""
+        super().setup()
+        self._incoming = _Incoming(self.connection)
+        self.rfile.close()
+        self.rfile = io.BufferedReader(self._incoming)
+
+    def handle_one_request(self) -> None:
+        """Answers one request, which must arrive in time."""
+        self._incoming.deadline = time.monotonic() + _REQUEST_SECONDS
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """A file or a part of it; for HEAD the headers only."""
@@ -81,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """One line per request."""
-        self.server.log(f"{self.address_string()} {format % args}")
+        self.server.log(printable(f"{self.address_string()} {format % args}"))
 
     def _path(self) -> Path | None:
         """The requested file: `/<release>/<file>` in a folder with SHA256SUMS, or a file of the index."""
@@ -89,8 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
         if len(parts) != 2 or any(part[:1] in {"", "."} or "\\" in part or "\0" in part for part in parts):
             return None
         path = self.server.folder / parts[0] / parts[1]
-        inside = path.is_file() and path.resolve().is_relative_to(self.server.folder)
-        known = (path.parent / SUMS).is_file() or _INDEX.fullmatch("/".join(parts))
+        try:
+            inside = path.is_file() and path.resolve().is_relative_to(self.server.folder)
+            known = (path.parent / SUMS).is_file() or _INDEX.fullmatch("/".join(parts))
+        except (OSError, ValueError):  # a name that is too long or cannot be encoded
+            return None
         return path if inside and known else None
 
     def _send(self, file: BinaryIO, size: int) -> None:
@@ -113,6 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         file.seek(first)
+        self.connection.settimeout(_SEND_SECONDS)
         while left and (chunk := file.read(min(left, _CHUNK))):
             self.wfile.write(chunk)
             left -= len(chunk)

@@ -134,7 +134,7 @@ def test_deep_json(tmp_path: Path) -> None:
         (read_release_folder, PublishError),
     ):
         with pytest.raises(kind):
-            read(folder)  # type: ignore[operator]
+            read(folder)
 
 
 @pytest.mark.parametrize(

