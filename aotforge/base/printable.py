@@ -1,4 +1,4 @@
-"""Text for terminals and logs without control characters: names and labels may come from files of others."""
+"""Text for terminals and logs without control characters: names may come from files of others."""
 
 import re
 

@@ -90,6 +90,6 @@ def refit(folder: Path) -> None:
 
 
 def replace_by_pipe(path: Path) -> None:
-    """A named pipe in a file's place: whoever opens it to read waits for a writer."""
+    """A named pipe in a file's place: opening it to read waits for a writer."""
     path.unlink(missing_ok=True)
     os.mkfifo(path)

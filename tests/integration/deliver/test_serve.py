@@ -38,7 +38,7 @@ def connect(server: ReleaseServer) -> socket.socket:
     return socket.create_connection(server.server_address[:2], timeout=60)  # type: ignore[arg-type]
 
 
-def ask(server: ReleaseServer, text: bytes) -> bytes:
+def exchange(server: ReleaseServer, text: bytes) -> bytes:
     """Everything that the server answers until it closes."""
     with connect(server) as client:
         client.sendall(text)
@@ -46,7 +46,7 @@ def ask(server: ReleaseServer, text: bytes) -> bytes:
 
 
 def get(server: ReleaseServer, path: bytes, headers: bytes = b"") -> bytes:
-    return ask(server, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + b"\r\n")
+    return exchange(server, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + b"\r\n")
 
 
 def test_log_lines_are_printable(server: ReleaseServer, log: list[str]) -> None:

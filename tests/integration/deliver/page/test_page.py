@@ -195,7 +195,7 @@ def test_text_can_be_read(scheme: str, chromium: Browser, address: str, tmp_path
 def test_fields_in_links_and_commands_are_checked(
     path: tuple[str | int, ...], value: object, site: Path, tmp_path: Path
 ) -> None:
-    """The sums fit: whoever made the folder made them too."""
+    """The sums fit, as in every folder that one person made."""
     original = next(site.glob("*/release.json")).parent
     folder = shutil.copytree(original, tmp_path / original.name)
     document = json.loads((folder / "release.json").read_bytes())
