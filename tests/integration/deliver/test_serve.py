@@ -46,7 +46,9 @@ def exchange(server: ReleaseServer, text: bytes) -> bytes:
 
 
 def get(server: ReleaseServer, path: bytes, headers: bytes = b"") -> bytes:
-    return exchange(server, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + b"\r\n")
+    return exchange(
+        server, b"GET " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + b"\r\n"
+    )
 
 
 def test_log_lines_are_printable(server: ReleaseServer, log: list[str]) -> None:
