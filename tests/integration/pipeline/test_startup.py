@@ -9,7 +9,10 @@ import pytest
 
 from tests.support.families import PROJECT
 
-HEAVY = ("numpy", "triton", "rich", "docker", "boto3", "tuf", "aotforge.virtual_gpu.emulator.program")
+HEAVY = (
+    *("numpy", "triton", "rich", "docker", "boto3", "tuf", "aotforge.virtual_gpu.emulator.program"),
+    *("auditwheel", "elftools", "urllib.request", "asyncio", "aotforge.pipeline.shards.merge"),
+)
 
 
 @pytest.mark.parametrize("module", ["tasks", "aotforge.pipeline.build_command"])
