@@ -112,6 +112,7 @@ Condition = Between | Equals | MultipleOf
 class Setting:
     """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's options.
 
+    `options` are the other options of Triton's AMD back end by name, e.g. {"enable_fp_fusion": False}.
     Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only with `unaligned`.
     """
 
@@ -123,6 +124,7 @@ class Setting:
     waves_per_eu: int = 0
     matrix_instr_nonkdim: int = 0
     kpack: int = 1
+    options: Mapping[str, Scalar] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

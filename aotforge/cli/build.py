@@ -10,6 +10,7 @@ from aotforge.cli.command import (
     Arch,
     Cache,
     Json,
+    OnlyNames,
     Profile,
     Quiet,
     Unsandboxed,
@@ -18,6 +19,7 @@ from aotforge.cli.command import (
     cli_command,
     is_own_release,
     job_count,
+    names,
     print_either,
     print_report,
     print_result,
@@ -38,17 +40,20 @@ def build(request: BuildRequest, json: Json = False, quiet: Quiet = False) -> No
 
 
 @cli_command("plan")
-def plan(arch: Arch, profile: Profile = None, json: Json = False) -> None:
+def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json = False) -> None:
     """List every compile job, in canonical order, without compiling."""
     from aotforge.plan.model import plan_to_json
     from aotforge.plan.planner import plan_project
+    from aotforge.plan.selection import Only
 
-    made = plan_project(ROOT, archs=archs_of(arch), profile=profile)
+    made = plan_project(ROOT, archs=archs_of(arch), profile=profile, only=Only(names(only)))
     if json:
         print_result(plan_to_json(made))
         return
     for job in made.jobs:
         print_result(f"{job.key[:12]}  {job.label}")
+    for note in made.notes():
+        print_result(f"note: {note}")
     print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
 
 

@@ -16,12 +16,14 @@ from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, UnsupportedError, UsageError
+from aotforge.pipeline.requests import ONLY
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
 Arch = Annotated[str, "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
 Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
+OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
 Json = Annotated[bool, "print JSON for programs"]
 Unsandboxed = Annotated[
@@ -154,6 +156,11 @@ def absolute(path: str | None) -> Path | None:
     return Path(path).absolute() if path else None
 
 
+def names(text: str | None) -> tuple[str, ...]:
+    """The names of a flag, separated by commas."""
+    return tuple(part for part in (text or "").split(",") if part)
+
+
 def pairs(text: str) -> dict[str, str]:
     """`a=1,b=2` as a table. Raises UnsupportedError."""
     parts = [part.partition("=") for part in text.split(",") if part]
@@ -172,6 +179,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
     "cache": ("cache", cache_folder),
     "jobs": ("jobs", job_count),
     "shards": ("shards", partial(job_count, flag="--shards")),
+    "only": ("only", names),
     "images": ("images", lambda text: tuple(map(Path, text.split(","))) if text else ()),
 }
 """Fields of requests whose flag has another name or type: flag, conversion."""

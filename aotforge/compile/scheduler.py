@@ -39,7 +39,7 @@ class Outcome:
 def cost(job: CompileJob) -> float:
     """Rough order of compile time: tile sizes multiply the code that is generated, as do unrolled stages."""
     sizes = (value for _, value in job.constants if type(value) is int and value > 1)
-    return math.prod(sizes) / dict(job.options)["num_warps"]
+    return math.prod(sizes) / int(dict(job.options)["num_warps"])
 
 
 def longest_first(jobs: Iterable[CompileJob]) -> list[CompileJob]:

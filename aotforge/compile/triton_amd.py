@@ -113,7 +113,7 @@ def lower(
     signature: dict[str, str],
     constants: dict[str, Any],
     hints: dict[tuple[int], list[list[Any]]],
-    options: dict[str, int],
+    options: dict[str, Any],
 ) -> tuple[bytes, str, dict[str, Any]]:
     """HSACO, assembly text and Triton's metadata of one specialisation."""
     backend = make_backend(target)

@@ -33,9 +33,9 @@ def check_options(request: BuildRequest) -> None:
         raise UnknownNameError(
             f"unknown platform {request.platform!r}", hint=suggest(request.platform, PLATFORMS)
         )
-    if request.platform == "windows" and (request.archs or request.profile):
+    if request.platform == "windows" and (request.archs or request.profile or request.only):
         raise UnsupportedError(
-            "images are not built for Windows: --arch and --profile do not fit --platform windows",
+            "images are not built for Windows: --arch, --profile and --only do not fit --platform windows",
             cause="Windows uses the images of the Linux build, unchanged",
             hint="build them without --platform, then add them: --platform windows --images FOLDER",
         )
@@ -45,6 +45,12 @@ def check_options(request: BuildRequest) -> None:
         raise UnsupportedError("--images needs --platform windows", hint="./dev build without --images")
     if not request.archs:
         raise UnsupportedError("--arch is missing", hint="./dev build --arch gfx908")
+    if request.only and (request.shard or request.gather):
+        raise UnsupportedError(
+            "--only does not fit --shard and --gather",
+            cause="shards are parts of a complete build",
+            hint="./dev build --only without them",
+        )
     if request.shard and request.gather:
         raise ShardError(
             "--shard makes a shard and --gather merges shards", hint="./dev build with one of the two"

@@ -25,6 +25,7 @@ from aotforge.pipeline.images import (
 )
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.plan.model import Plan
+from aotforge.plan.selection import Only
 from aotforge.release.assemble import assemble_release
 from aotforge.release.existing_release import (
     check_not_verified,
@@ -69,6 +70,7 @@ class AssembledReport:
             "verified": release.verified,
             "platform": release.platform.tag,
             "development": release.development,
+            "left_out": [note for plan in self.plans for note in plan.notes()],
             "files": file_fields(release.files),
         }
 
@@ -79,11 +81,12 @@ class AssembledReport:
     def lines(self) -> list[str]:
         """Lines of text."""
         release = self.release
+        notes = dict.fromkeys(f"note: {note}" for plan in self.plans for note in plan.notes())
         if not release.fresh:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
             lines = [*self.made(), *(f"{f.size:>12,}  {release.folder / f.name}" for f in release.files)]
-        return lines + [f"development build: {reason}" for reason in release.development]
+        return [*lines, *notes, *(f"development build: {reason}" for reason in release.development)]
 
 
 def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:
@@ -281,7 +284,11 @@ def resolve_targets(
     Raises what `execution_targets` and `make_plans` raise.
     """
     executions = execution_targets(request, roots, observer=observer)
-    return executions, make_plans(request, toolchain=toolchain_of(executions.kernels, cache=request.cache))
+    return executions, make_plans(
+        request,
+        only=Only(request.only, operators=True),
+        toolchain=toolchain_of(executions.kernels, cache=request.cache),
+    )
 
 
 def default_output(root: Path, plans: Sequence[Plan]) -> Path:

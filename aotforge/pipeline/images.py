@@ -24,6 +24,7 @@ from aotforge.pipeline.requests import ImagesRequest, PacksRequest
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
+from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.toolchain.triton import Toolchain, read_toolchain
@@ -44,11 +45,14 @@ def by_pack(root: Path, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 
 
 def make_plans(
-    request: ImagesRequest, *, toolchain: Callable[[str], Toolchain] = read_toolchain
+    request: ImagesRequest,
+    *,
+    only: Only | None = None,
+    toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> tuple[Plan, ...]:
     """One plan per image pack, in the packs' order. Raises what `plan_project` raises."""
     return tuple(
-        plan_project(request.root, archs=archs, profile=request.profile, toolchain=toolchain)
+        plan_project(request.root, archs=archs, profile=request.profile, only=only, toolchain=toolchain)
         for archs in by_pack(request.root, request.archs)
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 Archs = Annotated[tuple[str, ...], "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
+ONLY = "families, kernels or operators, e.g. flash, flash.bwd_dq or attn_bwd; several are separated by commas"
 Executor = Annotated[
     str,
     "where things are compiled: local (the default), docker, podman, bubblewrap, or auto: the first of these "
@@ -43,6 +44,7 @@ class BuildRequest(ImagesRequest):
     `environment` is the caller's (SOURCE_DATE_EPOCH, PATH).
     """
 
+    only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
     output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (
         None
     )
@@ -81,6 +83,7 @@ class PacksRequest(ImagesRequest):
 class VerifyRequest(ImagesRequest):
     """Images of `archs` and `profile`, or those in the folder `release`, where `archs` selects from its archs."""
 
+    only: Annotated[tuple[str, ...], ONLY] = ()
     release: Annotated[
         Path | None, "verify this release folder from its own archives (--arch selects from its archs)"
     ] = None

@@ -18,6 +18,7 @@ from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
 from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
+from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
@@ -45,6 +46,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             kernels_root=request.kernels,
             cache=request.cache,
             archs=request.archs,
+            only=Only(request.only),
             jobs=request.jobs,
             on_event=observer.verdict,
         )
@@ -53,7 +55,10 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             "--arch or --release is missing",
             hint="./dev verify --arch gfx908, or --release releases/dist/...",
         )
-    plans, builder = make_plans(request), ImageBuilder(request=request, observer=observer)
+    plans, builder = (
+        make_plans(request, only=Only(request.only)),
+        ImageBuilder(request=request, observer=observer),
+    )
     with Cache(request.cache) as cache:
         images = [builder.compile(plan, cache) for plan in plans]
     return joined_report([builder.verify(plan, made) for plan, made in zip(plans, images, strict=True)])
@@ -65,10 +70,11 @@ def verify_release(
     kernels_root: Path,
     cache: Path,
     archs: Iterable[str] = (),
+    only: Only | None = None,
     jobs: int | None = None,
     on_event: OnEvent | None = None,
 ) -> VerifyReport:
-    """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named.
+    """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
     Raises ReleaseError for an archive that is missing, altered or damaged and for an arch that no pack has, PackError,
     RulesError for a kernel family that this checkout does not have, and what `verify_tasks` raises.
@@ -80,12 +86,15 @@ def verify_release(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
             hint=f"./dev verify --release {folder} without --arch",
         )
+    selected = (only or Only()).kernels(
+        (*_names(kernel), kernel.operator) for _, opened in packs for kernel in opened.dispatch.kernels
+    )
     reports = []
     for released, opened in packs:
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if chosen:
             _check_listed(released, opened)
-            tasks = release_tasks(released, opened, chosen, kernels_root)
+            tasks = release_tasks(released, opened, chosen, kernels_root, selected)
             name, profile = released.pack.name, opened.signature.profile
             reports.append(
                 verify_tasks(
@@ -114,13 +123,19 @@ def _check_listed(released: ReleasedPack, opened: OpenPack) -> None:
 
 
 def release_tasks(
-    released: ReleasedPack, opened: OpenPack, archs: Sequence[str], kernels_root: Path
+    released: ReleasedPack,
+    opened: OpenPack,
+    archs: Sequence[str],
+    kernels_root: Path,
+    selected: frozenset[tuple[str, str]] | None = None,
 ) -> list[ImageTask]:
-    """One task per image: the calls that the pack dispatches to it, its bytes, and its text from the archive of texts."""
+    """One task per image of the `selected` kernels (None: all): calls that the pack dispatches to it, bytes, and text."""
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
     uses: dict[str, list[Use]] = {}
     arch_of: dict[str, str] = {}
     for digest, arch, use in _uses(opened, archs, folders):
+        if selected is not None and (use.kernel.family, use.kernel.name) not in selected:
+            continue
         uses.setdefault(digest, []).append(use)
         arch_of[digest] = arch
     hsaco = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
@@ -214,9 +229,14 @@ def _image(task: ImageTask) -> KernelImage | None:
         return None
 
 
+def _names(kernel: DispatchKernel) -> tuple[str, str]:
+    family, _, name = kernel.name.partition(".")
+    return family, name
+
+
 def _planned(kernel: DispatchKernel) -> PlannedKernel:
     """Dispatch data in the plan's terms, where kernels are named family.kernel."""
-    family, _, name = kernel.name.partition(".")
+    family, name = _names(kernel)
     return PlannedKernel(
         family=family,
         name=name,

@@ -7,6 +7,7 @@ from aotforge.errors import suggest
 from aotforge.plan.conditions import INTEGERS, check_condition
 from aotforge.plan.context import KernelContext, RulesLocation
 from aotforge.rules import Family, Functional, Kernel, Operator, Scalar, Setting, ValueType
+from aotforge.toolchain.hip_options import refusal
 
 ELEMENT_TYPES = frozenset(
     (
@@ -162,6 +163,10 @@ def check_setting(context: KernelContext, setting: object, wavefront: int) -> No
         or min(setting.waves_per_eu, setting.matrix_instr_nonkdim) < 0
     ):
         raise location.error(f"setting {setting} is out of range")
+    for name, value in setting.options.items():
+        cause, hint = refusal(name, value)
+        if cause:
+            raise location.error(f"option {name} = {value!r}", cause=cause, hint=hint)
     for condition in setting.when:
         check_condition(condition, context.types, location)
 

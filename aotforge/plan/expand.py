@@ -1,7 +1,7 @@
 """Expansion of rules into jobs: for each functional, an image per setting with hints and one without."""
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from aotforge.plan.checks import all_constants, argument_type, check_setting, passed_as
@@ -11,20 +11,20 @@ from aotforge.plan.model import (
     CompileJob,
     GridTerm,
     JobKey,
+    LeftOut,
     PlannedChoice,
     PlannedFunctional,
     PlannedKernel,
     PlannedParameter,
     json_digest,
 )
+from aotforge.plan.selection import Keep, is_kept
 from aotforge.rules import Functional, Scalar, Setting, Target
 
 RECIPE = 1
 """Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
 
 _OPTIONS = ("kpack", "matrix_instr_nonkdim", "num_stages", "num_warps", "waves_per_eu")
-Keep = Mapping[str, tuple[Scalar, ...]]
-"""The values of choices that a profile keeps, by the choice's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,17 @@ class _Cell:
     signature: dict[str, str]
 
 
-def same(left: Scalar, right: Scalar) -> bool:
-    """Equality that distinguishes True from 1, as Python's does not."""
-    return type(left) is type(right) and left == right
+def left_out(context: KernelContext, keep: Keep) -> LeftOut | None:
+    """What a profile that keeps `keep` of the family leaves out of a kernel; None when that is nothing. Raises RulesError."""
+    number = len(list(_functionals(context, {}))) - len(list(_functionals(context, keep)))
+    values = tuple(
+        f"{choice.name}={str(value).lower() if isinstance(value, bool) else value}"
+        for choice in context.kernel.choices
+        for value in choice.options
+        if not is_kept(keep, choice.name, value)
+    )
+    name = f"{context.family}.{context.kernel.name}"
+    return LeftOut(kernel=name, functionals=number, values=values) if number else None
 
 
 def _functionals(context: KernelContext, keep: Keep) -> Iterator[tuple[tuple[int, ...], Functional]]:
@@ -49,7 +57,7 @@ def _functionals(context: KernelContext, keep: Keep) -> Iterator[tuple[tuple[int
         [
             (number, choice.name, value)
             for value, number in choice.options.items()
-            if choice.name not in keep or any(same(value, kept) for kept in keep[choice.name])
+            if is_kept(keep, choice.name, value)
         ]
         for choice in kernel.choices
     ]
@@ -134,7 +142,7 @@ def _job(
         signature=tuple(cell.signature.items()),
         constants=tuple(constants.items()),
         hints=tuple(hints.items()),
-        options=tuple((name, getattr(setting, name)) for name in _OPTIONS),
+        options=(*((name, getattr(setting, name)) for name in _OPTIONS), *sorted(setting.options.items())),
         toolchain=context.toolchain,
         spills=context.kernel.limits.spills,
     )

@@ -35,7 +35,7 @@ class CompileJob:
     signature: tuple[tuple[str, str], ...]
     constants: tuple[tuple[str, Scalar], ...]
     hints: tuple[tuple[str, int], ...]
-    options: tuple[tuple[str, int], ...]
+    options: tuple[tuple[str, Scalar], ...]
     toolchain: Toolchain
     spills: Literal["report", "reject"]
 
@@ -99,10 +99,26 @@ class PlannedKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """Functionals of a kernel (`family.kernel`) that the profile leaves out, and the values of choices that it does not keep."""
+
+    kernel: str
+    functionals: int
+    values: tuple[str, ...]
+
+    def text(self, profile: str) -> str:
+        """One line."""
+        what = "functional" if self.functionals == 1 else "functionals"
+        values = ", ".join(self.values)
+        return f"{self.functionals} {what} of {self.kernel} left out by profile {profile} ({values})"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The contract of a build: `jobs` in canonical order (family, kernel, arch, functional, setting), no key twice.
 
     `pack` is the directory below aotriton.images; `archs` are those that it serves; `complete` means that it may be released.
+    `left_out` is what the profile does not keep.
     """
 
     pack: str
@@ -115,6 +131,11 @@ class Plan:
     source_digest: str
     settings_digest: str
     toolchain: Toolchain
+    left_out: tuple[LeftOut, ...] = ()
+
+    def notes(self) -> list[str]:
+        """A line for each kernel of which the profile leaves functionals out."""
+        return [one.text(self.profile) for one in self.left_out]
 
 
 def canonical_json(value: object) -> str:

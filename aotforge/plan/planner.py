@@ -12,15 +12,15 @@ from aotforge.base.architectures import (
     load_architectures,
     load_profiles,
 )
-from aotforge.base.manifest_reader import line_of
-from aotforge.errors import ManifestError, RulesError, UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.checks import check_family, check_kernel, check_source, check_steps
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.context import KernelContext, RulesLocation, read_signature
-from aotforge.plan.expand import expand_kernel, same
+from aotforge.plan.expand import expand_kernel, left_out
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.plan.model import CompileJob, JobKey, Plan, PlannedKernel, json_digest
-from aotforge.rules import Operator, Scalar, Target
+from aotforge.plan.model import CompileJob, JobKey, LeftOut, Plan, PlannedKernel, json_digest
+from aotforge.plan.selection import ONLY_SUFFIX, Only, check_profiles, keep_of
+from aotforge.rules import Operator, Target
 from aotforge.toolchain.triton import Toolchain, pinned_triton, read_toolchain
 
 
@@ -29,11 +29,13 @@ def plan_project(
     *,
     archs: Sequence[str],
     profile: str | None = None,
+    only: Only | None = None,
     toolchain: Callable[[str], Toolchain] = read_toolchain,
 ) -> Plan:
     """The plan of the project in `root` for one pack, from its kernels/, manifests/ and requirements/build.in.
 
-    `toolchain` returns the compiler for the pinned version of Triton: this machine's, or a container's.
+    `only` selects kernels; the plan is then not complete. `toolchain` returns the compiler for the pinned version of
+    Triton: this machine's, or a container's.
 
     Raises UnknownNameError, UnsupportedError, ManifestError, RulesError, ToolchainError.
     """
@@ -52,6 +54,7 @@ def plan_project(
         architectures=architectures,
         profiles=profiles,
         profile=profile,
+        only=only,
         toolchain=toolchain(pinned_triton(root / "requirements" / "build.in")),
     )
 
@@ -65,6 +68,7 @@ def make_plan(
     profiles: Profiles,
     profile: str | None,
     toolchain: Toolchain,
+    only: Only | None = None,
 ) -> Plan:
     """Expand families for the archs of one pack. Raises UnknownNameError, UnsupportedError, RulesError."""
     pack, targets = select_archs(architectures, archs)
@@ -73,12 +77,19 @@ def make_plan(
     all_operators = _operators(families)
     kernels: list[PlannedKernel] = []
     jobs: dict[JobKey, CompileJob] = {}
+    absent: list[LeftOut] = []
+    selected = _selected(families, only or Only())
     for context in _contexts(families, tree, all_operators, toolchain):
-        planned, found = expand_kernel(context, targets, kept.keep)
+        if (context.family, context.kernel.name) not in selected:
+            continue
+        keep = keep_of(kept.keep, context.family)
+        if less := left_out(context, keep):
+            absent.append(less)
+        planned, found = expand_kernel(context, targets, keep)
         if planned.functionals:
             kernels.append(planned)
             jobs.update(found)
-    _check_served_steps(families, kernels)
+    _check_served_steps(families, kernels, selected)
     if not jobs:
         raise UnsupportedError(
             f"profile {name} has no image for {served}",
@@ -99,15 +110,21 @@ def make_plan(
     return Plan(
         pack=pack,
         archs=tuple(target.arch for target in targets),
-        profile=name,
-        complete=kept.complete,
+        profile=f"{name}{ONLY_SUFFIX}" if only and only.names else name,
+        complete=kept.complete and not (only and only.names),
         operators=operators,
         jobs=tuple(jobs.values()),
         kernels=tuple(kernels),
         source_digest=json_digest(sorted({(j.source, j.function, j.source_digest) for j in jobs.values()})),
         settings_digest=json_digest(settings),
         toolchain=toolchain,
+        left_out=tuple(absent),
     )
+
+
+def _selected(families: tuple[LoadedFamily, ...], only: Only) -> frozenset[tuple[str, str]]:
+    """(family, kernel) of the kernels that `only` names. Raises UnknownNameError."""
+    return only.kernels((f.family.name, k.name, k.operator) for f in families for k in f.family.kernels)
 
 
 def _contexts(
@@ -139,10 +156,17 @@ def _contexts(
         check_steps(loaded.family, rules)
 
 
-def _check_served_steps(families: tuple[LoadedFamily, ...], kernels: list[PlannedKernel]) -> None:
-    """An operator is served with all its steps or not at all."""
+def _check_served_steps(
+    families: tuple[LoadedFamily, ...], kernels: list[PlannedKernel], selected: frozenset[tuple[str, str]]
+) -> None:
+    """An operator is served with all its selected steps or not at all."""
     for name in _operators(families):
-        wanted = {k.step for loaded in families for k in loaded.family.kernels if k.operator == name}
+        wanted = {
+            kernel.step
+            for loaded in families
+            for kernel in loaded.family.kernels
+            if kernel.operator == name and (loaded.family.name, kernel.name) in selected
+        }
         found = {kernel.step for kernel in kernels if kernel.operator == name}
         if found and found != wanted:
             raise UnsupportedError(
@@ -170,28 +194,6 @@ def select_profile(profiles: Profiles, profile: str | None) -> tuple[str, Profil
     if name not in profiles.profiles:
         raise UnknownNameError(f"unknown profile {name}", hint=suggest(name, profiles.profiles))
     return name, profiles.profiles[name]
-
-
-def check_profiles(profiles: Profiles, families: tuple[LoadedFamily, ...], file: Path) -> None:
-    """Refuse profile entries that look misspelt: a choice near a known one, a value that no kernel offers. Raises ManifestError."""
-    options: dict[str, list[Scalar]] = {}
-    for choice in (c for loaded in families for kernel in loaded.family.kernels for c in kernel.choices):
-        options.setdefault(choice.name, []).extend(choice.options)
-    for name, profile in profiles.profiles.items():
-        for choice_name, values in profile.keep.items():
-            keys = ("profiles", name, "keep", choice_name)
-            offered = options.get(choice_name)
-            hint = suggest(choice_name, options)
-            missing = [v for v in values if not any(same(v, option) for option in offered or ())]
-            if offered is None and hint.startswith("perhaps"):
-                raise ManifestError(
-                    f"{file}:{line_of(file, keys)}: {'.'.join(keys)}: unknown choice", hint=hint
-                )
-            if offered is not None and missing:
-                raise ManifestError(
-                    f"{file}:{line_of(file, keys)}: {'.'.join(keys)}: no kernel offers {missing[0]!r}",
-                    hint=f"offered: {', '.join(sorted({repr(option) for option in offered}))}",
-                )
 
 
 def _operators(families: Iterable[LoadedFamily]) -> dict[str, Operator]:

@@ -1,0 +1,99 @@
+"""Selection of kernels and functionals: names of `--only`, and the values of choices that a profile keeps."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aotforge.base.architectures import Profiles
+from aotforge.base.manifest_reader import line_of
+from aotforge.errors import ManifestError, UnknownNameError, suggest
+from aotforge.plan.families import LoadedFamily
+from aotforge.rules import Kernel, Scalar
+
+Keep = Mapping[str, tuple[Scalar, ...]]
+"""The values of choices that a profile keeps, by the choice's name, or `family.choice` for one family."""
+ONLY_SUFFIX = "-only"
+"""Added to the profile's name in a plan of some kernels: such a plan is not complete."""
+
+
+def same(left: Scalar, right: Scalar) -> bool:
+    """Equality that distinguishes True from 1, as Python's does not."""
+    return type(left) is type(right) and left == right
+
+
+def keep_of(keep: Keep, family: str) -> Keep:
+    """What a profile keeps of one family, by choice; `family.choice` replaces an entry for all families."""
+    prefix = f"{family}."
+    every = {name: values for name, values in keep.items() if "." not in name}
+    return every | {
+        name.removeprefix(prefix): values for name, values in keep.items() if name.startswith(prefix)
+    }
+
+
+def is_kept(keep: Keep, choice: str, value: Scalar) -> bool:
+    """Whether a profile that keeps `keep` of a family keeps this value."""
+    return choice not in keep or any(same(value, kept) for kept in keep[choice])
+
+
+class Only:
+    """The kernels that `--only` names: families, kernels (`kernel` or `family.kernel`) and operators; without names all.
+
+    With `operators`, every kernel of an operator whose kernel is named: a pack serves an operator completely.
+    """
+
+    def __init__(self, names: Sequence[str] = (), *, operators: bool = False) -> None:
+        self.names = tuple(names)
+        self._operators = operators
+
+    def kernels(self, known: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, str]]:
+        """(family, kernel) of those that are named, from (family, kernel, operator) of all. Raises UnknownNameError."""
+        rows = list(known)
+        if not self.names:
+            return frozenset((family, kernel) for family, kernel, _ in rows)
+        spelled = {row: {row[0], row[1], f"{row[0]}.{row[1]}", row[2], f"{row[0]}.{row[2]}"} for row in rows}
+        every = sorted(set().union(*spelled.values()))
+        for name in self.names:
+            if name not in every:
+                raise UnknownNameError(
+                    f"--only {name}: no family, kernel or operator has this name", hint=suggest(name, every)
+                )
+        found = {row for row, names in spelled.items() if not names.isdisjoint(self.names)}
+        served = {operator for _, _, operator in found}
+        return frozenset(row[:2] for row in rows if row in found or (self._operators and row[2] in served))
+
+
+def check_profiles(profiles: Profiles, families: Sequence[LoadedFamily], file: Path) -> None:
+    """Refuses profile entries that look misspelt: a choice or family near a known one, a value that no kernel offers.
+
+    Raises ManifestError.
+    """
+    for name, profile in profiles.profiles.items():
+        for entry, values in profile.keep.items():
+            keys = ("profiles", name, "keep", entry)
+            where = f"{file}:{line_of(file, keys)}: {'.'.join(keys)}"
+            family, dot, choice = entry.rpartition(".")
+            names = [loaded.family.name for loaded in families]
+            if dot and family not in names:
+                if (hint := suggest(family, names)).startswith("perhaps"):
+                    raise ManifestError(f"{where}: unknown family {family}", hint=hint)
+                continue  # a checkout without that family
+            offered = _options(_kernels(families, family if dot else None))
+            hint = suggest(choice, offered)
+            if choice not in offered and (dot or hint.startswith("perhaps")):
+                raise ManifestError(f"{where}: unknown choice", hint=hint)
+            for value in values if choice in offered else ():
+                if not any(same(value, option) for option in offered[choice]):
+                    shown = ", ".join(sorted({repr(option) for option in offered[choice]}))
+                    raise ManifestError(f"{where}: no kernel offers {value!r}", hint=f"offered: {shown}")
+
+
+def _kernels(families: Sequence[LoadedFamily], family: str | None) -> Iterator[Kernel]:
+    for loaded in families:
+        if family in (None, loaded.family.name):
+            yield from loaded.family.kernels
+
+
+def _options(kernels: Iterable[Kernel]) -> dict[str, list[Scalar]]:
+    options: dict[str, list[Scalar]] = {}
+    for choice in (choice for kernel in kernels for choice in kernel.choices):
+        options.setdefault(choice.name, []).extend(choice.options)
+    return options
