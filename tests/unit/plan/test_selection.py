@@ -64,7 +64,7 @@ def test_entries_of_one_family_replace_those_of_all() -> None:
     assert keep_of(keep, "flash") == {"dtype": ("fp16",)}
 
 
-def test_the_default_profile_keeps_every_type_of_a_new_family_and_others_say_what_they_leave_out() -> None:
+def test_the_default_profile_keeps_every_type_of_a_new_family_and_others_report_what_they_leave_out() -> None:
     plans = {
         profile: plan_project(
             PROJECT, archs=["gfx908"], profile=profile, toolchain=lambda pinned: FAKE_TOOLCHAIN
