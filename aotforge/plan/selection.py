@@ -1,4 +1,4 @@
-"""Selection of kernels and functionals: names of `--only`, and the values of choices that a profile keeps."""
+"""Selection of kernels by `--only`, and of functionals by the values that a profile keeps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
