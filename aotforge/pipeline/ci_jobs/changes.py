@@ -124,7 +124,9 @@ def _before(root: Path, revision: str, archs: Sequence[str], profile: str) -> di
         try:
             data = git(root, "archive", "--format=tar", f"{revision}^{{commit}}", "--", *_PLANNED)
             with tarfile.open(fileobj=io.BytesIO(data)) as tar:
-                tar.extractall(folder, filter="data")
+                # Python before 3.11.4 has no filters; the files are those of this repository
+                tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
+                tar.extractall(folder)
         except (ShardError, tarfile.TarError, OSError):
             return None
         for group in by_pack(root, archs):

@@ -135,7 +135,10 @@ def _unpack(tar: Path, tree: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
     try:
         with tarfile.open(tar) as archive:
-            archive.extractall(folder, filter=_own)
+            archive.extraction_filter = _unchanged  # an attribute: Python before 3.11.4 has no argument for it
+            for member in archive.getmembers():  # they belong to this user, who cannot give files away
+                member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+            archive.extractall(folder)
         folder.chmod(0o755)
         folder.rename(tree)
     except BaseException:
@@ -143,9 +146,9 @@ def _unpack(tar: Path, tree: Path) -> None:
         raise
 
 
-def _own(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
-    """Members belong to this user, who cannot give files away. The tar's digest is known, so nothing else is checked."""
-    return member.replace(uid=os.getuid(), gid=os.getgid(), uname="", gname="", deep=False)
+def _unchanged(member: tarfile.TarInfo, _path: str) -> tarfile.TarInfo:
+    """The tar's digest is known, so nothing is checked."""
+    return member
 
 
 def _marks(tar: Path) -> dict[str, int]:

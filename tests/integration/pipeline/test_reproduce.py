@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from aotforge.pipeline.reproduce import Reproduction, reproduce
 from aotforge.pipeline.requests import ReproduceRequest
 from aotforge.release.record import Record
 
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 RELEASE = "0.11.2b-r1"
 TAR = f"aotriton-{RELEASE}-images-amd-gfx908.tar"
 ZIP = f"aotriton-{RELEASE}-win_amd64-shared.zip"

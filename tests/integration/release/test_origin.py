@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.release.record import NO_COMMIT, source_commit
+
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -83,6 +83,7 @@ def test_makefiles_and_a_locale_without_unicode(route: Make) -> None:
     )
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 def test_pytorchs_external_project_from_a_git_repository(tmp_path: Path) -> None:
     clone = copy_checkout(tmp_path / "repository")
     for command in (
