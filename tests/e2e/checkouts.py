@@ -39,7 +39,9 @@ def _files_not_ignored() -> Iterator[str]:
     for folder, folders, files in os.walk(ROOT):
         place = Path(folder).relative_to(ROOT)
         folders[:] = [
-            name for name in folders if not any(fnmatch(text, i) for text in (name, f"{place / name}") for i in ignored)
+            name
+            for name in folders
+            if not any(fnmatch(text, i) for text in (name, f"{place / name}") for i in ignored)
         ]
         yield from (str(place / name) for name in files if name not in ignored)
 

@@ -135,7 +135,9 @@ def _unpack(tar: Path, tree: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))
     try:
         with tarfile.open(tar) as archive:
-            archive.extraction_filter = _unchanged  # an attribute: Python before 3.11.4 has no argument for it
+            archive.extraction_filter = (
+                _unchanged  # an attribute: Python before 3.11.4 has no argument for it
+            )
             for member in archive.getmembers():  # they belong to this user, who cannot give files away
                 member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
             archive.extractall(folder)

@@ -11,7 +11,6 @@ import pytest
 from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.release.record import NO_COMMIT, source_commit
 
-
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
