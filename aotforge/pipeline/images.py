@@ -72,8 +72,10 @@ def plans_verifier_digest(kernels: Path, plans: Sequence[Plan]) -> str:
 
 
 def require_virtual_gpus(plans: Sequence[Plan], cache: Path) -> None:
-    """Checks that every arch can be emulated, and builds the interpreters. Raises VerifyError, ToolchainError."""
-    from aotforge.verify.verify_plan import load_interpreters  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+    """Checks that every arch can be emulated and that interpreters can be compiled. Raises VerifyError, ToolchainError."""
+    from aotforge.virtual_gpu.emulator.interpreter_library import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+        build_library,
+    )
     from aotforge.virtual_gpu.emulator.targets import emulated_targets  # noqa: PLC0415 - the emulator, as above
 
     archs = [arch for plan in plans for arch in plan.archs]
@@ -84,7 +86,8 @@ def require_virtual_gpus(plans: Sequence[Plan], cache: Path) -> None:
             cause=f"the emulator implements {', '.join(emulated)}",
             hint="omit the arch, or make a development build: --no-verify",
         )
-    load_interpreters(archs, cache)
+    for lanes in sorted({emulated[arch].lanes for arch in archs}):
+        build_library(lanes, cache, "checks", ())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,9 @@ from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.virtual_gpu.emulator.decoded import SourceMap
-from aotforge.virtual_gpu.emulator.generate import Variant
-from aotforge.virtual_gpu.emulator.interpreter_library import load_library
+from aotforge.virtual_gpu.emulator.interpreter_library import build_library
 from aotforge.virtual_gpu.emulator.lines import LineMap, read_lines
+from aotforge.virtual_gpu.emulator.listing import instruction_names
 from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.dispatch import uses_of
 
@@ -84,15 +84,16 @@ def source_map(
     return read_lines(image.hsaco, hsaco, image.symbol, root=kernels_root)
 
 
-def load_interpreters(archs: Iterable[str], cache: Path) -> None:
-    """Compile the emulator's interpreters for these archs unless cached.
+def load_interpreters(tasks: Iterable[ImageTask], cache: Path) -> None:
+    """Compile what the emulator needs for these images unless cached, before workers race for it.
 
     Raises UnknownNameError, ToolchainError, CacheError.
     """
-    checks: Variant = "checks"
-    wanted = [(lanes, cache, checks) for lanes in sorted({emulated_target(arch).lanes for arch in archs})]
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each waits for a compiler
-        list(threads.map(lambda one: load_library(*one), wanted))
+    texts: dict[int, list[str]] = {}
+    for task in tasks:
+        texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)
+    for lanes, found in texts.items():
+        build_library(lanes, cache, "checks", instruction_names(found))
 
 
 def verify_tasks(
@@ -105,9 +106,7 @@ def verify_tasks(
     **options: Unpack[VerifyOptions],
 ) -> VerifyReport:
     """A verdict for every task, as `verify_images`. Keys of tasks differ; `sources` makes an image's source map."""
-    began = time.monotonic()
     cache, on_event = options["cache"], options.get("on_event")
-    load_interpreters(archs, cache)  # once, before the workers race for them
     keys = {task.key: verdict_key(task) for task in tasks}
     verdicts: dict[JobKey, Verdict] = {}
 
@@ -122,6 +121,8 @@ def verify_tasks(
             done(stored)
         else:
             missing.append(task)
+    load_interpreters(missing, cache)
+    began = time.monotonic()  # compiling is no part of the speed
     for verdict in _checked(missing, sources, options) if missing else ():
         if verdict.outcome == "passed":
             store_verdict(cache, keys[verdict.key], verdict)

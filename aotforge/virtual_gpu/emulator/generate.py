@@ -1,6 +1,7 @@
-"""The C interpreter as text: a function per table entry between the hand-written parts in `native/`.
+"""The C interpreter as texts: the hand-written parts of `native/`, and functions for table entries.
 
-Handlers are named by their place in the table, so that opcodes are stable within one text; `OPCODES` maps names to them.
+A library is linked from the first and from the functions that its programs need (`interpreter_library`). Opcodes are places in the
+table; the handler of an entry that a library lacks is null.
 """
 
 import re
@@ -27,6 +28,8 @@ _HOOKS: Mapping[Variant, tuple[str, ...]] = {
     ),
     "measure": ("measure.h",),
 }
+
+_MEMORY_NAMES = ("ds_", "global_", "buffer_", "scratch_", "flat_", "s_load_", "s_buffer_")
 
 OPCODES: Mapping[str, int] = MappingProxyType({name: number for number, name in enumerate(INSTRUCTIONS)})
 
@@ -77,24 +80,36 @@ def _stored(kind: str, row: str) -> str:
     return _WIDE_STORES.get(kind, f"{row} = {_TYPES[kind].store};")
 
 
-def interpreter(entries: Mapping[str, Entry] = INSTRUCTIONS, variant: Variant = "plain") -> str:
-    """The complete C text. LANES has to be defined when it is compiled."""
-    handlers = [
-        f"/* {name}: {entry.code} */\n{_handler(number, entry)}"
-        for number, (name, entry) in enumerate(entries.items())
+def headers(variant: Variant) -> str:
+    """The text before handlers. LANES has to be defined when it is compiled."""
+    return "\n".join((NATIVE / name).read_text() for name in (*_MACHINE, *_HOOKS[variant], *_MEMORY))
+
+
+def machine(variant: Variant) -> str:
+    """The text of everything but handlers: running workgroups, serving programs, the table of handlers."""
+    declared = [
+        f'__attribute__((weak, visibility("hidden"))) void op_{name}(Wave *, const Instruction *);'
+        for name in INSTRUCTIONS
     ]
-    table = ", ".join(f"op{number}" for number in range(len(entries)))
+    table = ", ".join(f"op_{name}" for name in INSTRUCTIONS)
     lookup = f"Handler const handlers[] = {{{table}}};\nHandler handler(u32 opcode) {{ return handlers[opcode]; }}\n"
-    before, after = (
-        [(NATIVE / name).read_text() for name in names]
-        for names in ((*_MACHINE, *_HOOKS[variant], *_MEMORY), _AFTER)
-    )
-    return "\n".join([*before, *handlers, lookup, *after])
+    after = [(NATIVE / name).read_text() for name in _AFTER]
+    return "\n".join([headers(variant), *declared, lookup, *after])
 
 
-def _handler(number: int, entry: Entry) -> str:
+def handler(name: str) -> str:
+    """The function of a table entry. Weak: two objects of one library may have it."""
+    entry = INSTRUCTIONS[name]
     body = _BODIES[entry.form](entry)
-    return f"static void op{number}(Wave *w, const Instruction *I)\n{{\n    (void)I;\n{body}\n}}\n"
+    return (
+        f'/* {name}: {entry.code} */\n__attribute__((weak, visibility("hidden"))) void op_{name}(Wave *w, const Instruction *I)\n'
+        f"{{\n    (void)I;\n{body}\n}}\n"
+    )
+
+
+def touches_memory(name: str) -> bool:
+    """Whether an instruction's handler calls the variant's hooks; all others are the same in every variant."""
+    return name.startswith(_MEMORY_NAMES)
 
 
 def _statement(entry: Entry) -> str:

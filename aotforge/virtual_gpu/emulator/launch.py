@@ -142,17 +142,17 @@ class _Worker:
 
 def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     """Execute a launch; see `Program.launch`."""
-    began = time.perf_counter()
     if min(request.grid) < 1 or max(request.grid) > 0xFFFFFFFF:
         raise ExecutionError(f"a grid of {request.grid} has no workgroups")
     if request.checks and request.meter:
         raise UnsupportedError("a launch cannot be checked and measured at once", hint="launch it twice")
+    code = program.code(request.variant)
+    began = time.perf_counter()  # compiling the interpreter is no part of the launch
     # all of these must outlive the launch: its structures have pointers to them
     kernarg = np.frombuffer(bytearray(program.kernarg(request)), dtype=np.uint8)
     unset = _unset(request)
     ranges = _ranges(request.memory, kernarg, unset)
     callback = _callback(program, request.trace)
-    code = program.code(request.variant)
     launch = _launch(program, request, kernarg, code)
     launch.ranges, launch.range_count = ranges, len(ranges)
     launch.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None

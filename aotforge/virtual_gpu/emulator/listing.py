@@ -5,11 +5,12 @@ a label or an instruction is an error with its line.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.wave_ops import MESSAGES, NO_OPS
 from aotforge.virtual_gpu.emulator.modifiers import is_modifier, modifiers
 from aotforge.virtual_gpu.emulator.operands import operand
@@ -21,6 +22,7 @@ _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
     r"\s*\.(p2align|globl|protected|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
 )
+_MNEMONIC = re.compile(r"(?:^\t|:: )([sv]_\w+|(?:ds|global|buffer|scratch|flat)_\w+)", re.MULTILINE)
 _SECTION = re.compile(r"\s*\.(?:text|section\s+\"?([\w.$-]+).*)$")
 _FUNCTION = re.compile(r"^\s*\.type\s+([\w.$]+),@function", re.MULTILINE)
 _PADDING = re.compile(r"\s*\.(p2alignl\s+\d+|fill\s+\d+,\s*4),\s*(3212836864|3214868480)$")
@@ -77,6 +79,15 @@ def instruction_lines(text: str, kernel: str) -> Iterator[tuple[int, str]]:
         yield number, content
     if not complete:
         raise DecodeError(f"the text does not contain all of the kernel {kernel}")
+
+
+def instruction_names(texts: Iterable[str]) -> frozenset[str]:
+    """Names in the instruction table of all instructions of several kernels; faster than decoding them."""
+    found: set[str] = set()
+    for text in texts:
+        found.update(_MNEMONIC.findall(text))
+    names = {_ENCODING.sub("", name).replace("v_dual_", "v_") for name in found}
+    return frozenset(names | {"v_mov_b32"}) & INSTRUCTIONS.keys()  # a move separates some dual-issue pairs
 
 
 def functions(text: str) -> frozenset[str]:

@@ -88,7 +88,9 @@ class Program:
     def code(self, variant: Variant) -> Code:
         """The instructions for a variant of the interpreter, which is compiled at its first use. Raises DecodeError."""
         if variant not in self._codes:
-            library = load_library(self.target.lanes, self._cache, variant)
+            library = load_library(
+                self.target.lanes, self._cache, variant, {line.name for line in self.lines}
+            )
             copy = type(self.instructions).from_buffer_copy(self.instructions)
             for one in copy:
                 one.handler = library.handler(one.opcode)

@@ -141,9 +141,10 @@ def _make(hsaco: bytes, text: str, digest: str, arch: str, variant: Variant, ste
 
     program = Emulator(arch, cache=cache).load(hsaco, text)
     file = program_file(program, digest)
+    names = {line.name for line in program.lines}
     known = {
         "program": hashlib.sha256(file).hexdigest(),
-        "interpreter": str(build_library(program.target.lanes, cache, variant)),
+        "interpreter": str(build_library(program.target.lanes, cache, variant, names)),
         "kernel": program.listing.kernel,
         "absent": absent_arguments(program.parameters),
         "lines": [(line.number, line.text, line.address) for line in program.lines],

@@ -61,6 +61,7 @@ void *serve_open(const void *data, u64 bytes)
             valid = serve_row(file, &I->s[k]);
         if (valid)
             I->handler = handlers[I->opcode];
+        valid = valid && I->handler;
     }
     if (!valid) {
         free(program);
