@@ -195,7 +195,7 @@ def page(
     from_: Annotated[str | None, "also list yanked releases, from this place's index"] = None,
     root: Annotated[str | None, "the root of trust for --from"] = None,
 ) -> None:
-    """Write the static page of releases: downloads with digests, verification, how to install, compatibility."""
+    """Write the static page of releases: downloads, digests, verification, installation, compatibility."""
     from aotforge.deliver.install.install_release import install_errors
     from aotforge.deliver.page import make_site
 

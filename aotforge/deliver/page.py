@@ -1,6 +1,7 @@
 """The static HTML page of a folder of finalized releases."""
 
 import hashlib
+import json
 import re
 import shlex
 from base64 import b64encode
@@ -62,7 +63,10 @@ class PackLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasePage:
-    """A release. `document`: release.json; `yanked`: reason of its withdrawal, else empty; `base_url` ends in a slash."""
+    """A release. `document`: release.json; `yanked`: reason of its withdrawal, else empty; `base_url` ends in a slash.
+
+    `development`: why it is a development build, in the words of MANIFEST.json; empty for others.
+    """
 
     document: Mapping[str, Any]
     packs: tuple[PackLine, ...]
@@ -70,6 +74,7 @@ class ReleasePage:
     windows: tuple[Download, ...]
     documents: tuple[Download, ...]
     signed: bool
+    development: tuple[str, ...]
     yanked: str
     base_url: str
 
@@ -77,6 +82,11 @@ class ReleasePage:
     def source(self) -> str:
         """`base_url` as a word of a shell command."""
         return shlex.quote(self.base_url)
+
+    @property
+    def root_source(self) -> str:
+        """The address of the first root of trust there, as a word of a shell command."""
+        return shlex.quote(f"{self.base_url}tuf/1.root.json")
 
 
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
@@ -123,6 +133,7 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
         documents=downloads(_DOCUMENTS),
         signed=SIGNATURE in files,
+        development=tuple(map(str, json.loads(files[MANIFEST].read_bytes()).get("development", ()))),
         yanked=yanked,
         base_url=base_url.rstrip("/") + "/",
     )

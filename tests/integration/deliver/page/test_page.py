@@ -6,10 +6,14 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
 import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,11 +27,15 @@ from aotforge.conformance.matrix_show import matrix_html
 from aotforge.deliver.page import INDEX, human_size, make_page, read_page
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.upload import publish_release
 from aotforge.release.assemble import assemble_release
 from aotforge.release.finalize import finalize_release
 from tests.integration.release import standin
 from tests.integration.release.test_finalize import BUILDER, ORIGIN
 from tests.support.browser import MISSING, Browser, browser
+from tests.support.publishing import make_keys, make_release
+from tests.support.web import running_web
 
 BASE = "https://releases.example/aotriton/"
 
@@ -80,6 +88,36 @@ def test_every_file_is_listed_with_its_digest(site: Path) -> None:
     assert html.escape("It hangs on <some> GPUs & others.") in page
     assert "<some>" not in page
     assert f"--from {BASE}" in page
+
+
+def test_the_printed_commands_install_the_release(site: Path, tmp_path: Path) -> None:
+    """As a user pastes them; the page names the server and the folder to install to."""
+    release = make_release(tmp_path / "release", standin.MANIFEST.name)
+    store = DirectoryStore(tmp_path / "store")
+    publish_release(release, store, make_keys(tmp_path / "keys"), now=datetime.now(UTC))
+    described = read_page(site / standin.MANIFEST.name, base_url=BASE)
+    packs = (replace(described.packs[0], archs=("gfx908",)),)
+    with running_web(tmp_path / "store") as web:
+        shown = replace(described, base_url=f"{web.url}/", packs=packs)
+        page = make_page([shown], matrix="").decode()
+        fetched, _, prefix = map(html.unescape, re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL))
+        (tmp_path / "dev").symlink_to(standin.ROOT / "dev")
+        lines = f"{fetched}\n{prefix}".replace("/opt/aotriton", str(tmp_path / "installed"))
+        done = subprocess.run(
+            ["bash", "-ec", lines], cwd=tmp_path, capture_output=True, text=True, check=False,
+            env=os.environ | {"AOTFORGE_CACHE": str(tmp_path / "cache")},
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"{standin.MANIFEST.name} for gfx908 is in" in done.stdout
+    assert (tmp_path / "installed" / "lib" / "libaotriton_v2.so").is_file()
+
+
+def test_a_development_build_is_called_one_and_nothing_ran_on_hardware(site: Path) -> None:
+    release = read_page(site / standin.MANIFEST.name, base_url=BASE)
+    page = make_page([replace(release, development=("the library is manylinux_2_34",))], matrix="").decode()
+    assert re.search("Development build.</strong> the library is manylinux_2_34", page)
+    assert "Development build" not in make_page([replace(release, development=())], matrix="").decode()
+    assert "No image has run on real hardware yet" in page
 
 
 def test_the_same_page_twice(site: Path) -> None:
