@@ -2,9 +2,9 @@
 
 import os
 import signal
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from aotforge.cli.command import (
     ROOT,
@@ -21,6 +21,9 @@ from aotforge.cli.command import (
 )
 from aotforge.cli.conformance import Fork
 from aotforge.cli.publish import From, Trust, checked_index
+
+if TYPE_CHECKING:
+    from aotforge.deliver.dropin.apply import DropInReport
 
 Release = Annotated[str, "a release's folder (default: the newest in releases/dist)"]
 
@@ -68,7 +71,7 @@ def install(
         "folder for downloads and the last seen indexes (default: AOTFORGE_CACHE, else .aotforge/cache)",
     ] = None,
     allow_yanked: Annotated[bool, "install a release although it was yanked"] = False,
-    uninstall: Annotated[bool, "remove what is installed in --prefix"] = False,
+    uninstall: Annotated[bool, "remove what is installed in --prefix or --pytorch-lib"] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -83,7 +86,10 @@ def install(
     if bool(prefix) == bool(pytorch_lib):
         raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
     if uninstall:
-        _uninstall(prefix, json=json)
+        if pytorch_lib:
+            _undo(pytorch_lib, dry_run=False, json=json)
+        else:
+            _uninstall(prefix or "", json=json)
         return
     if not arch:
         raise UnsupportedError("--arch is missing", hint="e.g. --arch gfx908")
@@ -96,6 +102,7 @@ def install(
         torch_lib=absolute(pytorch_lib),
         allow_yanked=allow_yanked,
     )
+    dropped: list[DropInReport] = []
     with install_errors(), byte_progress(quiet=quiet or json) as on_progress:
         reader, trusted = checked_index(from_, root, cache, quiet=quiet or json)
         done = install(
@@ -104,20 +111,20 @@ def install(
             request,
             this_machine(os.environ),
             downloads=cache_folder(cache) / "downloads",
-            drop_in=lambda unpacked, name, lib: install_dropin_prefix(ROOT, unpacked, name, lib),
+            drop_in=lambda unpacked, name, lib: dropped.append(
+                install_dropin_prefix(ROOT, unpacked, name, lib)
+            ),
             on_progress=on_progress,
         )
+    warnings = tuple(warning for report in dropped for warning in report.warnings)
+    fresh = done.fresh and all(report.changes for report in dropped)
+    done = replace(done, notes=(*done.notes, *warnings), fresh=fresh)
     print_report(done, json=json, notes=() if quiet else done.notes)
 
 
-def _uninstall(prefix: str | None, *, json: bool) -> None:
+def _uninstall(prefix: str, *, json: bool) -> None:
     from aotforge.deliver.install.prefix import uninstall
-    from aotforge.errors import UnsupportedError
 
-    if not prefix:
-        raise UnsupportedError(
-            "--uninstall needs --prefix", hint="`./dev release.dropin --undo` for a torch/lib"
-        )
     release, count = uninstall(Path(prefix).absolute())
     print_either({"removed": release, "files": count}, [f"{release} was removed, {count} files"], json=json)
 
@@ -172,18 +179,28 @@ def dropin(
     json: Json = False,
 ) -> None:
     """Put a release into an installed PyTorch, or remove it again."""
-    from aotforge.deliver.dropin.apply import undo as restore
     from aotforge.deliver.dropin.install_dropin import install_dropin
 
-    lib = Path(pytorch_lib).absolute()
     if undo:
-        report = restore(lib, dry_run=dry_run)
-    else:
-        report = install_dropin(
-            ROOT, _release(release), lib, archs=archs_of(arch), pytorch=pytorch, fork=fork, dry_run=dry_run
-        )
-    changes = [f"{'would change: ' if dry_run else ''}{change}" for change in report.changes]
-    print_either(asdict(report) | {"folder": str(report.folder)}, changes or ["nothing to do"], json=json)
+        _undo(pytorch_lib, dry_run=dry_run, json=json)
+        return
+    archs, lib = archs_of(arch), Path(pytorch_lib).absolute()
+    report = install_dropin(
+        ROOT, _release(release), lib, archs=archs, pytorch=pytorch, fork=fork, dry_run=dry_run
+    )
+    _print_dropin(report, json=json)
+
+
+def _undo(pytorch_lib: str, *, dry_run: bool, json: bool) -> None:
+    from aotforge.deliver.dropin.apply import undo
+
+    _print_dropin(undo(Path(pytorch_lib).absolute(), dry_run=dry_run), json=json)
+
+
+def _print_dropin(report: "DropInReport", *, json: bool) -> None:
+    changes = [f"{'would change: ' if report.dry_run else ''}{change}" for change in report.changes]
+    lines = [*(changes or ["nothing to do"]), *(f"warning: {warning}" for warning in report.warnings)]
+    print_either(asdict(report) | {"folder": str(report.folder)}, lines, json=json)
 
 
 @cli_command("release.page")

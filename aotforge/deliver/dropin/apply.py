@@ -30,7 +30,7 @@ from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
 
 STORE = ".aotforge-dropin"
-_ORIGINALS = "originals"
+ORIGINALS = "originals"
 _CURRENT = "current"
 _RECORD = "record.json"
 _IMAGE_SUMS = "images.json"
@@ -39,12 +39,16 @@ _IMAGE_SUMS = "images.json"
 
 @dataclass(frozen=True, kw_only=True)
 class DropInReport:
-    """Changes of a drop-in or of undoing it, made or planned: one line per name, none when there was nothing to do."""
+    """Changes of a drop-in or of undoing it, made or planned: one line per name, none when there was nothing to do.
+
+    `warnings`: what stops working with them.
+    """
 
     folder: Path
     release: str
     changes: tuple[str, ...]
     dry_run: bool
+    warnings: tuple[str, ...] = ()
 
 
 def _file_name(name: str) -> str:
@@ -94,9 +98,9 @@ def drop_in(
         owned = tuple(sorted({*names, *(record.names if record else ())}))
         text = _Record(format=1, names=owned, release=source.release).model_dump_json(indent=1)
         write_atomic(store / _RECORD, f"{text}\n".encode())
-        (store / _ORIGINALS).mkdir(exist_ok=True)
+        (store / ORIGINALS).mkdir(exist_ok=True)
         if not (store / _CURRENT).is_symlink():
-            _select(store, _ORIGINALS)
+            _select(store, ORIGINALS)
         unlinked = [name for name in names if not _is_linked(folder, name)]
         _back_up(store, unlinked)
         for name in unlinked:  # no change for the loader while `current` selects the originals
@@ -105,7 +109,7 @@ def drop_in(
             _replace(new, folder / name)
         _select(store, source.release)
         for path in store.iterdir():
-            if _is_folder(path) and path.name not in {source.release, _ORIGINALS}:
+            if _is_folder(path) and path.name not in {source.release, ORIGINALS}:
                 shutil.rmtree(path)
     return report
 
@@ -121,19 +125,19 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
         return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
     linked = [name for name in record.names if _is_linked(folder, name)]
     store = folder / STORE
-    restored = {name for name in linked if lexists(store / _ORIGINALS / name)}
+    restored = {name for name in linked if lexists(store / ORIGINALS / name)}
     if _reinstalled_images(store / _CURRENT):
         restored.add(IMAGES)
     changes = tuple(f"{name}: {'the original' if name in restored else 'removed'}" for name in linked)
     if not dry_run:
         with output_lock(store / "dropin"), output_errors(store):
-            if (store / _ORIGINALS).is_dir():
+            if (store / ORIGINALS).is_dir():
                 _adopt_reinstalled_images(store)
-                _select(store, _ORIGINALS)
+                _select(store, ORIGINALS)
             for name in record.names:
                 if not _is_linked(folder, name):
                     continue
-                if lexists(original := store / _ORIGINALS / name):
+                if lexists(original := store / ORIGINALS / name):
                     _clone(original, new := _temporary(store, name))
                     _replace(new, folder / name)
                 else:
@@ -153,7 +157,7 @@ def _load_record(folder: Path) -> _Record | None:
         raise DropInError(
             f"{path} cannot be used: {error}",
             cause="it was edited, or written by a newer version of this program",
-            hint=f"the original files are in {path.parent / _ORIGINALS}; restore them by hand, or reinstall PyTorch",
+            hint=f"the original files are in {path.parent / ORIGINALS}; restore them by hand, or reinstall PyTorch",
         ) from error
 
 
@@ -167,7 +171,7 @@ def _planned_changes(folder: Path, source: UnpackedRelease, record: _Record | No
         if not _is_linked(folder, name)
     ]
     if record is None or current != source.release:
-        replaced = f" instead of {current}" if current not in {"", _ORIGINALS} else ""
+        replaced = f" instead of {current}" if current not in {"", ORIGINALS} else ""
         changes.append(f"{_CURRENT}: {source.release}{replaced}")
     elif not _is_staged(source, folder / STORE / source.release):
         changes.append(f"{source.release}: replaced, its files differ from this release's")
@@ -224,7 +228,7 @@ def _reinstalled_images(staged: Path) -> list[str]:
 
 def _adopt_reinstalled_images(store: Path) -> None:
     """Images that another PyTorch wrote through the link replace the originals."""
-    staged, originals = store / _CURRENT, store / _ORIGINALS / IMAGES
+    staged, originals = store / _CURRENT, store / ORIGINALS / IMAGES
     if not (names := _reinstalled_images(staged)):
         return
     new = _temporary(originals.parent, IMAGES)
@@ -237,7 +241,7 @@ def _adopt_reinstalled_images(store: Path) -> None:
 def _back_up(store: Path, names: Iterable[str]) -> None:
     """Copies of all entries before the first is replaced: some are links to others."""
     for name in names:
-        path, original = store.parent / name, store / _ORIGINALS / name
+        path, original = store.parent / name, store / ORIGINALS / name
         if lexists(path):
             _clone(path, original)
         elif not _is_folder(original):  # of a PyTorch that was replaced by one without it

@@ -2,18 +2,29 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from aotforge.base.architectures import load_architectures
+from aotforge.base.architectures import Architectures, load_architectures
 from aotforge.conformance.matrix import load_matrix
-from aotforge.deliver.dropin.apply import DropInReport, drop_in
-from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease, read_prefix, read_torch_lib
+from aotforge.conformance.recommend import pack_serves
+from aotforge.deliver.dropin.apply import ORIGINALS, STORE, DropInReport, drop_in
+from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease, read_prefix, read_torch_lib
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.pins import list_release
-from aotforge.errors import DropInError, UnknownNameError
+from aotforge.errors import DropInError, PackError, UnknownNameError
+from aotforge.pack.model import SIGNATURE_FILE
+from aotforge.pack.signature import SIZE_LIMIT, decode_signature
 from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import select_archs
 from aotforge.release.finalize import check_finalized_release
+
+CAUTION = (
+    "no image has run on a real GPU. Calls outside the coverage (README.md: bias, dropout, fp32 and others) return "
+    "hipErrorNotSupported, which PyTorch 2.9 to 2.12 ignore: for such models switch off "
+    "torch.backends.cuda.enable_mem_efficient_sdp(False) and enable_flash_sdp(False)"
+)
+"""What README.md says before its instructions to put a release into PyTorch."""
 
 
 def install_dropin(
@@ -42,13 +53,51 @@ def install_dropin(
         extracted = extract_release(release, packs, Path(scratch))
         assert set(extracted.names) <= set(names)
         source = read_prefix(extracted.prefix, release=listing.release)
-        return drop_in(source, torch, check=matrix_check(checkout, fork=fork), dry_run=dry_run)
+        return _drop_in(checkout, source, torch, fork=fork, dry_run=dry_run)
 
 
 def install_dropin_prefix(checkout: Path, prefix: Path, release: str, folder: Path) -> DropInReport:
     """Drops in an unpacked release, as `./dev install` downloads it. Raises as `install_dropin`."""
-    source = read_prefix(prefix, release=release)
-    return drop_in(source, read_torch_lib(folder), check=matrix_check(checkout, fork=False))
+    return _drop_in(checkout, read_prefix(prefix, release=release), read_torch_lib(folder))
+
+
+def _drop_in(
+    checkout: Path, source: UnpackedRelease, torch: TorchLib, *, fork: bool = False, dry_run: bool = False
+) -> DropInReport:
+    lost = lost_archs(source, torch.folder, load_architectures(checkout / "manifests"))
+    report = drop_in(source, torch, check=matrix_check(checkout, fork=fork), dry_run=dry_run)
+    if not report.changes:
+        return report
+    warnings = tuple(
+        f"{arch} had images in {torch.folder} and has none with this release: attention fails there until the drop-in is undone"
+        for arch in lost
+    )
+    return replace(report, warnings=(*warnings, CAUTION))
+
+
+def lost_archs(source: UnpackedRelease, folder: Path, architectures: Architectures) -> tuple[str, ...]:
+    """Archs with images in `folder` (a torch/lib), before a drop-in or now, that the release has none for.
+
+    A pack that serves no arch of the manifest stands for itself.
+    """
+    known = (*architectures.architectures, *architectures.other_archs)
+    places = (folder / IMAGES, folder / STORE / ORIGINALS / IMAGES)
+    packs = sorted({path.name for place in places for path in place.glob("amd-*") if path.is_dir()})
+    before = dict.fromkeys(
+        name for pack in packs for name in [arch for arch in known if pack_serves(pack, arch)] or [pack]
+    )
+    images = source.prefix / "lib" / IMAGES
+    after = {arch for pack in source.packs for arch in _archs_of(images / pack, known)}
+    return tuple(name for name in before if name not in after)
+
+
+def _archs_of(pack: Path, known: Sequence[str]) -> Sequence[str]:
+    """The archs that a pack of ours has images for; by its name when its signature cannot be read."""
+    try:
+        with (pack / SIGNATURE_FILE).open("rb") as file:
+            return decode_signature(file.read(SIZE_LIMIT), file=str(pack)).archs
+    except (OSError, PackError):
+        return [arch for arch in known if pack_serves(pack.name, arch)]
 
 
 def matrix_check(checkout: Path, *, fork: bool) -> Callable[[TorchLib, UnpackedRelease], None]:

@@ -1,0 +1,82 @@
+"""Archs that lose their images by a drop-in are named, before and after it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import tasks  # noqa: F401 - registers every task
+from aotforge.base.architectures import load_architectures
+from aotforge.cli.program import main
+from aotforge.deliver.dropin import install_dropin
+from aotforge.deliver.dropin.apply import drop_in
+from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
+from aotforge.deliver.dropin.install_dropin import CAUTION, install_dropin_prefix, lost_archs
+from aotforge.pack.signature import ContainerRecord, Signature, TritonBuild, encode_signature
+from tests.support.families import PROJECT
+from tests.support.torch_lib import allowed, make_release, make_torch, tree
+
+ARCHS = load_architectures(PROJECT / "manifests")
+
+
+def packs(source: UnpackedRelease, **archs: tuple[str, ...]) -> UnpackedRelease:
+    """The release with these image packs in place of its own: `gfx908` is the pack amd-gfx908, with its archs."""
+    images = source.prefix / "lib" / "aotriton.images"
+    for name, served in archs.items():
+        signature = Signature(
+            format=1, pack=f"amd-{name}", archs=served, profile="core", complete=True, release=source.release, operators={},
+            triton=TritonBuild(version="1", digest="1", llvm="1"), source="0" * 64, settings="0" * 64, compressor="zstd",
+            containers={"flash": ContainerRecord(images=1, id="0" * 64)}, images=1, dispatch="0" * 64,
+        )  # fmt: skip
+        (images / f"amd-{name}").mkdir(exist_ok=True)
+        (images / f"amd-{name}" / "__signature__").write_bytes(encode_signature(signature))
+    return replace(source, packs=tuple(f"amd-{name}" for name in archs))
+
+
+def test_archs_without_images_afterwards(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    for pack in ("amd-gfx110x", "amd-gfx1250", "amd-gfx77xx"):
+        (torch.folder / "aotriton.images" / pack).mkdir()
+    for served, lost in (
+        (packs(source, gfx908=("gfx908",)), ["gfx90a", "gfx1100", "gfx1101", "gfx1102", "gfx1103"]),
+        (packs(source, gfx90a=("gfx90a",), gfx110x=("gfx1100", "gfx1102")), ["gfx1101", "gfx1103"]),
+    ):
+        assert sorted(lost_archs(served, torch.folder, ARCHS)) == sorted([*lost, "gfx1250", "amd-gfx77xx"])
+
+
+def test_a_repeated_drop_in_compares_with_the_originals(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), packs(make_release(tmp_path), gfx908=("gfx908",))
+    drop_in(source, torch, check=allowed)
+    assert lost_archs(source, torch.folder, ARCHS) == ("gfx90a",)
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TorchLib:
+    made = make_torch(tmp_path)
+    monkeypatch.setattr(install_dropin, "read_torch_lib", lambda folder: made)
+    monkeypatch.setattr(install_dropin, "read_prefix", lambda prefix, release: make_release(tmp_path))
+    return made
+
+
+def test_the_warning_comes_with_the_change_and_not_without(torch: TorchLib, tmp_path: Path) -> None:
+    report = install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
+    first, caution = report.warnings
+    assert first.startswith("gfx90a had images in ") and "has none with this release" in first
+    assert caution == CAUTION and "no image has run on a real GPU" in caution
+    (tmp_path / "0.11.2b-r1").rename(tmp_path / "before")
+    assert install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder).warnings == ()
+
+
+def test_install_removes_what_it_put_into_a_pytorch(
+    torch: TorchLib, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = tree(torch.folder)
+    install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
+    main(["install", "--pytorch-lib", str(torch.folder), "--uninstall"])
+    assert "libaotriton_v2.so.0.11.0: the original" in capsys.readouterr().out
+    assert tree(torch.folder) == before
+    main(["install", "--pytorch-lib", str(torch.folder), "--uninstall", "--json"])
+    assert json.loads(capsys.readouterr().out)["changes"] == []
