@@ -133,7 +133,7 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
         documents=downloads(_DOCUMENTS),
         signed=SIGNATURE in files,
-        development=tuple(map(str, json.loads(files[MANIFEST].read_bytes()).get("development", ()))),
+        development=_development(folder / MANIFEST),
         yanked=yanked,
         base_url=base_url.rstrip("/") + "/",
     )
@@ -165,6 +165,15 @@ def _check_document(document: Mapping[str, Any], folder: Path) -> str:
             hint="fetch the release again, or move it out of the folder",
         ) from error
     return str(document["release"])
+
+
+def _development(manifest: Path) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, json.loads(manifest.read_bytes())["development"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ReleaseError(
+            f"{manifest} is not a valid manifest of a release: {error}", hint="./dev release makes it again"
+        ) from error
 
 
 def _pack(
