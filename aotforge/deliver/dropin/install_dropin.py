@@ -24,7 +24,7 @@ CAUTION = (
     "hipErrorNotSupported, which PyTorch 2.9 to 2.12 ignore: for such models switch off "
     "torch.backends.cuda.enable_mem_efficient_sdp(False) and enable_flash_sdp(False)"
 )
-"""What README.md says before its instructions to put a release into PyTorch."""
+"""README.md's caution on a release inside PyTorch."""
 
 
 def install_dropin(
@@ -78,7 +78,7 @@ def _drop_in(
 def lost_archs(source: UnpackedRelease, folder: Path, architectures: Architectures) -> tuple[str, ...]:
     """Archs with images in `folder` (a torch/lib), before a drop-in or now, that the release has none for.
 
-    A pack that serves no arch of the manifest stands for itself.
+    A pack that serves no arch of the manifest is listed by its own name.
     """
     known = (*architectures.architectures, *architectures.other_archs)
     places = (folder / IMAGES, folder / STORE / ORIGINALS / IMAGES)
