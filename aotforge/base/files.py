@@ -38,6 +38,14 @@ def write_atomic(path: Path, data: bytes) -> None:
             raise
 
 
+def read_bytes(path: Path, error: type[AotforgeError], *, hint: str = "") -> bytes:
+    """A file's content. Raises `error` with the system's reason when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as failure:
+        raise error(f"{path} cannot be read: {failure.strerror}", hint=hint) from failure
+
+
 def link_or_copy(path: str | Path, place: str | Path) -> None:
     """The file under another name, sharing its bytes where the file system can, else a copy with its mode."""
     try:

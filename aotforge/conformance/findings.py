@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Literal
 
 from aotforge.errors import CompatError
@@ -30,19 +31,16 @@ class Finding:
         return f"{self.check}: {self.row}" if self.row else self.check
 
 
-def passed(check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    """It was tried and holds."""
-    return Finding(check=check, status="passed", what=what, evidence=evidence, row=row)
+def _finding(status: Status, check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
+    return Finding(check=check, status=status, what=what, evidence=evidence, row=row)
 
 
-def failed(check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    """It was tried and does not hold."""
-    return Finding(check=check, status="failed", what=what, evidence=evidence, row=row)
-
-
-def not_run(check: str, what: str, evidence: str = "", *, row: str = "") -> Finding:
-    """It was not tried; `evidence` is the reason."""
-    return Finding(check=check, status="not run", what=what, evidence=evidence, row=row)
+passed, failed, not_run = (
+    partial(_finding, "passed"),
+    partial(_finding, "failed"),
+    partial(_finding, "not run"),
+)
+"""A statement that was tried and holds, or does not hold, or was not tried; then `evidence` is the reason."""
 
 
 def finding_from(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.base.child_processes import run_child
+from aotforge.base.files import read_bytes
 from aotforge.errors import ToolchainError
 
 _INSTALL = {
@@ -161,12 +162,9 @@ def _linker(cxx: Path, env: Mapping[str, str]) -> str:
 def _library(cxx: Path, name: str, env: Mapping[str, str]) -> str:
     """SHA-256 of a library that the compiler links; '' when it has none and prints the bare name."""
     path = Path(_first_line("C++ compiler", cxx, f"-print-file-name={name}", env))
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_absolute() and path.is_file() else ""
-    except OSError as error:
-        raise ToolchainError(
-            f"{path} cannot be read: {error.strerror}", hint=_INSTALL["C++ compiler"]
-        ) from error
+    if not (path.is_absolute() and path.is_file()):
+        return ""
+    return hashlib.sha256(read_bytes(path, ToolchainError, hint=_INSTALL["C++ compiler"])).hexdigest()
 
 
 def _first_line(what: str, tool: Path, flag: str, env: Mapping[str, str]) -> str:

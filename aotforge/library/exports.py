@@ -118,15 +118,8 @@ def _compiled(root: Path, unit: str, target: str) -> str:
         (folder / "aotriton").mkdir()
         (folder / "aotriton" / "config.h").write_text(re.sub(r"@\w+@", "0", template), encoding="utf-8")
         # as the library itself sees the headers: an imported function's address is not a constant
-        command = [
-            clang,
-            f"--target={target}",
-            "-std=c++17",
-            "-O0",
-            "-nostdinc++",
-            "-fno-exceptions",
-            "-Daotriton_v2_EXPORTS",
-        ]
+        command = [clang, f"--target={target}", "-std=c++17", "-O0", "-nostdinc++", "-fno-exceptions"]
+        command += ["-Daotriton_v2_EXPORTS"]
         command += [f"-I{path}" for path in (folder, *(root / part for part in _INCLUDES))]
         command += ["-S", "-emit-llvm", "-x", "c++", "-", "-o", "-"]
         done = run_child("compiler", command, input=unit, capture_output=True)

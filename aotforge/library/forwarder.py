@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import write_atomic
+from aotforge.base.files import read_bytes, write_atomic
 from aotforge.errors import RuntimeBuildError, UnsupportedError
 from aotforge.formats.pe import Export, exports, imports
 from aotforge.library.build_tools import find_compiler, find_dlltool, run_tool
@@ -64,12 +64,7 @@ def build_forwarder(
     """
     given = os.environ if environment is None else environment
     gcc, dlltool = find_compiler(given), str(find_dlltool(given))
-    try:
-        symbols = exports(library.read_bytes())
-    except OSError as error:
-        raise RuntimeBuildError(
-            f"{library} cannot be read: {error.strerror}", hint="build the library first"
-        ) from error
+    symbols = exports(read_bytes(library, RuntimeBuildError, hint="build the library first"))
     if not symbols:
         raise RuntimeBuildError(f"{library} exports nothing")
     stem = name.removesuffix(".dll")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from aotforge.base.files import output_errors, write_atomic
+from aotforge.base.files import output_errors, read_bytes, write_atomic
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
@@ -153,13 +153,8 @@ class PinnedArchive:
         return kept
 
     def _verified(self, path: Path) -> bytes:
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ToolchainError(
-                f"{path} cannot be read: {error.strerror}",
-                hint=f"set {self.variable} to a copy of {self.top}.tar.gz",
-            ) from error
+        hint = f"set {self.variable} to a copy of {self.top}.tar.gz"
+        data = read_bytes(path, ToolchainError, hint=hint)
         if (digest := hashlib.sha256(data).hexdigest()) != self.sha256:
             raise RuntimeBuildError(
                 f"{path} is not the pinned {self.top}.tar.gz: SHA-256 {digest} instead of {self.sha256}",

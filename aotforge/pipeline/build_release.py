@@ -35,7 +35,7 @@ from aotforge.release.existing_release import (
 )
 from aotforge.release.model import PackInput, Release, load_release_manifest, member_time
 from aotforge.sandbox.executors.choose import choose_execution_targets
-from aotforge.sandbox.executors.executor import ExecutionTargets
+from aotforge.sandbox.executors.executor import ExecutionTarget, ExecutionTargets
 from aotforge.sandbox.executors.step import KERNELS, RUNTIME
 from aotforge.verify.verdict import VerifyEvent
 
@@ -252,14 +252,17 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
 
 def build_library(request: BuildRequest, executions: ExecutionTargets) -> LibraryBuild:
     """The library for Linux, from the cache if it was built before. Raises what `build_runtime` raises."""
-    return build_runtime(
-        LibraryRequest(
-            root=request.root,
-            cache=request.cache,
-            jobs=request.jobs,
-            environment=request.environment,
-            execution=executions.runtime,
-        )
+    return build_runtime(library_request(request, executions.runtime))
+
+
+def library_request(request: BuildRequest, execution: ExecutionTarget) -> LibraryRequest:
+    """The library of a build, compiled in `execution`."""
+    return LibraryRequest(
+        root=request.root,
+        cache=request.cache,
+        jobs=request.jobs,
+        environment=request.environment,
+        execution=execution,
     )
 
 

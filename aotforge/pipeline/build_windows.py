@@ -17,10 +17,10 @@ from aotforge.formats.sums import SUMS, sums_bytes
 from aotforge.formats.zip_archive import check_zip, digest_members, write_zip
 from aotforge.library.build_windows import build_windows_runtime
 from aotforge.library.interface import DEFINITION, library_operators
-from aotforge.library.library_build import LibraryBuild, LibraryRequest
+from aotforge.library.library_build import LibraryBuild
 from aotforge.pack.model import DISPATCH_FILE, ImagePack
 from aotforge.pack.reader import check_pack, open_files, read_pack
-from aotforge.pipeline.build_release import execution_targets
+from aotforge.pipeline.build_release import execution_targets, library_request
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.layout import TOP
 from aotforge.release.model import ReleaseManifest, load_release_manifest, member_time
@@ -84,15 +84,7 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
     executions = execution_targets(request, (WINDOWS,), observer=observer)
     with output_lock(folder):
         observer.stage("runtime library for Windows")
-        runtime = build_windows_runtime(
-            LibraryRequest(
-                root=request.root,
-                cache=request.cache,
-                jobs=request.jobs,
-                environment=request.environment,
-                execution=executions.windows,
-            )
-        )
+        runtime = build_windows_runtime(library_request(request, executions.windows))
         members = _members(request.root, manifest, runtime, packs)
         observer.stage("zip file")
         # the packs are in the name: different contents have different names

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 
+from aotforge.base.files import read_bytes
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import Link, Member
 from aotforge.pack.reader import open_files
@@ -40,7 +41,9 @@ def runtime_tree(
             raise ReleaseError(f"{path} is a link, which the runtime's install tree must not have")
         if not path.is_file():
             raise ReleaseError(f"{path} is neither a file nor a folder")
-        tree[f"{TOP}/{name}"] = Member(content=_read(path), executable=name == f"lib/{soname}")
+        tree[f"{TOP}/{name}"] = Member(
+            content=read_bytes(path, ReleaseError), executable=name == f"lib/{soname}"
+        )
     for wanted in (f"lib/{soname}", *_REQUIRED):
         if not any(name.startswith(f"{TOP}/{wanted}") for name in tree):
             raise ReleaseError(
@@ -77,13 +80,6 @@ def licences(ours: bytes, *, runtime: bool = False) -> dict[str, Member | Link]:
         text = resources.files("aotforge.release").joinpath("licences/zstd.txt").read_bytes()
         found[f"{TOP}/{_LICENCES}/LICENSE.zstd"] = Member(content=text)
     return found
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def resources_json(pack: str, records: Iterable[ImageRecord]) -> bytes:

@@ -16,15 +16,9 @@ from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 FOLDER = Path("compat", "api_names")
 
 HEADERS = ("config.h", "cpp_tune.h", "dtypes.h", "flash.h", "runtime.h", "util.h")
-CLANG_FLAGS = [
-    "-fsyntax-only",
-    "-Xclang",
-    "-ast-dump=json",
-    "-Xclang",
-    "-ast-dump-filter",
-    "-Xclang",
-    "aotriton",
-]
+CLANG_FLAGS = (
+    "-fsyntax-only", "-Xclang", "-ast-dump=json", "-Xclang", "-ast-dump-filter", "-Xclang", "aotriton",
+)  # fmt: skip
 _SECONDS = 120
 _KINDS = {
     "EnumConstantDecl": "EnumConstant",
