@@ -6,6 +6,7 @@ op_sel and op_sel_hi select the half of a source that each of the two reads, neg
 operands are registers. Comparisons put one bit per lane into a scalar mask, `v_cmpx` also into EXEC.
 """
 
+from aotforge.virtual_gpu.emulator.isa import doubles
 from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _ADDITION = {
@@ -36,6 +37,11 @@ _PRODUCTS = {
     "v_mad_u32_u24": "D.u32 = (S0.u32 & 0xffffff) * (S1.u32 & 0xffffff) + S2.u32",
     "v_mad_i32_i24": "D.u32 = (u32)((i32)(S0.u32 << 8) >> 8) * (u32)((i32)(S1.u32 << 8) >> 8) + S2.u32",
     "v_mad_u64_u32 v_mad_co_u64_u32": "u64 p = (u64)S0.u32 * S1.u32; D.u64 = p + S2.u64; SD.mask = D.u64 < p",
+    # the carry is the sign of the sum of 65 bits
+    "v_mad_i64_i32 v_mad_co_i64_i32": "__int128 t = (__int128)((i64)S0.i32 * S1.i32) + (i64)S2.u64; D.u64 = (u64)t; SD.mask = t < 0",
+    "v_mul_hi_u32_u24": "D.u32 = (u32)((u64)(S0.u32 & 0xffffff) * (S1.u32 & 0xffffff) >> 32)",
+    "v_mul_hi_i32_i24": "D.u32 = (u32)((i64)((i32)(S0.u32 << 8) >> 8) * ((i32)(S1.u32 << 8) >> 8) >> 32)",
+    "v_mad_i32_i16": "D.u32 = (u32)(S0.i16 * S1.i16) + S2.u32",
     "v_mad_u32_u16": "D.u32 = S0.u16 * S1.u16 + S2.u32",
 }
 
@@ -80,6 +86,17 @@ _ORDER = {
     "v_max_i32": "D.i32 = S0.i32 > S1.i32 ? S0.i32 : S1.i32",
     "v_min_u32": "D.u32 = S0.u32 < S1.u32 ? S0.u32 : S1.u32",
     "v_max_u32": "D.u32 = S0.u32 > S1.u32 ? S0.u32 : S1.u32",
+    **{
+        f"v_{name}_{t}": f"D.{t} = {function}_{t}(S0.{t}, S1.{t}, S2.{t})"
+        for t in ("i32", "u32")
+        for name, function in (
+            ("min3", "min3"),
+            ("max3", "max3"),
+            ("med3", "med3"),
+            ("maxmin", "maxmin"),
+            ("minmax", "minmax"),
+        )
+    },
 }
 
 _SELECTION = {
@@ -98,6 +115,12 @@ _MOVES = {
 _WORDS = {
     "v_add_u16 v_add_nc_u16": "D.u16 = S0.u16 + S1.u16",
     "v_sub_u16 v_sub_nc_u16": "D.u16 = S0.u16 - S1.u16",
+    "v_subrev_u16": "D.u16 = S1.u16 - S0.u16",
+    "v_add_i16 v_add_nc_i16": "D.u16 = S0.u16 + S1.u16",
+    "v_sub_i16 v_sub_nc_i16": "D.u16 = S0.u16 - S1.u16",
+    "v_mad_u16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
+    "v_mad_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
+    "v_not_b16": "D.u16 = ~S0.u16",
     "v_mul_lo_u16": "D.u16 = S0.u16 * S1.u16",
     "v_lshlrev_b16": "D.u16 = S1.u16 << (S0.u16 & 15)",
     "v_lshrrev_b16": "D.u16 = S1.u16 >> (S0.u16 & 15)",
@@ -122,6 +145,18 @@ _SINGLE = {
     "v_min_f32 v_min_num_f32": "D.f32 = min_f32(S0.f32, S1.f32)",
     "v_max3_f32 v_max3_num_f32": "D.f32 = max_f32(max_f32(S0.f32, S1.f32), S2.f32)",
     "v_min3_f32 v_min3_num_f32": "D.f32 = min_f32(min_f32(S0.f32, S1.f32), S2.f32)",
+    "v_med3_f32 v_med3_num_f32": "D.f32 = med3_f32(S0.f32, S1.f32, S2.f32)",
+    "v_maxmin_f32 v_maxmin_num_f32": "D.f32 = min_f32(max_f32(S0.f32, S1.f32), S2.f32)",
+    "v_minmax_f32 v_minmax_num_f32": "D.f32 = max_f32(min_f32(S0.f32, S1.f32), S2.f32)",
+    "v_maximum_f32": "D.f32 = maximum_f32(S0.f32, S1.f32)",
+    "v_minimum_f32": "D.f32 = minimum_f32(S0.f32, S1.f32)",
+    "v_maximum3_f32": "D.f32 = maximum_f32(maximum_f32(S0.f32, S1.f32), S2.f32)",
+    "v_minimum3_f32": "D.f32 = minimum_f32(minimum_f32(S0.f32, S1.f32), S2.f32)",
+    # not fused, and without denormal numbers whatever the mode says
+    "v_mad_f32 v_madmk_f32 v_madak_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, S2.f32)",
+    "v_mac_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, D.f32)",
+    "v_frexp_mant_f32": "D.f32 = (float)frexp_mantissa(S0.f32)",
+    "v_frexp_exp_i32_f32": "D.i32 = frexp_exponent(S0.f32)",
     "v_trunc_f32": "D.f32 = truncf(S0.f32)",
     "v_floor_f32": "D.f32 = floorf(S0.f32)",
     "v_ceil_f32": "D.f32 = ceilf(S0.f32)",
@@ -154,6 +189,21 @@ _HALF = {
     "v_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
     "v_max_f16 v_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
     "v_min_f16 v_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
+    "v_max3_f16 v_max3_num_f16": "D.f16 = max_f32(max_f32(S0.f16, S1.f16), S2.f16)",
+    "v_min3_f16 v_min3_num_f16": "D.f16 = min_f32(min_f32(S0.f16, S1.f16), S2.f16)",
+    "v_med3_f16 v_med3_num_f16": "D.f16 = med3_f32(S0.f16, S1.f16, S2.f16)",
+    "v_maximum_f16": "D.f16 = maximum_f32(S0.f16, S1.f16)",
+    "v_minimum_f16": "D.f16 = minimum_f32(S0.f16, S1.f16)",
+    "v_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
+    "v_minimum3_f16": "D.f16 = minimum_f32(minimum_f32(S0.f16, S1.f16), S2.f16)",
+    "v_trunc_f16": "D.f16 = truncf(S0.f16)",
+    "v_floor_f16": "D.f16 = floorf(S0.f16)",
+    "v_ceil_f16": "D.f16 = ceilf(S0.f16)",
+    "v_rndne_f16": "D.f16 = rintf(S0.f16)",
+    "v_ldexp_f16": "D.f16 = scale_by_power(S0.f16, S1.i16)",
+    # of 24 bits and more, enough for one rounding to 11
+    "v_rcp_f16": "D.f16 = 1.0f / S0.f16",
+    "v_sqrt_f16": "D.f16 = sqrtf(S0.f16)",
 }
 
 _CONVERSIONS = {
@@ -163,6 +213,11 @@ _CONVERSIONS = {
     "v_cvt_u32_f32": "D.u32 = u32_of_f32(S0.f32)",
     "v_cvt_f16_f32": "D.f16 = S0.f32",
     "v_cvt_f32_f16": "D.f32 = S0.f16",
+    "v_cvt_f16_i16": "D.f16 = (float)S0.i16",
+    "v_cvt_f16_u16": "D.f16 = (float)S0.u16",
+    "v_cvt_i16_f16": "i32 x = i32_of_f32(S0.f16); D.i16 = x < -32768 ? -32768 : x > 32767 ? 32767 : x",
+    "v_cvt_u16_f16": "D.u16 = u32_of_f32(S0.f16)",
+    "v_cvt_flr_i32_f32 v_cvt_floor_i32_f32": "D.i32 = i32_of_f32(floorf(S0.f32))",
     "v_cvt_f32_ubyte0": "D.f32 = (float)(S0.u32 & 255)",
     "v_cvt_f32_ubyte1": "D.f32 = (float)(S0.u32 >> 8 & 255)",
     "v_cvt_f32_ubyte2": "D.f32 = (float)(S0.u32 >> 16 & 255)",
@@ -171,12 +226,6 @@ _CONVERSIONS = {
     "v_cvt_pk_f16_f32": "D.u32 = f16_of_f32(S0.f32) | f16_of_f32(S1.f32) << 16",
     "v_cvt_pk_bf16_f32": "D.u32 = bf16_of_f32(S0.f32) | bf16_of_f32(S1.f32) << 16",
     "v_pack_b32_f16": "D.u32 = S0.u16 | S1.u16 << 16",
-}
-
-_DOUBLE = {
-    "v_add_f64": "D.f64 = S0.f64 + S1.f64",
-    "v_mul_f64": "D.f64 = S0.f64 * S1.f64",
-    "v_fma_f64": "D.f64 = fma(S0.f64, S1.f64, S2.f64)",
 }
 
 _LOW = "fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), D.f32)"
@@ -243,9 +292,11 @@ TABLE = merged(
     # the sum is rounded to float32 first: LLVM selects these for a conversion of a float32 result
     table("vector", {"v_fma_mixlo_f16": f"D.f16 = {_MIX}"}, half=0, keeps_half=True),
     table("vector", {"v_fma_mixhi_f16": f"D.f16 = {_MIX}"}, half=1, keeps_half=True),
-    table("vector", _CONVERSIONS, _DOUBLE),
+    doubles.TABLE,
+    table("vector", _CONVERSIONS),
     table("vector", _comparisons("v_cmp")),
     table("vector", _comparisons("v_cmpx"), implied={"SD": "exec"}),
+    table("vector", {"v_cmp_class_f16": "SD.mask = (class_of_f16(S0.u16) & S1.u16) != 0"}),
     table("vector", {"v_cmp_class_f32": "SD.mask = (class_of(S0.f32) & S1.u32) != 0"}),
     table("packed", _PACKED),
 )

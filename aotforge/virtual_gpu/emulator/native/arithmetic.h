@@ -55,6 +55,12 @@ INLINE int exponent(float f) { return (bits_f32(f) >> 23) & 255; }
 INLINE int is_denormal(float f) { return f != 0 && exponent(f) == 0; }
 INLINE float flushed(float f) { return exponent(f) ? f : as_f32(bits_f32(f) & 0x80000000); }
 
+/* The product is rounded before the addition. */
+INLINE float flushed_sum(float a, float b, float c)
+{
+    return flushed(flushed(flushed(a) * flushed(b)) + flushed(c));
+}
+
 /* Minimum and maximum with IEEE mode on: a quiet NaN loses, a signalling one is made quiet and wins; -0 < +0. */
 INLINE float max_f32(float a, float b)
 {
@@ -70,6 +76,32 @@ INLINE float min_f32(float a, float b)
     float other = is_nan(a) ? b : is_nan(b) ? a : number;
     return is_signalling(a) ? quiet(a) : is_signalling(b) ? quiet(b) : other;
 }
+
+/* IEEE 754-2019: a NaN wins. */
+INLINE float maximum_f32(float a, float b) { return is_nan(a) ? quiet(a) : is_nan(b) ? quiet(b) : max_f32(a, b); }
+INLINE float minimum_f32(float a, float b) { return is_nan(a) ? quiet(a) : is_nan(b) ? quiet(b) : min_f32(a, b); }
+
+/* The middle one; with a NaN the smallest of all. */
+INLINE float med3_f32(float a, float b, float c)
+{
+    float top = max_f32(max_f32(a, b), c);
+    if (is_nan(a) || is_nan(b) || is_nan(c))
+        return min_f32(min_f32(a, b), c);
+    return bits_f32(top) == bits_f32(a) ? max_f32(b, c) : bits_f32(top) == bits_f32(b) ? max_f32(a, c) : max_f32(a, b);
+}
+
+INLINE i32 least_i32(i32 a, i32 b) { return a < b ? a : b; }
+INLINE i32 most_i32(i32 a, i32 b) { return a > b ? a : b; }
+INLINE u32 least_u32(u32 a, u32 b) { return a < b ? a : b; }
+INLINE u32 most_u32(u32 a, u32 b) { return a > b ? a : b; }
+#define OF_THREE(t) \
+    INLINE t min3_##t(t a, t b, t c) { return least_##t(least_##t(a, b), c); } \
+    INLINE t max3_##t(t a, t b, t c) { return most_##t(most_##t(a, b), c); } \
+    INLINE t maxmin_##t(t a, t b, t c) { return least_##t(most_##t(a, b), c); } \
+    INLINE t minmax_##t(t a, t b, t c) { return most_##t(least_##t(a, b), c); } \
+    INLINE t med3_##t(t a, t b, t c) { return most_##t(least_##t(a, b), least_##t(most_##t(a, b), c)); }
+OF_THREE(i32)
+OF_THREE(u32)
 
 /* Toward zero, saturating; NaN gives zero. */
 INLINE i32 i32_of_f32(float a)

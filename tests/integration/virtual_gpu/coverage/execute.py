@@ -1,6 +1,6 @@
 """Compiles features with the pinned Triton and executes them on the virtual GPU with every check on.
 
-Each feature has a process of its own: a compiler that aborts ends that process only.
+Processes of a few features each: a compiler that aborts ends one of them, and the rest of its features get another one.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ from tests.integration.virtual_gpu.coverage.formats import Array, decode, storag
 PASSED, WRONG, REFUSED, NOT_COMPILED = "passed", "wrong", "refused", "not compiled"
 SECONDS = 300
 """How long one feature may take."""
+_BATCH = 24
+"""Features that a process executes: the compiler's first one takes longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of a feature on an arch; `reason` unless it passed."""
+    """What became of a feature on an arch; `reason` unless it passed. `ended`: with its process."""
 
     feature: str
     arch: str
     verdict: str
     reason: str = ""
+    ended: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,44 +178,59 @@ def _difference(feature: Feature, found: dict[str, Array]) -> str:
     return ""
 
 
-def run_all(tasks: Sequence[tuple[Feature, str]], folder: Path, workers: int = 2) -> Iterator[Outcome]:
-    """Outcomes in the order in which they are known, each from a process of its own."""
+Task = tuple[Feature, str]
+
+
+def run_all(tasks: Sequence[Task], folder: Path, workers: int = 2) -> Iterator[Outcome]:
+    """Outcomes in the order in which they are known; a process executes several tasks, until the compiler ends it."""
     import aotforge.compile.triton_amd  # noqa: F401 - loaded before the processes fork
 
-    context = multiprocessing.get_context("fork")
-    waiting = list(reversed(tasks))
-    running: dict[Any, tuple[Any, Feature, str]] = {}
+    waiting = [list(tasks[at : at + _BATCH]) for at in range(0, len(tasks), _BATCH)][::-1]
+    running: dict[Any, tuple[Any, list[Task]]] = {}
     while waiting or running:
         while waiting and len(running) < workers:
-            feature, arch = waiting.pop()
-            receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(feature, arch, folder, sender))
-            process.start()
-            sender.close()
-            running[receiver] = (process, feature, arch)
+            batch = waiting.pop()
+            receiver, process = _start(batch, folder)
+            running[receiver] = process, batch
         for ready in wait(list(running), SECONDS) or list(running):
-            process, feature, arch = running.pop(ready)
-            yield _received(ready, process, feature, arch, folder)
+            process, batch = running[ready]
+            outcome = _received(ready, process, batch[0])
+            yield outcome
+            batch.pop(0)
+            if outcome.ended or not batch:
+                process.join()
+                del running[ready]
+                waiting += [batch] if batch else []
 
 
-def _received(receiver: Any, process: Any, feature: Feature, arch: str, folder: Path) -> Outcome:
+def _start(batch: list[Task], folder: Path) -> tuple[Any, Any]:
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(list(batch), folder, sender))
+    process.start()
+    sender.close()
+    return receiver, process
+
+
+def _received(receiver: Any, process: Any, task: Task) -> Outcome:
+    """The outcome of a task, or that its process has ended."""
+    feature, arch = task
     try:
         if receiver.poll(0):
             outcome: Outcome = receiver.recv()
             return outcome
         process.kill()
-        return Outcome(feature=feature.name, arch=arch, verdict=REFUSED, reason=f"more than {SECONDS} s")
+        reason = f"more than {SECONDS} s"
     except EOFError:
-        process.join()
-        return Outcome(feature=feature.name, arch=arch, verdict=NOT_COMPILED, reason="the compiler aborts")
-    finally:
-        process.join()
-        receiver.close()
+        reason = "the compiler aborts"
+    verdict = NOT_COMPILED if reason == "the compiler aborts" else REFUSED
+    return Outcome(feature=feature.name, arch=arch, verdict=verdict, reason=reason, ended=True)
 
 
-def _child(feature: Feature, arch: str, folder: Path, sender: Connection) -> None:
+def _child(batch: list[Task], folder: Path, sender: Connection) -> None:
     with tempfile.TemporaryFile() as quiet:  # the compiler prints what it raises
         os.dup2(quiet.fileno(), 2)
-        sender.send(run(feature, arch, folder))
-        sender.close()
-        os._exit(0)
+        for feature, arch in batch:
+            sender.send(run(feature, arch, folder))
+    sender.close()
+    os._exit(0)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tests.integration.virtual_gpu.emulator.models import doubles, order
 from tests.integration.virtual_gpu.emulator.models.floats import (
     Model,
     best,
@@ -30,7 +31,7 @@ from tests.integration.virtual_gpu.emulator.models.floats import (
     toward_zero,
     transcendental,
 )
-from tests.integration.virtual_gpu.emulator.models.numbers import Array, fused, fused_double
+from tests.integration.virtual_gpu.emulator.models.numbers import Array, fused
 
 U32, I32, U64, F32, F16, F64 = np.uint32, np.int32, np.uint64, np.float32, np.float16, np.float64
 
@@ -187,6 +188,8 @@ def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
 
 
 MODELS: dict[str, Model] = {
+    **doubles.MODELS,
+    **order.MODELS,
     "v_dot2c_f32_f16": dot_of_pairs(lambda h: h.view(F16).astype(F32)),
     "v_dot2c_f32_bf16": dot_of_pairs(lambda h: (h.astype(U32) << U32(16)).view(F32)),
     **_twice("v_add_u32", "v_add_nc_u32", "v_add_nc_i32", "v_add_i32")(lambda a, b: carry_sum(a, b)[0]),
@@ -309,9 +312,6 @@ MODELS: dict[str, Model] = {
     "v_cvt_pk_f16_f32": quiet(lambda a, b: packed_pair(a.astype(F16), b.astype(F16))),
     "v_cvt_pk_bf16_f32": lambda a, b: packed_pair(bf16(a), bf16(b)),
     "v_pack_b32_f16": packed_pair,
-    "v_add_f64": quiet(np.add),
-    "v_mul_f64": quiet(np.multiply),
-    "v_fma_f64": fused_double,
     "v_cmp_class_f32": number_class,
 }
 
