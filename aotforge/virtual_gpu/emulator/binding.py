@@ -30,7 +30,7 @@ _WRITE_ALL, _WRITE_LOW_KEEP, _WRITE_HIGH_KEEP = 0, 1, 2
 _LETTERS = {"vector": "v", "scalar": "s", "constant": "i", "status": "s", "none": "o", "label": "c"}
 _DPP_ENCODINGS = {"dpp", "e64_dpp"}
 _FLOATS = {"f32", "f16", "f64", "mix", "b32"}
-_OFFEN = 1
+_OFFEN, _FNUZ = 1, 2
 _OUTPUT_SCALES = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
 
@@ -254,9 +254,14 @@ def _returns_to_data(bound: native.Instruction, line: Line, target: EmulatedTarg
 def _wmma_inputs(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
     """gfx11 has each element in both halves of the wave."""
     bound.flags = int(target.generation >= 12)
-    words = 4 if bound.flags else 8
+    words = (4 if bound.flags else 8) // (1 if line.name.endswith("f16") else 2)
     if bound.s[0].words != words or bound.s[1].words != words:
         raise DecodeError(f"inputs of {line.name} have {words} registers on {target.arch}")
+
+
+def _eight_bit_format(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
+    """gfx940 to gfx942 have 8-bit floats without infinities and negative zero, later archs those of OCP."""
+    bound.flags = _FNUZ if target.arch.startswith("gfx94") else 0
 
 
 _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]] = {
@@ -264,6 +269,7 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "returns_to_d": _returns_to_d,
     "returns_to_data": _returns_to_data,
     "wmma_inputs": _wmma_inputs,
+    "eight_bit_format": _eight_bit_format,
 }
 
 

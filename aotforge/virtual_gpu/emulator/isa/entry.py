@@ -111,7 +111,8 @@ def _allowed(form: Form, slots: tuple[Slot, ...], code: str) -> frozenset[str]:
         return frozenset()
     if form == "packed":
         more = {"f16": {"neg_lo", "neg_hi", "clamp"}, "f32": {"neg_lo", "neg_hi"}}.get(output, set())
-        return frozenset({"op_sel", "op_sel_hi"} | more)
+        saturates = {"clamp"} if "I->clamp" in code else set()
+        return frozenset({"op_sel", "op_sel_hi"} | more | saturates)
     if "mix" in types.values():
         return frozenset({"op_sel", "op_sel_hi", "clamp"})
     if "I->immediate" in code:

@@ -27,6 +27,8 @@ _LOADS: Mapping[str, Access] = {
     "short_d16_hi d16_hi_b16 u16_d16_hi": (2, 1, _HIGH),
     "ubyte_d16 d16_u8 u8_d16": (1, 1, _LOW),
     "ubyte_d16_hi d16_hi_u8 u8_d16_hi": (1, 1, _HIGH),
+    "sbyte_d16 d16_i8 i8_d16": (1, 1, "D16_LOW_SIGNED"),
+    "sbyte_d16_hi d16_hi_i8 i8_d16_hi": (1, 1, "D16_HIGH_SIGNED"),
 }
 _STORES: Mapping[str, Access] = {
     **_WORDS,
@@ -103,7 +105,17 @@ def _scalar_memory() -> dict[str, Entry]:
             )
             for endings, words in _SCALARS.items()
             for prefix, base, buffer in (("s_load_", 2, 0), ("s_buffer_load_", 4, 1))
-        )
+        ),
+        *(
+            wave(
+                f"s_load_{name}",
+                f"scalar_load_small(w, I, {size}, {int(name[0] == 'i')});",
+                "D:s:1 S0:s:2 S1:si:1:offset",
+                modifiers=("offset", "scope", "th"),
+                archs=("gfx12",),
+            )
+            for name, size in (("u8", 1), ("i8", 1), ("u16", 2), ("i16", 2))
+        ),
     )
 
 

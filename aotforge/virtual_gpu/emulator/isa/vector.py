@@ -6,7 +6,7 @@ op_sel and op_sel_hi select the half of a source that each of the two reads, neg
 operands are registers. Comparisons put one bit per lane into a scalar mask, `v_cmpx` also into EXEC.
 """
 
-from aotforge.virtual_gpu.emulator.isa import doubles
+from aotforge.virtual_gpu.emulator.isa import doubles, small_floats
 from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _ADDITION = {
@@ -87,15 +87,9 @@ _ORDER = {
     "v_min_u32": "D.u32 = S0.u32 < S1.u32 ? S0.u32 : S1.u32",
     "v_max_u32": "D.u32 = S0.u32 > S1.u32 ? S0.u32 : S1.u32",
     **{
-        f"v_{name}_{t}": f"D.{t} = {function}_{t}(S0.{t}, S1.{t}, S2.{t})"
-        for t in ("i32", "u32")
-        for name, function in (
-            ("min3", "min3"),
-            ("max3", "max3"),
-            ("med3", "med3"),
-            ("maxmin", "maxmin"),
-            ("minmax", "minmax"),
-        )
+        f"v_{name}_{t}": f"D.{t} = {name}_{t[0]}32(S0.{t}, S1.{t}, S2.{t})"
+        for t in ("i32", "u32", "i16", "u16")
+        for name in ("min3", "max3", "med3", *(("maxmin", "minmax") if t.endswith("32") else ()))
     },
 }
 
@@ -192,6 +186,7 @@ _HALF = {
     "v_max3_f16 v_max3_num_f16": "D.f16 = max_f32(max_f32(S0.f16, S1.f16), S2.f16)",
     "v_min3_f16 v_min3_num_f16": "D.f16 = min_f32(min_f32(S0.f16, S1.f16), S2.f16)",
     "v_med3_f16 v_med3_num_f16": "D.f16 = med3_f32(S0.f16, S1.f16, S2.f16)",
+    "v_div_fixup_f16": "D.f16 = division_fixup_f16(S0.f16, S1.f16, S2.f16)",
     "v_maximum_f16": "D.f16 = maximum_f32(S0.f16, S1.f16)",
     "v_minimum_f16": "D.f16 = minimum_f32(S0.f16, S1.f16)",
     "v_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
@@ -215,7 +210,7 @@ _CONVERSIONS = {
     "v_cvt_f32_f16": "D.f32 = S0.f16",
     "v_cvt_f16_i16": "D.f16 = (float)S0.i16",
     "v_cvt_f16_u16": "D.f16 = (float)S0.u16",
-    "v_cvt_i16_f16": "i32 x = i32_of_f32(S0.f16); D.i16 = x < -32768 ? -32768 : x > 32767 ? 32767 : x",
+    "v_cvt_i16_f16": "D.i16 = i16_saturated(i32_of_f32(S0.f16))",
     "v_cvt_u16_f16": "D.u16 = u32_of_f32(S0.f16)",
     "v_cvt_flr_i32_f32 v_cvt_floor_i32_f32": "D.i32 = i32_of_f32(floorf(S0.f32))",
     "v_cvt_f32_ubyte0": "D.f32 = (float)(S0.u32 & 255)",
@@ -225,6 +220,10 @@ _CONVERSIONS = {
     "v_cvt_pkrtz_f16_f32 v_cvt_pk_rtz_f16_f32": "D.u32 = f16_of_f32_rtz(S0.f32) | f16_of_f32_rtz(S1.f32) << 16",
     "v_cvt_pk_f16_f32": "D.u32 = f16_of_f32(S0.f32) | f16_of_f32(S1.f32) << 16",
     "v_cvt_pk_bf16_f32": "D.u32 = bf16_of_f32(S0.f32) | bf16_of_f32(S1.f32) << 16",
+    "v_cvt_pk_i16_f32": "D.u32 = ((u32)i16_saturated(i32_of_f32(S0.f32)) & 0xffff) | (u32)i16_saturated(i32_of_f32(S1.f32)) << 16",
+    "v_cvt_pk_i16_i32": "D.u32 = ((u32)i16_saturated(S0.i32) & 0xffff) | (u32)i16_saturated(S1.i32) << 16",
+    "v_cvt_pk_u16_f32": "D.u32 = u16_saturated(u32_of_f32(S0.f32)) | u16_saturated(u32_of_f32(S1.f32)) << 16",
+    "v_cvt_pk_u16_u32": "D.u32 = u16_saturated(S0.u32) | u16_saturated(S1.u32) << 16",
     "v_pack_b32_f16": "D.u32 = S0.u16 | S1.u16 << 16",
 }
 
@@ -242,7 +241,19 @@ _PACKED = {
     "v_pk_max_f16 v_pk_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
     "v_pk_min_f16 v_pk_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
     "v_pk_add_u16": "D.u16 = S0.u16 + S1.u16",
+    "v_pk_add_i16": "D.u16 = S0.u16 + S1.u16",
     "v_pk_sub_i16": "D.u16 = S0.u16 - S1.u16",
+    "v_pk_sub_u16": "D.u16 = I->clamp && S0.u16 < S1.u16 ? 0 : S0.u16 - S1.u16",
+    "v_pk_max_i16": "D.i16 = S0.i16 > S1.i16 ? S0.i16 : S1.i16",
+    "v_pk_min_i16": "D.i16 = S0.i16 < S1.i16 ? S0.i16 : S1.i16",
+    "v_pk_max_u16": "D.u16 = S0.u16 > S1.u16 ? S0.u16 : S1.u16",
+    "v_pk_min_u16": "D.u16 = S0.u16 < S1.u16 ? S0.u16 : S1.u16",
+    "v_pk_ashrrev_i16": "D.i16 = S1.i16 >> (S0.i16 & 15)",
+    "v_pk_mad_u16 v_pk_mad_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
+    "v_pk_maximum_f16": "D.f16 = maximum_f32(S0.f16, S1.f16)",
+    "v_pk_minimum_f16": "D.f16 = minimum_f32(S0.f16, S1.f16)",
+    "v_pk_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
+    "v_pk_minimum3_f16": "D.f16 = minimum_f32(minimum_f32(S0.f16, S1.f16), S2.f16)",
     "v_pk_mul_lo_u16": "D.u16 = S0.u16 * S1.u16",
     "v_pk_lshlrev_b16": "D.u16 = S1.u16 << (S0.u16 & 15)",
     "v_pk_lshrrev_b16": "D.u16 = S1.u16 >> (S0.u16 & 15)",
@@ -293,6 +304,7 @@ TABLE = merged(
     table("vector", {"v_fma_mixlo_f16": f"D.f16 = {_MIX}"}, half=0, keeps_half=True),
     table("vector", {"v_fma_mixhi_f16": f"D.f16 = {_MIX}"}, half=1, keeps_half=True),
     doubles.TABLE,
+    small_floats.TABLE,
     table("vector", _CONVERSIONS),
     table("vector", _comparisons("v_cmp")),
     table("vector", _comparisons("v_cmpx"), implied={"SD": "exec"}),

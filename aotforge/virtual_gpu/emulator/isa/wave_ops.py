@@ -61,7 +61,7 @@ LANES = merged(
 )
 
 _Shape = tuple[int, int, int]
-"""(m, k, blocks): inputs of one type, float32 accumulators."""
+"""(m, k, blocks) of a matrix product."""
 _WIDE: tuple[_Shape, ...] = ((32, 4, 2), (16, 4, 4), (4, 4, 16), (32, 8, 1), (16, 16, 1))
 _GFX908: dict[str, tuple[_Shape, ...]] = {
     "f32": ((32, 1, 2), (16, 1, 4), (4, 1, 16), (32, 2, 1), (16, 4, 1)),
@@ -69,21 +69,52 @@ _GFX908: dict[str, tuple[_Shape, ...]] = {
     "bf16": ((32, 2, 2), (16, 2, 4), (4, 2, 16), (32, 4, 1), (16, 8, 1)),
 }
 _GFX950: tuple[_Shape, ...] = ((32, 16, 1), (16, 32, 1))
+_EIGHT_BITS = ("fp8", "bf8")
+_BITS = {"f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8": 8}
 
 
-def _mfma(shape: _Shape, kind: str, names: str) -> dict[str, Entry]:
-    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and later write it."""
+def _mfma(
+    shape: _Shape, kind: str, names: str, *, second: str = "", archs: tuple[str, ...] = ("gfx9",)
+) -> dict[str, Entry]:
+    """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and later write it.
+
+    `kind` of A's elements, `second` of B's where it differs.
+    """
     m, k, blocks = shape
-    stem, b = f"v_mfma_f32_{m}x{m}x{k}", f"_{blocks}b" if blocks > 1 else ""
+    result = "i32" if kind == "i8" else "f32"
+    stem, b = f"v_mfma_{result}_{m}x{m}x{k}", f"_{blocks}b" if blocks > 1 else ""
     registers, per_lane = m * m * blocks // 64, k * m * blocks // 64
-    inputs = per_lane if kind == "f32" else max(1, per_lane // 2)
+    inputs = max(1, per_lane * _BITS[kind] // 32)
+    kinds = f"IN_{kind.upper()}, IN_{(second or kind).upper()}"
+    call = "mfma_i8(w, I, {});" if kind == "i8" else f"mfma(w, I, {{}}, {kinds});"
     return wave(
         " ".join(stem + ending.format(b=b) for ending in names.split()),
-        f"mfma(w, I, {m}, {k}, {blocks}, IN_{kind.upper()});",
+        call.format(f"{m}, {k}, {blocks}"),
         f"D:v:{registers} S0:v:{inputs} S1:v:{inputs} S2:vi:{registers}",
         modifiers=("cbsz", "abid") if blocks > 1 else (),
-        archs=("gfx9",),
+        archs=archs,
         blocks=blocks,
+        rules=("eight_bit_format",) if kind in _EIGHT_BITS else (),
+    )
+
+
+def _wmma(
+    kinds: str, *, result: str = "f32", archs: tuple[str, ...] = ("gfx11", "gfx12")
+) -> dict[str, Entry]:
+    """`kinds` of A's and B's elements as the name has them."""
+    first, _, second = kinds.partition("_")
+    call = (
+        "wmma_i8(w, I);"
+        if result == "i32"
+        else f"wmma(w, I, IN_{first.upper()}, IN_{(second or first).upper()});"
+    )
+    return wave(
+        f"v_wmma_{result}_16x16x16_{kinds}",
+        call,
+        "D:v:8 S0:v:0 S1:v:0 S2:vi:8",
+        modifiers=("neg_lo",) if result == "i32" else (),
+        archs=archs,
+        rules=("wmma_inputs",),
     )
 
 
@@ -91,14 +122,23 @@ MATRIX = merged(
     *(_mfma(shape, kind, f"{kind} {{b}}_{kind}") for kind, shapes in _GFX908.items() for shape in shapes),
     *(_mfma(shape, "bf16", "bf16_1k {b}_bf16") for shape in _WIDE),
     *(_mfma(shape, kind, f"_{kind}") for kind in ("f16", "bf16") for shape in _GFX950),
+    *(_mfma(shape, "i8", "i8 {b}_i8") for shape in _WIDE),
+    *(_mfma(shape, "i8", "_i8", archs=("gfx94", "gfx95")) for shape in ((32, 16, 1), (16, 32, 1))),
+    *(_mfma(shape, "i8", "_i8", archs=("gfx95",)) for shape in ((32, 32, 1), (16, 64, 1))),
+    *(_mfma(shape, "xf32", "_xf32", archs=("gfx94",)) for shape in ((32, 4, 1), (16, 8, 1))),
     *(
-        wave(
-            f"v_wmma_f32_16x16x16_{kind}",
-            f"wmma(w, I, IN_{kind.upper()}, I->flags);",
-            "D:v:8 S0:v:0 S1:v:0 S2:vi:8",
-            archs=("gfx11", "gfx12"),
-            rules=("wmma_inputs",),
-        )
-        for kind in ("f16", "bf16")
+        _mfma(shape, a, f"_{a}_{b}", second=b, archs=("gfx94", "gfx95"))
+        for shape in ((32, 16, 1), (16, 32, 1))
+        for a in _EIGHT_BITS
+        for b in _EIGHT_BITS
     ),
+    wave(
+        "v_mfma_f64_16x16x4f64 v_mfma_f64_16x16x4_f64",
+        "mfma_f64(w, I);",
+        "D:v:8 S0:v:2 S1:v:2 S2:vi:8:f64",
+        archs=("gfx90a", "gfx94", "gfx95"),
+    ),
+    *(_wmma(kind) for kind in ("f16", "bf16")),
+    _wmma("iu8", result="i32"),
+    *(_wmma(f"{a}_{b}", archs=("gfx12",)) for a in _EIGHT_BITS for b in _EIGHT_BITS),
 )

@@ -110,6 +110,9 @@ INLINE i32 i32_of_f32(float a)
 }
 INLINE u32 u32_of_f32(float a) { return !(a > 0) ? 0 : a >= 0x1p32f ? UINT32_MAX : (u32)a; }
 
+INLINE i32 i16_saturated(i32 x) { return x < -32768 ? -32768 : x > 32767 ? 32767 : x; }
+INLINE u32 u16_saturated(u32 x) { return x > 65535 ? 65535 : x; }
+
 INLINE u32 reverse_bits(u32 a)
 {
     a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
@@ -196,6 +199,13 @@ INLINE float division_fixup(float s0, float s1, float s2)
     if (infinite1 || s2 == 0 || exponent(s2) - exponent(s1) < -150)
         return zero;
     return as_f32(sign | (bits_f32(s0) & 0x7fffffff));
+}
+
+/* Of halves: no quotient of theirs is out of a float's range. */
+INLINE float division_fixup_f16(float s0, float s1, float s2)
+{
+    int special = is_nan(s1) || is_nan(s2) || isinf(s1) || isinf(s2) || s1 == 0 || s2 == 0;
+    return special ? division_fixup(s0, s1, s2) : as_f32((bits_f32(s0) & 0x7fffffff) | ((bits_f32(s1) ^ bits_f32(s2)) & 0x80000000));
 }
 
 INLINE float division_fmas(float a, float b, float c, u32 scaled)

@@ -1,7 +1,7 @@
 /* Loads, stores and atomics. Every access is checked: global ones against the launch's buffers, LDS and scratch against
  * their sizes. Sizes are compile-time constants where these are used. */
 
-enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH }; /* how less than a word is loaded; D16_HIGH also: stored */
+enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH, D16_LOW_SIGNED, D16_HIGH_SIGNED }; /* how less than a word is loaded; D16_HIGH also: stored */
 
 #ifndef SHADOWED /* no variant that redirects accesses or changes what an atomic returns */
 INLINE u8 *reached(Wave *w, int space, int kind, u8 *at) { return (void)w, (void)space, (void)kind, at; }
@@ -56,6 +56,9 @@ INLINE u8 *private_(Wave *w, const Instruction *I, u64 offset, u64 bytes, int la
     return NULL;
 }
 
+INLINE int is_low(int extend) { return extend == D16_LOW || extend == D16_LOW_SIGNED; }
+INLINE int is_high(int extend) { return extend == D16_HIGH || extend == D16_HIGH_SIGNED; }
+
 /* Move `words` elements of `bytes` between memory and a lane of a register row. */
 INLINE void move_lane(u8 *at, u32 *row, int l, int direction, int bytes, int words, int extend)
 {
@@ -70,7 +73,9 @@ INLINE void move_lane(u8 *at, u32 *row, int l, int direction, int bytes, int wor
             memcpy(&x, at + bytes * j, (size_t)bytes);
             if (extend == SIGN_EXTEND)
                 x = bytes == 1 ? (u32)(i32)(i8)x : bytes == 2 ? (u32)(i32)(i16)x : x;
-            row[j * LANES + l] = extend == D16_LOW ? (old & 0xffff0000) | x : extend == D16_HIGH ? (old & 0xffff) | x << 16 : x;
+            if (extend == D16_LOW_SIGNED || extend == D16_HIGH_SIGNED)
+                x = (u16)(i16)(i8)x;
+            row[j * LANES + l] = is_low(extend) ? (old & 0xffff0000) | x : is_high(extend) ? (old & 0xffff) | x << 16 : x;
         }
     }
 }
@@ -156,7 +161,7 @@ INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int byte
             else if (o + (u64)bytes + soffset > records) {
                 if (direction == LOAD) {
                     u32 old = row[j * LANES + l];
-                    row[j * LANES + l] = extend == D16_LOW ? old & 0xffff0000 : extend == D16_HIGH ? old & 0xffff : 0;
+                    row[j * LANES + l] = is_low(extend) ? old & 0xffff0000 : is_high(extend) ? old & 0xffff : 0;
                 }
                 continue;
             } else
@@ -217,4 +222,18 @@ INLINE void scalar_load(Wave *w, const Instruction *I, int words, int buffer)
     u8 *at = global(w, I, (base + offset) & ~3ull, 4 * (u64)words, 0, LOAD);
     if (at)
         memcpy(&w->s[I->d.index], at, 4 * (size_t)words);
+}
+
+/* Less than a word, at an address of its own alignment. */
+INLINE void scalar_load_small(Wave *w, const Instruction *I, int bytes, int sign)
+{
+    u64 offset = (u64)I->offset + (I->s[1].space == NOWHERE ? 0 : scalar32(w, &I->s[1]));
+    u8 *at = global(w, I, (scalar64(w, &I->s[0]) + offset) & ~((u64)bytes - 1), (u64)bytes, 0, LOAD);
+    u32 x = 0;
+    if (!at)
+        return;
+    memcpy(&x, at, (size_t)bytes);
+    if (sign)
+        x = bytes == 1 ? (u32)(i32)(i8)x : (u32)(i32)(i16)x;
+    put_scalar32(w, &I->d, x);
 }

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS, memory, scalar, vector, wave_ops
+from tests.integration.virtual_gpu.coverage.formats import encode
 from tests.integration.virtual_gpu.emulator.bench import Bench
 
-MATRICES = re.compile(r"v_mfma_f32_(\d+)x\1x(\d+)_?(?:(\d+)b_)?(f32|f16|bf16)(_1k)?$")
+MATRICES = re.compile(
+    r"v_mfma_(?:f32|i32)_(\d+)x\1x(\d+)_?(?:(\d+)b_)?(i8|xf32|f32|f16|bf16|(?:fp8|bf8)_(?:fp8|bf8))(_1k)?$"
+)
+DOUBLES = {"v_mfma_f64_16x16x4f64", "v_mfma_f64_16x16x4_f64"}
 LANE_TESTS = {
     "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "ds_bpermute_b32", "ds_permute_b32", "v_permlane16_b32",
     "v_permlanex16_b32", "v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "ds_read_b64_tr_b16", "v_pk_mov_b32",
@@ -20,7 +25,7 @@ LANE_TESTS = {
 def test_every_part_of_the_table_has_its_tests() -> None:
     """Scalar, vector, packed and memory instructions are compared with their models' names where those are tested."""
     assert set(wave_ops.LANES) == LANE_TESTS
-    assert all(MATRICES.match(name) or name.startswith("v_wmma_f32_16x16x16_") for name in wave_ops.MATRIX)
+    assert all(MATRICES.match(name) or name in {*DOUBLES, *WMMA} for name in wave_ops.MATRIX)
     others = {"s_getpc_b64", "s_barrier", "s_barrier_signal", "s_barrier_wait", "s_endpgm"}
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
     assert set(wave_ops.CONTROL) == others | branches
@@ -129,16 +134,23 @@ def test_transposed_lds_loads(bench: Bench) -> None:
 
 def _encode(values: np.ndarray, kind: str) -> np.ndarray:
     """Elements (lanes, n) to registers (words, lanes)."""
-    if kind == "f32":
-        return np.ascontiguousarray(values.astype(np.float32).view(np.uint32).T)
-    half = (
-        values.astype(np.float16).view(np.uint16)
-        if kind == "f16"
-        else (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
-    )
-    if half.shape[1] == 1:
-        half = np.concatenate([half, np.zeros_like(half)], axis=1)
-    return np.ascontiguousarray(np.ascontiguousarray(half).view(np.uint32).T)
+    formats = {"f32": "fp32", "xf32": "fp32", "f16": "fp16", "iu8": "u8"}
+    stored = encode(values, formats.get(kind, kind))
+    raw = np.ascontiguousarray(stored).view(np.uint8).reshape(len(values), -1)
+    padded = np.concatenate([raw, np.zeros((len(raw), -raw.shape[1] % 4), dtype=np.uint8)], axis=1)
+    return np.ascontiguousarray(np.ascontiguousarray(padded).view(np.uint32).T)
+
+
+def _kinds(name: str, arch: str) -> tuple[str, str]:
+    """Formats of both inputs."""
+    match = MATRICES.match(name)
+    assert match
+    small = {
+        "gfx942": {"fp8": "fp8e4b8", "bf8": "fp8e5b16"},
+        "gfx950": {"fp8": "fp8e4nv", "bf8": "fp8e5"},
+    }
+    first, _, second = match[4].partition("_")
+    return small[arch].get(first, first), small[arch].get(second or first, second or first)
 
 
 def _outputs(m: int, blocks: int) -> list[tuple[int, int, int, int, int]]:
@@ -157,11 +169,22 @@ def _outputs(m: int, blocks: int) -> list[tuple[int, int, int, int, int]]:
     return places
 
 
-@pytest.mark.parametrize("name", [name for name in wave_ops.MATRIX if MATRICES.match(name)])
-def test_matrix_products_are_exact_on_small_integers(bench: Bench, name: str) -> None:
+def _archs_of(name: str) -> list[str]:
+    """Both where 8-bit floats differ."""
+    archs = [a for a in ("gfx942", "gfx950") if a.startswith(INSTRUCTIONS[name].archs)]
+    return archs if "p8" in name or "f8" in name else archs[-1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"), [(n, a) for n in wave_ops.MATRIX if MATRICES.match(n) for a in _archs_of(n)]
+)
+def test_matrix_products_are_exact_on_small_integers(name: str, arch: str) -> None:
+    bench = Bench(arch)
+    bench.randomise(np.random.default_rng(5))
     match = MATRICES.match(name)
     assert match
-    m, k, kind = int(match[1]), int(match[2]), match[4]
+    m, k, kinds = int(match[1]), int(match[2]), _kinds(name, arch)
+    number = np.int32 if "_i32_" in name else np.float32
     entry = INSTRUCTIONS[name]
     registers = entry.slots[0].words
     blocks = registers * 64 // (m * m)
@@ -175,21 +198,23 @@ def test_matrix_products_are_exact_on_small_integers(bench: Bench, name: str) ->
         group, block, row = lane // (m * blocks), lane // m % blocks, lane % m
         in_a[lane] = a[block, row, each * group : each * (group + 1)]
         in_b[lane] = b[block, each * group : each * (group + 1), row]
-    for index, values in ((0, in_a), (16, in_b)):
+    for index, values, kind in ((0, in_a, kinds[0]), (16, in_b, kinds[1])):
         words = _encode(values, kind)
         bench.v[index : index + len(words)] = words
     for register, lane, block, i, j in _outputs(m, blocks):
-        bench.v[256 + register, lane] = np.float32(c[block, i, j]).view(np.uint32)
+        bench.v[256 + register, lane] = number(c[block, i, j]).view(np.uint32)
     bench.exec = 0  # matrix instructions do not look at it
     inputs = [_span("v", index, entry.slots[1].words) for index in (0, 16)]
     accumulator = _span("a", 0, registers)
     bench.run(f"{name} {accumulator}, {inputs[0]}, {inputs[1]}, {accumulator}")
     expected = a @ b + c
-    found = bench.v[256 : 256 + registers].copy().view(np.float32)
+    found = bench.v[256 : 256 + registers].copy().view(number)
     for register, lane, block, i, j in _outputs(m, blocks):
         assert found[register, lane] == expected[block, i, j]
-    bench.run(f"{name} {_span('v', 64, registers)}, {inputs[0]}, {inputs[1]}, 1.0")
-    found = bench.v[64 : 64 + registers].copy().view(np.float32)
+    bench.run(
+        f"{name} {_span('v', 64, registers)}, {inputs[0]}, {inputs[1]}, {1 if number is np.int32 else 1.0}"
+    )
+    found = bench.v[64 : 64 + registers].copy().view(number)
     for register, lane, block, i, j in _outputs(m, blocks):
         assert found[register, lane] == (a @ b)[block, i, j] + 1
     for size in range(1, blocks.bit_length()):  # one of every 2^size blocks of A for all of them
@@ -197,7 +222,7 @@ def test_matrix_products_are_exact_on_small_integers(bench: Bench, name: str) ->
         bench.run(
             f"{name} {_span('v', 64, registers)}, {inputs[0]}, {inputs[1]}, 0 cbsz:{size} abid:{chosen}"
         )
-        found = bench.v[64 : 64 + registers].copy().view(np.float32)
+        found = bench.v[64 : 64 + registers].copy().view(number)
         for register, lane, block, i, j in _outputs(m, blocks):
             source = block // 2**size * 2**size + chosen
             assert found[register, lane] == (a[source] @ b[block])[i, j]
@@ -214,32 +239,106 @@ def test_matrix_products_round_once_per_addition(bench: Bench) -> None:
     assert set(bench.v[64].view(np.float32)) == {1.0}
 
 
-@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
-@pytest.mark.parametrize("kind", ["f16", "bf16"])
-def test_wmma(arch: str, kind: str) -> None:
+def test_xf32_keeps_ten_bits_of_the_mantissa() -> None:
+    bench = Bench("gfx942")
+    bench.v[0:2], bench.v[2:4] = 0, 0
+    # 1 + 2^-11 is a tie and goes to the even neighbour, 1; the next float to 1 + 2^-10
+    bench.v[0, 0], bench.v[0, 1] = (np.float32(x).view(np.uint32) for x in (1 + 2**-11, 1 + 2**-11 + 2**-23))
+    bench.v[2, :32] = np.float32(1).view(np.uint32)
+    bench.run("v_mfma_f32_32x32x4_xf32 v[64:79], v[0:1], v[2:3], 0")
+    assert bench.v[64:66, 0].view(np.float32).tolist() == [1.0, 1 + 2**-10]
+
+
+@pytest.mark.parametrize("name", sorted(DOUBLES))
+def test_products_of_doubles(name: str) -> None:
+    bench = Bench("gfx942")
+    rng = np.random.default_rng(4)
+    a, b, c = rng.standard_normal((16, 4)), rng.standard_normal((4, 16)), rng.standard_normal((16, 16))
+
+    def put(index: int, values: np.ndarray) -> None:
+        words = np.ascontiguousarray(values).view(np.uint32)
+        bench.v[index], bench.v[index + 1] = words[0::2], words[1::2]
+
+    lanes = np.arange(64)
+    put(0, a[lanes % 16, lanes // 16])
+    put(2, b[lanes // 16, lanes % 16])
+    for r in range(4):
+        put(8 + 2 * r, c[4 * r + lanes // 16, lanes % 16])
+    bench.exec = 0
+    for text, addend in (("v[8:15]", c), ("1.0", np.ones((16, 16)))):
+        bench.run(f"{name} v[20:27], v[0:1], v[2:3], {text}")
+        expected = addend.copy()
+        for k in range(4):
+            expected = np.array(
+                [
+                    [
+                        float(Fraction(a[i, k]) * Fraction(b[k, j]) + Fraction(expected[i, j]))
+                        for j in range(16)
+                    ]
+                    for i in range(16)
+                ]
+            )
+        for r in range(4):
+            pairs = np.stack([bench.v[20 + 2 * r], bench.v[21 + 2 * r]], axis=1)
+            found = np.ascontiguousarray(pairs).view(np.float64)[:, 0]
+            assert np.array_equal(found, expected[4 * r + lanes // 16, lanes % 16])
+
+
+WMMA = {
+    f"v_wmma_{result}_16x16x16_{kinds}"
+    for result, kinds in (
+        *(("f32", kind) for kind in ("f16", "bf16", "fp8_fp8", "fp8_bf8", "bf8_fp8", "bf8_bf8")),
+        ("i32", "iu8"),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "signs"),
+    [
+        (arch, name, signs)
+        for arch in ("gfx1100", "gfx1201")
+        for name in sorted(WMMA)
+        if arch.startswith(INSTRUCTIONS[name].archs)
+        for signs in ((0, 0), (0, 1), (1, 0), (1, 1))
+        if name.endswith("iu8") or not any(signs)
+    ],
+)
+def test_wmma(arch: str, name: str, signs: tuple[int, int]) -> None:
     bench = Bench(arch)
     bench.exec = bench.full
     rng = np.random.default_rng(9)
+    first, _, second = (
+        name.removeprefix("v_wmma_f32_16x16x16_").removeprefix("v_wmma_i32_16x16x16_").partition("_")
+    )
+    small = {"fp8": "fp8e4nv", "bf8": "fp8e5"}
+    kinds = small.get(first, first), small.get(second or first, second or first)
+    number = np.int32 if first == "iu8" else np.float32
     a, b = (rng.integers(-8, 9, (16, 16)).astype(np.float64) for _ in range(2))
+    if number is np.int32:  # bytes of any sign
+        a, b = (rng.integers(-128, 128, (16, 16)).astype(np.float64) for _ in range(2))
+        a, b = (np.where((x < 0) & (not sign), x + 256, x) for x, sign in ((a, signs[0]), (b, signs[1])))
     c = rng.integers(-50, 51, (16, 16)).astype(np.float64)
     twelve = arch == "gfx1201"
     each = 8 if twelve else 16
     in_a, in_b = np.zeros((32, each)), np.zeros((32, each))
     for lane in range(32):
-        first = 8 * (lane // 16) if twelve else 0
-        in_a[lane], in_b[lane] = a[lane % 16, first : first + each], b[first : first + each, lane % 16]
-    bench.v[0 : each // 2], bench.v[16 : 16 + each // 2] = _encode(in_a, kind), _encode(in_b, kind)
+        at = 8 * (lane // 16) if twelve else 0
+        in_a[lane], in_b[lane] = a[lane % 16, at : at + each], b[at : at + each, lane % 16]
+    spans = []
+    for index, values, kind in ((0, in_a, kinds[0]), (16, in_b, kinds[1])):
+        words = _encode(values.astype(np.int64) & 255 if kind == "iu8" else values, kind)
+        bench.v[index : index + len(words)] = words
+        spans.append(_span("v", index, len(words)))
     places = [
         ((i % 8, j + 16 * (i // 8)) if twelve else (i // 2, j + 16 * (i % 2)), i, j)
         for i in range(16)
         for j in range(16)
     ]
     for (register, lane), i, j in places:
-        bench.v[40 + register, lane] = np.float32(c[i, j]).view(np.uint32)
-    words = each // 2
-    bench.run(
-        f"v_wmma_f32_16x16x16_{kind} v[40:47], {_span('v', 0, words)}, {_span('v', 16, words)}, v[40:47]"
-    )
+        bench.v[40 + register, lane] = number(c[i, j]).view(np.uint32)
+    more = f" neg_lo:[{signs[0]},{signs[1]},0]" if any(signs) else ""
+    bench.run(f"{name} v[40:47], {spans[0]}, {spans[1]}, v[40:47]{more}")
     expected = a @ b + c
     for (register, lane), i, j in places:
-        assert bench.v[40 + register, lane].view(np.float32) == expected[i, j]
+        assert bench.v[40 + register, lane].view(number) == expected[i, j]

@@ -20,6 +20,7 @@ SIZES = {
     "short_d16": 2, "d16_b16": 2, "short_d16_hi": 2, "d16_hi_b16": 2, "u16_d16": 2, "u16_d16_hi": 2, "b16_d16_hi": 2,
     "ubyte_d16": 1, "d16_u8": 1, "ubyte_d16_hi": 1, "d16_hi_u8": 1, "u8_d16": 1, "u8_d16_hi": 1,
     "byte_d16_hi": 1, "d16_hi_b8": 1, "b8_d16_hi": 1,
+    "sbyte_d16": 1, "d16_i8": 1, "i8_d16": 1, "sbyte_d16_hi": 1, "d16_hi_i8": 1, "i8_d16_hi": 1,
 }  # fmt: skip
 PLAIN = re.compile(r"(global|scratch|buffer|ds)_(load|store|read|write)_(\w+)$")
 TWICE = re.compile(r"ds_(read|write|load|store)(2|2st64|_2addr|_2addr_stride64)_b(32|64)$")
@@ -27,7 +28,8 @@ SCALAR = re.compile(r"s_(buffer_)?load_(dwordx?\d*|b\d+)$")
 _plain = [n for n in TABLE if (m := PLAIN.match(n)) and m[3] in SIZES]
 _twice = [n for n in TABLE if TWICE.match(n)]
 _scalar = [n for n in TABLE if SCALAR.match(n)]
-_atomic = [n for n in TABLE if n not in {*_plain, *_twice, *_scalar}]
+_small = [f"s_load_{kind}" for kind in ("u8", "i8", "u16", "i16")]
+_atomic = [n for n in TABLE if n not in {*_plain, *_twice, *_scalar, *_small}]
 ON = 0xF0F0_0000_FFFF_00F5
 
 
@@ -43,7 +45,7 @@ def lanes_on(bench: Bench) -> list[int]:
 
 
 def test_every_memory_instruction_is_tested() -> None:
-    assert {*_plain, *_twice, *_scalar} | set(ATOMICS) == set(TABLE)
+    assert {*_plain, *_twice, *_scalar, *_small} | set(ATOMICS) == set(TABLE)
 
 
 def _registers(file: str, index: int, size: int) -> str:
@@ -119,12 +121,32 @@ def _loaded(kind: str, at: np.ndarray, old: list[int]) -> list[int]:
     value = int.from_bytes(at.tobytes(), "little")
     if kind in {"sshort", "i16", "sbyte", "i8"}:
         value = int.from_bytes(at.tobytes(), "little", signed=True) % 2**32
+    if "d16" in kind and ("sbyte" in kind or "i8" in kind):
+        value = int.from_bytes(at.tobytes(), "little", signed=True) % 2**16
     if "d16_hi" in kind:
         value = value << 16 | old[0] & 0xFFFF
     elif "d16" in kind:
         value |= old[0] & 0xFFFF0000
     words = max(1, at.size // 4)
     return [value >> 32 * i & 0xFFFFFFFF for i in range(words)] + old[words:]
+
+
+@pytest.mark.parametrize("name", _small)
+def test_scalar_loads_of_less_than_a_word(name: str) -> None:
+    bench = Bench("gfx1201")
+    memory = np.array([1, 2, 0x83, 0x94, 5, 0xF6, 7, 8], dtype=np.uint8)
+    bench.give(memory)
+    kind = name.removeprefix("s_load_")
+    size = int(kind[1:]) // 8
+    for offset in range(0, 8 - size, size):
+        bench.set_pair(8, memory.ctypes.data)
+        bench.s[20] = 0x12345678
+        bench.run(f"{name} s20, s[8:9], {offset:#x}")
+        data = memory[offset : offset + size].tobytes()
+        assert int(bench.s[20]) == int.from_bytes(data, "little", signed=kind[0] == "i") % 2**32
+    bench.set_pair(8, memory.ctypes.data + 8)
+    bench.run(f"{name} s20, s[8:9], 0x0")
+    assert bench.wave.state == FAULT
 
 
 @pytest.mark.parametrize("name", _twice)

@@ -24,6 +24,16 @@ MODELS = {
     "v_pk_add_u16": vector.MODELS["v_add_u16"],
     "v_pk_sub_i16": vector.MODELS["v_sub_u16"],
     "v_pk_mul_lo_u16": vector.MODELS["v_mul_lo_u16"],
+    "v_pk_add_i16": vector.MODELS["v_add_u16"],
+    "v_pk_sub_u16": vector.MODELS["v_sub_u16"],
+    "v_pk_mad_u16": vector.MODELS["v_mad_u16"],
+    "v_pk_mad_i16": vector.MODELS["v_mad_u16"],
+    **{f"v_pk_{name}": vector.MODELS[f"v_{name}"] for name in ("max_i16", "min_i16", "max_u16", "min_u16")},
+    **{
+        f"v_pk_{one}_f16": vector.MODELS[f"v_{one}_f16"]
+        for one in ("maximum", "minimum", "maximum3", "minimum3")
+    },
+    "v_pk_ashrrev_i16": vector.MODELS["v_ashrrev_i16"],
     "v_pk_lshlrev_b16": vector.MODELS["v_lshlrev_b16"],
     "v_pk_lshrrev_b16": vector.MODELS["v_lshrrev_b16"],
     "v_pk_add_f32": vector.MODELS["v_add_f32"],

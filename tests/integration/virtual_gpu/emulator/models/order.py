@@ -31,7 +31,7 @@ def median(x: Array, y: Array, z: Array) -> Array:
     order = np.where(keys < 0, -(keys & np.iinfo(bits).max) - 1, keys)
     place = np.argsort(order, axis=0, kind="stable")[1]
     middle = np.take_along_axis(np.stack([x, y, z]), place[None], axis=0)[0]
-    return np.where(nan, best3(False)(x, y, z), middle).astype(x.dtype)
+    return np.asarray(np.where(nan, best3(False)(x, y, z), middle).astype(x.dtype))
 
 
 def chained(first: bool, second: bool) -> Model:
@@ -83,15 +83,31 @@ def _ldexp_half(x: Array, n: Array) -> Array:
         return np.ldexp(x.astype(F64), np.clip(n.astype(np.int64), -200, 200)).astype(F16)
 
 
+def _pair_of_words(low: int, high: int, dtype: type) -> Model:
+    def model(a: Array, b: Array) -> Array:
+        words = [saturated(low, high, np.int64)(one.astype(F64)).astype(dtype) for one in (a, b)]
+        return words[0].view(np.uint16).astype(U32) | words[1].view(np.uint16).astype(U32) << U32(16)
+
+    return model
+
+
+def _fixed_half(s0: Array, s1: Array, s2: Array) -> Array:
+    """In float32, where no exponent is extreme."""
+    with np.errstate(all="ignore"):
+        special = np.where(np.isfinite(s1) & np.isfinite(s2) & (s1 != 0) & (s2 != 0), F16(1), s2 / s1)
+    ordinary = np.abs(s0) * np.where(np.signbit(s1) != np.signbit(s2), F16(-1), F16(1))
+    return np.where(special == 1, ordinary, special).astype(F16)
+
+
 MODELS: dict[str, Model] = {
     "v_mad_i64_i32": mad64,
     "v_mad_co_i64_i32": mad64,
     "v_mul_hi_u32_u24": high_product(False),
     "v_mul_hi_i32_i24": high_product(True),
     "v_mad_i32_i16": lambda a, b, c: (a.astype(np.int64) * b + c).astype(np.int64).astype(U32),
-    **{f"v_min3_{t}": lambda x, y, z: of_three(x, y, z)[0] for t in ("i32", "u32")},
-    **{f"v_med3_{t}": lambda x, y, z: of_three(x, y, z)[1] for t in ("i32", "u32")},
-    **{f"v_max3_{t}": lambda x, y, z: of_three(x, y, z)[2] for t in ("i32", "u32")},
+    **{f"v_min3_{t}": lambda x, y, z: of_three(x, y, z)[0] for t in ("i32", "u32", "i16", "u16")},
+    **{f"v_med3_{t}": lambda x, y, z: of_three(x, y, z)[1] for t in ("i32", "u32", "i16", "u16")},
+    **{f"v_max3_{t}": lambda x, y, z: of_three(x, y, z)[2] for t in ("i32", "u32", "i16", "u16")},
     **{f"v_maxmin_{t}": lambda x, y, z: np.minimum(np.maximum(x, y), z) for t in ("i32", "u32")},
     **{f"v_minmax_{t}": lambda x, y, z: np.maximum(np.minimum(x, y), z) for t in ("i32", "u32")},
     **dict.fromkeys(("v_med3_f32", "v_med3_num_f32", "v_med3_f16", "v_med3_num_f16"), median),
@@ -111,6 +127,9 @@ MODELS: dict[str, Model] = {
         ("v_mad_u16", "v_mad_i16"), lambda a, b, c: (a.astype(np.int64) * b + c).astype(np.uint16)
     ),
     "v_not_b16": np.bitwise_not,
+    **dict.fromkeys(("v_cvt_pk_i16_f32", "v_cvt_pk_i16_i32"), _pair_of_words(-(2**15), 2**15 - 1, np.int16)),
+    **dict.fromkeys(("v_cvt_pk_u16_f32", "v_cvt_pk_u16_u32"), _pair_of_words(0, 2**16 - 1, np.uint16)),
+    "v_div_fixup_f16": _fixed_half,
     "v_trunc_f16": np.trunc,
     "v_floor_f16": np.floor,
     "v_ceil_f16": np.ceil,

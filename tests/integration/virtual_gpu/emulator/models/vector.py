@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.integration.virtual_gpu.emulator.models import doubles, order
+from tests.integration.virtual_gpu.emulator.models import doubles, order, small_floats
 from tests.integration.virtual_gpu.emulator.models.floats import (
     Model,
     best,
@@ -190,6 +190,7 @@ def dot_of_pairs(single: Callable[[Array], Array]) -> Model:
 MODELS: dict[str, Model] = {
     **doubles.MODELS,
     **order.MODELS,
+    **small_floats.MODELS,
     "v_dot2c_f32_f16": dot_of_pairs(lambda h: h.view(F16).astype(F32)),
     "v_dot2c_f32_bf16": dot_of_pairs(lambda h: (h.astype(U32) << U32(16)).view(F32)),
     **_twice("v_add_u32", "v_add_nc_u32", "v_add_nc_i32", "v_add_i32")(lambda a, b: carry_sum(a, b)[0]),
