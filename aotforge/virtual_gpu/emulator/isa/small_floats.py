@@ -1,5 +1,7 @@
 """Conversions between float32 and 8-bit floats. Archs differ in what E4M3 and E5M2 mean: see native/small_floats.h."""
 
+from typing import Any
+
 from aotforge.virtual_gpu.emulator.isa.entry import merged, table
 
 _TO_FLOAT = {
@@ -15,7 +17,7 @@ _TO_SMALL = {
     f"{name}_of_f32(S1.f32, I->flags & FNUZ, SATURATES(w)) << 8"
     for name in ("fp8", "bf8")
 }
-_RULES = {"archs": ("gfx94", "gfx95", "gfx12"), "rules": ("eight_bit_format",)}
+_RULES: dict[str, Any] = {"archs": ("gfx94", "gfx95", "gfx12"), "rules": ("eight_bit_format",)}
 
 TABLE = merged(
     table("vector", _TO_FLOAT, modifiers=frozenset({"src0_sel"}), **_RULES),

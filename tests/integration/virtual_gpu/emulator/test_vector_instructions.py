@@ -22,8 +22,11 @@ from tests.integration.virtual_gpu.emulator.models.vector import MODELS, UNITS
 
 NAMES = [name for name, entry in INSTRUCTIONS.items() if entry.form == "vector"]
 ROUNDS = 12
-HALF_PAIRS = dict.fromkeys(("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", "v_cvt_pk_f16_f32"), np.float16)
-"""Results that are two halves: payloads of NaN are not compared."""
+PAIRS = {
+    **dict.fromkeys(("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", "v_cvt_pk_f16_f32"), np.float16),
+    **dict.fromkeys(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"), np.float32),
+}
+"""Results that are two floats: payloads of NaN are not compared."""
 ARCH = {64: "gfx908", 32: "gfx1100"}
 
 
@@ -154,8 +157,8 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
 
 def _compare(entry: Entry, found: Array, expected: Array, sources: list[Array]) -> None:
     expected = expected.astype(found.dtype)
-    if entry.name in HALF_PAIRS:
-        found, expected = found.view(HALF_PAIRS[entry.name]), expected.view(HALF_PAIRS[entry.name])
+    if entry.name in PAIRS:
+        found, expected = found.view(PAIRS[entry.name]), expected.view(PAIRS[entry.name])
         sources = [np.repeat(s, 2) for s in sources]
     right = same_bits(found, expected)
     units = UNITS.get(entry.name, 0)

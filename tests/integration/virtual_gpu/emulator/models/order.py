@@ -86,7 +86,9 @@ def _ldexp_half(x: Array, n: Array) -> Array:
 def _pair_of_words(low: int, high: int, dtype: type) -> Model:
     def model(a: Array, b: Array) -> Array:
         words = [saturated(low, high, np.int64)(one.astype(F64)).astype(dtype) for one in (a, b)]
-        return words[0].view(np.uint16).astype(U32) | words[1].view(np.uint16).astype(U32) << U32(16)
+        return np.asarray(
+            words[0].view(np.uint16).astype(U32) | words[1].view(np.uint16).astype(U32) << U32(16)
+        )
 
     return model
 
