@@ -146,7 +146,7 @@ _SINGLE = {
     "v_minimum_f32": "D.f32 = minimum_f32(S0.f32, S1.f32)",
     "v_maximum3_f32": "D.f32 = maximum_f32(maximum_f32(S0.f32, S1.f32), S2.f32)",
     "v_minimum3_f32": "D.f32 = minimum_f32(minimum_f32(S0.f32, S1.f32), S2.f32)",
-    # not fused, and without denormal numbers whatever the mode says
+    # not fused, and without denormal numbers whatever the mode has
     "v_mad_f32 v_madmk_f32 v_madak_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, S2.f32)",
     "v_mac_f32": "D.f32 = flushed_sum(S0.f32, S1.f32, D.f32)",
     "v_frexp_mant_f32": "D.f32 = (float)frexp_mantissa(S0.f32)",

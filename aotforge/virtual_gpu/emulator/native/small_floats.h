@@ -1,5 +1,5 @@
 /* 8-bit floats: E4M3 and E5M2, as OCP defines them or without infinities and negative zero (FNUZ: 0x80 is the only NaN, and exponents
- * are biased by one more). Instruction.flags tells which of the two an arch has. */
+ * are biased by one more). Instruction.flags has FNUZ for archs with the latter. */
 
 enum { FNUZ = 2 };
 /* MODE.FP16_OVFL: what is beyond the largest number becomes that number. It is 0, as instructions that set it are refused. */

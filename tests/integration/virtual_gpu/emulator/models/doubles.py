@@ -121,7 +121,7 @@ def division_fmas(a: Array, b: Array, c: Array, scaled: Array) -> Array:
 
 
 def number_class(bits: int, mantissa: int) -> Model:
-    """Of a format of `bits` with so many of mantissa: bit patterns and masks to whether the class is among the wanted."""
+    """Of a format of `bits` with `mantissa` of mantissa: bit patterns and masks to whether the class is among the wanted."""
 
     def one(x: int, wanted: int) -> bool:
         negative, m = x >> (bits - 1), x & (1 << mantissa) - 1

@@ -11,7 +11,7 @@ from tests.integration.virtual_gpu.emulator.models.numbers import Array
 U32, F32, F64 = np.uint32, np.float32, np.float64
 KINDS = {"fp8": "fp8e4nv", "bf8": "fp8e5"}
 LARGEST = {"fp8e4nv": 464.0, "fp8e5": 61440.0}
-"""Half a unit beyond the largest number: from here on, and at a tie, the result is no finite number."""
+"""Half a unit beyond the largest number: from here on, and at a tie, the result is not finite."""
 
 
 def _wide(kind: str) -> Model:
