@@ -1,4 +1,4 @@
-"""Conversions between float32 and 8-bit floats. Archs differ in what E4M3 and E5M2 mean: see native/small_floats.h."""
+"""Conversions between float32 and 8-bit floats, whose formats depend on the arch."""
 
 from typing import Any
 
