@@ -32,6 +32,10 @@ int properties(void* out, int device, size_t size, size_t arch, const char* call
 }
 
 int stream_device(hip_double::Stream* stream, int* device) {
+  if (world().fixed_stream_device) {
+    *device = world().stream_device;
+    return kSuccess;
+  }
   if (stream == nullptr) {
     *device = current_device();
     return kSuccess;

@@ -40,6 +40,7 @@ void append(const std::string& path, const void* bytes, size_t size) {
 // HIP_DOUBLE_RECORD    file that a JSON line per module load and launch is appended to
 // HIP_DOUBLE_MODULES   folder that gets the bytes of every loaded module, under its fingerprint
 // HIP_DOUBLE_FAIL      "hipModuleLoadData:2:719,hipGetDevice:0:101": call, which one (0: all), error
+// HIP_DOUBLE_STREAM_DEVICE  device number of every stream, valid or not
 // HIP_DOUBLE_DELAY     "hipModuleLoadData:50000": call, microseconds
 World::World() {
   const std::string list = environment("HIP_DOUBLE_DEVICES", "gfx908:sramecc+:xnack-@120");
@@ -53,6 +54,10 @@ World::World() {
     }
   record_path = environment("HIP_DOUBLE_RECORD", "");
   modules_path = environment("HIP_DOUBLE_MODULES", "");
+  if (const std::string number = environment("HIP_DOUBLE_STREAM_DEVICE", ""); !number.empty()) {
+    fixed_stream_device = true;
+    stream_device = std::atoi(number.c_str());
+  }
   fail_from(environment("HIP_DOUBLE_FAIL", ""));
   for (const std::string& entry : split(environment("HIP_DOUBLE_DELAY", ""), ',')) {
     const auto parts = split(entry, ':');

@@ -51,6 +51,8 @@ struct World {
   std::vector<std::string> record;     // JSON lines
   std::string record_path, modules_path;
   bool recording = true;
+  bool fixed_stream_device = false;    // every stream is on device `stream_device`
+  int stream_device = 0;
   std::atomic<bool> quiet{false};      // benchmarks: count launches only
 
   World();

@@ -2,9 +2,10 @@
 //   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
 //   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
-//   launch NAME VALUE=TYPE:NUMBER...                          ->  "rc N" of aotforge_launch with these values (TYPE: ptr, i32, i64, u64, f32)
+//   launch NAME VALUE=TYPE:NUMBER... [stream=N]               ->  "rc N" of aotforge_launch (TYPE: ptr, i32, i64, u64, f32)
 //   lasterror                                                 ->  hipGetLastError of this thread
 //   hip PATH | chdir PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
+//   later SECONDS                                             ->  the process' clocks are ahead from now on (not on Windows)
 #include <aotforge/launch.h>
 #include <aotriton/flash.h>
 
@@ -186,6 +187,30 @@ int version2(const std::string& call, const Fields& f) {
   return v2::flash::debug_simulate_encoded_softmax(q, dropout, seed, offset, 0, stream);
 }
 
+// Values in the line's order, so that mistakes (twice, unknown, of another type) can be sent too.
+int launch_named(const std::vector<std::string>& words, hipStream_t stream) {
+  static const char* const types[] = {"ptr", "i32", "i64", "u64", "f32"};
+  std::vector<std::string> names;
+  std::vector<aotforge_value> values;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('='), colon = word.find(':');
+    if (equals == std::string::npos || colon == std::string::npos) continue;
+    const std::string type = word.substr(equals + 1, colon - equals - 1), text = word.substr(colon + 1);
+    aotforge_value value = {};
+    while (value.type < 4 && type != types[value.type]) ++value.type;
+    switch (value.type) {
+      case AOTFORGE_I32: value.as.i32 = static_cast<int32_t>(std::stoll(text)); break;
+      case AOTFORGE_I64: value.as.i64 = std::stoll(text); break;
+      case AOTFORGE_F32: value.as.f32 = std::stof(text); break;
+      default: value.as.u64 = std::stoull(text); break;
+    }
+    names.push_back(word.substr(0, equals));
+    values.push_back(value);
+  }
+  for (size_t i = 0; i < names.size(); ++i) values[i].name = names[i].c_str();
+  return aotforge_launch(words.at(0).c_str(), values.data(), values.size(), stream);
+}
+
 void answer_record() {
   std::string text(hip<size_t(char*, size_t)>("hip_double_record")(nullptr, 0), 0);
   hip<size_t(char*, size_t)>("hip_double_record")(text.data(), text.size());
@@ -211,6 +236,8 @@ void set_up(const std::string& verb, const std::string& rest) {
     hip<void(const char*)>("hip_double_fail")(rest.c_str());
   } else if (verb == "descriptors") {
     limit_descriptors(std::stoul(rest));
+  } else if (verb == "later") {
+    advance_clock(std::stol(rest));
   } else if (verb == "clear") {
     hip<void()>("hip_double_clear")();
     g_events.clear();
@@ -221,25 +248,6 @@ void set_up(const std::string& verb, const std::string& rest) {
   std::cout << "ok" << std::endl;
 }
 
-aotforge_value value(const std::string& name, const std::string& text) {
-  const size_t colon = text.find(':');
-  const std::string type = text.substr(0, colon), number = text.substr(colon + 1);
-  aotforge_value value{name.c_str(), AOTFORGE_F32, 0, {}};
-  if (type == "ptr") value = {name.c_str(), AOTFORGE_PTR, 0, {reinterpret_cast<const void*>(std::stoull(number))}};
-  else if (type == "i32") value.type = AOTFORGE_I32, value.as.i32 = std::stoi(number);
-  else if (type == "i64") value.type = AOTFORGE_I64, value.as.i64 = std::stoll(number);
-  else if (type == "u64") value.type = AOTFORGE_U64, value.as.u64 = std::stoull(number);
-  else value.as.f32 = std::stof(number);
-  return value;
-}
-
-hipError_t launch(const std::string& name, const Fields& fields, const Stream& stream) {
-  std::vector<aotforge_value> values;
-  for (const auto& [field, text] : fields)
-    if (field != "stream") values.push_back(value(field, text));
-  return aotforge_launch(name.c_str(), values.data(), values.size(), stream.native());
-}
-
 void query(const std::string& verb, const std::string& rest, const Fields& fields) {
   const Stream stream = stream_of(fields);
   if (verb == "check") std::cout << "rc " << v2::flash::check_gpu(stream) << std::endl;
@@ -248,7 +256,7 @@ void query(const std::string& verb, const std::string& rest, const Fields& field
   else if (verb == "experimental") std::cout << isArchExperimentallySupported(stream.native()) << std::endl;
   else if (verb == "calls") std::cout << hip<long(const char*)>("hip_double_calls")(rest.c_str()) << std::endl;
   else if (verb == "lasterror") std::cout << hip<int()>("hipGetLastError")() << std::endl;
-  else if (verb == "launch") std::cout << "rc " << launch(rest.substr(0, rest.find(' ')), fields, stream) << std::endl;
+  else if (verb == "launch") std::cout << "rc " << launch_named(split(rest, ' '), stream.native()) << std::endl;
   else if (verb == "events") std::cout << "events" << g_events << std::endl;
   else if (verb == "record") answer_record();
   else if (verb == "fwd") std::cout << "rc " << forward(fields) << std::endl;
@@ -263,7 +271,7 @@ int main() {
   for (std::string line; std::getline(std::cin, line);) {
     const size_t space = line.find(' ');
     const std::string verb = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(space + 1);
-    if (verb == "hip" || verb == "device" || verb == "chdir" || verb == "descriptors" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "setenv") {
+    if (verb == "hip" || verb == "device" || verb == "chdir" || verb == "descriptors" || verb == "stream" || verb == "fail" || verb == "clear" || verb == "later" || verb == "setenv") {
       set_up(verb, rest);
       continue;
     }

@@ -2,12 +2,16 @@
 //   threads N      N threads make the first call at once: every image loads once per device
 //   memory         every allocation of a first call fails once, in turn: an error, and the next call succeeds
 //   fork           a child of a process that has used the library uses it too, while another thread is inside
+//   race           two threads make the library's state at once: one of them is kept
+//   forkinside LIB   fork while another thread is inside, holding locks: the child calls, and unloading frees what it made
+//   unloadinside LIB dlclose while another thread is inside: its state is not freed
 //   reload LIB N   dlopen, call, dlclose N times: no growth, and unloading calls no HIP
 //   twice A B      two copies of the library in one process, each with its own images
 #include <aotforge/launch.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <malloc.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,6 +30,8 @@ namespace {
 std::atomic<long> g_fail_at{-1};
 std::atomic<bool> g_armed{false};
 thread_local bool t_counting = false;
+std::atomic<int> g_racing{-1};                 // threads that allocate a state, while >= 0
+constexpr size_t kStateLeast = 8192;           // the library's state is larger, all else that a first call makes first is smaller
 
 using Launch = hipError_t(const char*, const aotforge_value*, size_t, hipStream_t);
 
@@ -118,6 +124,61 @@ int fork_while_busy() {
   return bad == 0 && add(aotforge_launch) == hipSuccess ? 0 : wrong("child", bad);
 }
 
+int race() {
+  alarm(60);
+  g_racing = 0;
+  std::atomic<int> failed{0};
+  std::vector<std::thread> both;
+  for (int i = 0; i < 2; ++i)
+    both.emplace_back([&] {
+      if (add(aotforge_launch) != hipSuccess) ++failed;
+    });
+  for (auto& one : both) one.join();
+  if (g_racing < 2) return wrong("states made", g_racing);
+  if (failed != 0) return wrong("failed calls", failed);
+  return calls("hipModuleLoadData") == 1 ? 0 : wrong("loads", calls("hipModuleLoadData"));
+}
+
+size_t in_use() { return mallinfo2().uordblks; }
+
+// A thread inside `launch`: HIP_DOUBLE_DELAY keeps it in hipModuleLoadData, with the device's lock held.
+void enter_and_stay(Launch* launch) {
+  std::thread([launch] { add(launch); }).detach();
+  while (calls("hipModuleLoadData") <= 0) std::this_thread::yield();
+}
+
+int fork_inside(const char* file) {
+  void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return wrong(dlerror(), 0);
+  auto* launch = symbol<Launch>(library, "aotforge_launch");
+  enter_and_stay(launch);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a lock of the parent's is never released here
+    if (launch("nothing", nullptr, 0, nullptr) != hipErrorNotSupported) _exit(2);
+    const size_t before = in_use();
+    if (dlclose(library) != 0) _exit(3);
+    _exit(in_use() + kStateLeast <= before ? 0 : 4);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) wrong("child", status);
+  std::fflush(stdout);
+  _exit(status == 0 ? 0 : 1);  // the other thread is inside still
+}
+
+int unload_inside(const char* file) {
+  void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return wrong(dlerror(), 0);
+  enter_and_stay(symbol<Launch>(library, "aotforge_launch"));
+  const size_t before = in_use();
+  if (dlclose(library) != 0) return wrong("dlclose", 0);
+  const bool freed = in_use() + kStateLeast <= before;
+  if (freed) wrong("freed", static_cast<long>(before - in_use()));
+  std::fflush(stdout);
+  _exit(freed ? 1 : 0);
+}
+
 int open_files() {
   int count = 0;
   if (DIR* folder = opendir("/proc/self/fd")) {
@@ -126,8 +187,6 @@ int open_files() {
   }
   return count;
 }
-
-size_t in_use() { return mallinfo2().uordblks; }
 
 int reload(const char* file, int count) {
   size_t early = 0;
@@ -169,6 +228,10 @@ int twice(const char* first, const char* second) {
 // The library's allocations come through here: its libstdc++ is its own, malloc is the process'.
 extern "C" void* malloc(size_t size) {
   if (t_counting && g_armed && g_fail_at >= 0 && g_fail_at-- == 0) return nullptr;
+  if (size >= kStateLeast && g_racing >= 0) {
+    ++g_racing;
+    while (g_racing < 2) sched_yield();
+  }
   return __libc_malloc(size);
 }
 
@@ -177,6 +240,9 @@ int main(int count, char** words) {
   if (mode == "threads") return threads(std::atoi(words[2]));
   if (mode == "memory") return memory(aotforge_launch);
   if (mode == "fork") return fork_while_busy();
+  if (mode == "race") return race();
+  if (mode == "forkinside") return fork_inside(words[2]);
+  if (mode == "unloadinside") return unload_inside(words[2]);
   if (mode == "reload") return reload(words[2], std::atoi(words[3]));
   if (mode == "twice") return twice(words[2], words[3]);
   return wrong("no such mode", 0);

@@ -68,3 +68,22 @@ def test_unloading_leaves_nothing(objects: Objects, images: Path, tmp_path: Path
 def test_two_copies_in_one_process(objects: Objects, images: Path, tmp_path: Path) -> None:
     copies = [shutil.copy(objects.library, tmp_path / f"{name}.so") for name in "ab"]
     stress(objects, images, ["twice", *copies])
+
+
+def test_two_threads_make_one_state(objects: Objects, images: Path) -> None:
+    stress(objects, images, ["race"])
+
+
+LONG = "hipModuleLoadData:3600000000"
+"""A call that stays inside for an hour; the processes end before it does."""
+
+
+def test_a_child_of_a_process_with_a_thread_inside(objects: Objects, images: Path, tmp_path: Path) -> None:
+    """Its locks stay locked in the child, which therefore has a state of its own and frees that when it unloads the library."""
+    copy = shutil.copy(objects.library, tmp_path / "copy.so")
+    stress(objects, images, ["forkinside", copy], HIP_DOUBLE_DELAY=LONG)
+
+
+def test_unloading_frees_nothing_that_a_thread_uses(objects: Objects, images: Path, tmp_path: Path) -> None:
+    copy = shutil.copy(objects.library, tmp_path / "copy.so")
+    stress(objects, images, ["unloadinside", copy], HIP_DOUBLE_DELAY=LONG)
