@@ -15,6 +15,9 @@ T = TypeVar("T")
 Kind = Literal["u8", "u16", "u32", "i64"]
 """Integer types of the format."""
 
+FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
+"""Names of a pack's files: ASCII, at most 64 characters, no dot in front."""
+
 _CODES: Final = {"u8": "<B", "u16": "<H", "u32": "<I", "i64": "<q"}
 _LIMITS: Final = {"u8": (0, 0xFF), "u16": (0, 0xFFFF), "u32": (0, 0xFFFFFFFF), "i64": (-(2**63), 2**63 - 1)}
 _STRING_LIMIT = 255

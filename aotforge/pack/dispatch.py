@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from aotforge.pack.binary import Cursor, Writer, check_version, damaged
+from aotforge.pack.binary import FILE_NAME, Cursor, Writer, check_version, damaged
 from aotforge.pack.model import (
     FORMAT,
     DispatchChoice,
@@ -148,9 +148,7 @@ def decode_dispatch(data: bytes, *, file: str) -> DispatchTable:
     containers = cursor.items(
         "u16",
         "the container count",
-        lambda: DispatchContainer(
-            file=cursor.string("a container"), identity=cursor.take(32, "a container ID")
-        ),
+        lambda: _read_container(cursor),
         1,
         CONTAINER_LIMIT,
     )
@@ -177,6 +175,13 @@ def _header(data: bytes, file: str) -> None:
         raise damaged(file, "has a header that format 1 does not allow")
     if hashlib.sha256(data[HEADER_SIZE:]).digest() != digest:
         raise damaged(file, "does not match its SHA-256")
+
+
+def _read_container(cursor: Cursor) -> DispatchContainer:
+    file = cursor.string("a container")
+    if not FILE_NAME.fullmatch(file):
+        raise cursor.error(f"{file!r} is not a valid file name of a pack")
+    return DispatchContainer(file=file, identity=cursor.take(32, "a container ID"))
 
 
 def _read_operator(cursor: Cursor) -> Operator:

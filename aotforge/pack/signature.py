@@ -1,16 +1,12 @@
 """`__signature__`, the inputs of a pack as canonical JSON. Fields in docs/image-pack-format.md."""
 
 import json
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
 from aotforge.base.manifest_reader import Manifest
-from aotforge.pack.binary import damaged
-
-FILE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
-"""Names of a pack's files: ASCII, at most 64 characters, no dot in front."""
+from aotforge.pack.binary import FILE_NAME, damaged
 
 SIZE_LIMIT = 1024 * 1024
 

@@ -8,7 +8,7 @@ import zstandard
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
-from aotforge.pack.binary import bytes_source
+from aotforge.pack.binary import FILE_NAME, bytes_source
 from aotforge.pack.container import encode_container, read_index
 from aotforge.pack.contract import check_arguments, check_plan
 from aotforge.pack.dispatch import encode_dispatch
@@ -26,7 +26,7 @@ from aotforge.pack.model import (
     ImagePack,
 )
 from aotforge.pack.reader import check_pack
-from aotforge.pack.signature import FILE_NAME, ContainerRecord, Signature, TritonBuild, encode_signature
+from aotforge.pack.signature import ContainerRecord, Signature, TritonBuild, encode_signature
 from aotforge.plan.model import JobKey, Plan, PlannedChoice, PlannedKernel
 
 

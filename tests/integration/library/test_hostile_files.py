@@ -16,32 +16,11 @@ from aotforge.errors import PackError
 from aotforge.pack.dispatch import decode_dispatch
 from tests.support.attention import spy_pack
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
+from tests.support.readers import Readers
 from tests.support.runtime import ROOT, Objects, build_objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, files, seal
 
 CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
-
-
-class Readers:
-    def __init__(self, objects: Objects, folder: Path) -> None:
-        self._file = folder / "bytes"
-        self._process = subprocess.Popen(
-            [objects.program("readers")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-
-    def __call__(self, kind: str, data: bytes) -> str:
-        assert self._process.stdin and self._process.stdout
-        self._file.write_bytes(data)
-        self._process.stdin.write(f"{kind} {self._file}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().rstrip()
-        assert answer, f"the reader ended with {self._process.wait(10)}"
-        return answer
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        assert self._process.wait(10) == 0
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,49 @@
+"""The readers of image packs: the C++ program `readers` and Python's strict reader, for the same bytes."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from aotforge.errors import PackError
+from aotforge.pack.binary import bytes_source
+from aotforge.pack.container import read_images, read_index
+from aotforge.pack.dispatch import decode_dispatch
+from tests.support.runtime import Objects
+
+
+class Readers:
+    """The program `readers`: bytes of a dispatch file or container in, one line with the result out."""
+
+    def __init__(self, objects: Objects, folder: Path) -> None:
+        self._file = folder / "bytes"
+        self._process = subprocess.Popen(
+            [objects.program("readers")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def __call__(self, kind: str, data: bytes) -> str:
+        assert self._process.stdin and self._process.stdout
+        self._file.write_bytes(data)
+        self._process.stdin.write(f"{kind} {self._file}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline().rstrip()
+        assert answer, f"the reader ended with {self._process.wait(10)}"
+        return answer
+
+    def close(self) -> None:
+        assert self._process.stdin
+        self._process.stdin.close()
+        assert self._process.wait(10) == 0
+
+
+def python_reads(kind: str, data: bytes) -> str:
+    """As `Readers`, by Python's reader: an empty text for accepted bytes, else the reason."""
+    try:
+        if kind == "dispatch":
+            decode_dispatch(data, file="bytes")
+        else:
+            source = bytes_source("bytes", data)
+            read_images(source, read_index(source))
+    except PackError as error:
+        return error.what
+    return ""
