@@ -26,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     """Exit status of the compiler, or 0 when an earlier object serves."""
     cache, command = Path(arguments[0]), list(arguments[1:])
     folders = _folders(command)
-    if "-c" not in command or "-MF" not in command or len(folders) != _MAPS or "-g" in command:
+    debug = "-g" in command and not any(flag.startswith("-fsanitize") for flag in command)
+    if "-c" not in command or "-MF" not in command or len(folders) != _MAPS or debug:
         return subprocess.run(command, check=False).returncode
     kept = cache / "source-route" / "objects" / _key(command, Path(command[command.index("-c") + 1]))
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def _key(command: Sequence[str], source: Path) -> str:
     plain = [flag for flag in command[1:] if "/" not in flag and not flag.endswith((".o", ".d"))]
     total.update("\0".join([shutil.which(command[0]) or command[0], *plain, source.name]).encode())
     files = [source]
-    for folder in (flag[2:] for flag in command if flag.startswith("-I")):
+    for folder in (str(source.parent), *(flag[2:] for flag in command if flag.startswith("-I"))):
         files += sorted(path for path in Path(folder).rglob("*") if path.suffix in {".h", ".def"})
     for path in files:
         total.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,7 +60,9 @@ def build_objects(environment: Mapping[str, str] | None = None, **settings: str)
         zstd = folder / "zstd"
         if not (folder / "done").exists():
             unpack_zstd(pin, cache=CACHE, folder=zstd, environment=env)
-            wanted = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTFORGE_BUILD_TESTS": "ON"} | settings
+            once = f"{sys.executable};{Path(__file__).with_name('compile_once.py')};{CACHE}"
+            launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": once for language in ("C", "CXX")}
+            wanted = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTFORGE_BUILD_TESTS": "ON"} | launchers | settings
             configure_and_build(ROOT / "runtime", folder / "objects", tools, wanted, jobs=2, environment=env)
             (folder / "done").touch()
     return Objects(folder / "objects", zstd, tools)

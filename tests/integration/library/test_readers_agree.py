@@ -22,7 +22,17 @@ from tests.support.small_pack import Choice, Kernel, SmallPack, container, files
 IMAGE = fake_hsaco("gfx908", [FakeKernel(symbol="one", types=["i64"])])
 OTHER = fake_hsaco("gfx908", [FakeKernel(symbol="two", types=["i64"])])
 VALUES = [("p", "ptr"), ("i", "i32"), ("l", "i64"), ("u", "u64"), ("f", "f32")]
-ONE = Choice(image=IMAGE, symbol="one", lds=64, grid=((("i", 4),), (("l", 1), ("u", 2)), ()))
+CONDITIONS = (
+    (0, ["p"], 16, 0),
+    (1, ["i"], -5, 7),
+    (0, ["l"], 3, 0),
+    (1, ["u"], 1, 2),
+    (0, ["i", "u"], 8, 0),
+    (1, ["l"] * 4, 0, 9),
+)
+ONE = Choice(
+    image=IMAGE, symbol="one", lds=64, predicates=CONDITIONS, grid=((("i", 4),), (("l", 1), ("u", 2)), ())
+)
 KERNEL = Kernel(
     name="e.one",
     operator="opA",
@@ -147,6 +157,17 @@ BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
     "160 KiB of LDS and a byte": (lambda: choice(lds=160 * 1024 + 1), "dynamic LDS over 160 KiB"),
     "no threads": (lambda: choice(threads=0), "threads per workgroup out of bounds"),
     "1025 threads": (lambda: choice(threads=1025), "threads per workgroup out of bounds"),
+    "an unknown predicate": (lambda: choice(predicates=[(2, ["i"], 1, 0)]), "unknown predicate"),
+    "a predicate without values": (lambda: choice(predicates=[(0, [], 1, 0)]), "predicate's value count out of bounds"),
+    "a predicate of five values": (lambda: choice(predicates=[(0, ["i"] * 5, 1, 0)]), "predicate's value count out of bounds"),
+    "a multiple of a float": (lambda: choice(predicates=[(0, ["f"], 1, 0)]), "predicate on a float"),
+    "a range of a float": (lambda: choice(predicates=[(1, ["f"], 1, 2)]), "predicate on a float"),
+    "a range of a pointer": (lambda: choice(predicates=[(1, ["p"], 1, 2)]), "range or product of a pointer"),
+    "a product with a pointer": (lambda: choice(predicates=[(0, ["i", "p"], 2, 0)]), "range or product of a pointer"),
+    "a multiple of zero": (lambda: choice(predicates=[(0, ["i"], 0, 0)]), "predicate bounds"),
+    "a multiple of -1": (lambda: choice(predicates=[(0, ["i"], -1, 0)]), "predicate bounds"),
+    "a multiple with a second bound": (lambda: choice(predicates=[(0, ["i"], 4, 1)]), "predicate bounds"),
+    "a product with a divisor of 33 bits": (lambda: choice(predicates=[(0, ["i", "l"], 2**32, 0)]), "predicate bounds"),
     "five grid terms": (lambda: choice(grid=((), (("i", 1),) * 5, ())), "more than four terms on a grid axis"),
     "a divisor of zero": (lambda: choice(grid=((), (), (("i", 0),))), "divisor is zero"),
     "a pointer as size": (lambda: choice(grid=((("p", 1),), (), ())), "grid term is not an integer"),
@@ -169,6 +190,10 @@ LIMITS: dict[str, Callable[[], bytes]] = {
     "160 KiB of LDS": lambda: choice(lds=160 * 1024),
     "one thread": lambda: choice(threads=1),
     "1024 threads": lambda: choice(threads=1024),
+    "255 predicates": lambda: choice(predicates=[(1, ["i"], 0, 0)] * 255),
+    "the largest divisors": lambda: choice(predicates=[(0, ["u"], 2**63 - 1, 0), (0, ["i", "u"], 2**32 - 1, 0)]),
+    "the widest range": lambda: choice(predicates=[(1, ["u", "i", "l", "i"], -(2**63), 2**63 - 1)]),
+    "an empty range": lambda: choice(predicates=[(1, ["i"], 1, 0)]),
     "four terms an axis": lambda: choice(grid=((("i", 1),) * 4,) * 3),
     "the largest divisor": lambda: choice(grid=((("i", 2**32 - 1),), (), ())),
     "a container of 64 characters": lambda: body().replace(b"\x0ae.one.aoti", b"\x40e." + b"-" * 62),
