@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from aotforge.cli.command import (
     is_own_release,
     job_count,
     names,
+    print_checked,
     print_either,
     print_report,
     print_result,
@@ -123,8 +125,7 @@ def verify(
         report = verify(request, observer=display)
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
-    print_report(report, json=json)
-    report.require_passed()
+    print_checked(report, partial(report.require_passed, described=not json), json=json)
 
 
 @cli_command("demo")
@@ -163,8 +164,7 @@ def demo(
             unsandboxed=unsandboxed,
         )
         report = demo(shown, observer=display)
-    print_either(report.fields(), report.lines(), json=json)
-    report.require_passed()
+    print_checked(report, report.require_passed, json=json)
 
 
 @cli_command("source.images")

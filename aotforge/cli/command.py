@@ -76,13 +76,31 @@ def exit_codes(*, json: bool) -> Iterator[None]:
         yield
     except AotforgeError as error:
         if json:
-            values = {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
-            print_result(json_.dumps({"error": values}))
+            print_result(json_.dumps({"error": _error_fields(error)}))
         print_status(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print_status("interrupted; finished work is kept, the same command resumes")
         sys.exit(130)
+
+
+def _error_fields(error: AotforgeError) -> dict[str, str]:
+    return {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
+
+
+def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> None:
+    """The report, then what `check` raises; with --json both are one value, whose `error` is that of the check."""
+    try:
+        check()
+    except AotforgeError as error:
+        if not json:
+            print_report(report, json=False)
+            raise
+        fields: Any = report.fields()
+        print_result(json_.dumps({**fields, "error": _error_fields(error)}, indent=1))
+        print_status(f"error: {error}")
+        sys.exit(error.exit_code)
+    print_report(report, json=json)
 
 
 def print_report(report: Report, *, json: bool, notes: Iterable[str] = ()) -> None:

@@ -16,6 +16,7 @@ from aotforge.cli.command import (
     cli_command,
     one_arch,
     pairs,
+    print_checked,
     print_either,
     print_result,
 )
@@ -61,8 +62,7 @@ def debug(
             program=parse_group(program) if program else None,
         )
     )
-    print_either(report.fields(), report.lines(), json=json)
-    report.require_passed()
+    print_checked(report, report.require_passed, json=json)
 
 
 @cli_command("cost", positional=["image"])

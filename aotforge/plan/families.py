@@ -31,6 +31,17 @@ class LoadedFamily:
 def load_families(root: Path) -> tuple[LoadedFamily, ...]:
     """Every family below `root`, sorted by name. Raises RulesError naming the rules file and line that is wrong."""
     files = sorted(root.glob("*/rules.py"))
+    lacking = [
+        path
+        for path in sorted(root.glob("[!._]*/"))
+        if any(path.glob("*.py")) and path / "rules.py" not in files
+    ]
+    if lacking:
+        raise RulesError(
+            f"{lacking[0]} has no rules.py",
+            cause="every folder with Python files in a kernels root is a family, and rules.py describes it",
+            hint="write rules.py (CONTRIBUTING.md), or move the folder away",
+        )
     if not files:
         raise RulesError(
             f"{root}: no kernel family", cause="no folder in it has a rules.py", hint="check the kernels root"

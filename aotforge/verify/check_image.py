@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from aotforge.compile.worker import die_with_parent
-from aotforge.errors import AotforgeError
+from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison
-from aotforge.verify.invocation import Case, Invocation, load_cases
+from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
@@ -25,6 +25,7 @@ from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of
 
 SCHEDULES = (None, 0x5EED)
 """Waves one after another, and in one seeded random order."""
+_RANDOM = ", random schedule"
 _LISTED = 4  # a faulty image fails in every case: the first few show the fault
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 
@@ -40,6 +41,7 @@ class _Results:
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     faults: int = 0
+    unsupported: bool = False
 
     def add(self, output: str, found: Comparison, case: str) -> None:
         new = OutputStats(
@@ -50,10 +52,18 @@ class _Results:
         element, tile = max(old.element, new.element), max(old.tile, new.tile)
         self.outputs[output] = replace(worse, element=element, tile=tile)
 
+    def add_error(self, error: AotforgeError, launch: str = "") -> None:
+        self.failures.append(f"{launch}{error}")
+        self.unsupported |= isinstance(error, UnsupportedError)
+        # an instruction or operand at a line of the text, which is the image's: the emulator does not know it
+        self.unsupported |= isinstance(error, DecodeError) and error.what.startswith("line ")
+
     @property
     def failure(self) -> str:
-        more = len(self.failures) - _LISTED
-        return "\n".join([*self.failures[:_LISTED], *([f"and {more} more failures"] if more > 0 else [])])
+        """The first failures; one that a case has under both schedules is listed once."""
+        found = list(dict.fromkeys(text.replace(_RANDOM, "", 1) for text in self.failures))
+        more = len(found) - _LISTED
+        return "\n".join([*found[:_LISTED], *([f"and {more} more failures"] if more > 0 else [])])
 
 
 def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
@@ -68,11 +78,17 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         try:
             program = Emulator(task.arch, cache=cache).load(task.hsaco, task.asm)
         except AotforgeError as error:
-            results.failures.append(str(error))
+            results.add_error(error)
         else:
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
-                _check_use(task, use, program, cases(use.kernel.name, keys), results)
+                try:
+                    with family_errors(kernels_root / task.folder):
+                        _check_use(task, use, program, cases(use.kernel.name, keys), results)
+                except RulesError as error:
+                    if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
+                        raise
+                    results.failures.append(str(error))
             results.failures += [
                 f"{name} is zero or infinite in every case of this image: no case shows whether it is correct"
                 for name in results.outputs
@@ -87,6 +103,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         instructions=results.counts.total(),
         mix=tuple((str(kind), count) for kind, count in instruction_mix(results.counts).items()),
         faults=results.faults,
+        unsupported=results.unsupported,
         seconds=time.perf_counter() - began,
     )
 
@@ -109,7 +126,7 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
                 break
             if case.name not in results.cases:
                 results.cases.append(case.name)
-            name = case.name if schedule is None else f"{case.name}, random schedule"
+            name = case.name if schedule is None else f"{case.name}{_RANDOM}"
             # garbage in registers, LDS and scratch differs from run to run
             seed = 1 + 2 * number + (schedule is not None)
             results.runs += 1
@@ -117,7 +134,7 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
                 results.counts += _executed(task, program, launch, invocation, schedule, seed)
             except AotforgeError as error:
                 results.faults += 1
-                results.failures.append(f"{name} ({grid}): {error}")
+                results.add_error(error, f"{name} ({grid}): ")
                 continue
             _compare(invocation, name, results)
 

@@ -14,12 +14,14 @@ It may offer calls of any shape for measuring, `SHAPE` being the names with a ty
     def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from aotforge.errors import RulesError
+from aotforge.errors import AotforgeError, RulesError
 from aotforge.verify.compare import Expected
 from aotforge.verify.tensors import Guarded
 from aotforge.virtual_gpu.interpreter.family_module import family_module
@@ -88,11 +90,30 @@ def load_shaped(root: Path, folder: str) -> tuple[Mapping[str, int], Shaped] | N
     return dict(module.SHAPE), module.shaped
 
 
+@contextmanager
+def family_errors(folder: Path) -> Iterator[None]:
+    """An exception of a family's code as RulesError with the innermost line in `folder`; errors of this program pass."""
+    try:
+        yield
+    except AotforgeError:
+        raise
+    except Exception as error:  # a family's code may raise anything
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).is_relative_to(folder)
+        ]
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / "cases.py")
+        if isinstance(error, SyntaxError) and error.filename:
+            where = f"{error.filename}:{error.lineno}"
+        raise RulesError(
+            f"{where}: {type(error).__name__}: {error}",
+            cause="the cases do not run" + (f": {frames[-1].line}" if frames and frames[-1].line else ""),
+            hint="correct this line; aotforge/verify/invocation.py describes cases.py",
+        ) from error
+
+
 def _module(root: Path, folder: str) -> ModuleType | None:
     file = root / folder / "cases.py"
     if not file.exists():
         return None
-    try:
+    with family_errors(file.parent):
         return family_module(file.parent, "cases")
-    except Exception as error:  # a family's code may raise anything: all of it is an error in the cases
-        raise RulesError(f"{file}: {type(error).__name__}: {error}", cause="the cases do not run") from error

@@ -2,11 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from aotforge.errors import VerifyError
+from aotforge.errors import VerifyError, listed
 from aotforge.verify.compare import SAME_PRECISION_FACTOR, TILE_SCALE
 from aotforge.verify.verdict import UNREACHED, Verdict
 from aotforge.virtual_gpu.emulator.classes import InstructionClass
@@ -55,14 +55,39 @@ class VerifyReport:
         return finite(fields)  # type: ignore[no-any-return]
 
     def lines(self) -> list[str]:
-        """A line per image and one for all of them."""
+        """A line per kernel with passed images, each failure once, and a line for all images."""
         totals = self.totals
         return [
-            *map(_line, self.verdicts),
+            *self._passed_lines(),
+            *self._failed_lines(),
             f"{len(self.verdicts)} images of {self.pack}, profile {self.profile}: {totals['outcomes']} "
             f"({totals['cached']} known before); {totals['runs']} launches, "
             f"{totals['instructions'] / 1e6:.1f} million wave-instructions, {self.seconds:.1f} s",
         ]
+
+    def _passed_lines(self) -> Iterator[str]:
+        passed: dict[str, list[Verdict]] = {}
+        for verdict in self.verdicts:
+            if verdict.outcome == "passed":
+                passed.setdefault(verdict.label.partition(":")[0], []).append(verdict)
+        for kernel, found in passed.items():
+            shares = ", ".join(
+                f"{name} {max(getattr(one, field) for v in found for one in v.outputs):.0%}"
+                for name, field in (("error", "tensor"), ("element", "element"), ("tile", "tile"))
+                if any(v.outputs for v in found)
+            )
+            largest = f"; largest {shares} of the bound" if shares else ""
+            yield f"passed      {kernel}: {_images(len(found))}, {sum(v.runs for v in found)} launches{largest}"
+
+    def _failed_lines(self) -> Iterator[str]:
+        """Images with the same failure together."""
+        failed: dict[tuple[str, str], list[str]] = {}
+        for v in self.verdicts:
+            if v.outcome != "passed":
+                failed.setdefault((v.outcome, v.failure or UNREACHED), []).append(v.label)
+        for (outcome, failure), labels in failed.items():
+            text = failure.replace("\n", "\n    ")
+            yield f"{outcome:10}  {listed(labels, 3)}:\n    {text}"
 
     def html(self) -> str:
         """A page without scripts, fonts or links; the same text for the same report."""
@@ -73,18 +98,26 @@ class VerifyReport:
             classes={kind.value: kind.label for kind in InstructionClass}, colours=_COLOURS, ratio=lambda x: f"{x:.2f}" if math.isfinite(x) else "∞",
         )  # fmt: skip
 
-    def require_passed(self) -> None:
-        """Raises VerifyError naming every image that failed or to which no case was dispatched."""
+    def require_passed(self, *, described: bool = False) -> None:
+        """Raises VerifyError naming every image that failed or to which no case was dispatched.
+
+        `described`: the failures have been shown, so that the error has their number only.
+        """
         failed = [v for v in self.verdicts if v.outcome == "failed"]
         unverified = [v for v in self.verdicts if v.outcome == "unverified"]
         if not failed and not unverified:
             return
-        entries = [f"{v.label}:\n    " + v.failure.replace("\n", "\n    ") for v in failed]
-        entries += [f"{v.label}: {UNREACHED}" for v in unverified]
+        entries = [] if described else list(self._failed_lines())
         if len(entries) > _LISTED:
             entries[_LISTED:] = [f"... and {len(entries) - _LISTED} more"]
+        unsupported = sum(v.unsupported for v in failed)
         cause = "an image computes something else than its reference, or accesses what it must not"
         hint = "run the kernel's source on the same case (`./dev debug`), then step through the image: docs/virtual-gpu-tools.md"
+        if failed and unsupported == len(failed):
+            cause = "the images use something that is not supported by the virtual GPU; they may be correct"
+            hint = "docs/virtual-gpu.md lists what it does not execute"
+        elif unsupported:
+            cause += f"; {_images(unsupported)} of these are not supported by the virtual GPU"
         if not failed:
             cause = "the family has no cases.py, or none of its cases is dispatched to the image"
             hint = "add cases to kernels/<family>/cases.py"
@@ -112,14 +145,5 @@ def finite(value: object) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _line(verdict: Verdict) -> str:
-    if verdict.outcome == "unverified":
-        return f"unverified  {verdict.label}: {UNREACHED}"
-    head = f"{verdict.outcome:10}  {verdict.label}: {len(verdict.cases)} cases, {verdict.runs} launches"
-    if verdict.outcome == "failed":
-        return f"{head}\n    " + verdict.failure.replace("\n", "\n    ")
-    errors = "; ".join(
-        f"{one.name} errs by {one.tensor:.2f} of what is allowed ({one.at}), elements by {one.element:.2f}, tiles by {one.tile:.2f}"
-        for one in verdict.outputs
-    )
-    return f"{head}, {verdict.instructions} wave-instructions; {errors}"
+def _images(count: int) -> str:
+    return f"{count} image{'' if count == 1 else 's'}"

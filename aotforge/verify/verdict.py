@@ -59,7 +59,8 @@ class Verdict:
 
     `verifier_digest` covers the emulator, this package and the family's cases. `runs` counts launches (cases times wave
     schedules). `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` describes the
-    errors; `faults` counts launches that the virtual GPU stopped. `seconds` and `cached` are about this run, everything
+    errors; `faults` counts launches that the virtual GPU stopped.
+    `unsupported`: it lacks something that the image uses. `seconds` and `cached` are about this run, everything
     else about the image.
     """
 
@@ -76,6 +77,7 @@ class Verdict:
     mix: tuple[tuple[str, int], ...] = ()
     failure: str = ""
     faults: int = 0
+    unsupported: bool = False
     seconds: float = 0.0
     cached: bool = False
 

@@ -46,12 +46,16 @@ class CostRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A job of a plan, `name` for reports; `folder` is its family's."""
+    """A job of a plan, `name` for reports; `folder` is its family's.
+
+    `dispatched`: the call decides which job of the plan it is, `job` is then any of them.
+    """
 
     name: str
     plan: Plan
     job: CompileJob
     folder: str
+    dispatched: bool = False
 
 
 def find_candidates(request: CostRequest) -> list[Candidate]:
@@ -116,16 +120,16 @@ def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:
 def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
-    """A kernel for one functional with the rules' last setting, of which `setting` changes constants and compiler options."""
+    """A kernel for one functional: with the rules' settings, or the last of them alone, changed by `setting`."""
     loaded, found = named
     functional = choose(found, request.keys)
     architectures = load_architectures(request.root / "manifests")
     offered = found.settings(architectures.find(request.arch).target(request.arch), functional)
     if not offered:
         raise UnsupportedError(f"{found.name} has no setting on {request.arch}")
-    chosen = changed(offered[-1], setting, found.name)
+    chosen = (changed(offered[-1], setting, found.name),) if setting else tuple(offered)
     # a family of this kernel alone, so that the plan has nothing else to serve
-    alone = replace(found, settings=lambda target, functional: (chosen,), step=0)
+    alone = replace(found, settings=lambda target, functional: chosen, step=0)
     operators = tuple(o for o in loaded.family.operators if o.name == found.operator)
     family = replace(loaded.family, kernels=(alone,), operators=operators)
     keep: dict[str, tuple[Scalar, ...]] = {name: (value,) for name, value in functional.items()}
@@ -139,8 +143,9 @@ def _with_setting(
         profile="cost",
         toolchain=read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
     )
-    text = ", ".join(f"{name}={value}" for name, value in setting.items()) or "the rules' setting"
-    return Candidate(name=f"{found.name} ({text})", plan=plan, job=plan.jobs[0], folder=loaded.folder)
+    text = ", ".join(f"{name}={value}" for name, value in setting.items())
+    name = f"{found.name} ({text})" if text else found.name
+    return Candidate(name=name, plan=plan, job=plan.jobs[0], folder=loaded.folder, dispatched=not setting)
 
 
 def changed(setting: Setting, texts: Mapping[str, str], kernel: str) -> Setting:

@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.code_object_check import read_stats
@@ -46,7 +46,7 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
     planning, compiling and loading raise.
     """
     model_of(request.arch)  # an arch without rates is refused before anything is compiled
-    candidates = find_candidates(request)
+    candidates = [_dispatched(request, one) for one in find_candidates(request)]
     images = compiled(candidates, request)
     return tuple(_measured(request, one, image) for one, image in zip(candidates, images, strict=True))
 
@@ -94,6 +94,25 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
         LaunchRequest(grid=grid, arguments=arguments, memory=memory, lds_bytes=lds_bytes, meter=meter)
     )
     return costs.cost(one.name, case, grid, lds_bytes, top=request.top)
+
+
+def _dispatched(request: CostRequest, one: Candidate) -> Candidate:
+    """The image that the library chooses for the call, of a kernel with the rules' settings. Raises UnsupportedError."""
+    if not one.dispatched:
+        return one
+    uses = uses_of(one.plan, {job.key: job.target.arch for job in one.plan.jobs})
+    kernel, key = next((use.kernel, use.key) for found in uses.values() for use in found)
+    for case in _cases(request, one, kernel.name, dict(zip(kernel.keys, key, strict=True))):
+        values = _made(case, request.shape).values
+        for job in one.plan.jobs:
+            launches = [launch_of(use, values) for use in uses[job.key]]
+            if any(launch is not None and 0 not in launch.grid for launch in launches):
+                return replace(one, job=job, name=f"{one.name} ({job.label})")
+    raise UnsupportedError(
+        f"no image of {one.name} serves the call",
+        cause="nothing is launched for it, or no setting covers it",
+        hint="choose another --case or --shape",
+    )
 
 
 def _call(request: CostRequest, one: Candidate) -> tuple[str, Invocation, Launch]:

@@ -223,6 +223,13 @@ def test_kernels_are_plain_jit_functions(tmp_path: Path, decorators: str) -> Non
         _plan(root)
 
 
+def test_a_folder_with_python_files_and_no_rules_is_named(tmp_path: Path) -> None:
+    (tmp_path / "norm").mkdir()
+    (tmp_path / "norm" / "norm.py").touch()
+    with pytest.raises(RulesError, match=r"norm has no rules\.py"):
+        load_families(tmp_path)
+
+
 def test_a_root_without_families_is_named(tmp_path: Path) -> None:
     with pytest.raises(RulesError, match="no kernel family"):
         load_families(tmp_path)

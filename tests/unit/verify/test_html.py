@@ -50,11 +50,11 @@ def test_the_row_of_every_image() -> None:
     passed, failed, unverified = rows(report(PASSED, FAILED, UNVERIFIED))
     assert (passed["verdict"], passed["launches"], passed["worst"]) == ("passed", "2", "0.50")
     assert PASSED.label in passed["image"] and "ragged" in passed["cases"]
-    assert passed["outputs"] == "Out: 0.50 error, 0.25 element, 0.12 tile"
+    assert passed["error / element / tile"] == "Out: 0.50 / 0.25 / 0.12"
     assert (passed["VGPR"], passed["AGPR"], passed["SGPR"], passed["LDS"]) == ("32", "0", "16", "64 B")
     assert (passed["spills"], passed["waves per SIMD"], passed["wave-instructions"]) == ("0 / 0", "8", "7")
     assert failed["verdict"] == "failed" and "ragged: out is wrong" in failed["image"]
-    assert failed["worst"] == "∞" and failed["outputs"].startswith("Out: ∞ error")
+    assert failed["worst"] == "∞" and failed["error / element / tile"].startswith("Out: ∞ /")
     assert unverified["verdict"] == "unverified" and "no case is dispatched" in unverified["image"]
 
 
@@ -82,7 +82,7 @@ def test_names_from_outside_are_text() -> None:
     )  # fmt: skip
     (row,) = rows(report(nasty))
     assert "<script>alert(1)</script>" in row["image"] and "a < b & c" in row["image"]
-    assert row["outputs"].startswith("<i>: ")
+    assert row["error / element / tile"].startswith("<i>: ")
 
 
 def test_an_empty_report_is_a_page() -> None:

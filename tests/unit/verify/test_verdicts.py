@@ -115,11 +115,39 @@ def test_reports() -> None:
     assert "ragged: out is wrong" in text
 
 
+def test_passed_images_are_counted_and_each_failure_is_shown_once() -> None:
+    many = [replace(PASSED, label=f"fam.kernel:gfx908:{n}") for n in range(40)]
+    other = replace(PASSED, label="fam.other:gfx908:0", outputs=(replace(OUT, tensor=0.75),))
+    broken = [replace(FAILED, label=f"bad{n}") for n in range(5)]
+    lines = report(*many, other, *broken).lines()
+    assert lines == [
+        "passed      fam.kernel: 40 images, 80 launches; largest error 50%, element 25%, tile 12% of the bound",
+        "passed      fam.other: 1 image, 2 launches; largest error 75%, element 25%, tile 12% of the bound",
+        "failed      bad0, bad1, bad2 and 2 more:\n    ragged: out is wrong",
+        "46 images of p, profile quick: 41 passed, 5 failed (0 known before); 92 launches, 0.0 million "
+        "wave-instructions, 1.0 s",
+    ]
+    assert all(len(line) <= 110 for line in lines[:2])
+    with pytest.raises(VerifyError) as caught:
+        report(*many, *broken).require_passed(described=True)
+    assert caught.value.what == "5 of 45 images failed, 0 are unverified"
+
+
+def test_what_the_virtual_gpu_lacks_is_no_wrong_result() -> None:
+    lacking = replace(FAILED, unsupported=True, failure="line 4: unknown instruction v_new")
+    with pytest.raises(VerifyError) as caught:
+        report(PASSED, lacking).require_passed()
+    assert "not supported by the virtual GPU" in caught.value.cause and "computes" not in caught.value.cause
+    with pytest.raises(VerifyError) as caught:
+        report(lacking, replace(FAILED, failure="other")).require_passed()
+    assert caught.value.cause.endswith("1 image of these are not supported by the virtual GPU")
+
+
 def test_only_passed_images_are_let_through() -> None:
     report(PASSED).require_passed()
     with pytest.raises(VerifyError, match=r"bad:\n +ragged: out is wrong"):
         report(PASSED, FAILED).require_passed()
-    with pytest.raises(VerifyError, match="lonely: no case is dispatched"):
+    with pytest.raises(VerifyError, match=r"lonely:\n +no case is dispatched"):
         report(PASSED, UNVERIFIED).require_passed()
 
 

@@ -29,10 +29,13 @@ typedef struct {
     u8 space, kind, lane, bytes, turn; /* turn: how many accesses the lane has made before in this execution */
 } MeasuredAccess;
 
-static __thread struct {
+/* One for all sets of handlers of a library: each is compiled alone and includes this file. */
+typedef struct {
     u32 count;
     MeasuredAccess at[MOST_ACCESSES];
-} measured;
+} Measured;
+
+__attribute__((weak, visibility("hidden"))) __thread Measured measured;
 
 INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane, u64 address, u64 bytes)
 {
@@ -85,7 +88,7 @@ static void measure_lds(const Measure *m, MeasureRow *row)
 }
 
 /* Cycles of one access of `bytes` by the active lanes, for tests; *phases without conflicts. */
-u64 lds_cycles(u32 banks, u32 swizzled, u32 kind, u32 bytes, const u64 *addresses, u64 active, u64 *phases)
+__attribute__((weak)) u64 lds_cycles(u32 banks, u32 swizzled, u32 kind, u32 bytes, const u64 *addresses, u64 active, u64 *phases)
 {
     const Measure m = {.banks = banks, .swizzled = swizzled};
     MeasureRow row = {0};

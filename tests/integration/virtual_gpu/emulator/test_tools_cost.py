@@ -355,6 +355,20 @@ def test_mistakes_are_errors(
         cost(request(*images, **fields))
 
 
+def test_the_image_is_the_one_that_the_library_takes_for_the_shape() -> None:
+    keys = {"dtype": "fp16", "head_dim": "32"}
+    measured = {
+        queries: cost(request("attn_fwd", keys=keys, shape={**SMALL, "seqlen_q": queries}))[0]
+        for queries in ("16", "17")
+    }
+    assert ":0)" in measured["16"].name and ":1)" in measured["17"].name
+    assert measured["16"].digest != measured["17"].digest
+    (changed,) = cost(
+        request("attn_fwd", keys=keys, shape={**SMALL, "seqlen_q": "16"}, settings=({"BLOCK_M": "128"},))
+    )
+    assert changed.name == "attn_fwd (BLOCK_M=128)"
+
+
 def test_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "tasks.py", "cost", "add", "--shape", "n=4096", "--json", "--cache", str(default_cache())],
