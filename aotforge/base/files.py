@@ -7,15 +7,20 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 _FILE_MODE = 0o644
+_TEMPORARY = re.compile(r"[a-z0-9_]{8}(-old)?")
+"""Ends of the names that mkdtemp gives."""
 _FOLDER_MODE = 0o755
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -24,7 +29,7 @@ _RENAME_EXCHANGE = 2
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes the complete file or nothing: readers see the old content or the new one. Raises OutputError."""
     with output_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -44,6 +49,52 @@ def read_bytes(path: Path, error: type[AotforgeError], *, hint: str = "") -> byt
         return path.read_bytes()
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}", hint=hint) from failure
+
+
+def make_folders(path: Path) -> None:
+    """Makes a folder and those above it; new ones are readable by all and writable by this user, whatever the umask. Raises OSError."""
+    if path.is_dir():
+        return
+    make_folders(path.parent)
+    with suppress(FileExistsError):
+        path.mkdir(_FOLDER_MODE)
+        path.chmod(_FOLDER_MODE)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def share(folder: Path) -> None:
+    """Makes everything in a new folder readable by all and writable by this user, whatever the umask was. Raises OSError."""
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent), *(Path(parent, name) for name in names)):
+            status = path.lstat()
+            wanted = (
+                _FOLDER_MODE if stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IXUSR else _FILE_MODE
+            )
+            if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) != wanted:
+                path.chmod(wanted)
+
+
+def private_file_fault(path: Path) -> str:
+    """The reason why other users may read or replace a file, such as a key; empty when they cannot. Raises OSError."""
+    status, folder = path.stat(), path.absolute().parent.stat()
+    if status.st_mode & 0o077:
+        return f"can be read by others than its owner: mode {stat.S_IMODE(status.st_mode):o}"
+    if status.st_uid not in {0, os.geteuid()}:
+        return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
+    if folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX:
+        return f"is in a folder of mode {stat.S_IMODE(folder.st_mode):o}: others can replace it"
+    return ""
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BufferedReader]:
+    """A regular file for reading; never waits for a pipe, never follows a link. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        yield file
 
 
 def link_or_copy(path: str | Path, place: str | Path) -> None:
@@ -100,7 +151,7 @@ def output_lock(path: Path) -> Iterator[int]:
     lock = path.parent / f".{path.name}.lock"
     with output_errors(lock):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,14 +175,16 @@ def staged_folder(path: Path) -> Iterator[Path]:
     """
     prefix = f".{path.name}.staged-"
     with output_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{prefix}*"):
-            _discard(left)
+        make_folders(path.parent)
+        for left in path.parent.iterdir():
+            if left.name.startswith(prefix) and _TEMPORARY.fullmatch(left.name[len(prefix) :]):
+                _discard(left)
         staged = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
     try:
         with output_errors(staged):
             staged.chmod(_FOLDER_MODE)
             yield staged
+            share(staged)
             _put_in_place(staged, path)
     finally:
         with suppress(OSError):

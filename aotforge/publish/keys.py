@@ -20,7 +20,7 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
-from aotforge.base.files import output_errors, write_atomic
+from aotforge.base.files import output_errors, private_file_fault, write_atomic
 from aotforge.errors import PublishError, TrustError
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
@@ -207,9 +207,9 @@ def _from_folder(folder: Path) -> KeySet:
         )
     signers: dict[str, tuple[CryptoSigner, ...]] = {}
     for role, _, path in _key_files(folder):
-        if path.stat().st_mode & 0o077:
-            hint = f"chmod 600 {path}, and consider a new key"
-            raise PublishError(f"{path} can be read by others than its owner", hint=hint)
+        if fault := private_file_fault(path):
+            hint = f"chmod 600 {path}, keep it in a folder of yours, and consider a new key"
+            raise PublishError(f"{path} {fault}", hint=hint)
         signers[role] = (*signers.get(role, ()), _signer(_read(path), str(path)))
     return KeySet(roots=tuple(map(_read, roots)), signers=signers)
 

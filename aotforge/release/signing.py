@@ -16,6 +16,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
+from aotforge.base.files import private_file_fault
 from aotforge.errors import SignatureError
 from aotforge.formats.untrusted_file import parse_json
 
@@ -34,10 +35,10 @@ def load_private_key(path: Path | None, environment: Mapping[str, str]) -> Ed255
     if path is None and "-----BEGIN" in text:
         where, data = f"the environment variable {KEY_VARIABLE}", text.encode("utf-8")
     elif path is not None:
-        where, data = str(path), _read(path)
+        where, data = str(path), _read_private(path, str(path))
     elif text:
         where = f"the file that {KEY_VARIABLE} names"
-        data = _read(Path(text), named=where)  # the text is not shown: it may be a key in an unknown form
+        data = _read_private(Path(text), where)  # the text is not shown: it may be a key in an unknown form
     else:
         raise SignatureError(
             "no signing key was given",
@@ -99,6 +100,17 @@ def open_statement(envelope: bytes, key: Ed25519PublicKey) -> bytes:
         raise SignatureError(what, cause=_ALTERED, hint=_DO_NOT_USE) from error
     payload: bytes = opened.payload
     return payload
+
+
+def _read_private(path: Path, named: str) -> bytes:
+    data = _read(path, named)
+    if fault := private_file_fault(path):
+        raise SignatureError(
+            f"the signing key in {named} {fault}",
+            cause="a key that others can read or replace proves nothing",
+            hint="chmod 600 the file, keep it in a folder of yours, and consider a new key",
+        )
+    return data
 
 
 def _read(path: Path, named: str = "") -> bytes:

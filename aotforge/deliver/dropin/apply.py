@@ -6,9 +6,11 @@ rename of `current` switches library and images together. The loader opens the n
 so the library looks for images next to it. A run that is killed is completed, or undone, by the next one.
 """
 
+import glob
 import json
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from os.path import lexists
 from pathlib import Path
@@ -20,21 +22,23 @@ from aotforge.base.files import (
     exchange,
     link_or_copy,
     output_errors,
-    output_lock,
     staged_folder,
     write_atomic,
 )
 from aotforge.base.manifest_reader import Manifest
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease
+from aotforge.deliver.dropin.store import (
+    CURRENT,
+    IMAGE_SUMS,
+    ORIGINALS,
+    RECORD,
+    STORE,
+    OpenStore,
+    is_plain_name,
+    open_store,
+)
 from aotforge.errors import DropInError
 from aotforge.formats.archive import sha256_file
-
-STORE = ".aotforge-dropin"
-ORIGINALS = "originals"
-_CURRENT = "current"
-_RECORD = "record.json"
-_IMAGE_SUMS = "images.json"
-"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,18 +56,24 @@ class DropInReport:
 
 
 def _file_name(name: str) -> str:
-    """The name, which is joined to torch/lib and unlinked there."""
-    if "/" in name or name in {"", ".", ".."}:
+    """The name, which is joined to torch/lib or the store and unlinked there."""
+    if not is_plain_name(name):
         raise ValueError(f"{name!r} is not a file name")
     return name
 
 
-class _Record(Manifest):
-    """`names`: entries of torch/lib that are links of the drop-in; `release`: the release that they select."""
+_Name = Annotated[str, AfterValidator(_file_name)]
 
-    format: Literal[1]
-    names: tuple[Annotated[str, AfterValidator(_file_name)], ...]
-    release: str
+
+class _Record(Manifest):
+    """`names`: entries of torch/lib that are links of the drop-in; `originals`: those that PyTorch had; `release`: the release that
+    they select; `staged`: all releases with a folder in the store, which no others may be removed."""
+
+    format: Literal[2]
+    names: tuple[_Name, ...]
+    originals: tuple[_Name, ...]
+    release: _Name
+    staged: tuple[_Name, ...]
 
 
 def drop_in(
@@ -85,33 +95,66 @@ def drop_in(
             hint="`./dev compat.which` shows the release that this version of PyTorch needs",
         )
     check(torch, source)
-    folder, store = torch.folder, torch.folder / STORE
-    record = _load_record(folder)
-    changes = _planned_changes(folder, source, record)
-    report = DropInReport(folder=folder, release=source.release, changes=changes, dry_run=dry_run)
+    with open_store(torch.folder, make=False) as place:
+        changes = _planned_changes(place.folder, source, _load_record(place.folder))
+    report = DropInReport(folder=torch.folder, release=source.release, changes=changes, dry_run=dry_run)
     if dry_run or not changes:
         return report
-    with output_lock(store / "dropin"), output_errors(store):
+    with open_store(torch.folder, make=True) as place, output_errors(place.existing()):
+        folder, store = place.folder, place.existing()
+        record = _load_record(folder)
         _adopt_reinstalled_images(store)
-        _stage(source, store / source.release)
         names = (*source.names, IMAGES)
-        owned = tuple(sorted({*names, *(record.names if record else ())}))
-        text = _Record(format=1, names=owned, release=source.release).model_dump_json(indent=1)
-        write_atomic(store / _RECORD, f"{text}\n".encode())
+        # recorded first: a run that is killed leaves no folder that is not recorded
+        written = _write_record(folder, source.release, names, record)
+        _stage(source, store / source.release)
         (store / ORIGINALS).mkdir(exist_ok=True)
-        if not (store / _CURRENT).is_symlink():
+        if not (store / CURRENT).is_symlink():
             _select(store, ORIGINALS)
         unlinked = [name for name in names if not _is_linked(folder, name)]
-        _back_up(store, unlinked)
+        _back_up(folder, store, unlinked)
         for name in unlinked:  # no change for the loader while `current` selects the originals
             new = _temporary(store, name)
-            new.symlink_to(Path(STORE, _CURRENT, name))
+            new.symlink_to(Path(STORE, CURRENT, name))
             _replace(new, folder / name)
         _select(store, source.release)
-        for path in store.iterdir():
-            if _is_folder(path) and path.name not in {source.release, ORIGINALS}:
-                shutil.rmtree(path)
+        for name in set(written.staged) - {source.release}:
+            _remove_release(store / name)
+        _save_record(store, written.model_copy(update={"staged": (source.release,)}))
     return report
+
+
+def _write_record(folder: Path, release: str, names: tuple[str, ...], record: _Record | None) -> _Record:
+    owned = tuple(sorted({*names, *(record.names if record else ())}))
+    kept, staged = (record.originals, record.staged) if record else ((), ())
+    originals = [
+        name
+        for name in owned
+        if (
+            lexists(folder / STORE / ORIGINALS / name) or name in kept
+            if _is_linked(folder, name)
+            else lexists(folder / name)
+        )
+    ]
+    made = _Record(
+        format=2,
+        names=owned,
+        originals=tuple(originals),
+        release=release,
+        staged=tuple(sorted({*staged, release})),
+    )
+    _save_record(folder / STORE, made)
+    return made
+
+
+def _save_record(store: Path, record: _Record) -> None:
+    write_atomic(store / RECORD, f"{record.model_dump_json(indent=1)}\n".encode())
+
+
+def _remove_release(path: Path) -> None:
+    """Removes a staged release, and nothing that is not one."""
+    if _is_folder(path) and (path / IMAGE_SUMS).is_file():
+        shutil.rmtree(path)
 
 
 def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
@@ -120,35 +163,80 @@ def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:
         raise DropInError(
             f"{folder} is not a folder", hint="name the torch/lib that the release was dropped into"
         )
-    record = _load_record(folder)
-    if record is None:
-        return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
+    with open_store(folder, make=False) as place:
+        record = _load_record(place.folder)
+        if record is None:
+            _check_dangling(place.folder, folder)
+            return DropInReport(folder=folder, release="", changes=(), dry_run=dry_run)
+        changes = _undo_changes(place, record, folder)
+    if dry_run:
+        return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=True)
+    with open_store(folder, make=True) as place, output_errors(place.existing()):
+        _undo(place.folder, place.existing(), record)
+        _empty_store(place.existing(), record)
+    with suppress(OSError):  # it has what this program did not put there
+        (folder / STORE).rmdir()
+    return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=False)
+
+
+def _undo_changes(place: OpenStore, record: _Record, shown: Path) -> tuple[str, ...]:
+    """A line per name. Raises DropInError when an original that the record names is gone."""
+    folder, store = place.folder, place.existing()
     linked = [name for name in record.names if _is_linked(folder, name)]
-    store = folder / STORE
     restored = {name for name in linked if lexists(store / ORIGINALS / name)}
-    if _reinstalled_images(store / _CURRENT):
+    if _reinstalled_images(store / CURRENT):
         restored.add(IMAGES)
-    changes = tuple(f"{name}: {'the original' if name in restored else 'removed'}" for name in linked)
-    if not dry_run:
-        with output_lock(store / "dropin"), output_errors(store):
-            if (store / ORIGINALS).is_dir():
-                _adopt_reinstalled_images(store)
-                _select(store, ORIGINALS)
-            for name in record.names:
-                if not _is_linked(folder, name):
-                    continue
-                if lexists(original := store / ORIGINALS / name):
-                    _clone(original, new := _temporary(store, name))
-                    _replace(new, folder / name)
-                else:
-                    (folder / name).unlink()
-            shutil.rmtree(store)
-    return DropInReport(folder=folder, release=record.release, changes=changes, dry_run=dry_run)
+    if lost := [name for name in linked if name in record.originals and name not in restored]:
+        raise DropInError(
+            f"PyTorch's own {', '.join(lost)} cannot be restored: {shown / STORE / ORIGINALS} does not have "
+            f"{'it' if len(lost) == 1 else 'them'}",
+            cause="the kept originals were removed by hand",
+            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {shown}",
+        )
+    return tuple(f"{name}: {'the original' if name in restored else 'removed'}" for name in linked)
+
+
+def _check_dangling(folder: Path, shown: Path) -> None:
+    """Raises DropInError for links of a drop-in whose store is gone."""
+    links = [path.name for path in folder.iterdir() if path.is_symlink() and _is_linked(folder, path.name)]
+    if links:
+        raise DropInError(
+            f"{shown} has links of a drop-in without its record: {', '.join(sorted(links))}",
+            cause=f"{shown / STORE} was removed by hand, and PyTorch's own files with it",
+            hint=f"reinstall PyTorch (pip install --force-reinstall --no-deps torch==VERSION) after removing {shown}",
+        )
+
+
+def _undo(folder: Path, store: Path, record: _Record) -> None:
+    if (store / ORIGINALS).is_dir():
+        _adopt_reinstalled_images(store)
+        _select(store, ORIGINALS)
+    for name in record.names:
+        if not _is_linked(folder, name):
+            continue
+        if lexists(original := store / ORIGINALS / name):
+            _clone(original, new := _temporary(store, name))
+            _replace(new, folder / name)
+        else:
+            (folder / name).unlink()
+
+
+def _empty_store(store: Path, record: _Record) -> None:
+    """Removes the entries that this program made; the record goes last, so that a killed run can be repeated."""
+    for name in record.staged:
+        _remove_release(store / name)
+        for left in store.glob(f".{glob.escape(name)}.staged-*"):
+            _remove(left)
+    for name in (ORIGINALS, CURRENT, f"{CURRENT}.new", *(f"{name}.new" for name in record.names)):
+        _remove(store / name)
+    unfinished = [path.name for path in store.glob(f".{RECORD}.*")]
+    for name in (*unfinished, ".dropin.lock", RECORD):
+        _remove(store / name)
 
 
 def _load_record(folder: Path) -> _Record | None:
     """The record in a torch/lib, None when there was no drop-in. Raises DropInError for a damaged one."""
-    path = folder / STORE / _RECORD
+    path = folder / STORE / RECORD
     try:
         return _Record.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -162,7 +250,7 @@ def _load_record(folder: Path) -> _Record | None:
 
 
 def _planned_changes(folder: Path, source: UnpackedRelease, record: _Record | None) -> tuple[str, ...]:
-    link = folder / STORE / _CURRENT
+    link = folder / STORE / CURRENT
     current = str(link.readlink()) if link.is_symlink() else ""
     changes = [
         f"{name}: a link to release {source.release}"
@@ -172,7 +260,7 @@ def _planned_changes(folder: Path, source: UnpackedRelease, record: _Record | No
     ]
     if record is None or current != source.release:
         replaced = f" instead of {current}" if current not in {"", ORIGINALS} else ""
-        changes.append(f"{_CURRENT}: {source.release}{replaced}")
+        changes.append(f"{CURRENT}: {source.release}{replaced}")
     elif not _is_staged(source, folder / STORE / source.release):
         changes.append(f"{source.release}: replaced, its files differ from this release's")
     return tuple(changes)
@@ -185,7 +273,7 @@ def _is_staged(source: UnpackedRelease, staged: Path) -> bool:
     lib = source.prefix / "lib"
     images = {f"{IMAGES}/{name}": digest for name, digest in _sums(lib / IMAGES).items()}
     found = _sums(staged, links=False)
-    found.pop(_IMAGE_SUMS, None)
+    found.pop(IMAGE_SUMS, None)
     return found == {source.soname: sha256_file(lib / source.soname)} | images
 
 
@@ -202,7 +290,7 @@ def _stage(source: UnpackedRelease, target: Path) -> None:
                 (staged / name).symlink_to(source.soname)
         shutil.copytree(lib / IMAGES, staged / IMAGES, copy_function=shutil.copyfile)
         text = json.dumps(_sums(staged / IMAGES), indent=1, sort_keys=True) + "\n"
-        (staged / _IMAGE_SUMS).write_text(text, encoding="utf-8")
+        (staged / IMAGE_SUMS).write_text(text, encoding="utf-8")
 
 
 def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
@@ -214,13 +302,13 @@ def _sums(folder: Path, *, links: bool = True) -> dict[str, str]:
 def _reinstalled_images(staged: Path) -> list[str]:
     """Files among a staged release's images that a PyTorch installed since has written there. Raises DropInError."""
     try:
-        own = json.loads((staged / _IMAGE_SUMS).read_bytes())
+        own = json.loads((staged / IMAGE_SUMS).read_bytes())
         return sorted(name for name, digest in _sums(staged / IMAGES).items() if own.get(name) != digest)
     except FileNotFoundError:  # no release is selected
         return []
     except (OSError, ValueError, AttributeError) as error:
         raise DropInError(
-            f"{staged / _IMAGE_SUMS} cannot be used: {error}",
+            f"{staged / IMAGE_SUMS} cannot be used: {error}",
             cause="it was edited or damaged, so PyTorch's own images cannot be distinguished from the release's",
             hint="reinstall PyTorch, after removing its folder",
         ) from error
@@ -228,7 +316,7 @@ def _reinstalled_images(staged: Path) -> list[str]:
 
 def _adopt_reinstalled_images(store: Path) -> None:
     """Images that another PyTorch wrote through the link replace the originals."""
-    staged, originals = store / _CURRENT, store / ORIGINALS / IMAGES
+    staged, originals = store / CURRENT, store / ORIGINALS / IMAGES
     if not (names := _reinstalled_images(staged)):
         return
     new = _temporary(originals.parent, IMAGES)
@@ -238,10 +326,10 @@ def _adopt_reinstalled_images(store: Path) -> None:
     _replace(new, originals)
 
 
-def _back_up(store: Path, names: Iterable[str]) -> None:
+def _back_up(folder: Path, store: Path, names: Iterable[str]) -> None:
     """Copies of all entries before the first is replaced: some are links to others."""
     for name in names:
-        path, original = store.parent / name, store / ORIGINALS / name
+        path, original = folder / name, store / ORIGINALS / name
         if lexists(path):
             _clone(path, original)
         elif not _is_folder(original):  # of a PyTorch that was replaced by one without it
@@ -291,14 +379,14 @@ def _remove(path: Path) -> None:
 
 def _select(store: Path, target: str) -> None:
     """Points `current` to the originals or a release, in one step."""
-    new = _temporary(store, _CURRENT)
+    new = _temporary(store, CURRENT)
     new.symlink_to(target)
-    new.replace(store / _CURRENT)
+    new.replace(store / CURRENT)
 
 
 def _is_linked(folder: Path, name: str) -> bool:
     path = folder / name
-    return path.is_symlink() and path.readlink() == Path(STORE, _CURRENT, name)
+    return path.is_symlink() and path.readlink() == Path(STORE, CURRENT, name)
 
 
 def _is_folder(path: Path) -> bool:

@@ -8,8 +8,9 @@ from pathlib import Path
 from aotforge.base.architectures import Architectures, load_architectures
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.recommend import pack_serves
-from aotforge.deliver.dropin.apply import ORIGINALS, STORE, DropInReport, drop_in
+from aotforge.deliver.dropin.apply import DropInReport, drop_in
 from aotforge.deliver.dropin.inputs import IMAGES, TorchLib, UnpackedRelease, read_prefix, read_torch_lib
+from aotforge.deliver.dropin.store import ORIGINALS, STORE
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import DropInError, PackError, UnknownNameError

@@ -13,6 +13,7 @@ from aotforge.base.files import output_errors, output_lock, staged_folder
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
+    RECORD,
     InstallRecord,
     changed_files,
     check_other_files,
@@ -127,6 +128,12 @@ def _install_prefix(
         notes += tuple(f"{prefix / name} was changed or missing and is restored" for name in changed)
     with staged_folder(prefix) as staged:
         made = download.unpack(files, staged)
+        if RECORD in made:
+            raise InstallError(
+                f"release {release.name} holds {RECORD}, which only an installation has",
+                cause="its archives were not made by this program",
+                hint="choose another release",
+            )
         write_record(staged, InstallRecord(release=release.name, archs=packs, archives=archives, files=made))
     return download.result(prefix, packs, files, (*notes, *more))
 

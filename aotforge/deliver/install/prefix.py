@@ -1,17 +1,20 @@
 """The installed tree, with a record of every file in it."""
 
+import hashlib
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aotforge.base.files import output_errors, output_lock
+from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
 from aotforge.errors import InstallError
-from aotforge.formats.archive import sha256_file
 
 RECORD = ".aotforge-install.json"
+_FIELDS = ("release", "archs", "archives", "files")
+_RECORD_LIMIT = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +40,9 @@ def real_prefix(prefix: Path) -> Path:
 def read_record(prefix: Path) -> InstallRecord | None:
     """The record of an installation; None for an empty or missing `prefix`. Raises InstallError for other contents."""
     try:
-        fields = json.loads((prefix / RECORD).read_bytes())
-        return InstallRecord(**{name: fields[name] for name in ("release", "archs", "archives", "files")})
+        with open_regular(prefix / RECORD) as file:
+            fields = json.loads(file.read(_RECORD_LIMIT))
+        return _checked(InstallRecord(**{name: fields[name] for name in _FIELDS}))
     except FileNotFoundError:
         if not prefix.exists() or (prefix.is_dir() and not any(prefix.iterdir())):
             return None
@@ -48,11 +52,25 @@ def read_record(prefix: Path) -> InstallRecord | None:
         ) from None
     except NotADirectoryError:
         raise InstallError(f"{prefix} is a file", hint="choose a folder that does not exist yet") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InstallError(
             f"{prefix / RECORD} cannot be used: {error}",
             hint="choose another folder, or remove this one by hand",
         ) from None
+
+
+def _checked(record: InstallRecord) -> InstallRecord:
+    """The record if its types and names are valid. Raises TypeError, ValueError."""
+    for name in _FIELDS[1:]:
+        table = getattr(record, name)
+        if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
+            raise TypeError(f"{name} is not a table of strings")
+    if not isinstance(record.release, str):
+        raise TypeError("release is not a string")
+    for name in record.files:
+        if name.startswith("/") or "\0" in name or {"", ".", ".."} & set(name.split("/")):
+            raise ValueError(f"{name!r} is not a name of a file below the prefix")
+    return record
 
 
 def check_other_files(prefix: Path, record: InstallRecord) -> None:
@@ -67,14 +85,19 @@ def check_other_files(prefix: Path, record: InstallRecord) -> None:
 
 
 def changed_files(prefix: Path, record: InstallRecord) -> list[str]:
-    """Files that were changed or removed since."""
-    return [name for name, content in sorted(record.files.items()) if _content(prefix / name) != content]
+    """Files that were changed or removed since, and files and folders that not every user may read."""
+    changed = [name for name, content in sorted(record.files.items()) if _content(prefix / name) != content]
+    return changed + [
+        path.relative_to(prefix).as_posix()
+        for path in sorted({prefix / parent for name in record.files for parent in Path(name).parents})
+        if path.is_dir() and path.stat().st_mode & 0o555 != 0o555
+    ]
 
 
 def write_record(staged: Path, record: InstallRecord) -> None:
     """Writes the record into the tree."""
     text = json.dumps({"format": 2, **asdict(record)}, indent=1) + "\n"
-    (staged / RECORD).write_text(text, encoding="utf-8")
+    write_atomic(staged / RECORD, text.encode())
 
 
 def uninstall(prefix: Path) -> tuple[str, int]:
@@ -102,6 +125,8 @@ def _content(path: Path) -> str:
     try:
         if path.is_symlink():
             return f"-> {path.readlink()}"
-        return sha256_file(path)
+        with open_regular(path) as file:
+            readable = os.fstat(file.fileno()).st_mode & 0o444 == 0o444
+            return hashlib.file_digest(file, "sha256").hexdigest() if readable else ""
     except OSError:
         return ""

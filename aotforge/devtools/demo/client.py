@@ -1,9 +1,7 @@
 """The demo's client program: compiled against a release, run on virtual devices, and compared."""
 
-import errno
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from aotforge.base.child_processes import run_child
+from aotforge.base.files import open_regular
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
 from aotforge.errors import ExecutionError, ToolchainError
@@ -110,11 +109,7 @@ class ClientRunner:
 def read_regular(path: Path) -> bytes:
     """A regular file that the client wrote, not what a link of that name points to. Raises ExecutionError."""
     try:
-        with os.fdopen(
-            os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
-        ) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
+        with open_regular(path) as file:
             return file.read(_LARGEST)
     except OSError as error:
         raise ExecutionError(

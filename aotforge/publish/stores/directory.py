@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import sync, write_atomic
+from aotforge.base.files import make_folders, sync, write_atomic
 from aotforge.errors import OutputError
 from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.index import FILE_NAME, FOLDER, RELEASE_NAME
@@ -65,7 +65,7 @@ class DirectoryStore:
     def probe(self) -> Guarantees:
         """Tests link(2), which keeps objects from being overwritten. Removes partial files of killed publishers."""
         with _store_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folders(self._folder)
             _remove_partial(self._folder)
             handle, name = _new_partial(self._folder / "probe")
             other = Path(f"{name}.link")
@@ -98,7 +98,7 @@ class DirectoryStore:
         """Writes a partial file to the disk, then links it; EXISTS when the name is taken."""
         path = self._path(name)
         with _store_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             handle, partial = _new_partial(path)
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -133,7 +133,7 @@ class DirectoryStore:
         """Replaces a file under a lock that the kernel releases when its holder ends."""
         path = self._path(name)
         with _store_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             with (path.parent / _LOCK).open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if (_digest(path.read_bytes()) if path.exists() else None) != token:

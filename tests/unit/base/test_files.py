@@ -92,7 +92,7 @@ def test_failed_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pyt
 
 
 def test_folders_of_killed_runs_are_removed(tmp_path: Path) -> None:
-    write_atomic(tmp_path / ".out.staged-abc" / "half", b"0")
+    write_atomic(tmp_path / ".out.staged-abcdefg0" / "half", b"0")
     with staged_folder(tmp_path / "out") as staged:
         (staged / "new").write_bytes(b"1")
     assert tree(tmp_path) == {"out/new": b"1"}

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from aotforge.deliver.dropin.apply import STORE, drop_in, undo
+from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
+from aotforge.deliver.dropin.store import STORE
 from tests.support.torch_lib import OLD, allowed, make_release, make_torch, state, tree
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from aotforge.base.files import output_lock
-from aotforge.deliver.dropin.apply import STORE, drop_in, undo
+from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
+from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
 from tests.support.torch_lib import NEW, OLD, allowed, make_release, make_torch, state, tree
 
@@ -152,7 +153,15 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"format": 1, "release": "x", "names": ["../passwd"]}', '{"format": 9}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"format": 9}',
+        '{"format": 2, "release": "x", "names": ["../passwd"], "originals": [], "staged": []}',
+        '{"format": 2, "release": "x", "names": [], "originals": [], "staged": ["../../victim"]}',
+        '{"format": 2, "release": "..", "names": [], "originals": [], "staged": []}',
+    ],
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, text: str) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)

@@ -1,0 +1,138 @@
+"""The store of a drop-in, `.aotforge-dropin` in torch/lib, opened so that planted links change nothing.
+
+torch/lib and the store are opened once; every later path starts at these descriptors (/proc/self/fd/N), so neither can be
+replaced by a link meanwhile. The store must belong to this user and be writable by this user only.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.base.files import output_errors, output_lock
+from aotforge.errors import AotforgeError, DropInError
+
+STORE = ".aotforge-dropin"
+ORIGINALS = "originals"
+CURRENT = "current"
+RECORD = "record.json"
+IMAGE_SUMS = "images.json"
+"""In a staged release: SHA-256 of its images. An installer that replaces PyTorch writes its own into that folder."""
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o755
+_LEFT = (".new", ".old")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenStore:
+    """`folder` and `store` are paths of open descriptors: torch/lib, and the store in it (None when there is none)."""
+
+    folder: Path
+    store: Path | None
+
+    def existing(self) -> Path:
+        """The store. Raises DropInError."""
+        if self.store is None:
+            raise DropInError(f"{self.folder} has no {STORE}")
+        return self.store
+
+
+@contextmanager
+def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
+    """Opens `folder` (a torch/lib) and its store; with `make` creates and locks the store.
+
+    Raises DropInError for a store that is a link, of another user, or writable by others, OutputError, OutputBusyError.
+    """
+    descriptors: list[int] = []
+    shown: dict[str, str] = {}
+
+    def opened(name: str | Path, real: Path, parent: int | None = None) -> Path:
+        descriptors.append(
+            os.open(name, _OPEN if parent is not None else _OPEN & ~os.O_NOFOLLOW, dir_fd=parent)
+        )
+        path = f"/proc/self/fd/{descriptors[-1]}"
+        shown[path] = str(real)
+        return Path(path)
+
+    try:
+        with output_errors(folder):
+            base = opened(folder, folder)
+            store = None
+            if make:
+                _make(descriptors[0])
+            if _exists(descriptors[0]):
+                _check_folder(descriptors[0], folder)
+                store = opened(STORE, folder / STORE, descriptors[0])
+                _check_entries(store, folder / STORE)
+        place = OpenStore(folder=base, store=store)
+        if make:
+            with output_lock(place.existing() / "dropin"):
+                yield place
+        else:
+            yield place
+    except AotforgeError as error:
+        for path, real in shown.items():
+            error.what, error.cause, error.hint = (
+                text.replace(path, real) for text in (error.what, error.cause, error.hint)
+            )
+        raise
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _make(folder: int) -> None:
+    try:
+        os.mkdir(STORE, _MODE, dir_fd=folder)
+    except FileExistsError:
+        return
+    os.chmod(STORE, _MODE, dir_fd=folder, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+
+
+def _exists(folder: int) -> bool:
+    try:
+        os.stat(STORE, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _check_folder(folder: int, shown: Path) -> None:
+    found = os.stat(STORE, dir_fd=folder, follow_symlinks=False)
+    path = shown / STORE
+    if not stat.S_ISDIR(found.st_mode):
+        raise _planted(path, "is a link or a file, not a folder")
+    if found.st_uid != os.geteuid():
+        raise DropInError(
+            f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()}",
+            cause="another user dropped a release in, or planted this folder",
+            hint=f"run this as user {found.st_uid}, or reinstall PyTorch after removing its folder",
+        )
+    if found.st_mode & 0o022:
+        raise _planted(path, f"has mode {found.st_mode & 0o777:o}: other users may write to it")
+
+
+def _check_entries(store: Path, shown: Path) -> None:
+    """Only `current` may be a link, and only to a folder of the store. What a killed run left is removed by name, never followed."""
+    for entry in os.scandir(store):
+        if entry.is_symlink() and entry.name != CURRENT and not entry.name.endswith(_LEFT):
+            raise _planted(shown / entry.name, "is a link")
+    link = store / CURRENT
+    if os.path.lexists(link) and not (link.is_symlink() and is_plain_name(str(link.readlink()))):
+        raise _planted(shown / CURRENT, "does not select a folder of the store")
+
+
+def is_plain_name(name: str) -> bool:
+    """True for the name of an entry: without a slash, and neither empty nor `.` nor `..`."""
+    return "/" not in name and "\0" not in name and name not in {"", ".", ".."}
+
+
+def _planted(path: Path, what: str) -> DropInError:
+    return DropInError(
+        f"{path} {what}",
+        cause="this program did not create it so; another user may have planted it",
+        hint="inspect it, remove it, and reinstall PyTorch",
+    )

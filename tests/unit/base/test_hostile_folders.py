@@ -1,0 +1,108 @@
+"""Folders with odd names, umasks and neighbours: nothing of others is removed, and every user can read what is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.files import (
+    make_folders,
+    open_regular,
+    output_lock,
+    private_file_fault,
+    staged_folder,
+    write_atomic,
+)
+from aotforge.errors import OutputError
+
+MASKS = [0o000, 0o022, 0o077]
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("name", ["*", "[a]", "?", "other", "with $HOME; rm\n"])
+def test_only_own_leftovers_are_removed(tmp_path: Path, name: str) -> None:
+    others = (
+        ".other.staged-abc",
+        ".other.staged-abcdefg1",
+        ".other.staged-Backup01",
+        ".*.staged-mine",
+        ".[a].staged-x",
+    )
+    for other in others:
+        (tmp_path / other).mkdir()
+    own = tmp_path / f".{name}.staged-abcdefg0"
+    own.mkdir(exist_ok=True)
+    with staged_folder(tmp_path / name) as staged:
+        (staged / "file").write_text("new")
+    left = {path.name for path in tmp_path.iterdir()} - {name}
+    removed = {".other.staged-abcdefg1"} if name == "other" else set()
+    assert left == set(others) - removed
+    assert (tmp_path / name / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        with staged_folder(tmp_path / "a" / "b") as staged:
+            (staged / "lib").mkdir()
+            (staged / "lib" / "file").write_text("x")
+            (staged / "program").write_text("x")
+            (staged / "program").chmod(0o700)
+            (staged / "link").symlink_to("lib")
+        write_atomic(tmp_path / "c" / "d" / "file", b"x")
+        make_folders(tmp_path / "e" / "f")
+    modes = {path.name: path.lstat().st_mode & 0o777 for path in tmp_path.rglob("*") if not path.is_symlink()}
+    folders = dict.fromkeys(("a", "b", "lib", "c", "d", "e", "f"), 0o755)
+    assert modes == folders | {"file": 0o644, "program": 0o755}
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".out.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError), output_lock(tmp_path / "out"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_pipes_and_links_are_not_regular_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match=r"regular|symbolic"), open_regular(tmp_path / name):
+            pass
+
+
+def test_keys_that_others_can_use(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    folder.mkdir(mode=0o700)
+    key = folder / "key.pem"
+    key.write_text("key")
+    key.chmod(0o600)
+    assert private_file_fault(key) == ""
+    key.chmod(0o644)
+    assert "owner: mode 644" in private_file_fault(key)
+    key.chmod(0o600)
+    folder.chmod(0o777)
+    assert "others can replace it" in private_file_fault(key)
+    folder.chmod(0o1777)
+    assert private_file_fault(key) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_key_of_another_user(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.write_text("key")
+    key.chmod(0o600)
+    os.chown(key, 64042, 64042)
+    assert "belongs to user 64042" in private_file_fault(key)

@@ -1,0 +1,127 @@
+"""Planted links, strangers' folders and removed originals: nothing outside of the store is deleted or written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.store import STORE
+from aotforge.errors import AotforgeError, DropInError
+from tests.support.torch_lib import OLD, allowed, make_release, make_torch, state, tree
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder of another program, with what the attack of the review removed."""
+    folder = tmp_path / "victim"
+    for name in (".ssh", "Documents", "aotriton.images", "0.11.2b-r1"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file").write_text("of the victim")
+    (folder / "libaotriton_v2.so.0.11.0").write_text("of the victim")
+    return folder
+
+
+def test_a_planted_link_in_place_of_the_store(tmp_path: Path, victim: Path) -> None:
+    torch, source, before = make_torch(tmp_path), make_release(tmp_path), tree(victim)
+    (torch.folder / STORE).symlink_to(victim)
+    with pytest.raises(DropInError, match=r"\.aotforge-dropin is a link"):
+        drop_in(source, torch, check=allowed)
+    with pytest.raises(DropInError, match=r"\.aotforge-dropin is a link"):
+        undo(torch.folder)
+    assert tree(victim) == before and state(torch) == "original"
+
+
+@pytest.mark.parametrize(
+    "name", ["originals", "record.json", "current", ".dropin.lock", "0.11.2b-r1", "images.json"]
+)
+def test_planted_links_in_the_store(tmp_path: Path, victim: Path, name: str) -> None:
+    torch, source, before = make_torch(tmp_path), make_release(tmp_path), tree(victim)
+    (torch.folder / STORE).mkdir(mode=0o755)
+    (torch.folder / STORE / name).symlink_to(victim / "new" if name == ".dropin.lock" else victim)
+    with pytest.raises(DropInError, match="planted"):
+        drop_in(source, torch, check=allowed)
+    with pytest.raises(DropInError, match="planted"):
+        undo(torch.folder)
+    assert tree(victim) == before and state(torch) == "original"
+
+
+def test_folders_that_the_record_does_not_name_stay(tmp_path: Path) -> None:
+    torch = make_torch(tmp_path)
+    drop_in(make_release(tmp_path, "0.11.2b-r1"), torch, check=allowed)
+    (torch.folder / STORE / "Documents").mkdir()
+    (torch.folder / STORE / "Documents" / "file").write_text("mine")
+    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    assert not (torch.folder / STORE / "0.11.2b-r1").exists()
+    undo(torch.folder)
+    assert state(torch) == "original"
+    assert tree(torch.folder / STORE) == {"Documents": "folder", "Documents/file": "644 mine"}
+
+
+def test_a_store_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    (torch.folder / STORE).mkdir()
+    (torch.folder / STORE).chmod(0o777)
+    with pytest.raises(DropInError, match="777: other users"):
+        drop_in(source, torch, check=allowed)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_store_of_another_user_is_refused(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    (torch.folder / STORE).mkdir(mode=0o755)
+    os.chown(torch.folder / STORE, 64042, 64042)
+    with pytest.raises(DropInError, match="belongs to user 64042, not to user 0"):
+        drop_in(source, torch, check=allowed)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_the_store_is_readable_by_all_and_writable_by_its_user_under_any_umask(
+    tmp_path: Path, mask: int
+) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    before = os.umask(mask)
+    try:
+        drop_in(source, torch, check=allowed)
+    finally:
+        os.umask(before)
+    for path in (torch.folder / STORE).rglob("*"):
+        if not path.is_symlink() and "originals" not in path.parts and not path.name.startswith("."):
+            assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() or ".so" in path.name else 0o644), (
+                path
+            )
+
+
+def test_undoing_without_the_originals_is_refused(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    drop_in(source, torch, check=allowed)
+    shutil.rmtree(torch.folder / STORE / "originals")
+    before = tree(torch.folder)
+    with pytest.raises(DropInError, match=f"own .*{OLD} cannot be restored") as error:
+        undo(torch.folder)
+    assert "reinstall PyTorch" in error.value.hint and tree(torch.folder) == before
+    # a repeated drop-in does not forget what PyTorch had
+    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    with pytest.raises(DropInError, match="cannot be restored"):
+        undo(torch.folder)
+
+
+def test_links_without_their_store_are_reported(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    drop_in(source, torch, check=allowed)
+    shutil.rmtree(torch.folder / STORE)
+    with pytest.raises(DropInError, match="links of a drop-in without its record") as error:
+        undo(torch.folder)
+    assert "reinstall PyTorch" in error.value.hint and OLD in error.value.what
+
+
+def test_messages_have_the_callers_path(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    drop_in(source, torch, check=allowed)
+    (torch.folder / STORE / "record.json").write_text("{")
+    with pytest.raises(AotforgeError) as error:
+        undo(torch.folder)
+    assert str(torch.folder / STORE) in str(error.value) and "/proc/" not in str(error.value)
