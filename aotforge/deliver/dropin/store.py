@@ -1,4 +1,4 @@
-"""The store of a drop-in: `.aotforge-dropin` in torch/lib, opened so that planted links change nothing.
+"""The store of a drop-in in torch/lib, opened so that planted links change nothing.
 
 torch/lib and the store are opened once; every later path starts at these descriptors (/proc/self/fd/N), so neither can be
 replaced by a link meanwhile. The store must belong to this user and be writable by this user only.
