@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aotforge.base.cache_trust import check_cache
+from aotforge.base.files import make_folders
 from aotforge.compile.cache_entry import VERSION, Entry, EntryError, decode
 from aotforge.errors import CacheError
 from aotforge.plan.model import JobKey
@@ -39,7 +41,7 @@ class LockFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def acquire(self, name: str, *, wait: bool = False) -> bool:
         """Take the lock. Without `wait`, False while another cache holds it."""
@@ -75,6 +77,7 @@ class Cache:
         self._folder = folder.absolute() / f"images-{VERSION}"
         self._locks: LockFile | None = None
         self._session: Path | None = None
+        self._checked = False
 
     @property
     def folder(self) -> Path:
@@ -90,6 +93,7 @@ class Cache:
     def load(self, key: JobKey) -> Entry | None:
         """The entry, or None when there is none. Raises EntryError when it is damaged."""
         with self._errors():
+            self._check()
             try:
                 data = self._path(key).read_bytes()
             except FileNotFoundError:
@@ -107,7 +111,8 @@ class Cache:
         with self._errors():
             try:
                 temporary.write_bytes(data)
-                path.parent.mkdir(parents=True, exist_ok=True)
+                temporary.chmod(0o644)
+                make_folders(path.parent)
                 temporary.replace(path)
             except OSError:
                 with suppress(OSError):
@@ -133,7 +138,7 @@ class Cache:
                     locks.acquire(_HOUSEKEEPING, wait=True)
                     self._sweep(locks)
                     locks.acquire(session.name)
-                    session.mkdir(parents=True)
+                    make_folders(session)
                 finally:
                     locks.release(_HOUSEKEEPING)
             self._session = session
@@ -159,9 +164,17 @@ class Cache:
     def _lock_file(self) -> LockFile:
         if self._locks is None:
             with self._errors():
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self._check()
+                make_folders(self._folder)
                 self._locks = LockFile(self._folder / "locks")
         return self._locks
+
+    def _check(self) -> None:
+        """Once per build: entries of another user would be packed."""
+        if not self._checked:
+            check_cache(self._folder.parent)
+            check_cache(self._folder)
+            self._checked = True
 
     def _path(self, key: JobKey) -> Path:
         return self._folder / key[:2] / key

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.cache_trust import check_cache
 from aotforge.conformance.candidate import check_folder, open_candidate
 from aotforge.conformance.checks.abi import check_layout, check_symbols
 from aotforge.conformance.checks.baseline import check_baseline, write_baseline
@@ -57,10 +58,12 @@ def check_release(
     default to those on PATH, `hip` to the installed headers or else the stand-in; `only` names the checks to run. The release's
     library is executed after its files passed; `own` and `unsandboxed` as in `find_release_programs`.
     A violation is a finding, never an exception: see `require_ok`. Raises ReleaseError for a folder that is not a
-    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError when there is no sandbox. Nothing in
+    release, ManifestError, UnknownNameError for a check that does not exist, ExecutorError when there is no sandbox, CacheError. Nothing in
     `folder` is changed.
     """
     started = time.monotonic()
+    if cache is not None:
+        check_cache(cache)
     with tempfile.TemporaryDirectory(prefix="aotforge-check-") as work:
         context = make_context(folder, checkout, Path(work), compilers)
         programs = context.programs

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.files import staged_folder
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
@@ -131,6 +132,10 @@ class LibraryRequest:
             except (OSError, ValueError, KeyError, TypeError):
                 return None
 
+        check_cache(self.cache.absolute())
+        check_cache_name(self.cache.absolute())
+        if (done := found(fresh=False)) is not None:
+            return done
         # the kernel releases the lock of a killed build
         with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
             if (done := found(fresh=False)) is not None:

@@ -10,13 +10,38 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
+from aotforge.base.files import make_folders, sync
 from aotforge.errors import CacheError, ToolchainError
 
 
 def c_compiler() -> list[str]:
     """The C compiler as a command: CC, else cc."""
     return shlex.split(os.environ.get("CC", "")) or ["cc"]
+
+
+def is_intact(path: Path) -> bool:
+    """True when a file or folder of native code has the digest that was recorded when it was made."""
+    try:
+        return _sums(path).read_text() == content_digest(path)
+    except (OSError, ValueError):
+        return False
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file, or of a folder's names, contents and links. Raises OSError."""
+    if not path.is_dir():
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    total = hashlib.sha256()
+    for one in sorted(path.rglob("*")):
+        content = f"-> {one.readlink()}" if one.is_symlink() else content_digest(one) if one.is_file() else ""
+        total.update(f"{one.relative_to(path)}\0{content}\0".encode())
+    return total.hexdigest()
+
+
+def _sums(path: Path) -> Path:
+    return path.with_name(f"{path.name}.sha256")
 
 
 @dataclass(frozen=True)
@@ -33,27 +58,44 @@ class NativeCode:
     ) -> Path:
         """The file or folder that `build` makes, found in the cache `below` by the digest of `parts`, or made now.
 
-        It appears atomically, so processes may race. Raises CacheError, and what `build` raises.
+        It appears atomically and after it is on the disk, so processes may race. What differs from its recorded digest (a file that a
+        power failure or another program truncated) is made again. Raises CacheError, and what `build` raises.
         """
         digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         path = below.absolute() / self.folder / f"{digest}{suffix}"
-        if path.exists():
+        check_cache(below.absolute())
+        check_cache(path.parent)
+        if is_intact(path):
             return path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(path.parent)
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as scratch:
                 made = Path(scratch) / f"made{suffix}"
                 build(made)
-                try:
-                    made.rename(path)
-                except OSError:
-                    if not path.is_dir():  # else another process was first
-                        raise
+                self._keep(made, path, Path(scratch))
         except OSError as error:
             raise CacheError(
-                f"cannot store {self.name} in {path.parent}: {error.strerror or error}"
+                f"cannot store {self.name} in {path.parent}: {error.strerror or error}",
+                hint="free space there, or choose another cache folder that can be written",
             ) from error
         return path
+
+    def _keep(self, made: Path, path: Path, scratch: Path) -> None:
+        """Moves `made` to `path` with its digest beside it."""
+        for one in [made, *(made.rglob("*") if made.is_dir() else ())]:
+            if not one.is_symlink():
+                sync(one)
+        sums = scratch / "sums"
+        sums.write_text(content_digest(made))
+        sums.chmod(0o644)
+        sync(sums)
+        if path.is_dir() and not path.is_symlink():
+            if is_intact(path):
+                return  # another process was first
+            path.rename(scratch / "damaged")
+        sums.rename(_sums(path))  # first: a kill in between makes it again
+        made.rename(path)
+        sync(path.parent)
 
     def identity(self, command: Sequence[str]) -> list[str]:
         """The command and its compiler's version: parts of the digest. Raises ToolchainError."""

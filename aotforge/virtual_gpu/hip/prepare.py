@@ -28,6 +28,7 @@ from aotforge.errors import (
     UnsupportedError,
 )
 from aotforge.formats.code_object import CodeObjectError, metadata
+from aotforge.toolchain.native_code import is_intact
 
 Variant = Literal["plain", "checks"]
 
@@ -127,7 +128,7 @@ def _stored(stem: Path) -> Prepared | None:
         known = json.loads(lines.read_text())
         interpreter = Path(known["interpreter"])
         unchanged = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest()
-        complete = unchanged and interpreter.exists()
+        complete = unchanged and is_intact(interpreter)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Prepared(program=program, interpreter=interpreter, lines=lines) if complete else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import EntryError, encode
 from aotforge.errors import CacheError
+from tests.support.other_user import as_other_user
 from tests.unit.compile.test_entries import make_entry
 
 KEY = "ab" * 32
@@ -81,8 +81,36 @@ def test_folders_that_cannot_be_used_are_cache_errors(tmp_path: Path) -> None:
             cache.load(KEY)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_a_cache_error(tmp_path: Path) -> None:
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    with Cache(tmp_path / "c") as cache, pytest.raises(CacheError, match="Permission denied"):
-        cache.acquire(KEY)
+def test_a_folder_without_permission_is_a_cache_error() -> None:
+    def check(folder: Path) -> None:
+        folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+        with Cache(folder / "c") as cache, pytest.raises(CacheError, match="Permission denied"):
+            cache.acquire(KEY)
+
+    as_other_user(check)
+
+
+def test_a_complete_cache_that_cannot_be_written_is_used() -> None:
+    """It belongs to root, or is read-only: reading takes no lock and writes nothing."""
+
+    def check(folder: Path) -> None:
+        with Cache(folder / "c") as cache:
+            assert cache.load(KEY) is not None
+            with pytest.raises(CacheError, match="Permission denied"):
+                cache.acquire("1" * 64)
+
+    def prepare(folder: Path) -> None:
+        with Cache(folder / "c") as cache:
+            cache.store(KEY, encode(make_entry()))
+        (folder / "c" / "images-1" / "locks").chmod(0o444)
+        (folder / "c" / "images-1").chmod(0o555)
+
+    as_other_user(check, prepare=prepare)
+
+
+def test_a_cache_that_others_can_write_is_refused(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        cache.store(KEY, encode(make_entry()))
+    tmp_path.chmod(0o777)
+    with Cache(tmp_path) as cache, pytest.raises(CacheError, match="other users can write"):
+        cache.load(KEY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
 from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import DropInError, OutputBusyError, OutputError
+from tests.support.other_user import as_other_user
 from tests.support.torch_lib import NEW, OLD, allowed, make_release, make_torch, state, tree
 
 
@@ -140,16 +140,18 @@ def test_refusals_leave_everything(tmp_path: Path) -> None:
     assert tree(torch.folder) == before
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    torch, source = make_torch(tmp_path), make_release(tmp_path)
-    torch.folder.chmod(0o555)
-    try:
-        with pytest.raises(OutputError):
-            drop_in(source, torch, check=allowed)
-    finally:
-        torch.folder.chmod(0o755)
-    assert state(torch) == "original"
+def test_a_folder_that_cannot_be_written() -> None:
+    def check(folder: Path) -> None:
+        torch, source = make_torch(folder), make_release(folder)
+        torch.folder.chmod(0o555)
+        try:
+            with pytest.raises(OutputError):
+                drop_in(source, torch, check=allowed)
+        finally:
+            torch.folder.chmod(0o755)
+        assert state(torch) == "original"
+
+    as_other_user(check)
 
 
 @pytest.mark.parametrize(

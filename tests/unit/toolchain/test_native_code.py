@@ -1,0 +1,119 @@
+"""Native code in the cache is used with the bytes that were made, from folders that only this user can write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.cache_trust import check_cache, check_cache_name
+from aotforge.errors import CacheError
+from aotforge.toolchain.native_code import NativeCode, is_intact
+
+CODE = NativeCode("a test library", "test-1", "C")
+
+
+def build(made: Path) -> None:
+    made.write_bytes(b"library")
+
+
+def build_folder(made: Path) -> None:
+    made.mkdir()
+    (made / "library.so").write_bytes(b"library")
+    (made / "link.so").symlink_to("library.so")
+
+
+def refuse(made: Path) -> None:
+    pytest.fail("it was made again")
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    path = CODE.store(tmp_path, ["a"], build, suffix=".so")
+    assert path.read_bytes() == b"library" and is_intact(path)
+    assert CODE.store(tmp_path, ["a"], refuse, suffix=".so") == path
+    folder = CODE.store(tmp_path, ["b"], build_folder)
+    assert CODE.store(tmp_path, ["b"], refuse) == folder
+
+
+@pytest.mark.parametrize("content", [b"", b"libra", b"another library"])
+def test_a_truncated_or_replaced_library_is_made_again(tmp_path: Path, content: bytes) -> None:
+    path = CODE.store(tmp_path, ["a"], build, suffix=".so")
+    path.write_bytes(content)
+    assert CODE.store(tmp_path, ["a"], build, suffix=".so").read_bytes() == b"library"
+    path.with_name(f"{path.name}.sha256").write_text("")
+    assert not is_intact(path) and is_intact(CODE.store(tmp_path, ["a"], build, suffix=".so"))
+
+
+def _change(path: Path) -> None:
+    (path / "library.so").write_bytes(b"")
+
+
+def _relink(path: Path) -> None:
+    (path / "link.so").unlink()
+    (path / "link.so").symlink_to("/tmp/evil.so")
+
+
+def _add(path: Path) -> None:
+    (path / "evil.so").write_bytes(b"")
+
+
+@pytest.mark.parametrize("change", [_change, _relink, _add])
+def test_a_changed_folder_is_made_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    path = CODE.store(tmp_path, ["b"], build_folder)
+    change(path)
+    assert not is_intact(path)
+    assert is_intact(CODE.store(tmp_path, ["b"], build_folder))
+    assert not (path / "evil.so").exists() and (path / "link.so").read_bytes() == b"library"
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("aotforge.toolchain.native_code.sync", lambda path: synced.append(path.name))
+    CODE.store(tmp_path, ["a"], build, suffix=".so")
+    assert synced == ["made.so", "sums", "test-1"]
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777])
+def test_a_cache_that_others_can_write_is_refused(tmp_path: Path, mode: int) -> None:
+    CODE.store(tmp_path, ["a"], build, suffix=".so")
+    tmp_path.chmod(mode)
+    with pytest.raises(CacheError, match="other users can write") as error:
+        CODE.store(tmp_path, ["a"], refuse, suffix=".so")
+    assert f"chmod -R go-w {tmp_path}" in error.value.hint
+    tmp_path.chmod(0o755)
+    (tmp_path / "test-1").chmod(mode)
+    with pytest.raises(CacheError, match="other users can write"):
+        CODE.store(tmp_path, ["a"], refuse, suffix=".so")
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
+def test_a_new_cache_is_writable_by_its_user_only_under_any_umask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        path = CODE.store(tmp_path / "new" / "cache", ["a"], build, suffix=".so")
+    finally:
+        os.umask(before)
+    assert CODE.store(tmp_path / "new" / "cache", ["a"], refuse, suffix=".so") == path
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_cache_of_another_user_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 64042, 64042)
+    with pytest.raises(CacheError, match="belongs to user 64042"):
+        check_cache(tmp_path)
+
+
+@pytest.mark.parametrize("part", ["a;b", 'a"b', "a$b", "a\nb", "a\\b", "a\x1bb"])
+def test_paths_that_build_tools_interpret_are_refused_by_name(part: str) -> None:
+    with pytest.raises(CacheError, match="in its path"):
+        check_cache_name(Path("/tmp") / part)
+
+
+@pytest.mark.parametrize("part", ["with space", "it's", "í", "[ab]*", "a:b"])
+def test_other_paths_are_not(part: str) -> None:
+    check_cache_name(Path("/tmp") / part)
