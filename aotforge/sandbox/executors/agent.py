@@ -41,6 +41,7 @@ PATIENCE_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
 SPARE_TASKS = 1024
 PR_SET_CHILD_SUBREAPER = 36
+PR_CAPBSET_DROP = 24
 CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/pids")
 """Cgroups of a container as engines show them to it: version 2, then 1."""
 COUNTERS = (
@@ -341,9 +342,18 @@ def read_header() -> dict[str, Any]:
     return header
 
 
+def drop_capabilities() -> None:
+    """Empties the bounding set, so that no program of the step can gain a capability; stops at the first number that does not exist."""
+    prctl = ctypes.CDLL(None).prctl
+    for number in range(64):
+        if prctl(PR_CAPBSET_DROP, number, 0, 0, 0) != 0:
+            return
+
+
 def confine(header: dict[str, Any]) -> None:
     """Applies the user and the task limit of the header to this process."""
     if header["uid"] is not None and os.getuid() == 0:
+        drop_capabilities()
         os.setgroups([])
         os.setgid(header["uid"])
         os.setuid(header["uid"])

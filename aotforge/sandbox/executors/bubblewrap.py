@@ -83,4 +83,5 @@ def _namespaces() -> list[str]:
     if os.geteuid() != 0:
         return ["--unshare-all", "--unshare-user", "--uid", str(UID), "--gid", str(UID)]
     own = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    return [*own, "--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    kept = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")  # SETPCAP: the agent empties the bounding set
+    return [*own, "--cap-drop", "ALL", *(word for name in kept for word in ("--cap-add", name))]
