@@ -1,4 +1,4 @@
-"""Checks of a cache folder before it is used: its content is executed, so only this user and root may write it."""
+"""Checks of a cache folder, whose content is executed: only this user and root may write it."""
 
 import os
 import stat
