@@ -56,6 +56,7 @@ def plan(arch: Arch, profile: Profile = None, only: OnlyNames = None, json: Json
         print_result(f"{job.key[:12]}  {job.label}")
     for note in made.notes():
         print_result(f"note: {note}")
+    print_result("NAME:ARCH:CHOICES:N is the Nth setting of a kernel; with u it serves unaligned tensors too")
     print_result(f"{len(made.jobs)} images for {made.pack}, profile {made.profile}")
 
 

@@ -21,7 +21,7 @@ from aotforge.cli.command import (
     print_result,
 )
 
-Pack = Annotated[str, "a folder below aotriton.images"]
+Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
 
 @cli_command("debug", positional=["kernel"])
@@ -149,9 +149,11 @@ def virtual_hip(
 @cli_command("images.ls", positional=["pack"])
 def images_ls(pack: Pack, json: Json = False) -> None:
     """List the images of a pack and the calls that they serve."""
+    from aotforge.deliver.extract import image_packs
     from aotforge.pack.listing import list_images, listing_json, listing_text
 
-    images = list_images(Path(pack).absolute())
+    with image_packs(Path(pack).absolute()) as packs:
+        images = [image for one in packs for image in list_images(one)]
     print_result((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
@@ -163,10 +165,18 @@ def images_cat(
 ) -> None:
     """Write one image (an HSACO code object), decoded and verified without touching the others."""
     from aotforge.base.files import write_atomic
+    from aotforge.deliver.extract import image_packs
     from aotforge.errors import OutputError
-    from aotforge.pack.listing import cat_image
+    from aotforge.pack.listing import cat_image, list_images
 
-    data = cat_image(Path(pack).absolute(), image)
+    with image_packs(Path(pack).absolute()) as packs:
+        wanted = image.lower()
+        holders = [
+            one
+            for one in packs
+            if len(packs) > 1 and any(i.digest.startswith(wanted) for i in list_images(one))
+        ]
+        data = cat_image((holders or packs)[0], image)
     if output:
         write_atomic(Path(output).absolute(), data)
     elif sys.stdout.isatty():

@@ -75,7 +75,8 @@ class Compatibility:
         if not found:
             raise UnknownNameError(
                 f"{project} PyTorch {pytorch} is not in the matrix",
-                cause=suggest(wanted, [row.pytorch for row in rows]),
+                # the nearest name of another version would be another PyTorch
+                cause=f"known versions: {', '.join(dict.fromkeys(row.pytorch for row in rows))}",
                 hint="`./dev compat.show` lists the rows" + ("" if fork else "; --fork means ROCm/pytorch"),
             )
         return found[-1]

@@ -164,14 +164,14 @@ def _options(
     installed = InstallOption(
         text=f"into an installed PyTorch {row.pytorch} wheel, whose libtorch_hip needs {' or '.join(links)}",
         commands=(
-            f"./dev install --pytorch-lib SITE-PACKAGES/torch/lib --arch {arch}",
-            "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # from a built release; --undo restores",
+            f"./dev build --arch {arch}",
+            "./dev release.dropin --pytorch-lib SITE-PACKAGES/torch/lib     # --undo restores",
         ),
     )
     built = InstallOption(
         text=f"build PyTorch {row.pytorch} with it, without an edit of PyTorch's sources",
         commands=(
-            f"./dev install --prefix PREFIX --arch {arch}",
+            f"./dev install --prefix PREFIX --arch {arch} --from PLACE --root ROOT     # of a publisher",
             "AOTRITON_INSTALLED_PREFIX=PREFIX python setup.py develop     # in PyTorch's checkout",
         ),
     )

@@ -1,14 +1,17 @@
 """Extracts a release folder: runtime and image packs into one prefix, as in PyTorch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from aotforge.errors import ReleaseError
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
 from aotforge.formats.memory_sink import archive_bounds
 from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.release.layout import TOP
 
 
@@ -52,6 +55,37 @@ def unpack(tarballs: Sequence[Path], folder: Path) -> Path:
         except (OSError, UnsafeArchiveError) as error:
             raise ReleaseError(f"{tarball} cannot be unpacked: {error}") from error
     return sink.root
+
+
+@contextmanager
+def image_packs(path: Path) -> Iterator[tuple[Path, ...]]:
+    """Folders of the packs in `path`: a pack, a folder of packs, a release folder, or a tarball of images.
+
+    Raises ReleaseError for a tarball that cannot be unpacked or has no pack; a folder without packs is taken for one.
+    """
+    if path.is_dir():
+        packs = sorted(found.parent for found in path.glob(f"*/{SIGNATURE_FILE}"))
+        tarballs = sorted(path.glob(str(ArtifactName(release="*", kind="images", pack="*"))))
+        if (path / SIGNATURE_FILE).exists() or packs or not tarballs:
+            yield tuple(packs) or (path,)
+            return
+    elif path.is_file():
+        tarballs = [path]
+    else:
+        raise ReleaseError(
+            f"{path} does not exist",
+            hint="name a folder below aotriton.images, a release folder, or its tarball of images",
+        )
+    with TemporaryDirectory() as scratch:
+        prefix = unpack(tarballs, Path(scratch) / "unpacked")
+        packs = sorted(found.parent for found in prefix.rglob(SIGNATURE_FILE))
+        if not packs:
+            raise ReleaseError(
+                f"{path} holds no image pack",
+                cause="it is another archive of the release",
+                hint="name *-images-*.tar.gz",
+            )
+        yield tuple(packs)
 
 
 def _one(release: Path, pattern: ArtifactName) -> Path:

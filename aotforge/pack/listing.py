@@ -90,6 +90,7 @@ def listing_text(rows: Sequence[PackedImage]) -> str:
     images = {(row.container, row.digest): row for row in rows}.values()
     size, stored = sum(image.size for image in images), sum(image.stored for image in images)
     lines.append(f"{len(images)} images, {size:,} bytes, {stored:,} as stored, {len(rows)} calls")
+    lines.append("TRY: the library takes the first image of a call whose conditions (WHEN) hold, from 0 on")
     return "\n".join(lines) + "\n"
 
 

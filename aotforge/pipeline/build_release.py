@@ -85,8 +85,19 @@ class AssembledReport:
         if not release.fresh:
             lines = [f"{release.folder} is up to date ({self.images} images)"]
         else:
-            lines = [*self.made(), *(f"{f.size:>12,}  {release.folder / f.name}" for f in release.files)]
-        return [*lines, *notes, *(f"development build: {reason}" for reason in release.development)]
+            size = sum(file.size for file in release.files) / 1e6
+            lines = [*self.made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
+        reasons = [f"development build: {reason}" for reason in release.development]
+        if reasons:
+            reasons.append("it can be used on this machine; to publish one, build it with --executor auto")
+        return [*lines, *notes, *reasons, *_next_steps(release.folder)]
+
+
+def _next_steps(folder: Path) -> list[str]:
+    return [
+        f"next: ./dev demo --release {folder}",
+        f"      ./dev release.dropin --release {folder} --pytorch-lib TORCH/LIB",
+    ]
 
 
 def file_fields(files: Sequence[Any]) -> list[dict[str, object]]:

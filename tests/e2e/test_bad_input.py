@@ -24,7 +24,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("build", "--arch", "gfx909"), 10, ("gfx909", "gfx908")),
         (("plan", "--arch", "gfx908", "--profile", "quik"), 10, ("quik", "quick")),
         (("compile.job", "flash.attn_fw", "--arch", "gfx908"), 10, ("flash.attn_fw",)),
-        (("images.ls", "no/such/pack"), 19, ("no/such/pack",)),
+        (("images.ls", "no/such/pack"), 23, ("no/such/pack", "a release folder")),
         (("verify", "--arch", "gfx908", "--jobs", "-1"), 2, ("--jobs -1",)),
         (("release.publish", "a/folder"), 2, ("--to is missing", "./dev release.publish FOLDER --to TO")),
     ],

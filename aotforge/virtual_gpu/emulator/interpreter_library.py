@@ -124,7 +124,7 @@ class _Store:
         """Folders and digests of their handlers."""
         found = sorted((self.folder.absolute() / _NATIVE.folder).glob(f"*{self.end}"))
         return [
-            (path, dict(line.split() for line in (path / _NAMES).read_text().splitlines()))
+            (path, dict(line.split() for line in (path / _NAMES).read_text().splitlines() if line))
             for path in found
             if (path / _NAMES).is_file()
         ]

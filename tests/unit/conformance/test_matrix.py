@@ -185,8 +185,10 @@ def test_versions_as_people_write_them(compat: Compatibility) -> None:
     assert compat.find("main").name == "upstream main (after 2026-09-26)"
     assert compat.find("1.13").name == compat.find("2.0").name == "upstream 2.2 and older"
     for unknown in ("3.0", "2.99", "nonsense", ""):
-        with pytest.raises(UnknownNameError, match="not in the matrix"):
+        with pytest.raises(UnknownNameError, match="not in the matrix") as caught:
             compat.find(unknown)
+        assert "perhaps" not in str(caught.value) and ", 2.9, 2.10, " in caught.value.cause
+        assert caught.value.cause.count("main") == 1
     with pytest.raises(UnknownNameError):
         compat.find("2.14")  # the fork has it, upstream has not
     assert compat.release_named("v0.10") == "0.10b"
