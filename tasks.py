@@ -1,4 +1,4 @@
-"""Tasks of `./dev TASK`, collected from `aotforge/cli/`: `python tasks.py TASK` runs one."""
+"""Tasks of `./dev TASK` and `invoke TASK`, collected from `aotforge/cli/`."""
 
 import gc
 import os
@@ -24,3 +24,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+else:  # invoke imports this file
+    from aotforge.cli.invoke_tasks import make_namespace
+
+    namespace = make_namespace()
