@@ -1,4 +1,4 @@
-"""Tasks of `invoke TASK`: the same names, flags and errors as `./dev TASK`, in an environment that is there already."""
+"""Tasks of `invoke TASK`: names, flags and errors of `./dev TASK`, in an environment that exists."""
 
 from collections.abc import Iterator, Mapping
 from inspect import Parameter, Signature
