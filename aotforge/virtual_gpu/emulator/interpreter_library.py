@@ -15,7 +15,7 @@ from pathlib import Path
 
 from aotforge.base.machine import default_cache, processor
 from aotforge.errors import ToolchainError
-from aotforge.toolchain.native_code import NativeCode, c_compiler
+from aotforge.toolchain.native_code import NativeCode, c_compiler, is_intact
 from aotforge.virtual_gpu.emulator import native
 from aotforge.virtual_gpu.emulator.generate import Variant, handler, headers, machine, touches_memory
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
@@ -126,7 +126,7 @@ class _Store:
         return [
             (path, dict(line.split() for line in (path / _NAMES).read_text().splitlines() if line))
             for path in found
-            if (path / _NAMES).is_file()
+            if is_intact(path)
         ]
 
     def add(self, handlers: Mapping[str, str], build: Callable[[Path], None]) -> Path:

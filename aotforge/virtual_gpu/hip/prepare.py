@@ -128,7 +128,7 @@ def _stored(stem: Path) -> Prepared | None:
         known = json.loads(lines.read_text())
         interpreter = Path(known["interpreter"])
         unchanged = known["program"] == hashlib.sha256(program.read_bytes()).hexdigest()
-        complete = unchanged and is_intact(interpreter)
+        complete = unchanged and is_intact(interpreter.parent)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return Prepared(program=program, interpreter=interpreter, lines=lines) if complete else None

@@ -49,3 +49,13 @@ def test_a_program_has_the_handlers_of_its_instructions() -> None:
     program = kernel("v_mov_b32_e32 v1, v0", threads=64)
     library = program.code("plain").library
     assert all(library.handler(OPCODES[line.name]) for line in program.lines)
+
+
+def test_a_truncated_library_is_linked_again(tmp_path: Path) -> None:
+    """Also one without handlers, which only shows that the compiler works."""
+    for names in ((), FIRST):
+        library = build_library(64, tmp_path, "plain", names)
+        size = library.stat().st_size
+        assert build_library(64, tmp_path, "plain", names) == library
+        library.write_bytes(b"")
+        assert build_library(64, tmp_path, "plain", names).stat().st_size == size
