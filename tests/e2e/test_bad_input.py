@@ -21,7 +21,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (("build", "--arch", "gfx909"), 10, ("gfx909", "gfx908")),
+        (("build", "--arch", "gfx980"), 10, ("gfx980", "gfx908")),
+        (("build", "--arch", "gfx909"), 11, ("no kernels for gfx909", "gfx908")),
         (("plan", "--arch", "gfx908", "--profile", "quik"), 10, ("quik", "quick")),
         (("compile.job", "flash.attn_fw", "--arch", "gfx908"), 10, ("flash.attn_fw",)),
         (("images.ls", "no/such/pack"), 23, ("no/such/pack", "a release folder")),
