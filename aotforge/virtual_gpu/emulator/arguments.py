@@ -16,6 +16,7 @@ from aotforge.virtual_gpu.emulator.descriptor import kernarg_segment
 _GRID_DIMENSIONS = 3
 """HIP launches every grid with three dimensions."""
 _AXES = "xyz"
+HOST_BUFFER = "hidden_hostcall_buffer"
 HIDDEN = (
     *(
         f"hidden_{what}_{axis}"
@@ -25,6 +26,7 @@ HIDDEN = (
     "hidden_grid_dims",
     "hidden_dynamic_lds_size",
     "hidden_none",
+    HOST_BUFFER,
 )
 """Hidden arguments with a value, in the order of `hidden_values` and of ServeLaunch's in the virtual HIP."""
 EXPLICIT, ABSENT = 0, len(HIDDEN) + 1
@@ -51,18 +53,31 @@ class KernelParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Geometry:
-    """A launch's shape: workgroups by axis, threads of a workgroup, all along x, and its dynamic LDS in bytes."""
+    """A launch's shape: workgroups by axis, threads of a workgroup, all along x, its dynamic LDS in bytes.
+
+    `host_buffer` is the address of the buffer of host calls.
+    """
 
     grid: tuple[int, int, int]
     threads: int
     lds_bytes: int
+    host_buffer: int = 0
 
 
 def hidden_values(geometry: Geometry) -> tuple[int, ...]:
     """The values of HIDDEN. Every workgroup is full, and grids start at 0."""
     remainder = offset = (0, 0, 0)
     group = (geometry.threads, 1, 1)
-    return (*geometry.grid, *group, *remainder, *offset, _GRID_DIMENSIONS, geometry.lds_bytes, 0)
+    return (
+        *geometry.grid,
+        *group,
+        *remainder,
+        *offset,
+        _GRID_DIMENSIONS,
+        geometry.lds_bytes,
+        0,
+        geometry.host_buffer,
+    )
 
 
 def segment(

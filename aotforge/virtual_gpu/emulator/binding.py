@@ -21,7 +21,7 @@ from aotforge.virtual_gpu.emulator.decoded import Line, Listing, ModifierValue, 
 from aotforge.virtual_gpu.emulator.generate import OPCODES
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.entry import DPP, HALVES, SDWA, WORDS, Entry, Slot
-from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
+from aotforge.virtual_gpu.emulator.isa.wave_ops import INTERRUPT, UNPARSED
 from aotforge.virtual_gpu.emulator.modifiers import bits, number, source_lanes
 from aotforge.virtual_gpu.emulator.operands import constant_bits, operand
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
@@ -31,6 +31,8 @@ _LETTERS = {"vector": "v", "scalar": "s", "constant": "i", "status": "s", "none"
 _DPP_ENCODINGS = {"dpp", "e64_dpp"}
 _FLOATS = {"f32", "f16", "f64", "mix", "b32"}
 _OFFEN, _FNUZ = 1, 2
+_FP16_OVFL = 1 | 23 << 6
+"""hwreg(HW_REG_MODE, 23, 1)"""
 _OUTPUT_SCALES = {("mul", 2): 1, ("mul", 4): 2, ("div", 2): 3}
 _ALL_LANES = 0xFFFFFFFFFFFFFFFF
 
@@ -67,7 +69,8 @@ class Binder:
 
     def _bind(self, line: Line, entry: Entry, labels: Mapping[str, int]) -> native.Instruction:
         bound = native.Instruction(opcode=OPCODES[line.name], address=line.next_address)
-        if line.name in NO_OPS:
+        if line.name in UNPARSED:
+            bound.flags = INTERRUPT in line.text
             return bound
         self._set_modifiers(bound, line, entry)
         for slot, found in self._matched(line, entry):
@@ -112,6 +115,8 @@ class Binder:
             raise DecodeError(f"operand {found.text} cannot be written")
         if slot.type == "barrier" and found.integer != -1:
             raise DecodeError("only the workgroup's barrier, -1, is supported")
+        if slot.type == "hwreg" and found.integer != _FP16_OVFL:
+            raise DecodeError(f"{found.text}: only MODE's bit 23, FP16_OVFL, is supported by the virtual GPU")
         exact = (slot.words or entry.form != "wave") and found.text != "null"
         if found.space in {"vector", "scalar"} and exact and found.words != self._words(slot, entry):
             raise DecodeError(
@@ -251,6 +256,13 @@ def _returns_to_data(bound: native.Instruction, line: Line, target: EmulatedTarg
     bound.flags = _returns(line)
 
 
+def _low_constants(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
+    """The high half of a constant is refused: the guides do not define it."""
+    for place, source in enumerate(bound.s[:2]):
+        if source.space == native.SPACES["constant"] and bound.op_sel >> place & 1:
+            raise DecodeError("the high half of a constant is not supported")
+
+
 def _wmma_inputs(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
     """gfx11 has each element in both halves of the wave."""
     bound.flags = int(target.generation >= 12)
@@ -270,6 +282,7 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "returns_to_data": _returns_to_data,
     "wmma_inputs": _wmma_inputs,
     "eight_bit_format": _eight_bit_format,
+    "low_constants": _low_constants,
 }
 
 

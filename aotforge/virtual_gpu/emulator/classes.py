@@ -38,7 +38,7 @@ _RULES = tuple(
             InstructionClass.OTHER,
         ),
         (r"s_(set_)?inst_prefetch\w*|s_prefetch_\w+|s_(icache|dcache|gl1)_\w+", InstructionClass.OTHER),
-        (r"buffer_(wbinvl1\w*|inv|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)", InstructionClass.OTHER),
+        (r"buffer_(wbinvl1\w*|inv|invl2|wbl2|gl[01]_inv)|global_(inv|wb|wbinv)", InstructionClass.OTHER),
         (r"v_(mfma|smfmac|wmma|swmmac)_\w+", InstructionClass.MATRIX),
         # moves to and from AGPRs, lane reads and dual-issue halves included; the VALU issues transcendental operations
         (r"v_\w+", InstructionClass.VALU),

@@ -82,7 +82,7 @@ def read_descriptor(elf: ElfFile, kernel: str) -> Descriptor:
         raise CodeObjectError(f"the descriptor of {kernel} is truncated")
     lds, scratch, kernarg, _, entry = struct.unpack_from("<IIIIq", data, 0)
     rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<IIIHH", data, 44)
-    mode = rsrc1 >> 12 & 0xFF
+    mode = rsrc1 >> 12 & 0xFF | (rsrc1 >> 26 & 1) << 8
     if mode != _ROUND_NEAREST_KEEP_DENORMALS:
         raise UnsupportedError(
             f"{kernel} sets floating-point mode {mode:#x}; the emulator rounds to nearest and keeps denormal numbers (0xf0)"

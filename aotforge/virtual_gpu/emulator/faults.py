@@ -11,7 +11,9 @@ from aotforge.virtual_gpu.emulator.decoded import Line, SourceMap
 from aotforge.virtual_gpu.interpreter.memory import Memory
 
 JUMP = 8
-PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC = range(11, 18)
+PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC, ASSERT, TRAP, HOST_CALL = range(
+    11, 21
+)
 _WHAT = {
     1: "reads {bytes} bytes of global memory outside its buffers",
     2: "writes {bytes} bytes of global memory outside its buffers",
@@ -25,6 +27,7 @@ _WHAT = {
     UNSET_STORE: "stores uninitialised data to {space} at {address:#x}",
     UNSET_ADDRESS: "uses uninitialised data as an address",
     UNSET_BRANCH: "branches on uninitialised data",
+    TRAP: "executes s_trap {address}",
     UNSET_EXEC: "lets uninitialised data decide which lanes are on",
 }
 _HINTS = {
@@ -47,10 +50,11 @@ _SPACES = ("global memory", "LDS", "scratch")
 
 @dataclass(frozen=True, kw_only=True)
 class KernelNames:
-    """A kernel's name, and its hidden arguments that the virtual GPU does not provide by their offset."""
+    """A kernel's name, its hidden arguments that the virtual GPU does not provide by their offset, and its last printed text."""
 
     kernel: str
     absent: Mapping[int, str]
+    message: str = ""
 
 
 def explain(
@@ -68,12 +72,19 @@ def explain(
         return UnsupportedError(
             f"{kernel} uses {argument}, which the virtual GPU does not provide", cause=cause
         )
+    if code == HOST_CALL:
+        what = (
+            f"{kernel} calls service {int(fault.address)} of the host, which the virtual GPU does not provide"
+        )
+        return UnsupportedError(what, cause=cause)
+    if code == ASSERT:
+        return ExecutionError(f"{kernel}: {names.message.strip() or 'device assertion failed'}", cause=cause)
     if code in {1, 2}:
         cause += f"; {_near(int(fault.address), memory)}"
     if code == UNSET_STORE and not fault.detail:
         cause += f"; {_near(int(fault.address), memory)}"
-    other = locate(_line(lines, fault.other), source) if code >= PENDING else ""
-    hint = _UNSET_HINT if code >= UNSET_STORE else _HINTS.get(code, "")
+    other = locate(_line(lines, fault.other), source) if PENDING <= code < ASSERT else ""
+    hint = _UNSET_HINT if UNSET_STORE <= code < ASSERT else _HINTS.get(code, "")
     return ExecutionError(f"{kernel} {_what(fault)}", cause=cause + _other(fault, other), hint=hint)
 
 
@@ -99,7 +110,7 @@ def _other(fault: Any, location: str) -> str:
         return f"; the other one is wave {fault.other_wave}, {location}{carried}"
     if code == BARRIER:
         return f"; wave {fault.other_wave} is at {location}"
-    if code >= UNSET_STORE:
+    if UNSET_STORE <= code < ASSERT:
         return (
             f"; first read by {location}" if fault.other != fault.instruction else "; it is read here first"
         )

@@ -16,7 +16,7 @@ from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry, Slot
 
 NATIVE = Path(__file__).parent / "native"
 _MACHINE = ("machine.h", "arithmetic.h", "doubles.h", "small_floats.h", "transcendental.h", "operands.h")
-_MEMORY = ("memory.h", "lanes.h", "matrix.h")
+_MEMORY = ("memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks", "measure"]
@@ -52,7 +52,9 @@ _TYPES: Mapping[str, _Type] = {
     "mix": _Type(c="float", load="as_f32({x})"),
     "u16": _Type(c="u32", load="({x} & 0xffff)", store="D & 0xffff"),
     "i16": _Type(c="i32", load="(i32)(i16){x}", store="(u32)D & 0xffff"),
-    "f16": _Type(c="float", load="f32_of_f16({x} & 0xffff)", store="f16_of_f32(D)", sign="0x8000u"),
+    "f16": _Type(
+        c="float", load="f32_of_f16({x} & 0xffff)", store="f16_rounded(D, F16_BEYOND(w))", sign="0x8000u"
+    ),
     "u64": _Type(c="u64"),
     "i64": _Type(c="i64", load="(i64){x}", store="(u64)D"),
     "f64": _Type(c="double", load="as_f64({x})", store="bits_f64(D)", sign="0x80000000u"),

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
-from aotforge.virtual_gpu.emulator.arguments import KernelParameter, absent_arguments
+from aotforge.virtual_gpu.emulator.arguments import HOST_BUFFER, KernelParameter, absent_arguments
 from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing, SourceMap
 from aotforge.virtual_gpu.emulator.faults import KernelNames, explain
 from aotforge.virtual_gpu.emulator.generate import Variant
 from aotforge.virtual_gpu.emulator.hooks import InstructionHooks
+from aotforge.virtual_gpu.emulator.host_calls import HostCalls, OnPrint, PrintedText
 from aotforge.virtual_gpu.emulator.measure import Meter
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -47,8 +48,9 @@ class LoadedProgram(Protocol):
     listing: Listing
     lines: tuple[Line, ...]
     parameters: tuple[KernelParameter, ...]
+    image: npt.NDArray[np.uint8]
 
-    def kernarg(self, request: LaunchRequest) -> bytes:
+    def kernarg(self, request: LaunchRequest, host_buffer: int = 0) -> bytes:
         """The argument segment."""
         ...
 
@@ -63,13 +65,17 @@ class LoadedProgram(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchReport:
-    """Statistics of a launch. `counts`: wave-instructions by mnemonic; `instructions` their sum; `seconds` wall time."""
+    """Statistics of a launch. `counts`: wave-instructions by mnemonic; `instructions` their sum; `seconds` wall time.
+
+    `printed`: texts of `tl.device_print`.
+    """
 
     instructions: int
     counts: Counter[str]
     workgroups: int
     seconds: float
     threads: int
+    printed: tuple[PrintedText, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +86,7 @@ class Step:
     line: Line
 
 
+Bytes = npt.NDArray[np.uint8]
 Trace = Callable[[Step], None]
 
 
@@ -90,7 +97,8 @@ class LaunchRequest:
     `arguments` in the order of the kernel's parameters, without Triton's two scratch pointers; `lds_bytes` dynamic LDS of a
     workgroup; `schedule` a seed for random wave schedules, None runs waves one after another between barriers; `seed` fills
     registers, LDS and scratch; `limit` wave-instructions per workgroup; `jobs` threads (default: one per CPU; 1 with `trace` or
-    `hooks`); `checks` besides bounds (True: all); `source` adds source lines to reports; `meter` measures traffic, without `checks`.
+    `hooks`); `checks` besides bounds (True: all); `source` adds source lines to reports; `meter` measures traffic, without `checks`;
+    `on_print` receives each text that the kernel prints.
     """
 
     grid: tuple[int, int, int]
@@ -106,6 +114,7 @@ class LaunchRequest:
     source: SourceMap | None = None
     hooks: InstructionHooks | None = None
     meter: Meter | None = None
+    on_print: OnPrint | None = None
 
     @property
     def wanted_checks(self) -> Checks | None:
@@ -149,14 +158,19 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     code = program.code(request.variant)
     began = time.perf_counter()  # compiling the interpreter is no part of the launch
     # all of these must outlive the launch: its structures have pointers to them
-    kernarg = np.frombuffer(bytearray(program.kernarg(request)), dtype=np.uint8)
+    calls = any(p.kind == HOST_BUFFER for p in program.parameters)
+    host = HostCalls(code.library, request.on_print) if calls else None
+    segment = program.kernarg(request, host.address if host else 0)
+    kernarg = np.frombuffer(bytearray(segment), dtype=np.uint8)
     unset = _unset(request)
-    ranges = _ranges(request.memory, kernarg, unset)
+    ranges = _ranges(request.memory, [kernarg, program.image], [host.memory] if host else [], unset)
     callback = _callback(program, request.trace)
     launch = _launch(program, request, kernarg, code)
     launch.ranges, launch.range_count = ranges, len(ranges)
     launch.trace = ctypes.cast(callback, ctypes.c_void_p).value if callback else None
-    workers = [_Worker(launch, len(program.lines)) for _ in range(request.workers)]
+    if host:
+        host.attach(launch)
+    workers = [_Worker(launch, len(program.lines)) for _ in range(1 if host else request.workers)]
     if request.meter:
         request.meter.prepare(ranges)
         for worker in workers:
@@ -167,8 +181,11 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     if -1 in results:
         raise ExecutionError("not enough memory for the waves of a workgroup")
     if stopped := [worker.launch.fault for worker, result in zip(workers, results, strict=True) if result]:
-        absent = absent_arguments(program.parameters)
-        names = KernelNames(kernel=program.listing.kernel, absent=absent)
+        names = KernelNames(
+            kernel=program.listing.kernel,
+            absent=absent_arguments(program.parameters),
+            message=host.texts[-1].text if host and host.texts else "",
+        )
         raise explain(stopped[0], program.lines, names, request.memory, request.source)
     totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
     if request.meter:
@@ -179,7 +196,12 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     seconds, groups = time.perf_counter() - began, request.workgroups
     total = int(totals.sum())
     return LaunchReport(
-        instructions=total, counts=+counts, workgroups=groups, seconds=seconds, threads=len(workers)
+        instructions=total,
+        counts=+counts,
+        workgroups=groups,
+        seconds=seconds,
+        threads=len(workers),
+        printed=tuple(host.texts) if host else (),
     )
 
 
@@ -211,9 +233,12 @@ def _unset(request: LaunchRequest) -> dict[int, npt.NDArray[np.uint8]]:
     }
 
 
-def _ranges(memory: Memory, kernarg: Any, unset: dict[int, npt.NDArray[np.uint8]]) -> Any:
-    spans = [(low, high, int(writable)) for _, low, high, writable in memory.spans()]
-    spans.append((kernarg.ctypes.data, kernarg.ctypes.data + kernarg.nbytes, 0))
+def _ranges(
+    memory: Memory, constant: Sequence[Bytes], writable: Sequence[Bytes], unset: Mapping[int, Bytes]
+) -> Any:
+    spans = [(low, high, int(may_write)) for _, low, high, may_write in memory.spans()]
+    for arrays, may_write in ((constant, 0), (writable, 1)):
+        spans += [(a.ctypes.data, a.ctypes.data + a.nbytes, may_write) for a in arrays if a.nbytes]
     ranges = (native.Range * len(spans))(*[native.Range(*span, 0) for span in spans])
     for index, state in unset.items():
         ranges[index].unset = state.ctypes.data

@@ -11,7 +11,7 @@ from dataclasses import replace
 from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.wave_ops import MESSAGES, NO_OPS
+from aotforge.virtual_gpu.emulator.isa.wave_ops import MESSAGES, UNPARSED
 from aotforge.virtual_gpu.emulator.modifiers import is_modifier, modifiers
 from aotforge.virtual_gpu.emulator.operands import operand
 
@@ -22,6 +22,8 @@ _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
     r"\s*\.(p2align|globl|protected|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
 )
+_WORD = re.compile(r"(?:[^\s\[(]|\[[^\]]*\]|\((?:[^()]|\([^()]*\))*\))+")
+_COMMA = re.compile(r",(?![^(\[]*[)\]])")
 _MNEMONIC = re.compile(r"(?:^\t|:: )([sv]_\w+|(?:ds|global|buffer|scratch|flat)_\w+)", re.MULTILINE)
 _SECTION = re.compile(r"\s*\.(?:text|section\s+\"?([\w.$-]+).*)$")
 _FUNCTION = re.compile(r"^\s*\.type\s+([\w.$]+),@function", re.MULTILINE)
@@ -113,15 +115,15 @@ def _single(text: str, number: int, all_text: str) -> Line:
     if name.startswith("v_dual_"):
         name, encoding = name.replace("v_dual_", "v_"), "dual"
     line = Line(number=number, text=all_text, name=name, encoding=encoding, operands=())
-    if name in NO_OPS:  # counters and hints in notations of their own
+    if name in UNPARSED:  # counters and hints in notations of their own
         if name == "s_sendmsg" and tail not in MESSAGES:
             raise DecodeError(f"unknown message {tail}")
         return line
-    # commas and spaces inside brackets belong to their modifier
-    words = re.findall(r"(?:[^\s\[]+|\[[^\]]*\])+,?", tail)
+    # commas and spaces inside brackets and parentheses belong to what is before them
+    words = _WORD.findall(tail)
     count = next((i for i, word in enumerate(words) if is_modifier(word)), len(words))
     operands_text = " ".join(words[:count])
-    pieces = [piece.strip() for piece in operands_text.split(",")] if operands_text else []
+    pieces = [piece.strip() for piece in _COMMA.split(operands_text)] if operands_text else []
     branch = _BRANCH.match(name)
     labels = pieces[-1:] if branch else []
     parsed = (

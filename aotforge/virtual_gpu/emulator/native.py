@@ -80,6 +80,18 @@ class FaultReport(ctypes.Structure):
     ]
 
 
+class Printed(ctypes.Structure):
+    """What a lane has printed."""
+
+    _fields_ = [
+        ("user", c_void_p),
+        ("group", c_uint32 * 3),
+        *_fields(c_uint32, "wave lane error"),
+        ("text", c_void_p),
+        ("bytes", c_uint64),
+    ]
+
+
 class Launch(ctypes.Structure):
     """A launch of run.h."""
 
@@ -101,6 +113,7 @@ class Launch(ctypes.Structure):
         ("effects", POINTER(Effects)),
         ("checks", c_uint64),
         ("first_address", c_int64),
+        *_fields(c_void_p, "host_buffer print print_user host"),
     ]
 
 
@@ -120,6 +133,8 @@ def _wave(lanes: int) -> type[ctypes.Structure]:
             *_fields(c_uint64, "code_base scratch_base"),
             ("fault", POINTER(FaultReport)),
             *_fields(c_void_p, "observer job"),
+            ("mode", c_uint32),
+            ("group", c_uint32 * 3),
             ("_tail", c_uint8 * 0),
         ]
 
@@ -127,6 +142,7 @@ def _wave(lanes: int) -> type[ctypes.Structure]:
 
 
 WAVES: dict[int, Any] = {lanes: _wave(lanes) for lanes in (32, 64)}
+PRINT = ctypes.CFUNCTYPE(None, POINTER(Printed))
 TRACE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
 
 

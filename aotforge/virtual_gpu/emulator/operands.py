@@ -25,6 +25,8 @@ _REGISTER = re.compile(r"(v|s|a|ttmp)(?:(\d+)|\[(\d+)(?::(\d+))?\])(?:\.([lh]))?
 _INTEGER = re.compile(r"-?(0x[0-9a-f]+|\d+)$")
 _REAL = re.compile(r"-?\d+\.\d*(e[-+]?\d+)?$")
 _RELATIVE = re.compile(r"[\w.$]+@rel32@(lo|hi)(\+\d+)?$")
+_HARDWARE = re.compile(r"hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)$")
+_HARDWARE_REGISTERS = {"HW_REG_MODE": 1, "HW_REG_WAVE_MODE": 1}
 _WRAPPED = re.compile(r"(neg|abs|sext)\((.*)\)$|-(\D.*)$|\|(.+)\|$")
 _INLINE_REALS = {0.0, 0.5, 1.0, 2.0, 4.0, 0.15915494}
 _BASE: dict[str, tuple[Space, int, int]] = {
@@ -90,7 +92,16 @@ def _number(text: str) -> Operand | None:
         return Operand(text=text, space="constant", real=float(text))
     if _RELATIVE.match(text):
         return Operand(text=text, space="constant", hexadecimal=True, symbol=True)
+    if match := _HARDWARE.match(text):
+        return Operand(text=text, space="constant", integer=_hardware_register(text, *match.groups()))
     return None
+
+
+def _hardware_register(text: str, name: str, offset: str | None, size: str | None) -> int:
+    """The encoding of `hwreg(NAME, offset, size)`: number, offset and size - 1 of the field."""
+    if name not in _HARDWARE_REGISTERS:
+        raise DecodeError(f"{text}: the hardware register {name} is not supported by the virtual GPU")
+    return _HARDWARE_REGISTERS[name] | int(offset or "0") << 6 | int(size or "32") - 1 << 11
 
 
 def constant_bits(operand: Operand, kind: str) -> int:

@@ -6,6 +6,8 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
@@ -25,6 +27,7 @@ from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_targe
 
 _PRELOAD_ENTRY = 256
 _CODE_BASE = 1 << 44
+"""Where the code of a kernel is that computes no address in its image."""
 
 
 class Emulator:
@@ -52,7 +55,8 @@ class Program:
 
     `lines`: instructions as they are executed, in the text's order (a dual-issue pair is two or three with one address);
     `instructions` the interpreter's structures for them, without handlers; `threads` of a workgroup; `registers`: VGPRs and
-    AGPRs per lane that the kernel may name.
+    AGPRs per lane that the kernel may name; `image` is the loaded image, with the kernel at byte `kernel_at`, when the kernel computes
+    addresses in it.
     """
 
     def __init__(self, target: EmulatedTarget, listing: Listing, hsaco: bytes, cache: Path | None) -> None:
@@ -65,6 +69,9 @@ class Program:
             raise UnsupportedError(f"{listing.kernel} has relocations or a stack of unknown size")
         listing = resolve(listing, elf.memory, elf.symbol(listing.kernel).value)
         self.target, self.listing, self.descriptor = target, listing, descriptor
+        reads_itself = any(line.name == "s_getpc_b64" for line in listing.lines)
+        self.image = np.frombuffer(elf.memory if reads_itself else b"", dtype=np.uint8)
+        self.kernel_at = elf.symbol(listing.kernel).value
         self.parameters = tuple(
             KernelParameter(offset=a[".offset"], size=a[".size"], kind=a[".value_kind"])
             for a in metadata.get(".args", [])
@@ -104,9 +111,11 @@ class Program:
         found = [effects_of(one, line, self.target) for one, line in bound]
         return (native.Effects * len(found))(*found)
 
-    def kernarg(self, request: LaunchRequest) -> bytes:
-        """The kernel argument segment. Raises ExecutionError."""
-        geometry = Geometry(grid=request.grid, threads=self.threads, lds_bytes=request.lds_bytes)
+    def kernarg(self, request: LaunchRequest, host_buffer: int = 0) -> bytes:
+        """The kernel argument segment. `host_buffer`: the address of the buffer of host calls. Raises ExecutionError."""
+        geometry = Geometry(
+            grid=request.grid, threads=self.threads, lds_bytes=request.lds_bytes, host_buffer=host_buffer
+        )
         size = self.descriptor.kernarg_bytes
         return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry)
 
@@ -134,7 +143,7 @@ class Program:
             id_y=y,
             id_z=z,
             wave_offset=descriptor.scratch_enabled and target.scratch_offset,
-            code_base=_CODE_BASE,
+            code_base=self.image.ctypes.data + self.kernel_at if self.image.nbytes else _CODE_BASE,
             first_address=self.lines[0].address,
             scratch_base=SCRATCH_TAG,
         )

@@ -39,7 +39,7 @@ def counted(name: str, target: EmulatedTarget, *, returns: bool) -> int:
         return SCALAR
     if name in _CACHES:
         return LOADS if name == "global_inv" else stores
-    if not name.startswith(("global_", "buffer_", "scratch_")):
+    if not name.startswith(("global_", "buffer_", "scratch_", "flat_")):
         return 0
     if "_load_" in name or ("_atomic_" in name and returns):
         return LOADS

@@ -21,11 +21,13 @@ from aotforge.virtual_gpu.emulator.program import Program
 _MAGIC = b"AOTSERV1"
 _NONE = 0xFFFFFFFF
 _ROW_POINTERS = {"row"}
-_LAUNCH_POINTERS = {"program", "counts", "ranges", "next", "stop", "trace", "observer", "effects"}
+_LAUNCH_POINTERS = {"program", "counts", "ranges", "next", "stop", "trace", "observer", "effects"} | {
+    "host_buffer", "print", "print_user", "host",
+}  # fmt: skip
 _KERNARG = 0x1234_5678_0000
 _MARK = 0x7E570000
 _PRELOADABLE = 64
-_OFFSETS = ("launch_at", "program_at", "effects_at", "rows_at", "parameters_at")
+_OFFSETS = ("launch_at", "program_at", "effects_at", "rows_at", "parameters_at", "image_at")
 
 
 class ServeFile(ctypes.Structure):
@@ -34,7 +36,7 @@ class ServeFile(ctypes.Structure):
     _fields_ = [
         ("magic", c_char * 8),
         ("sizes", c_uint64 * 4),
-        *((name, c_uint64) for name in ("bytes", *_OFFSETS)),
+        *((name, c_uint64) for name in ("bytes", *_OFFSETS, "image_bytes", "kernel_at")),
         *((name, c_uint32) for name in ("row_count", "parameter_count", "threads", "kernarg_bytes")),
         *((name, c_uint32) for name in ("fixed_lds", "effect_bytes")),
         *((name, c_uint32) for name in ("kernarg_sgpr", "preload_sgpr", "preload_count", "preload_first")),
@@ -52,7 +54,8 @@ def program_file(program: Program, digest: str) -> bytes:
     parameters = np.array([(p.offset, p.size, p.source) for p in program.parameters], dtype="<u4").tobytes()
     effects = program.effects()
     _check_pointers(native.Effects, set())
-    parts = [bytes(launch), instructions, bytes(effects), rows, parameters]
+    image = program.image.tobytes()
+    parts = [bytes(launch), instructions, bytes(effects), rows, parameters, image]
     sizes_of_parts = [_aligned(size) for size in (ctypes.sizeof(ServeFile), *map(len, parts))]
     offsets = list(accumulate(sizes_of_parts))
     lanes = program.target.lanes
@@ -63,6 +66,8 @@ def program_file(program: Program, digest: str) -> bytes:
         bytes=offsets[-1],
         row_count=len(rows) // (8 * lanes),
         parameter_count=len(program.parameters),
+        image_bytes=len(image),
+        kernel_at=program.kernel_at if image else 0,
         threads=program.threads,
         kernarg_bytes=program.descriptor.kernarg_bytes,
         fixed_lds=program.descriptor.lds_bytes,
@@ -99,6 +104,7 @@ def _template(program: Program, kernarg_sgpr: int) -> native.Launch:
     _check_pointers(native.Launch, _LAUNCH_POINTERS)
     kernarg = np.zeros(max(program.descriptor.kernarg_bytes, 1), dtype=np.uint8)
     launch = program.template((1, 1, 1), kernarg, 0)
+    launch.code_base = 0 if program.image.nbytes else launch.code_base  # serve.h sets it
     if kernarg_sgpr != _NONE:
         launch.user[kernarg_sgpr] = launch.user[kernarg_sgpr + 1] = 0
     return launch

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from aotforge.virtual_gpu.emulator.isa import memory, scalar, vector, wave_ops
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged
 
-_WAVE = (wave_ops.LANES, wave_ops.MATRIX, wave_ops.NO_OPS)
+_WAVE = (wave_ops.LANES, wave_ops.MATRIX, wave_ops.NO_OPS, wave_ops.MESSAGE, wave_ops.MODE)
 INSTRUCTIONS: Mapping[str, Entry] = MappingProxyType(
     merged(scalar.TABLE, wave_ops.CONTROL, vector.TABLE, memory.TABLE, *_WAVE)
 )

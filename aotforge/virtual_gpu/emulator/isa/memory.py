@@ -78,6 +78,21 @@ def _vector_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, 
     return merged(*parts)
 
 
+def _flat_memory(direction: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
+    """Accesses by addresses that may be of any space. Nothing makes one of LDS or scratch, so that they are global ones."""
+    return merged(
+        *(
+            wave(
+                _names(f"flat_{direction}_", names.split()[:2]),
+                f"global_access{_call(direction, access)}",
+                f"D:v:{access[1]} S0:v:2" if direction == "load" else f"S0:v:2 S1:v:{access[1]}",
+                modifiers=("offset", *_CACHE),
+            )
+            for names, access in accesses.items()
+        )
+    )
+
+
 def _local_memory(old: str, new: str, accesses: Mapping[str, Access]) -> dict[str, Entry]:
     """`old` and `new`: the verb before gfx11 and from gfx11 on."""
     parts, load = [], new == "load"
@@ -196,6 +211,8 @@ def _local_atomics() -> dict[str, Entry]:
 TABLE = merged(
     _vector_memory("load", _LOADS),
     _vector_memory("store", _STORES),
+    _flat_memory("load", _LOADS),
+    _flat_memory("store", _STORES),
     _local_memory("read", "load", _LOADS),
     _local_memory("write", "store", _STORES),
     _scalar_memory(),

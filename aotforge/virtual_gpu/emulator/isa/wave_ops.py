@@ -34,14 +34,25 @@ NO_OPS = wave(
     "s_nop s_waitcnt s_waitcnt_vscnt s_waitcnt_depctr s_wait_alu s_wait_kmcnt s_wait_loadcnt s_wait_storecnt s_wait_dscnt "
     "s_wait_loadcnt_dscnt s_wait_storecnt_dscnt s_wait_expcnt s_wait_samplecnt s_wait_bvhcnt s_wait_idle "
     "s_delay_alu s_clause s_sleep s_setprio s_inst_prefetch "
-    "s_set_inst_prefetch_distance s_icache_inv s_dcache_wb v_nop buffer_wbinvl1 buffer_wbinvl1_vol buffer_inv buffer_wbl2 "
-    "buffer_gl0_inv buffer_gl1_inv global_inv global_wb global_wbinv s_sendmsg",
+    "s_set_inst_prefetch_distance s_icache_inv s_dcache_wb v_nop buffer_wbinvl1 buffer_wbinvl1_vol buffer_inv buffer_invl2 buffer_wbl2 "
+    "buffer_gl0_inv buffer_gl1_inv global_inv global_wb global_wbinv",
     ";",
     "",
 )
 """Their operands are not parsed."""
-MESSAGES = frozenset({"sendmsg(MSG_DEALLOC_VGPRS)"})
-"""Messages of s_sendmsg without an effect: giving registers back. Any other one is refused."""
+INTERRUPT = "sendmsg(MSG_INTERRUPT)"
+MESSAGES = frozenset({"sendmsg(MSG_DEALLOC_VGPRS)", INTERRUPT})
+"""Messages of s_sendmsg: giving registers back has no effect; an interrupt is a host call. Any other one is refused."""
+MESSAGE = wave("s_sendmsg", "if (I->flags) host_call(w);", "")
+UNPARSED = NO_OPS.keys() | MESSAGE.keys()
+
+MODE = merged(
+    wave("s_setreg_imm32_b32", "set_mode(w, I, (u32)I->s[1].value);", "S0:i:1:hwreg S1:i:1"),
+    wave("s_setreg_b32", "set_mode(w, I, scalar32(w, &I->s[1]));", "S0:i:1:hwreg S1:s:1"),
+    wave("s_getreg_b32", "put_scalar32(w, &I->d, w->mode >> 23 & 1);", "D:s:1 S0:i:1:hwreg"),
+    wave("s_trap", "fault(w, FAULT_TRAP, 0, I->s[0].value, 0);", "S0:i:1"),
+)
+"""Of the MODE register only FP16_OVFL may be accessed: see `hwreg` in binding.py."""
 
 _OFFSET, _OP_SEL = {"modifiers": ("offset",)}, {"modifiers": ("op_sel",)}
 
@@ -54,7 +65,7 @@ LANES = merged(
     wave("ds_read_b64_tr_b16", "lds_load_transposed(w, I);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
     wave("v_permlane16_b32", "permute_rows(w, I, 0);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
     wave("v_permlanex16_b32", "permute_rows(w, I, 1);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
-    wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vs:2 S1:vs:2", **_OP_SEL),
+    wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vsi:2 S1:vsi:2", rules=("low_constants",), **_OP_SEL),
     wave("v_swap_b32", "swap_registers(w, I);", "D:v:1 S0:v:1"),
     wave("v_permlane16_swap_b32", "swap_rows(w, I, 16);", "D:v:1 S0:v:1"),
     wave("v_permlane32_swap_b32", "swap_rows(w, I, 32);", "D:v:1 S0:v:1"),

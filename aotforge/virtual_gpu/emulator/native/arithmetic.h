@@ -14,14 +14,16 @@ INLINE float f32_of_f16(u32 h)
     return as_f32(sign | (m < 0x400 ? small : m >= 0x7c00 ? special : normal));
 }
 
-/* Round to nearest, ties to even; NaN stays NaN and becomes quiet. */
-INLINE u32 f16_of_f32(float f)
+/* Round to nearest, ties to even; NaN stays NaN and becomes quiet. `beyond`: the result for finite numbers that are too large. */
+INLINE u32 f16_rounded(float f, u32 beyond)
 {
     u32 x = bits_f32(f), sign = (x >> 16) & 0x8000, m = x & 0x7fffffff;
     u32 small = bits_f32(as_f32(m) + 0.5f) - 0x3f000000; /* 0.5 has the spacing of the smallest halves */
     u32 normal = (m + 0xfff + ((m >> 13) & 1) - 0x38000000) >> 13, nan = 0x7e00 | ((m >> 13) & 0x3ff);
-    return sign | (m > 0x7f800000 ? nan : m >= 0x477ff000 ? 0x7c00 : m < 0x38800000 ? small : normal);
+    return sign | (m > 0x7f800000 ? nan : m == 0x7f800000 ? 0x7c00 : m >= 0x477ff000 ? beyond : m < 0x38800000 ? small : normal);
 }
+INLINE u32 f16_of_f32(float f) { return f16_rounded(f, 0x7c00); }
+#define F16_BEYOND(w) ((w)->mode & MODE_FP16_OVFL ? 0x7bff : 0x7c00)
 
 /* Toward zero; finite values never become infinite. */
 INLINE u32 f16_of_f32_rtz(float f)

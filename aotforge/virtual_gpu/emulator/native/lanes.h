@@ -40,6 +40,13 @@ static void forward_permute(Wave *w, const Instruction *I)
 }
 
 /* Each lane reads lane select(l % 16) of its own row of 16, or of the row's neighbour. op_sel: fetch inactive, bound_ctrl. */
+/* hwreg(HW_REG_MODE, 23, 1), the only field that the binder accepts. */
+INLINE void set_mode(Wave *w, const Instruction *I, u32 value)
+{
+    (void)I;
+    w->mode = value & 1 ? w->mode | MODE_FP16_OVFL : w->mode & ~(u32)MODE_FP16_OVFL;
+}
+
 INLINE void permute_rows(Wave *w, const Instruction *I, int other_row)
 {
     const u32 *data = w->v[I->s[0].index], *old = w->v[I->d.index];

@@ -39,8 +39,9 @@ enum { RUNNING, AT_BARRIER, ENDED, FAULT };                   /* Wave.state */
 enum {
     FAULT_NONE, FAULT_GLOBAL_READ, FAULT_GLOBAL_WRITE, FAULT_LDS, FAULT_SCRATCH, FAULT_RESOURCE, FAULT_WATCHDOG,
     FAULT_MISALIGNED, FAULT_JUMP, FAULT_M0, FAULT_STOPPED, FAULT_PENDING, FAULT_RACE, FAULT_BARRIER, FAULT_UNSET_STORE,
-    FAULT_UNSET_ADDRESS, FAULT_UNSET_BRANCH, FAULT_UNSET_EXEC
+    FAULT_UNSET_ADDRESS, FAULT_UNSET_BRANCH, FAULT_UNSET_EXEC, FAULT_ASSERT, FAULT_TRAP, FAULT_HOSTCALL
 };
+enum { MODE_FP16_OVFL = 1 << 23 }; /* Wave.mode: half results beyond the largest number become it */
 
 typedef struct {
     u8 space, words, neg, abs, sext, sel, half, plain; /* plain: the register's row or the constant, unchanged */
@@ -111,7 +112,16 @@ typedef struct Wave {
     FaultReport *fault;
     void *observer; /* the variant's, for this wave */
     const struct Launch *job; /* NULL for a single instruction */
+    u32 mode, group[3];
 } Wave;
+
+/* What a lane has printed. */
+typedef struct {
+    void *user;
+    u32 group[3], wave, lane, error; /* error: to the standard error stream */
+    const char *text;
+    u64 bytes;
+} Printed;
 
 typedef struct Launch {
     const Instruction *program;
@@ -130,6 +140,10 @@ typedef struct Launch {
     const Effects *effects;   /* of each instruction */
     u64 checks;               /* which checks are on */
     i64 first_address;        /* of the first instruction, from the kernel's first byte */
+    void *host_buffer;        /* of host calls (hostcall.h), or NULL */
+    void (*print)(const Printed *);
+    void *print_user;
+    struct HostCalls *host;   /* the thread's */
 } Launch;
 
 #define EXEC (*(u64 *)&w->s[EXEC_LO])

@@ -54,6 +54,8 @@ static void start_wave(const Launch *job, Wave *w, u32 number, const u32 *group,
     w->pc = job->entry;
     w->executed = 0;
     w->job = job;
+    w->mode = 0;
+    memcpy(w->group, group, sizeof w->group);
     w->code_base = job->code_base;
     w->scratch_base = job->scratch_base + (u64)number * 64 * job->scratch_bytes;
     memcpy(w->s, job->user, sizeof(u32) * job->user_sgprs);
@@ -131,7 +133,8 @@ int run(Launch *job)
     u64 total = (u64)job->grid[0] * job->grid[1] * job->grid[2];
     Wave *waves = aligned_alloc(64, sizeof(Wave) * job->waves);
     u8 *lds = malloc((size_t)job->lds_bytes + 64), *scratch = malloc((size_t)job->scratch_bytes * 64 * job->waves + 64);
-    int result = waves && lds && scratch && begin_launch(job, waves) ? 0 : -1;
+    job->host = job->host_buffer ? calloc(1, sizeof *job->host) : NULL;
+    int result = waves && lds && scratch && (job->host || !job->host_buffer) && begin_launch(job, waves) ? 0 : -1;
     while (!result) {
         u64 number = __atomic_fetch_add(job->next, 1, __ATOMIC_RELAXED), random = job->seed + number * 0x632be59bd9b4e019ull;
         if (number >= total || __atomic_load_n(job->stop, __ATOMIC_RELAXED))
@@ -166,6 +169,9 @@ int run(Launch *job)
     }
     if (result >= 0)
         end_launch(job, waves);
+    for (u32 i = 0; job->host && i < HOST_MESSAGES; i++)
+        free(job->host->messages[i].words);
+    free(job->host);
     free(waves);
     free(lds);
     free(scratch);
@@ -174,5 +180,22 @@ int run(Launch *job)
 
 /* One instruction on registers that the caller has filled: what tests of single instructions use. */
 void step(Wave *w, const Instruction *I) { I->handler(w, I); }
+
+u64 host_buffer_bytes(void) { return sizeof(HostBuffer); }
+
+/* Make zeroed memory the buffer of host calls: all packets are free, and the signal has a mailbox, so that kernels send an interrupt. */
+void host_buffer_start(void *memory)
+{
+    HostBuffer *b = memory;
+    b->headers = b->header;
+    b->payloads = b->payload;
+    b->doorbell = b->signal;
+    b->signal[2] = (u64)(uintptr_t)&b->mailbox;
+    b->index_mask = HOST_PACKETS - 1;
+    for (u64 i = 0; i < HOST_PACKETS; i++) {
+        b->header[i].next = b->free_stack;
+        b->free_stack = HOST_PACKETS | i;
+    }
+}
 
 u64 size_of(int what) { return what == 0 ? sizeof(Instruction) : what == 1 ? sizeof(Wave) : what == 2 ? sizeof(Launch) : LANES; }

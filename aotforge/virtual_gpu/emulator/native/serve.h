@@ -30,7 +30,8 @@ static int serve_fits(const ServeFile *file, u64 bytes)
     return file->program_at <= bytes && (u64)plan->length * sizeof(Instruction) <= bytes - file->program_at && file->effects_at <= bytes &&
            file->effect_bytes == sizeof(Effects) && (u64)plan->length * sizeof(Effects) <= bytes - file->effects_at && file->rows_at <= bytes &&
            (u64)file->row_count * 8 * LANES <= bytes - file->rows_at && file->parameters_at <= bytes &&
-           (u64)file->parameter_count * sizeof(ServeParameter) <= bytes - file->parameters_at && serve_sane(file, plan);
+           (u64)file->parameter_count * sizeof(ServeParameter) <= bytes - file->parameters_at && file->image_at <= bytes &&
+           file->image_bytes <= bytes - file->image_at && file->kernel_at <= file->image_bytes && serve_sane(file, plan);
 }
 
 static int serve_row(const ServeFile *file, Operand *operand)
@@ -86,7 +87,7 @@ int serve_run(const void *program, ServeLaunch *call)
     const ServeFile *file = served->file;
     Launch job;
     memcpy(&job, (const u8 *)file + file->launch_at, sizeof job);
-    Range *ranges = malloc(sizeof(Range) * (call->range_count + 1));
+    Range *ranges = malloc(sizeof(Range) * (call->range_count + 3));
     job.counts = calloc(job.length, sizeof(u64));
     if (!ranges || !job.counts) {
         free(ranges);
@@ -100,6 +101,15 @@ int serve_run(const void *program, ServeLaunch *call)
     ranges[call->range_count] = (Range){.low = kernarg, .high = kernarg + file->kernarg_bytes, .writable = 0};
     job.ranges = ranges;
     job.range_count = (u32)call->range_count + 1;
+    u64 image = (u64)(uintptr_t)file + file->image_at, buffer = (u64)(uintptr_t)call->host_buffer;
+    if (file->image_bytes) {
+        job.code_base = image + file->kernel_at;
+        ranges[job.range_count++] = (Range){.low = image, .high = image + file->image_bytes};
+    }
+    if (buffer)
+        ranges[job.range_count++] = (Range){.low = buffer, .high = buffer + host_buffer_bytes(), .writable = 1};
+    job.host_buffer = call->host_buffer;
+    job.print = (void (*)(const Printed *))call->print;
     job.program = served->program;
     job.effects = (const Effects *)((const u8 *)file + file->effects_at);
     job.checks = call->checks;

@@ -10,7 +10,7 @@ extern "C" {
 
 #define SERVE_MAGIC "AOTSERV1"
 /* ServeParameter.source: an explicit argument, or a hidden one in the order of HIDDEN of arguments.py, or one that is not provided. */
-enum { SERVE_EXPLICIT, SERVE_BLOCK_COUNT, SERVE_GROUP_SIZE = 4, SERVE_GRID_DIMS = 13, SERVE_DYNAMIC_LDS, SERVE_HIDDEN_NONE, SERVE_ABSENT };
+enum { SERVE_EXPLICIT, SERVE_BLOCK_COUNT, SERVE_GROUP_SIZE = 4, SERVE_GRID_DIMS = 13, SERVE_DYNAMIC_LDS, SERVE_HIDDEN_NONE, SERVE_HOSTCALL, SERVE_ABSENT };
 #define SERVE_ABSENT_TAG 0x5A7E0000u /* with its offset the high half of an address that no buffer has */
 
 enum { SERVE_NONE = 0xffffffff, SERVE_FAULT_BYTES = 512, SERVE_UNSET = 2 };
@@ -29,6 +29,7 @@ typedef struct {
     uint64_t effects_at; /* as many Effects */
     uint64_t rows_at;    /* constant rows, 2 * LANES words each */
     uint64_t parameters_at;
+    uint64_t image_at, image_bytes, kernel_at; /* the loaded image and the kernel's place in it; no bytes when nothing reads them */
     uint32_t row_count, parameter_count, threads, kernarg_bytes;
     uint32_t fixed_lds, effect_bytes;                   /* LDS of a workgroup before the dynamic part; size of an Effects */
     uint32_t kernarg_sgpr;                              /* the first of two user SGPRs that hold the segment's address, or SERVE_NONE */
@@ -42,6 +43,14 @@ typedef struct {
     uint8_t *unset; /* by byte, whether no instruction has stored it yet (SERVE_UNSET), for an interpreter that checks; or NULL */
 } ServeRange;
 
+/* What a lane has printed: Printed of machine.h. */
+typedef struct {
+    void *user;
+    uint32_t group[3], wave, lane, error;
+    const char *text;
+    uint64_t bytes;
+} ServePrinted;
+
 typedef struct {
     const void *kernarg;
     uint32_t grid[3], lds_bytes; /* dynamic LDS, on top of the kernel's own */
@@ -50,12 +59,17 @@ typedef struct {
     uint64_t checks;                             /* which ones, for an interpreter that checks */
     uint64_t *next;                              /* the next workgroup, shared by the threads of a launch */
     uint32_t *stop;                              /* set when one has failed, shared as well */
+    void *host_buffer;                           /* of host calls, or NULL; then one thread has to do the launch */
+    void (*print)(const ServePrinted *);
     uint64_t executed;                           /* out: wave-instructions */
     uint64_t fault_bytes;                        /* out: how many of `fault` are a FaultReport */
     uint32_t fault_code, pad;
     unsigned char fault[SERVE_FAULT_BYTES];
 } ServeLaunch;
 
+/* The buffer of host calls: its size, and how zeroed memory becomes one. */
+uint64_t host_buffer_bytes(void);
+void host_buffer_start(void *memory);
 /* NULL when the file is damaged or for another interpreter. The file's memory must stay valid until serve_close. */
 void *serve_open(const void *file, uint64_t bytes);
 void serve_close(void *program);

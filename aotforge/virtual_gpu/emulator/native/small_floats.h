@@ -2,8 +2,8 @@
  * are biased by one more). Instruction.flags has FNUZ for archs with the latter. */
 
 enum { FNUZ = 2 };
-/* MODE.FP16_OVFL: what is beyond the largest number becomes that number. It is 0, as instructions that set it are refused. */
-#define SATURATES(w) 0
+/* MODE.FP16_OVFL: what is beyond the largest number becomes that number. */
+#define SATURATES(w) ((w)->mode & MODE_FP16_OVFL)
 
 INLINE float f32_of_fp8(u32 x, int fnuz)
 {

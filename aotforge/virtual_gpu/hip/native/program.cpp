@@ -87,6 +87,12 @@ uint64_t hidden_argument(const ServeParameter& parameter, const LaunchShape& sha
   return parameter.size == 8 ? high << 32 : high;
 }
 
+void print(const ServePrinted* printed) {
+  std::FILE* to = printed->error != 0 ? stderr : stdout;
+  std::fwrite(printed->text, 1, printed->bytes, to);
+  std::fflush(to);
+}
+
 std::string seconds_since(std::chrono::steady_clock::time_point start) {
   char text[32];
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -154,7 +160,8 @@ bool Program::open(const std::string& interpreter, const std::string& program) {
   library_ = ::dlopen(interpreter.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* (*serve)(const void*, uint64_t) = nullptr;
   const bool complete = library_ != nullptr && symbol(library_, "serve_open", serve) && symbol(library_, "serve_run", run_) &&
-                     symbol(library_, "serve_close", close_);
+                     symbol(library_, "serve_close", close_) && symbol(library_, "host_buffer_bytes", host_bytes_) &&
+                     symbol(library_, "host_buffer_start", host_start_);
   opened_ = complete ? serve(file_, bytes_) : nullptr;
   if (opened_ != nullptr) return true;
   const char* reason = library_ == nullptr ? ::dlerror() : nullptr;
@@ -215,21 +222,38 @@ bool Program::arguments(void** parameters, void** extra, const LaunchShape& shap
   return true;
 }
 
-void Program::run(Device& device, int number, const LaunchShape& shape, const std::vector<uint64_t>& segment) {
+void* Program::start_host_calls(std::vector<uint64_t>& segment, std::vector<uint64_t>& memory) const {
+  const auto* known = reinterpret_cast<const ServeParameter*>(reinterpret_cast<const char*>(file_) + file_->parameters_at);
+  for (uint32_t i = 0; i < file_->parameter_count; ++i) {
+    if (known[i].source != SERVE_HOSTCALL || known[i].size != sizeof(void*)) continue;
+    memory.assign(host_bytes_() / sizeof(uint64_t) + 1, 0);
+    host_start_(memory.data());
+    void* const buffer = memory.data();
+    std::memcpy(reinterpret_cast<char*>(segment.data()) + known[i].offset, &buffer, sizeof buffer);
+    return buffer;
+  }
+  return nullptr;
+}
+
+void Program::run(Device& device, int number, const LaunchShape& shape, std::vector<uint64_t> segment) {
   const auto start = std::chrono::steady_clock::now();
   const std::vector<Allocation> allocations = world().visible(number);
   std::vector<ServeRange> ranges;
   for (const Allocation& one : allocations) ranges.push_back({one.base, one.base + one.size, 1, 0, one.unset ? one.unset->data() : nullptr});
   uint64_t next = 0;
   uint32_t stop = 0;
+  std::vector<uint64_t> host_memory;
   ServeLaunch plan = plan_of(shape);
+  plan.host_buffer = start_host_calls(segment, host_memory);
+  plan.print = print;
   plan.kernarg = segment.data();
   plan.ranges = ranges.data();
   plan.range_count = ranges.size();
   plan.next = &next;
   plan.stop = &stop;
   const uint64_t groups = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
-  std::vector<ServeLaunch> shares(std::min<uint64_t>(world().settings.threads, groups), plan);
+  const uint64_t threads = plan.host_buffer != nullptr ? 1 : world().settings.threads;
+  std::vector<ServeLaunch> shares(std::min<uint64_t>(threads, groups), plan);
   const std::vector<int> results = spread(shares);
   uint64_t executed = 0;
   for (const ServeLaunch& share : shares) executed += share.executed;

@@ -30,10 +30,12 @@ class Program {
   // null pointers.
   bool arguments(void** parameters, void** extra, const LaunchShape& shape, std::vector<uint64_t>& segment) const;
   // Executes the complete grid now. A fault becomes the device's error.
-  void run(Device& device, int number, const LaunchShape& shape, const std::vector<uint64_t>& segment);
+  void run(Device& device, int number, const LaunchShape& shape, std::vector<uint64_t> segment);
 
  private:
   Program() = default;
+  // The buffer of host calls in `memory`, with its address in the segment; nullptr when the kernel has none.
+  void* start_host_calls(std::vector<uint64_t>& segment, std::vector<uint64_t>& memory) const;
   bool open(const std::string& interpreter, const std::string& program);
   std::vector<int> spread(std::vector<ServeLaunch>& shares) const;
   void report_launch(const Device& device, int number, const LaunchShape& shape, uint64_t executed, const std::string& took, bool ok) const;
@@ -46,6 +48,8 @@ class Program {
   std::string lines_;
   int (*run_)(const void*, ServeLaunch*) = nullptr;
   void (*close_)(void*) = nullptr;
+  uint64_t (*host_bytes_)() = nullptr;
+  void (*host_start_)(void*) = nullptr;
 };
 
 // One run of the Python side: `prepare` beside this library, or AOTFORGE_PREPARE. False: it did not run; `output` has the reason.

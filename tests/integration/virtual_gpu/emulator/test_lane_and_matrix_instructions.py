@@ -30,9 +30,17 @@ def test_every_part_of_the_table_has_its_tests() -> None:
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
     calls = {"s_setpc_b64", "s_swappc_b64", "s_call_b64"}  # test_calls.py
     assert set(wave_ops.CONTROL) == others | branches | calls
+    assert set(wave_ops.MESSAGE) == {"s_sendmsg"}  # test_host_calls.py
+    assert set(wave_ops.MODE) == {
+        "s_setreg_imm32_b32",
+        "s_setreg_b32",
+        "s_getreg_b32",
+        "s_trap",
+    }  # test_mode.py
     assert {entry.form for entry in scalar.TABLE.values()} == {"scalar"}
     tables = [m.TABLE for m in (scalar, vector, memory)]
     parts = [*tables, wave_ops.CONTROL, wave_ops.NO_OPS, wave_ops.LANES, wave_ops.MATRIX]
+    parts += [wave_ops.MESSAGE, wave_ops.MODE]
     assert set(INSTRUCTIONS) == set().union(*parts)
 
 

@@ -22,7 +22,7 @@ SIZES = {
     "byte_d16_hi": 1, "d16_hi_b8": 1, "b8_d16_hi": 1,
     "sbyte_d16": 1, "d16_i8": 1, "i8_d16": 1, "sbyte_d16_hi": 1, "d16_hi_i8": 1, "i8_d16_hi": 1,
 }  # fmt: skip
-PLAIN = re.compile(r"(global|scratch|buffer|ds)_(load|store|read|write)_(\w+)$")
+PLAIN = re.compile(r"(global|flat|scratch|buffer|ds)_(load|store|read|write)_(\w+)$")
 TWICE = re.compile(r"ds_(read|write|load|store)(2|2st64|_2addr|_2addr_stride64)_b(32|64)$")
 SCALAR = re.compile(r"s_(buffer_)?load_(dwordx?\d*|b\d+)$")
 _plain = [n for n in TABLE if (m := PLAIN.match(n)) and m[3] in SIZES]
@@ -65,10 +65,12 @@ def test_plain_accesses_move_the_bytes_of_their_name(bench: Bench, name: str) ->
     bench.v[:256] = rng.integers(0, 2**32, (256, 64), dtype=np.uint32)
     views = _place_memory(bench, space, memory, places)
     before, old = bench.v.copy(), [view.copy() for view in views]
-    address = {"global": "v[0:1]", "scratch": "v0", "buffer": "v0", "ds": "v0"}[space]
+    address = {"global": "v[0:1]", "flat": "v[0:1]", "scratch": "v0", "buffer": "v0", "ds": "v0"}[space]
     data = _registers("v", 20, size)
     order = f"{data}, {address}" if verb in {"load", "read"} or space == "buffer" else f"{address}, {data}"
-    tail = {"global": ", off", "scratch": ", off", "buffer": ", s[8:11], s4 offen", "ds": ""}[space]
+    tail = {"global": ", off", "flat": "", "scratch": ", off", "buffer": ", s[8:11], s4 offen", "ds": ""}[
+        space
+    ]
     if space == "scratch":
         bench.v[0] = before[0] = 4
     bench.run(f"{name} {order}{tail} offset:{offset}")

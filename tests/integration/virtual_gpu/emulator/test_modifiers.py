@@ -247,7 +247,7 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("s_cbranch_scc0 .nowhere", "unknown label"),
         ("ds_read_b32 v0, v1 gds", "gds is not supported"),
         ("global_load_dword v0, v1, off", "wrong number of registers"),
-        ("s_sendmsg sendmsg(MSG_INTERRUPT)", "unknown message"),
+        ("s_sendmsg sendmsg(MSG_GS_ALLOC_REQ)", "unknown message"),
         ("v_add_f32 v0, v1, 3.0", "not an inline constant"),
         ("v_wmma_f32_16x16x16_f16 v[0:7], v[8:15], v[16:23], v[0:7]", "gfx908 does not have"),
     ],

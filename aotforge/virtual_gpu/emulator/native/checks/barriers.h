@@ -59,6 +59,7 @@ static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
     t->scratch = c->scratch + (size_t)w->number * 64 * job->scratch_bytes, t->scratch_bytes = w->scratch_bytes;
     t->ranges = w->ranges, t->range_count = w->range_count, t->hint = 0;
     t->job = job;
+    t->mode = w->mode;
     t->code_base = w->code_base, t->scratch_base = w->scratch_base;
     t->fault = &x->shadow_fault;
     t->observer = x;

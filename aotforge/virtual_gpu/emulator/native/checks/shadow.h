@@ -56,6 +56,7 @@ INLINE void prepare_shadow(Wave *w, Watch *x, const Effects *e)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
             fetch(w, x, r);
     *(u64 *)&x->shadow->s[EXEC_LO] = EXEC;
+    x->shadow->mode = w->mode;
     x->unset_data = 0;
     for (u32 i = 0; differs && e->atomic && i < e->data_words; i++) {
         const u32 *a = w->v[e->data - SCALARS + i], *b = x->shadow->v[e->data - SCALARS + i];

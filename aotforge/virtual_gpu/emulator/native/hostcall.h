@@ -1,0 +1,173 @@
+/* Host calls: how a kernel's printf and failed assertions reach the host. The device fills a packet, pushes it on the ready stack, and
+ * sends an interrupt; here that is served at once. Layout of the buffer and of messages: ROCm's device library (ockl, hostcall) and
+ * ROCclr. A packet has eight 64-bit slots per lane; a message is sent in parts of up to seven slots behind a descriptor. */
+#include <stdio.h>
+
+enum { HOST_PACKETS = 32, HOST_MESSAGES = 64 * HOST_PACKETS, HOST_WORDS = 1 << 16, SERVICE_PRINTF = 2, HOST_READY = 1 };
+
+typedef struct {
+    u64 next, lanes;
+    u32 service, control;
+} HostHeader;
+
+typedef struct {
+    HostHeader *headers;
+    u64 (*payloads)[64][8];
+    u64 *doorbell; /* an HSA signal: kind, value, mailbox, event */
+    u64 free_stack, ready_stack, index_mask;
+    u64 signal[4], mailbox;
+    HostHeader header[HOST_PACKETS];
+    u64 payload[HOST_PACKETS][64][8];
+} HostBuffer;
+
+typedef struct {
+    u64 *words;
+    u32 count, used;
+} HostMessage;
+
+typedef struct HostCalls {
+    HostMessage messages[HOST_MESSAGES];
+} HostCalls;
+
+typedef struct {
+    char *text;
+    u64 size;
+} HostText;
+
+static void host_append(HostText *to, const char *text, u64 size)
+{
+    char *grown = realloc(to->text, to->size + size + 1);
+    if (!grown)
+        return;
+    memcpy(grown + to->size, text, size);
+    to->text = grown;
+    to->size += size;
+    to->text[to->size] = 0;
+}
+
+/* One conversion with its argument; returns how many words it has taken, or 0 for a conversion that cannot be done. */
+static u64 host_convert(HostText *to, const char *conversion, char kind, const u64 *words, u64 count)
+{
+    char made[512];
+    int size = 0;
+    if (!count)
+        return 0;
+    if (kind == 's') {
+        u64 length = strnlen((const char *)words, 8 * count);
+        if (length == 8 * count)
+            return 0;
+        host_append(to, (const char *)words, length);
+        return length / 8 + 1;
+    }
+    if (strchr("diouxXc", kind)) {
+        size = strstr(conversion, "ll") || strchr(conversion, 'l') ? snprintf(made, sizeof made, conversion, words[0])
+                                                                    : snprintf(made, sizeof made, conversion, (int)words[0]);
+    } else if (strchr("fFeEgGaA", kind))
+        size = snprintf(made, sizeof made, conversion, as_f64(words[0]));
+    else if (kind == 'p')
+        size = snprintf(made, sizeof made, conversion, (void *)(uintptr_t)words[0]);
+    else
+        return 0;
+    if (size > 0)
+        host_append(to, made, (u64)size < sizeof made ? (u64)size : sizeof made - 1);
+    return 1;
+}
+
+/* The text of a printf message: format string, padded to words, then arguments. */
+static void host_format(HostText *to, const u64 *words, u64 count)
+{
+    const char *format = (const char *)words;
+    u64 length = strnlen(format, 8 * count);
+    if (length == 8 * count)
+        return;
+    words += length / 8 + 1, count -= length / 8 + 1;
+    while (*format) {
+        u64 plain = strcspn(format, "%");
+        host_append(to, format, plain);
+        format += plain;
+        if (format[0] == '%' && format[1] == '%') {
+            host_append(to, "%", 1);
+            format += 2;
+        } else if (*format) {
+            u64 size = 1 + strcspn(format + 1, "diouxXcfFeEgGaAsp%n*");
+            char conversion[32];
+            if (!format[size] || size >= sizeof conversion - 1)
+                return;
+            memcpy(conversion, format, size + 1);
+            conversion[size + 1] = 0;
+            u64 taken = host_convert(to, conversion, format[size], words, count);
+            if (!taken)
+                return;
+            words += taken, count -= taken;
+            format += size + 1;
+        }
+    }
+}
+
+static void host_print(Wave *w, u32 lane, HostMessage *message)
+{
+    static const char failed[] = "device assertion failed";
+    const Launch *job = w->job;
+    HostText text = {NULL, 0};
+    u32 error = message->words[0] & 1;
+    host_format(&text, message->words + 1, message->count - 1);
+    if (text.text && job->print)
+        job->print(&(Printed){.user = job->print_user, .group = {w->group[0], w->group[1], w->group[2]}, .wave = w->number,
+                              .lane = lane, .error = error, .text = text.text, .bytes = text.size});
+    if (error && text.text && !strncmp(text.text, failed, sizeof failed - 1))
+        fault(w, FAULT_ASSERT, lane, 0, 0);
+    free(text.text);
+}
+
+/* A part of a message. Descriptor: bit 0 begins one, bit 1 ends it, bits 5 to 7 words, from bit 8 on its number. */
+static void host_message(Wave *w, u32 lane, u64 *slots)
+{
+    HostMessage *all = w->job->host->messages;
+    u64 number = slots[0] >> 8, words = slots[0] >> 5 & 7;
+    if (slots[0] & 1)
+        for (number = 0; number < HOST_MESSAGES && all[number].used; number++)
+            ;
+    HostMessage *message = &all[number < HOST_MESSAGES ? number : 0];
+    u64 *grown = number < HOST_MESSAGES && (slots[0] & 1 || message->used) && message->count + words <= HOST_WORDS
+                     ? realloc(message->words, 8 * (message->count + words + 1))
+                     : NULL;
+    if (!grown) {
+        fault(w, FAULT_HOSTCALL, lane, SERVICE_PRINTF, 0);
+        return;
+    }
+    message->words = grown, message->used = 1;
+    memcpy(grown + message->count, slots + 1, 8 * words);
+    message->count += (u32)words;
+    u64 last = slots[0] & 2;
+    slots[0] = number << 8 | (slots[0] & 0xfe);
+    if (last) {
+        if (message->count)
+            host_print(w, lane, message);
+        free(message->words);
+        *message = (HostMessage){NULL, 0, 0};
+        slots[0] = 0;
+    }
+}
+
+/* Serve the packets that are ready. */
+SLOW static void host_call(Wave *w)
+{
+    HostBuffer *buffer = w->job ? w->job->host_buffer : NULL;
+    if (!buffer || !w->job->host) {
+        fault(w, FAULT_HOSTCALL, 0, 0, 0);
+        return;
+    }
+    for (u64 ready = __atomic_exchange_n(&buffer->ready_stack, 0, __ATOMIC_ACQ_REL); ready;) {
+        u64 number = ready & (HOST_PACKETS - 1);
+        HostHeader *header = &buffer->header[number];
+        u64 left = header->lanes;
+        ready = header->next;
+        if (header->service != SERVICE_PRINTF)
+            fault(w, FAULT_HOSTCALL, 0, header->service, 0);
+        for (; left && w->state != FAULT; left &= left - 1) {
+            u32 lane = (u32)__builtin_ctzll(left);
+            host_message(w, lane, buffer->payload[number][lane]);
+        }
+        __atomic_and_fetch(&header->control, ~(u32)HOST_READY, __ATOMIC_RELEASE);
+    }
+}

@@ -1,0 +1,83 @@
+"""`tl.device_print` and `tl.device_assert`: texts with program and lane, assertions as named failures."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from aotforge.errors import ExecutionError, UnsupportedError
+from aotforge.virtual_gpu.emulator.host_calls import PrintedText
+from tests.integration.virtual_gpu.emulator.handwritten import caught, run
+from tests.support.triton_kernels import CompiledKernel, compile_kernel, launch
+
+pytestmark = pytest.mark.compiler
+ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
+PRINTS = """
+@triton.jit
+def kernel(x, scale):
+    i = tl.program_id(0) * 128 + tl.arange(0, 128)
+    v = tl.load(x + i)
+    tl.device_print("value", v * scale)
+    tl.device_print("hexadecimal", i, hex=True)
+"""
+ASSERTS = """
+@triton.jit
+def kernel(x):
+    i = tl.program_id(0) * 256 + tl.arange(0, 256)
+    v = tl.load(x + i)
+    tl.device_assert(v < 10, "v is large")
+    tl.store(x + i, v + 1)
+"""
+
+
+def prints(arch: str) -> CompiledKernel:
+    return compile_kernel(PRINTS, arch, {"x": "*i32", "scale": "i32"}, num_warps=2)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("schedule", [None, 5])
+def test_every_element_is_printed_with_its_program(arch: str, schedule: int | None) -> None:
+    kernel = prints(arch)
+    x, received = np.arange(384, dtype=np.int32), list[PrintedText]()
+    report = launch(
+        kernel.load(arch), [x, 5], grid=(3, 1, 1), lds=kernel.lds, schedule=schedule, on_print=received.append
+    )
+    assert tuple(received) == report.printed
+    values = [one for one in received if "value" in one.text]
+    pattern = r"pid \((\d+), 0, 0\) idx \( *(\d+)\) value: (.*)\n"
+    found = sorted(
+        (int(m[1]), int(m[2]), int(m[3])) for one in values if (m := re.fullmatch(pattern, one.text))
+    )
+    assert found == sorted((n // 128, n % 128, 5 * n) for n in range(384))
+    assert all(
+        one.group == (int(one.text.split("(")[1].split(",")[0]), 0, 0) and not one.error for one in received
+    )
+    assert sum("hexadecimal: 0x0000017f\n" in one.text for one in received) == 1
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_an_assertion_that_fails_names_message_program_and_line(arch: str) -> None:
+    kernel = compile_kernel(ASSERTS, arch, {"x": "*i32"}, num_warps=4, debug=True)
+    program, x = kernel.load(arch), np.full(512, 3, dtype=np.int32)
+    report = launch(program, [x], grid=(2, 1, 1), lds=kernel.lds)
+    assert (x == 4).all() and report.printed == ()
+    x[256 + 200] = 77
+    with pytest.raises(ExecutionError) as fault:
+        launch(program, [x], grid=(2, 1, 1), lds=kernel.lds)
+    assert re.match(
+        r"kernel: device assertion failed: 'v is large', in .* at .*kernel_source.py:9$", fault.value.what
+    )
+    lanes = 64 if arch.startswith("gfx9") else 32
+    thread = 200 % (4 * lanes)
+    assert f"workgroup (1, 0, 0), wave {thread // lanes}, lane {thread % lanes}" in fault.value.cause
+
+
+def test_a_trap_is_a_fault() -> None:
+    assert caught("s_trap 2").what == "kernel executes s_trap 2"
+
+
+def test_an_interrupt_without_a_buffer_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="service 0 of the host"):
+        run("s_sendmsg sendmsg(MSG_INTERRUPT)")
