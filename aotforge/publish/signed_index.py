@@ -27,6 +27,8 @@ DAYS = {"targets": 365, "snapshot": 90, "timestamp": 90}
 """Validity of the signed index; publishing or `release.renew` signs it again."""
 
 LIMIT = 16 * 1024 * 1024
+_CHANGED = "it was changed, or signed by other keys than the root names"
+_DO_NOT_PUBLISH = "do not publish there before you know why; mirrors may hold a copy"
 _TRIES = 20
 _EMPTY = Index(version=0, releases=())
 
@@ -61,7 +63,13 @@ def load_state(store: Store, known: tuple[bytes, ...]) -> State:
     root = roots[max(0, len(roots) - len(missing) - 1)].signed
     timestamp = _verified(Timestamp, data, root, f"{store.url}/{TIMESTAMP}")
     snapshot = _numbered(Snapshot, timestamp.snapshot_meta, root, store)
-    targets = _numbered(Targets, snapshot.meta["targets.json"], root, store)
+    listed = snapshot.meta.get("targets.json")
+    if listed is None:
+        where = f"{store.url}/{FOLDER}/{snapshot.version}.snapshot.json"
+        raise TrustError(
+            f"{where} cannot be trusted: it lists no targets", cause=_CHANGED, hint=_DO_NOT_PUBLISH
+        )
+    targets = _numbered(Targets, listed, root, store)
     return State(
         roots=roots,
         missing=missing,
@@ -213,9 +221,7 @@ def _numbered(kind: type[S], meta: MetaFile, root: Root, reader: Reader) -> S:
 
 
 def _verified(kind: type[S], data: bytes, root: Root, where: str, meta: MetaFile | None = None) -> S:
-    cause = "it was changed, or signed by other keys than the root names"
-    hint = "do not publish there before you know why; mirrors may hold a copy"
-    with metadata_errors(f"{where} cannot be trusted", cause, hint):
+    with metadata_errors(f"{where} cannot be trusted", _CHANGED, _DO_NOT_PUBLISH):
         if meta:
             meta.verify_length_and_hashes(data)
         signed = verify(kind, data, root).signed
