@@ -23,7 +23,7 @@ from aotforge.rules import Operator, Value, ValueType
 MAGIC = b"AOTFDSP\n"
 HEADER = struct.Struct("<8sIIQQ32s")
 HEADER_SIZE = 64
-SIZE_LIMIT = 64 * 1024 * 1024
+SIZE_LIMIT = 4 * 1024 * 1024
 ARCH_LIMIT = 64
 CONTAINER_LIMIT = 1024
 OPERATOR_LIMIT = 256

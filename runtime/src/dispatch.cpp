@@ -29,7 +29,7 @@ Refusal check_header(const uint8_t* header, size_t have, uint64_t file_size) {
   if (const uint32_t format = load_u32(header + 8); format != kFormat) return {kOtherFormat, 8, format};
   if (load_u32(header + 12) != kDispatchHeader) return {"header size is not 64", 12};
   if (load_u64(header + 16) != file_size) return {"file size differs from the header's", 16};
-  if (file_size > kDispatchMax) return {"larger than 64 MiB", 16};
+  if (file_size > kDispatchMax) return {"larger than 4 MiB", 16};
   if (load_u64(header + 24) != 0) return {"reserved field is not zero", 24};
   return {};
 }

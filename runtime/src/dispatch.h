@@ -15,7 +15,7 @@ enum class Type : uint8_t { ptr, i32, i64, u64, f32 };
 constexpr unsigned kTypeCount = 5;
 constexpr unsigned kMaxValues = 512;
 constexpr size_t kDispatchHeader = 64;
-constexpr uint64_t kDispatchMax = 64u << 20;
+constexpr uint64_t kDispatchMax = 4u << 20;
 
 using ValueSet = std::bitset<kMaxValues>;
 

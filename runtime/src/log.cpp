@@ -20,6 +20,18 @@ int threshold() {
   return 0;
 }
 
+// Names come from files: control characters (C0, DEL, C1 in UTF-8) and marks of writing direction would change the terminal.
+void make_printable(char* text, size_t size) {
+  for (size_t i = 0; i < size; ++i) {
+    const auto at = [&](size_t next) { return i + next < size ? static_cast<unsigned char>(text[i + next]) : 0u; };
+    const bool c1 = at(0) == 0xC2 && at(1) >= 0x80 && at(1) <= 0x9F;
+    const bool direction = at(0) == 0xE2 && ((at(1) == 0x80 && ((at(2) >= 0x8B && at(2) <= 0x8F) || (at(2) >= 0xA8 && at(2) <= 0xAE))) ||
+                                             (at(1) == 0x81 && at(2) >= 0xA0 && at(2) <= 0xAF));
+    if (at(0) < 0x20 || at(0) == 0x7F) text[i] = '?';
+    for (size_t byte = 0; byte < (c1 ? 2u : direction ? 3u : 0u); ++byte) text[i + byte] = '?';
+  }
+}
+
 }  // namespace
 
 bool log_enabled(Level level) { return static_cast<int>(level) <= threshold(); }
@@ -35,8 +47,7 @@ void log(Level level, const char* format, ...) {
   va_end(arguments);
   if (body < 0) return;
   size_t size = static_cast<size_t>(head) + (static_cast<size_t>(body) < capacity ? static_cast<size_t>(body) : capacity - 1);
-  for (size_t i = 0; i < size; ++i)
-    if (static_cast<unsigned char>(line[i]) < 0x20) line[i] = '?';  // names come from files: keep it one line
+  make_printable(line, size);
   line[size++] = '\n';
   write_error(line, size);
 }

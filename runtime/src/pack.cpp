@@ -76,7 +76,7 @@ hipError_t Pack::load() {
 hipError_t Pack::read_dispatch(const FileSource& file) {
   const std::string path = joined(directory_, kDispatchFile);
   if (file.error() != 0) return unreadable(path, file.error());
-  if (file.size() > kDispatchMax) return refused(path, {"larger than 64 MiB", 16});
+  if (file.size() > kDispatchMax) return refused(path, {"larger than 4 MiB", 16});
   dispatch_.bytes.resize(static_cast<size_t>(file.size()));
   if (!file.read(0, dispatch_.bytes.data(), dispatch_.bytes.size())) return unreadable(path, EIO);
   if (const Refusal refusal = parse_dispatch(dispatch_)) return refused(path, refusal);
@@ -100,6 +100,7 @@ hipError_t Pack::image(const Slot& slot, std::vector<uint8_t>& out) {
 hipError_t Pack::container(uint16_t number, const std::string& path, Container& out) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Container& kept = containers_[number];
+  if (kept.file != nullptr && !kept.file->held()) kept = {};  // the program has closed our descriptor: begin again, by path
   out = kept;
   if (out.file == nullptr) out.file = std::make_shared<const FileSource>(path.c_str());
   if (out.file->error() != 0) return unreadable(path, out.file->error());

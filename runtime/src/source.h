@@ -67,11 +67,16 @@ class FileSource final : public Source {
   uint64_t size() const override { return size_; }
   bool read(uint64_t offset, void* out, size_t size) const override;
 
+  // Whether the descriptor is still this file: a program may close all descriptors (daemons do) and open its own, which get the same
+  // numbers. Then nothing is read from it, and it is not closed.
+  bool held() const;
+
  private:
 #ifdef _WIN32
   void open(const std::string& path);
 #else
   void open(intptr_t folder, const char* name);
+  uint64_t device_ = 0, inode_ = 0;
 #endif
 
   intptr_t handle_ = -1;  // a descriptor, or a Windows handle: -1 is neither

@@ -3,6 +3,7 @@
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
 //   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
 //   launch NAME VALUE=TYPE:NUMBER... [stream=N]               ->  "rc N" of aotforge_launch (TYPE: ptr, i32, i64, u64, f32)
+//   replace PATH | open                                       ->  "rc N": descriptors of containers that are now PATH's; those still open
 //   lasterror                                                 ->  hipGetLastError of this thread
 //   hip PATH | chdir PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
 //   later SECONDS                                             ->  the process' clocks are ahead from now on (not on Windows)
@@ -257,6 +258,8 @@ void query(const std::string& verb, const std::string& rest, const Fields& field
   else if (verb == "calls") std::cout << hip<long(const char*)>("hip_double_calls")(rest.c_str()) << std::endl;
   else if (verb == "lasterror") std::cout << hip<int()>("hipGetLastError")() << std::endl;
   else if (verb == "launch") std::cout << "rc " << launch_named(split(rest, ' '), stream.native()) << std::endl;
+  else if (verb == "replace") std::cout << "rc " << replace_descriptors(rest) << std::endl;
+  else if (verb == "open") std::cout << "rc " << open_descriptors() << std::endl;
   else if (verb == "events") std::cout << "events" << g_events << std::endl;
   else if (verb == "record") answer_record();
   else if (verb == "fwd") std::cout << "rc " << forward(fields) << std::endl;

@@ -80,7 +80,14 @@ class Driver:
     """The driver program as a context; `send` sends one line and returns the reply, `rc` its number."""
 
     def __init__(
-        self, objects: Objects, images: Path | None, *, hip: int | Path = 7, log: str = "", **environment: str
+        self,
+        objects: Objects,
+        images: Path | None,
+        *,
+        hip: int | Path = 7,
+        log: str = "",
+        folder: Path | None = None,
+        **environment: str,
     ) -> None:
         env = {
             name: value
@@ -95,6 +102,7 @@ class Driver:
         self._process = subprocess.Popen(
             [objects.program("driver")],
             env=env,
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

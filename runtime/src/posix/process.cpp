@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <climits>
 #include <cstdlib>
 
 #include "state.h"
@@ -44,18 +45,38 @@ std::string program_file() {
   }
 }
 
+// Where the process was when the library was loaded: the loader's name may be relative to it. Empty: unknown, or not needed.
+char g_folder_at_load[PATH_MAX];
+
+// The name that the loader has for the object with this code, and whether that object is the program itself.
+bool own_object(Dl_info* info, bool* is_program) {
+  static const char anchor = 0;
+  link_map* object = nullptr;
+  if (::dladdr1(&anchor, info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return false;
+  *is_program = object != nullptr && object->l_name != nullptr && object->l_name[0] == '\0';
+  return info->dli_fname != nullptr;
+}
+
+// Before any code of the program can change the folder: a name that stays relative would later lead to a file of another folder.
+__attribute__((constructor)) void at_load() {
+  Dl_info info;
+  bool is_program = false;
+  if (!own_object(&info, &is_program) || is_program || info.dli_fname[0] == '/') return;
+  if (::getcwd(g_folder_at_load, sizeof g_folder_at_load) == nullptr) g_folder_at_load[0] = '\0';
+}
+
 __attribute__((destructor)) void at_unload() { unload(); }  // dlclose, and the end of the process
 
 }  // namespace
 
 std::string library_file() {
-  static const char anchor = 0;
   Dl_info info;
-  link_map* object = nullptr;
-  if (::dladdr1(&anchor, &info, reinterpret_cast<void**>(&object), RTLD_DL_LINKMAP) == 0) return {};
-  // the nameless object is the program itself: linked into it, we are where it is, which argv[0] need not name
-  if (object != nullptr && object->l_name != nullptr && object->l_name[0] == '\0') return program_file();
-  return info.dli_fname != nullptr ? info.dli_fname : "";
+  bool is_program = false;
+  if (!own_object(&info, &is_program)) return {};
+  // linked into the program, we are where it is, which argv[0] need not name
+  if (is_program) return program_file();
+  if (info.dli_fname[0] == '/') return info.dli_fname;
+  return g_folder_at_load[0] == '/' ? std::string(g_folder_at_load) + '/' + info.dli_fname : std::string();
 }
 
 std::string trusted_variable(const char* name) {

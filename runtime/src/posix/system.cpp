@@ -92,13 +92,27 @@ void FileSource::open(intptr_t folder, const char* name) {
   } else {
     size_ = static_cast<uint64_t>(status.st_size);
   }
+  if (handle_ >= 0 && error_ == 0) {
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
+  } else if (handle_ >= 0) {
+    ::close(descriptor(handle_));
+    handle_ = -1;
+  }
 }
 
 FileSource::~FileSource() {
-  if (handle_ >= 0) ::close(descriptor(handle_));
+  if (held()) ::close(descriptor(handle_));
+}
+
+bool FileSource::held() const {
+  struct stat status;
+  return handle_ >= 0 && ::fstat(descriptor(handle_), &status) == 0 && S_ISREG(status.st_mode) && status.st_dev == device_ &&
+         status.st_ino == inode_;
 }
 
 bool FileSource::read(uint64_t offset, void* out, size_t size) const {
+  if (!held()) return false;
   char* at = static_cast<char*>(out);
   while (size != 0) {
     const ssize_t got = ::pread(descriptor(handle_), at, size, static_cast<off_t>(offset));

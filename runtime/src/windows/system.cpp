@@ -115,6 +115,8 @@ FileSource::~FileSource() {
   if (handle_ != -1) ::CloseHandle(handle_of(handle_));
 }
 
+bool FileSource::held() const { return handle_ != -1; }  // nothing closes the handles of others
+
 bool FileSource::read(uint64_t offset, void* out, size_t size) const {
   constexpr size_t kMost = 1u << 30;
   char* at = static_cast<char*>(out);

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.errors import PackError
+from aotforge.pack.dispatch import decode_dispatch
 from tests.support.attention import Problem, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import SmallPack, files, seal, write
@@ -311,3 +313,55 @@ def test_a_sealed_but_senseless_body(objects: Objects, tmp_path: Path) -> None:
     )
     with Driver(objects, tmp_path) as driver:
         assert driver.rc("check") == INVALID_IMAGE
+
+
+def test_descriptors_that_the_program_has_taken_over(objects: Objects, tmp_path: Path) -> None:
+    """A daemon closes all descriptors and opens its own: they are neither read nor closed, and the call is served."""
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    (tmp_path / "theirs").write_bytes(b"data of the program" * 1000)
+    with Driver(objects, tmp_path, log="error") as driver:
+        assert driver.rc("check") == 0
+        replaced = driver.rc(f"replace {tmp_path / 'theirs'}")
+        assert replaced > 0
+        assert driver.rc(FORWARD) == 0
+        assert driver.rc(Problem().line("bwd")) == 0
+        assert driver.rc("open") == replaced
+    assert driver.log == ""
+
+
+def test_a_library_of_a_relative_path_keeps_its_folder(objects: Objects, tmp_path: Path) -> None:
+    """The loader knows it by a name relative to where the process was; the first call comes after a change of folder."""
+    for name, pack in (("a", spy_pack()), ("b", other_images())):
+        (tmp_path / name).mkdir()
+        for file in objects.library.parent.glob("libaotriton_v2.so*"):
+            shutil.copy(file, tmp_path / name / file.name)
+        write(pack, tmp_path / name / "aotriton.images/amd-gfx908")
+    path = f".:{objects.hip(7)}"
+    with Driver(objects, None, log="info", folder=tmp_path / "a", LD_LIBRARY_PATH=path) as driver:
+        driver.send(f"chdir {tmp_path / 'b'}")
+        assert driver.rc(FORWARD) == 0
+    assert f"served by {tmp_path}/a/aotriton.images/amd-gfx908" in driver.log
+
+
+def test_log_lines_are_printable(objects: Objects, tmp_path: Path) -> None:
+    """Control characters, DEL and C1, and marks of writing direction in a name do not reach a terminal; other UTF-8 does."""
+    name = "amd-\x1b]0;x\x07\x7f\u009b31m\u202ee\u2066\u200bg\u00e4\u6f22-gfx908"
+    write(spy_pack(), tmp_path / name)
+    truncate(tmp_path / name / "dispatch.aotd")
+    with Driver(objects, tmp_path, log="error") as driver:
+        assert driver.rc("check") != 0
+    assert "amd-?]0;x????31m???e??????gä漢-gfx908" in driver.log
+    assert all(line.isprintable() for line in driver.log.splitlines())
+
+
+def test_dispatch_data_is_bounded(objects: Objects, tmp_path: Path) -> None:
+    """4 MiB take a fifth of a second; a release has some kilobytes."""
+    pack = tmp_path / "amd-gfx908"
+    write(spy_pack(), pack)
+    with (pack / "dispatch.aotd").open("ab") as file:
+        file.truncate((4 << 20) + 1)
+    with Driver(objects, tmp_path, log="error") as driver:
+        assert driver.rc("check") == INVALID_IMAGE
+    assert "larger than 4 MiB" in driver.log
+    with pytest.raises(PackError):
+        decode_dispatch((pack / "dispatch.aotd").read_bytes())
