@@ -169,8 +169,10 @@ def _header(data: bytes, file: str) -> None:
     if magic != MAGIC:
         raise damaged(file, "does not start with the magic of dispatch data")
     check_version(file, version)
-    if file_size != len(data) or file_size > SIZE_LIMIT:
+    if file_size != len(data):
         raise damaged(file, f"has {len(data)} bytes, its header states {file_size}")
+    if file_size > SIZE_LIMIT:
+        raise damaged(file, f"has {file_size} bytes, {SIZE_LIMIT} are allowed")
     if (header_size, reserved) != (HEADER_SIZE, 0):
         raise damaged(file, "has a header that format 1 does not allow")
     if hashlib.sha256(data[HEADER_SIZE:]).digest() != digest:
