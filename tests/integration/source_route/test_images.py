@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -214,3 +215,29 @@ def test_without_python_the_next_step_is_printed(route: Make, tmp_path: Path) ->
     assert (
         "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON" in printed
     )
+
+
+@pytest.mark.parametrize("form", ["mtree", "tar", "zip", "xz"])
+def test_only_gzip_is_an_image_tarball(form: str, tmp_path: Path) -> None:
+    """`cmake -E tar` takes any format by its content; of a text in mtree's it makes files of zeros."""
+    one = pack(tmp_path / "packs", "amd-gfx908", "gfx908")
+    path = tmp_path / "aotriton-0.11.2b-images-amd-gfx908.tar.gz"
+    below = "aotriton/lib/aotriton.images"
+    if form == "mtree":
+        lines = [
+            f"./{below} type=dir",
+            *(f"./{below}/amd-gfx908/{f.name} type=file size=64" for f in one.iterdir()),
+        ]
+        path.write_text(
+            "\n".join(["#mtree", "./aotriton type=dir", "./aotriton/lib type=dir", *lines]) + "\n"
+        )
+    elif form == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in one.iterdir():
+                archive.write(file, f"{below}/amd-gfx908/{file.name}")
+    else:
+        with tarfile.open(path, {"tar": "w", "xz": "w:xz"}[form]) as tar:  # type: ignore[call-overload]
+            tar.add(one, f"{below}/amd-gfx908")
+    done, output = take(tmp_path, [path])
+    assert done.returncode != 0 and not files(output)
+    assert "is not a gzip file" in " ".join(done.stderr.split())
