@@ -1,0 +1,191 @@
+"""Answers of S3 that need a special moment or a special server: each once, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ConnectionClosedError
+
+from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.store import ErrorKind, StoreError
+from tests.support.publishing import make_release, publish, released_names, try_install
+from tests.support.s3_stub import Answer, Fault, S3Stub, failure, tag
+
+MIB = 1 << 20
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+
+def kind(act: Callable[[], object]) -> ErrorKind:
+    with pytest.raises(StoreError) as caught:
+        act()
+    return caught.value.kind
+
+
+def answers(status: int, code: str) -> Fault:
+    """An error without an effect."""
+    return lambda honest: failure(status, code)
+
+
+def lost(honest: Callable[[], Answer]) -> Answer:
+    """The effect, and no answer."""
+    honest()
+    raise ConnectionClosedError(endpoint_url="http://127.0.0.1:9")
+
+
+def cut(to: int) -> Fault:
+    """The length of the whole body, and its first bytes only."""
+
+    def answer(honest: Callable[[], Answer]) -> Answer:
+        status, headers, body = honest()
+        return status, {**headers, "content-length": str(len(body))}, body[:to]
+
+    return answer
+
+
+def test_the_stub_is_a_store(keys: KeySet, tmp_path: Path) -> None:
+    stub = S3Stub()
+    publish(make_release(tmp_path / "r1"), stub.store(), keys)
+    assert released_names(stub.store(), keys.roots[0], tmp_path / "trust") == ("0.11.2b-r1",)
+
+
+def test_a_bucket_that_answers_403_for_what_is_missing(keys: KeySet, tmp_path: Path) -> None:
+    """The usual public bucket: objects may be read, not listed. The request for a newer root is answered with 403."""
+    stub = S3Stub()
+    publish(make_release(tmp_path / "r1"), stub.store(), keys)
+    stub.missing_status = 403
+    assert try_install(stub.store(), keys.roots[0], tmp_path).release == "0.11.2b-r1"
+    del stub.objects["tuf/timestamp.json"]
+    assert kind(lambda: try_install(stub.store(), keys.roots[0], tmp_path)) is ErrorKind.DENIED
+
+
+@pytest.mark.parametrize("size", [10, 6 * MIB])
+@pytest.mark.parametrize(("conflicts", "result"), [(1, None), (4, None), (5, ErrorKind.UNAVAILABLE)])
+def test_a_conflicting_request_is_repeated(size: int, conflicts: int, result: ErrorKind | None) -> None:
+    stub = S3Stub()
+    operation = "PutObject" if size < MIB else "CompleteMultipartUpload"
+    stub.faults[operation] = [answers(409, "ConditionalRequestConflict")] * conflicts
+    data = b"x" * size
+    if result:
+        assert kind(lambda: stub.store().put_if_absent("a", data)) is result
+        assert "a" not in stub.objects
+    else:
+        stub.store().put_if_absent("a", data)
+        assert stub.objects["a"] == data and stub.calls[operation] == conflicts + 1
+
+
+def test_a_swap_whose_answer_is_lost() -> None:
+    """The repeated request meets its own bytes and must not report that another publisher was quicker."""
+    stub = S3Stub()
+    store = stub.store()
+    store.compare_and_swap("t", b"1", token=None)
+    stub.faults["PutObject"] = [lost]
+    store.compare_and_swap("t", b"2", token=tag(b"1"))
+    assert stub.objects["t"] == b"2" and stub.calls["PutObject"] == 3
+    stub.faults["PutObject"] = [lost]
+    stub.objects["t"] = b"3"
+    assert kind(lambda: store.compare_and_swap("t", b"4", token=tag(b"2"))) is ErrorKind.EXISTS
+    assert stub.objects["t"] == b"3"
+
+
+def test_a_truncated_body_is_continued() -> None:
+    stub = S3Stub()
+    data = bytes(range(256)) * 100
+    stub.objects["a"] = data
+    stub.faults["GetObject"] = [cut(1000), cut(0), cut(500)]
+    assert b"".join(stub.store().read("a")) == data
+    requests = [headers for operation, headers in stub.headers if operation == "GetObject"]
+    assert [headers.get("range") for headers in requests] == [None, *["bytes=1000-"] * 2, "bytes=1500-"]
+    assert [headers.get("if-match") for headers in requests] == [None, *[tag(data)] * 3]
+
+
+def test_a_body_that_is_always_truncated() -> None:
+    stub = S3Stub()
+    stub.objects["a"] = b"x" * 100
+    stub.faults["GetObject"] = [cut(0)] * 20
+    assert kind(lambda: list(stub.store().read("a"))) is ErrorKind.UNAVAILABLE
+    assert stub.calls["GetObject"] == 5
+    assert kind(lambda: stub.store().load("a", limit=1000)) is ErrorKind.UNAVAILABLE
+
+
+def test_an_object_that_is_replaced_while_it_is_read() -> None:
+    """The bytes of two objects are never mixed."""
+    stub = S3Stub()
+    stub.objects["a"] = b"1" * 100
+
+    def replaced(honest: Callable[[], Answer]) -> Answer:
+        stub.objects["a"] = b"2" * 100
+        return honest()
+
+    stub.faults["GetObject"] = [cut(50), replaced]
+    assert kind(lambda: list(stub.store().read("a"))) is ErrorKind.EXISTS
+
+
+@pytest.mark.parametrize("code", ["InvalidPart", "NoSuchUpload"])
+def test_another_publisher_interferes_with_an_upload(code: str) -> None:
+    """It replaced parts of the upload that both resumed, or aborted it: the upload begins anew."""
+    stub = S3Stub()
+    data = b"x" * 6 * MIB
+
+    def gone(honest: Callable[[], Answer]) -> Answer:
+        stub.uploads.clear()
+        return failure(400 if code == "InvalidPart" else 404, code)
+
+    stub.faults["CompleteMultipartUpload"] = [gone]
+    stub.store().put_if_absent("a", data)
+    assert stub.objects["a"] == data and stub.calls["CreateMultipartUpload"] == 2
+
+
+def test_another_publisher_completes_the_object_first() -> None:
+    stub = S3Stub()
+
+    def completed(honest: Callable[[], Answer]) -> Answer:
+        stub.uploads.clear()
+        stub.objects["a"] = b"theirs"
+        return failure(404, "NoSuchUpload")
+
+    stub.faults["CompleteMultipartUpload"] = [completed]
+    assert kind(lambda: stub.store().put_if_absent("a", b"x" * 6 * MIB)) is ErrorKind.EXISTS
+    assert stub.objects["a"] == b"theirs" and stub.calls["CompleteMultipartUpload"] == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "call"),
+    [(8 * MIB, False, "PutObject"), (8 * MIB + 1, True, "CompleteMultipartUpload")],
+)
+def test_one_put_where_parts_would_overwrite(
+    size: int, parts: bool, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """radosgw: PUT honours conditions, the completion of an upload does not."""
+    monkeypatch.setattr("aotforge.publish.stores.s3.ONE_PUT", 8 * MIB)
+    stub = S3Stub()
+    stub.ignored = {"CompleteMultipartUpload"}
+    store = stub.store()
+    found = store.probe()
+    assert (found.put, found.large, found.swap) == (True, False, True)
+    stub.calls.clear()
+    store.put_if_absent("a", b"1" * size)
+    assert stub.calls[call] == 1 and bool(stub.calls["UploadPart"]) == parts
+    assert kind(lambda: store.put_if_absent("a", b"2" * size)) is ErrorKind.EXISTS
+    assert stub.objects["a"] == b"1" * size
+
+
+@pytest.mark.parametrize(
+    ("size", "part"),
+    [(160_000 * MIB, 16 * MIB), (160_000 * MIB + 1, 16 * MIB + 1), (2 << 40, (2 << 40) // 10_000 + 1)],
+)
+def test_a_file_has_at_most_ten_thousand_parts(
+    size: int, part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def put_parts(client: Any, at: Any, content: Any, *, part: int, **_: Any) -> None:
+        seen.append(part)
+
+    monkeypatch.setattr("aotforge.publish.stores.s3.put_parts", put_parts)
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(size)
+    S3Stub().store(part=16 * MIB).put_if_absent("large", tmp_path / "large")
+    assert seen == [part] and -(-size // part) <= 10_000
