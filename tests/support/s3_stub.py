@@ -17,7 +17,7 @@ from tests.support.s3 import Server
 
 Answer = tuple[int, dict[str, str], bytes]
 Fault = Callable[[Callable[[], Answer]], Answer]
-"""Gets the honest answer's function, which has the effect on the store, and answers instead."""
+"""Gets the usual answer's function, which has the effect on the store, and answers instead."""
 
 
 class S3Stub:
@@ -53,12 +53,12 @@ class S3Stub:
             parts = urlsplit(request.url)
             key, query = unquote(parts.path).removeprefix("/b/"), parse_qs(parts.query)
 
-            def honest() -> Answer:
+            def usual() -> Answer:
                 made: Answer = getattr(self, f"_{operation}")(key, query, headers, data)
                 return made
 
             faults = self.faults.get(operation)
-            status, more, content = faults.pop(0)(honest) if faults else honest()
+            status, more, content = faults.pop(0)(usual) if faults else usual()
         length = {"content-length": str(len(content))}
         return AWSResponse(request.url, status, {**length, **more}, _Body(content))
 

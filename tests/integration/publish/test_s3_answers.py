@@ -26,20 +26,20 @@ def kind(act: Callable[[], object]) -> ErrorKind:
 
 def answers(status: int, code: str) -> Fault:
     """An error without an effect."""
-    return lambda honest: failure(status, code)
+    return lambda usual: failure(status, code)
 
 
-def lost(honest: Callable[[], Answer]) -> Answer:
+def lost(usual: Callable[[], Answer]) -> Answer:
     """The effect, and no answer."""
-    honest()
+    usual()
     raise ConnectionClosedError(endpoint_url="http://127.0.0.1:9")
 
 
 def cut(to: int) -> Fault:
     """The length of the whole body, and its first bytes only."""
 
-    def answer(honest: Callable[[], Answer]) -> Answer:
-        status, headers, body = honest()
+    def answer(usual: Callable[[], Answer]) -> Answer:
+        status, headers, body = usual()
         return status, {**headers, "content-length": str(len(body))}, body[:to]
 
     return answer
@@ -115,9 +115,9 @@ def test_an_object_that_is_replaced_while_it_is_read() -> None:
     stub = S3Stub()
     stub.objects["a"] = b"1" * 100
 
-    def replaced(honest: Callable[[], Answer]) -> Answer:
+    def replaced(usual: Callable[[], Answer]) -> Answer:
         stub.objects["a"] = b"2" * 100
-        return honest()
+        return usual()
 
     stub.faults["GetObject"] = [cut(50), replaced]
     assert kind(lambda: list(stub.store().read("a"))) is ErrorKind.EXISTS
@@ -129,7 +129,7 @@ def test_another_publisher_interferes_with_an_upload(code: str) -> None:
     stub = S3Stub()
     data = b"x" * 6 * MIB
 
-    def gone(honest: Callable[[], Answer]) -> Answer:
+    def gone(usual: Callable[[], Answer]) -> Answer:
         stub.uploads.clear()
         return failure(400 if code == "InvalidPart" else 404, code)
 
@@ -141,7 +141,7 @@ def test_another_publisher_interferes_with_an_upload(code: str) -> None:
 def test_another_publisher_completes_the_object_first() -> None:
     stub = S3Stub()
 
-    def completed(honest: Callable[[], Answer]) -> Answer:
+    def completed(usual: Callable[[], Answer]) -> Answer:
         stub.uploads.clear()
         stub.objects["a"] = b"theirs"
         return failure(404, "NoSuchUpload")
