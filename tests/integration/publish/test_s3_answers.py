@@ -36,7 +36,7 @@ def lost(usual: Callable[[], Answer]) -> Answer:
 
 
 def cut(to: int) -> Fault:
-    """The length of the whole body, and its first bytes only."""
+    """The length of the complete body, and its first bytes only."""
 
     def answer(usual: Callable[[], Answer]) -> Answer:
         status, headers, body = usual()
