@@ -28,6 +28,20 @@ Functional = Mapping[str, Scalar]
 """One value per Choice name, e.g. {"dtype": "fp16", "head_dim": 64, "causal": True}."""
 
 
+DTYPE_NUMBERS: Mapping[str, int] = {
+    "fp32": 1, "fp16": 2, "bf16": 3, "i8": 10, "i16": 11, "i32": 12, "i64": 13, "u8": 20, "u16": 21, "u32": 22, "u64": 23,
+    "fp64": 101, "fp8e5": 111, "fp8e4nv": 112, "fp8e4b8": 113, "fp8e5b16": 114, "i1": 120,
+}  # fmt: skip
+"""The number of an element type in an operator value: `aotriton::DType` up to 99, beyond it types that AOTriton lacks."""
+
+
+def dtypes(*names: str) -> dict[Scalar, int]:
+    """Options of a Choice of element types. Raises ValueError for a name that is not an element type."""
+    if unknown := sorted(set(names) - DTYPE_NUMBERS.keys()):
+        raise ValueError(f"{unknown[0]!r} is not an element type; those are {', '.join(DTYPE_NUMBERS)}")
+    return {name: DTYPE_NUMBERS[name] for name in names}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Value:
     """A named value that callers of an operator hand over; the runtime resolves kernel parameters by these names."""

@@ -41,6 +41,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "verifier": (
         *_EMULATOR,
         "formats/code_object.py",
+        "rules.py",
         "virtual_gpu/interpreter/*",
         "!virtual_gpu/interpreter/breakpoints.py",
         "verify/*.py",

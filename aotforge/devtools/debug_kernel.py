@@ -15,7 +15,7 @@ from aotforge.base.architectures import load_architectures
 from aotforge.devtools.selection import choose, find_case, find_kernel, key_numbers
 from aotforge.errors import UnknownNameError, UnsupportedError, VerifyError, suggest
 from aotforge.rules import Kernel, Scalar
-from aotforge.verify.compare import TILE_SCALE, Expected
+from aotforge.verify.compare import TILE_SCALE, Exact, Expected
 from aotforge.verify.invocation import Case, require_cases
 from aotforge.verify.tensors import Guarded
 from aotforge.virtual_gpu.interpreter.breakpoints import parse_location, run_with_debugger
@@ -162,7 +162,7 @@ def _constants(texts: Mapping[str, str]) -> dict[str, Scalar]:
         raise UnsupportedError(f"constants must be integers: {error}") from error
 
 
-def _output(name: str, tensor: Guarded, expected: Expected) -> OutputReport:
+def _output(name: str, tensor: Guarded, expected: Expected | Exact) -> OutputReport:
     found = expected.compare(tensor.values())
     misses = found.elements
     at = np.unravel_index(int(misses.argmax()), misses.shape) if misses.size else ()

@@ -5,6 +5,8 @@
 2. Each element is within the family's rounding analysis (`Bounded`).
 3. No tile is scaled by more than TILE_SCALE: one percent is within bfloat16's bound of a single element, but rounding to nearest
    is unbiased, so that over a tile of a correct result it averages out.
+
+Integers and bool have no rounding: every element must be the reference's (`Exact`).
 """
 
 import math
@@ -16,7 +18,7 @@ import numpy as np
 
 from aotforge.errors import RulesError
 from aotforge.verify.tensors import Float
-from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, DType
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, Array, DType
 
 SLACK = 1.25
 """Factor of every bound for the second-order terms that first-order rounding analysis leaves out."""
@@ -58,14 +60,16 @@ class Comparison:
 
     `actual` and `value` are the result and the reference. `elements`: error of each over its bound. `error`: the largest
     error (absolute), `allowed`: its limit by condition 1. `tiles`: scaling over TILE_SCALE (0 for tiles that condition 3 skips).
+    `exact`: every element that differs is an error, and there is no other condition.
     """
 
-    actual: Float
-    value: Float
+    actual: Array
+    value: Array
     elements: Float
     error: float
     allowed: float
     tiles: Float
+    exact: bool = False
 
     @property
     def element(self) -> float:
@@ -95,6 +99,12 @@ class Comparison:
         if self.element > 1:
             wrong = np.argwhere(self.elements > 1)
             first = tuple(int(i) for i in wrong[0])
+            if self.exact:
+                yield (
+                    f"{output} is wrong in {len(wrong)} of {self.elements.size} elements; "
+                    f"the first at {first} is {self.actual[first]} instead of {self.value[first]}"
+                )
+                return
             yield (
                 f"{output} is wrong in {len(wrong)} of {self.elements.size} elements, worst {self.element:.4g} times its bound; "
                 f"the first at {first} is {self.actual[first]:.6g} instead of {self.value[first]:.6g}"
@@ -171,6 +181,31 @@ class Expected:
         return np.asarray(np.abs(scales - 1.0))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """Expectation of an output of integers or bool: every element is that of `value`, an array of the output's shape."""
+
+    value: Array
+
+    def compare(self, actual: Array) -> Comparison:
+        """Compare a result. Elements that differ are infinitely wrong."""
+        if actual.shape != self.value.shape:
+            raise RulesError(
+                f"an exact output has the shape {actual.shape}, its expectation {self.value.shape}",
+                hint="correct cases.py of the family",
+            )
+        wrong = np.where(actual == self.value, 0.0, np.inf)
+        nothing = np.zeros((1, 1))
+        return Comparison(
+            actual=actual, value=self.value, elements=wrong, error=0.0, allowed=0.0, tiles=nothing, exact=True
+        )
+
+    @property
+    def is_informative(self) -> bool:
+        """An element is not zero: an image that computes nothing may leave zeros, too."""
+        return bool(np.any(self.value != 0))
+
+
 def unit_in_last_place(value: float, dtype: DType) -> float:
     """The distance from |value| to the next larger number of the type, subnormal numbers included."""
     if value == 0:
@@ -181,6 +216,7 @@ def unit_in_last_place(value: float, dtype: DType) -> float:
 
 def _tile_sums(x: Float) -> Float:
     """Sums over tiles of the last two axes; the last row and column of tiles may be smaller."""
+    x = np.atleast_2d(x)
     rows, columns = (-n % TILE for n in x.shape[-2:])
     padded = np.pad(x, [(0, 0)] * (x.ndim - 2) + [(0, rows), (0, columns)])
     height, width = (n // TILE for n in padded.shape[-2:])

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 from aotforge.errors import AotforgeError, RulesError
-from aotforge.verify.compare import Expected
+from aotforge.verify.compare import Exact, Expected
 from aotforge.verify.tensors import Guarded
 from aotforge.virtual_gpu.interpreter.family_module import family_module
 from aotforge.virtual_gpu.interpreter.memory import Memory
@@ -32,14 +32,14 @@ from aotforge.virtual_gpu.interpreter.memory import Memory
 class Invocation:
     """New data of one launch.
 
-    `values`: the operator's values, addresses of the tensors included. `inputs` must not change, `outputs` start as NaN.
+    `values`: the operator's values, addresses of the tensors included. `inputs` must not change, `outputs` start as canaries.
     `expected` computes reference, bounds and same-precision results of each output, in its tensor's shape.
     """
 
     values: Mapping[str, int | float]
     inputs: Mapping[str, Guarded]
     outputs: Mapping[str, Guarded]
-    expected: Callable[[], Mapping[str, Expected]]
+    expected: Callable[[], Mapping[str, Expected | Exact]]
 
     def memory(self) -> Memory:
         """All tensors, by name."""

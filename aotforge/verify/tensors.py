@@ -6,55 +6,99 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
+from aotforge.errors import RulesError, suggest
+from aotforge.rules import DTYPE_NUMBERS
+from aotforge.virtual_gpu.interpreter.number_formats import (
+    DTYPES,
+    STORAGE,
+    Array,
+    DType,
+    decode,
+    encode,
+    is_exact,
+    nan_patterns,
+)
 
 Float = npt.NDArray[np.float64]
-# NaN in every type; outputs have another payload, as NaN computed from inputs' canaries keeps their payload
-_CANARY = {2: 0x7FD5, 4: 0x7FD5AA55}
-_OUTPUT_CANARY = {2: 0x7FE6, 4: 0x7FE6AA55}
+_SPARE = 64
+"""Elements of canaries after a tensor; as many before it keep it aligned."""
+
+
+def check_dtype(name: str) -> DType:
+    """`name`, which is an element type. Raises RulesError."""
+    for dtype in DTYPES:
+        if dtype == name:
+            return dtype
+    raise RulesError(
+        f"{name!r} is not a valid element type",
+        cause="a tensor of the family's cases.py has it",
+        hint=suggest(name, DTYPES),
+    )
+
+
+def dtype_of(number: int) -> DType:
+    """The element type of an operator value such as `dtype`. Raises RulesError."""
+    for name, known in DTYPE_NUMBERS.items():
+        if known == number:
+            return check_dtype(name)
+    raise RulesError(
+        f"{number} is not the number of an element type",
+        cause="the choice's options are not those of `rules.dtypes`",
+        hint="use options=dtypes(...) in rules.py",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Order of batch, head and row from the outermost in, and where the tensor starts.
+    """Order of all axes but the last from the outermost in (empty: as they are), and where the tensor starts.
 
-    `row_padding` elements follow each row and `spare_rows` rows each head's last one; they hold canaries.
+    `row_padding` elements follow each row and `spare_rows` rows each matrix' last one; they hold canaries.
     """
 
-    order: tuple[int, int, int] = (0, 1, 2)
+    order: tuple[int, ...] = ()
     row_padding: int = 0
     spare_rows: int = 0
     offset: int = 64
 
     def strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """In elements; the last axis is dense."""
-        strides, step = [0, 0, 0, 1], shape[3] + self.row_padding
-        for axis in reversed(self.order):
+        """In elements; the last axis is dense. Raises RulesError for an order of other axes."""
+        if not shape:
+            return ()
+        outer = len(shape) - 1
+        order = self.order or tuple(range(outer))
+        if sorted(order) != list(range(outer)):
+            raise RulesError(
+                f"the order {order} does not fit a tensor of {len(shape)} axes",
+                cause="it lists every axis but the last once",
+                hint="correct the layout in the family's cases.py",
+            )
+        strides, step = [1] * len(shape), shape[-1] + self.row_padding
+        for axis in reversed(order):
             strides[axis] = step
-            step *= max(shape[axis] + (self.spare_rows if axis == 2 else 0), 1)
+            step *= max(shape[axis] + (self.spare_rows if axis == outer - 1 else 0), 1)
         return tuple(strides)
 
 
 class Guarded:
-    """A tensor inside a larger buffer of canaries, which are NaN: reading one shows in the result, writing
-    one in `intact`.
+    """A tensor of any rank inside a larger buffer of canaries: reading one shows in the result, writing one in `intact`.
+
+    Canaries are NaN where the type has two of them, else numbers that differ from element to element. Those of outputs
+    differ from those of inputs, as NaN computed from inputs' canaries keeps their payload.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: DType, layout: Layout, values: Float | None = None
+        self, shape: tuple[int, ...], dtype: DType, layout: Layout, values: Array | None = None
     ) -> None:
-        self.shape, self.dtype = shape, dtype
+        self.shape, self.dtype = shape, check_dtype(dtype)
         self.strides = layout.strides(shape)
-        extent = sum((n - 1) * s for n, s in zip(shape, self.strides, strict=True)) + 1 if min(shape) else 0
+        extent = sum((n - 1) * s for n, s in zip(shape, self.strides, strict=True)) + 1 if all(shape) else 0
         itemsize = STORAGE[dtype].itemsize
-        bits = np.dtype(f"u{itemsize}")
-        canary = (_OUTPUT_CANARY if values is None else _CANARY)[itemsize]
-        raw = np.full(layout.offset + extent + 64 + 32, canary, dtype=bits)
+        raw = _canaries(dtype, layout.offset + extent + 2 * _SPARE, output=values is None)
         skew = -raw.ctypes.data % 64 // itemsize  # offsets of 64 elements are then aligned, odd ones are not
-        self.storage = raw[skew : skew + layout.offset + extent + 64]
+        self.storage = raw[skew : skew + layout.offset + extent + _SPARE]
         self._origin = layout.offset
         if values is not None:
-            self.bits()[...] = encode(values, dtype).view(bits)
+            self.bits()[...] = _encoded(values, dtype).view(raw.dtype)
         self._before = self.storage.copy()
 
     @property
@@ -70,9 +114,10 @@ class Guarded:
         """The tensor's elements as unsigned integers: a view."""
         return self._inside(self.storage)
 
-    def values(self) -> Float:
-        """The tensor's elements as numbers: a copy."""
-        return decode(np.ascontiguousarray(self.bits()).view(STORAGE[self.dtype]), self.dtype)
+    def values(self) -> Array:
+        """The tensor's elements as numbers: a copy, float64 of floats, integers of their own type."""
+        stored = np.array(self.bits()).reshape(self.shape)
+        return decode(stored.view(STORAGE[self.dtype]), self.dtype)
 
     def intact(self) -> bool:
         """No element outside of the tensor has changed."""
@@ -83,3 +128,26 @@ class Guarded:
     def unchanged(self) -> bool:
         """Neither the tensor nor anything around it has changed."""
         return bool(np.array_equal(self.storage, self._before))
+
+
+def _canaries(dtype: DType, count: int, *, output: bool) -> npt.NDArray[Any]:
+    itemsize = STORAGE[dtype].itemsize
+    if patterns := nan_patterns(dtype):
+        return np.full(count, patterns[output], dtype=f"u{itemsize}")
+    # 0 and 1 are left out: they are what kernels write by mistake, and all that bool has
+    drawn = np.random.default_rng(int(output)).integers(2, 256, size=count * itemsize, dtype=np.uint8)
+    return drawn.view(f"u{itemsize}")
+
+
+def _encoded(values: Array, dtype: DType) -> Array:
+    """The bits of values. Raises RulesError for integers that the type does not have."""
+    stored = np.asarray(encode(values, dtype))
+    largest = 1 if dtype == "i1" else None
+    if is_exact(dtype) and not (
+        np.array_equal(stored, values) and (largest is None or not (stored > 1).any())
+    ):
+        raise RulesError(
+            f"an input of type {dtype} has a value that {dtype} does not have",
+            hint="draw other values in the family's cases.py",
+        )
+    return stored

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Setting, Target, Term
+from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Setting, Target, Term, dtypes
 
 from .operators import ADD
 
@@ -22,8 +22,7 @@ FAMILY = Family(
             source="add.py",
             function="add",
             operator="add",
-            # aotriton::DType kFloat16, kBFloat16, kFloat32
-            choices=(Choice(name="dtype", key="dtype", options={"fp16": 2, "bf16": 3, "fp32": 1}),),
+            choices=(Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16", "fp32")),),
             arguments=(
                 Argument(name="x", type="*{dtype}", value="x", divisible_by=16),
                 Argument(name="y", type="*{dtype}", value="y", divisible_by=16),

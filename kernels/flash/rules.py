@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Target, Term
+from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Target, Term, dtypes
 
 from .operators import ATTN_BWD, ATTN_FWD
 from .settings import settings_for
 
 _HEAD_DIMS: Mapping[Scalar, int] = {32: 32, 64: 64, 128: 128}
 
-_DTYPE = Choice(
-    name="dtype", key="dtype", options={"fp16": 2, "bf16": 3}
-)  # aotriton::DType kFloat16, kBFloat16
+_DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16"))
 _COMMON = (
     _DTYPE,
     Choice(name="head_dim", key="head_dim", options=_HEAD_DIMS),

@@ -217,18 +217,37 @@ def test_a_fault_names_its_source_line(root: Path, cache: Path) -> None:
     assert all("add.py" not in v.failure and v.outcome == "failed" for v in plain.verdicts)
 
 
+def altered(root: Path, statements: str) -> None:
+    """Statements on each `call` of the family's cases, which know its `case` and `keys`."""
+    file = root / "add" / "cases.py"
+    added = f"""
+import os
+from dataclasses import replace
+from pathlib import Path
+
+
+def cases(kernel, keys):
+    return [replace(case, make=lambda case=case: _altered(case, keys)) for case in CALLS.cases(kernel, keys)]
+
+
+def _altered(case, keys):
+    call = case.make()
+    {statements}
+    return call
+"""
+    file.write_text(file.read_text() + added)
+
+
 def test_a_fault_is_not_forgiven_when_it_does_not_come_again(root: Path, cache: Path) -> None:
     """The second execution is for source lines only. Here memory is too short in the first one, by the family's own doing."""
     built = compiled(root, cache, lambda label: label.endswith("fp32:0"))
-    file = root / "add" / "cases.py"
     once = cache.parent / "once"
-    short = (
-        "    from pathlib import Path\n"
-        f"    once = Path({str(once)!r})\n"
-        "    if n == 2048 and offset == 64 and not once.exists():\n        once.touch()\n        tensors['x'].storage = tensors['x'].storage[:64]\n"
-        "    values: dict"
+    altered(
+        root,
+        f"if case.name == '2048 elements, aligned' and not Path({str(once)!r}).exists():\n"
+        f"        Path({str(once)!r}).touch()\n"
+        "        call.inputs['x'].storage = call.inputs['x'].storage[:64]",
     )
-    file.write_text(file.read_text().replace("    values: dict", short, 1))
     report, _ = verified(built, root, cache, architectures=architectures())
     (failed,) = report.verdicts
     assert failed.outcome == "failed" and failed.faults == 1
@@ -276,9 +295,7 @@ def test_a_process_that_crashes_or_hangs_fails_its_image(
 
 
 def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
-    file = root / "add" / "cases.py"
-    crash = '    import os\n    if dtype == "bf16":\n        os.abort()\n    rng, shape'
-    file.write_text(file.read_text().replace("    rng, shape", crash))
+    altered(root, "if keys['dtype'] == 3:\n        os.abort()")
     report, _ = verified(compiled(root, cache, lambda label: True), root, cache)
     assert {v.outcome for v in report.verdicts if "bf16" in v.label} == {"failed"}
     assert all("SIGABRT" in v.failure for v in report.verdicts if "bf16" in v.label)
@@ -287,8 +304,7 @@ def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
 
 def test_an_empty_grid_writes_nothing(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
     """As where a grid follows another length than the output's: the library returns without a launch."""
-    file = root / "add" / "cases.py"
-    file.write_text(file.read_text().replace('"n": n,', '"n": 0 if n == 37 else n,'))
+    altered(root, "call.values['n'] = 0 if call.values['n'] == 37 else call.values['n']")
     report, _ = verified(add, root, cache)
     assert set(outcomes(report).values()) == {"failed"}
     for verdict in report.verdicts:
@@ -299,8 +315,12 @@ def test_an_empty_grid_writes_nothing(add: tuple[Plan, Images], root: Path, cach
 
 
 def test_zeros_alone_are_not_informative(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
-    file = root / "add" / "cases.py"
-    file.write_text(file.read_text().replace("encode(rng.standard_normal(shape),", "encode(np.zeros(shape),"))
+    cases = root / "add" / "cases.py"
+    zeros = 'Tensor(shape=("n",), draw=lambda rng, shape, dtype: np.zeros(shape))'
+    text = cases.read_text().replace(
+        '"x": Tensor(shape=("n",)), "y": Tensor(shape=("n",))', f'"x": {zeros}, "y": {zeros}'
+    )
+    cases.write_text(text.replace("from collections", "import numpy as np\nfrom collections"))
     report, _ = verified(add, root, cache)
     assert set(outcomes(report).values()) == {"failed"}
     for verdict in report.verdicts:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
-from kernels.add import same_precision_reference as add_same_precision
 from kernels.flash import same_precision_reference as same_precision
 from kernels.flash.bounds import bounds
 from kernels.flash.call import Case
@@ -81,9 +80,3 @@ def test_preprocessing_adds_in_float32() -> None:
     assert not np.array_equal(
         same_precision.preprocess(out, do, order=1), same_precision.preprocess(out, do, order=None)
     )
-
-
-@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
-def test_the_sum_of_add_is_rounded_once(dtype: DType) -> None:
-    x, y = np.array([1.0, 3.0, 1e-3]), np.array([EPSILON[dtype], -1.0, 1e-3])
-    assert np.allclose(add_same_precision.add(x, y, dtype), x + y, rtol=EPSILON[dtype], atol=0)
