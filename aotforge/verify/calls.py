@@ -1,4 +1,4 @@
-"""Cases of a family from one numpy function and a list of shapes: tensors, reference, bounds, same-precision results."""
+"""Cases of a family from one numpy function and shapes: tensors, reference, bounds."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,7 +165,7 @@ class Calls:
 
 
 def _layout(tensor: Tensor, layout: Layout) -> Layout:
-    """Rows apart need a stride that tells the kernel."""
+    """Rows are apart only where a stride of the operator describes them."""
     rows = len(tensor.shape) - 2
     return layout if not layout.row_padding or rows in tensor.strides.values() else Layout()
 

@@ -107,7 +107,7 @@ def decode(stored: Array, dtype: DType) -> Array:
 
 
 def _to_odd(values: Array) -> npt.NDArray[np.float32]:
-    """float64 as float32 whose last bit tells that something was lost, so that a second rounding has the result of one."""
+    """float64 as float32 whose last bit is set when something was lost: a second rounding then has the result of one."""
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(values).astype(np.float32)
         lossy = (single.astype(np.float64) != values) & ~np.isnan(values)
