@@ -39,7 +39,7 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
         ]
     release = checkout / "releases" / "dist" / "smoke" / shown["release"]
     assert all((release / name).is_file() for name in shown["tarballs"])
-    # the release that is there, as text; then one whose images and texts do not belong together
+    # the release that is there, as text; then one with another file than its sums name
     again = invoke(checkout, "demo", "--profile", "smoke", "--release", str(release), "--quiet", env=CACHE)
     assert "every output is within the bounds of its rounding" in again.stdout and again.stderr == ""
     asm = next(release.glob("*-asm-*"))
@@ -47,8 +47,8 @@ def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
     spoiled = invoke(
         checkout, "demo", "--profile", "smoke", "--release", str(release), "--json", env=CACHE, check=False
     )
-    assert spoiled.returncode == 26
-    assert "cannot be read" in json.loads(spoiled.stdout)["error"]["what"]
+    assert spoiled.returncode == 23
+    assert "not the file that SHA256SUMS names" in json.loads(spoiled.stdout)["error"]["what"]
     missing = invoke(
         checkout, "demo", "--profile", "smoke", "--release", str(tmp_path), "--json", env=CACHE, check=False
     )

@@ -58,7 +58,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         virtual = build_virtual_hip(cache)
         client = build_client(request.build.root, extracted, virtual, folder / "client")
         # what a release of others makes in the cache would be used by later runs
-        kept = cache if request.release is None else folder / "cache"
+        kept = cache if request.own or request.release is None else folder / "cache"
         kept.mkdir(parents=True, exist_ok=True)
         runner = ClientRunner(
             client=client,
