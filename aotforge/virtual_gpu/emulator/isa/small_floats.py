@@ -19,8 +19,38 @@ _TO_SMALL = {
 }
 _RULES: dict[str, Any] = {"archs": ("gfx94", "gfx95", "gfx12"), "rules": ("eight_bit_format",)}
 
+_WIDE = {name: f"f32_of_{name}(S0.u16 {{}}, 0) * scale_of(S1.f32)" for name in ("fp8", "bf8")}
+_PAIRS = {"f16": ("f16_of_f32", "f32_of_f16"), "bf16": ("bf16_of_f32", "f32_of_bf16")}
+"""Of halves: from and to float32."""
+_SCALED = {
+    **{
+        f"v_cvt_scalef32_pk_f32_{name}": f"D.u64 = pair(bits_f32({x.format('& 255')}), bits_f32({x.format('>> 8')}))"
+        for name, x in _WIDE.items()
+    },
+    **{
+        f"v_cvt_scalef32_pk_{kind}_{name}": f"D.u32 = {narrow}({x.format('& 255')}) | {narrow}({x.format('>> 8')}) << 16"
+        for name, x in _WIDE.items()
+        for kind, (narrow, _) in _PAIRS.items()
+    },
+}
+_SCALED_TO_SMALL = {
+    **{
+        f"v_cvt_scalef32_pk_{name}_f32": f"D.u16 = {name}_of_f32(S0.f32 / scale_of(S2.f32), 0, SATURATES(w)) | "
+        f"{name}_of_f32(S1.f32 / scale_of(S2.f32), 0, SATURATES(w)) << 8"
+        for name in ("fp8", "bf8")
+    },
+    **{
+        f"v_cvt_scalef32_pk_{name}_{kind}": f"D.u16 = {name}_of_f32({wide}(S0.u32 & 0xffff) / scale_of(S1.f32), 0, SATURATES(w)) | "
+        f"{name}_of_f32({wide}(S0.u32 >> 16) / scale_of(S1.f32), 0, SATURATES(w)) << 8"
+        for name in ("fp8", "bf8")
+        for kind, (_, wide) in _PAIRS.items()
+    },
+}
+
 TABLE = merged(
     table("vector", _TO_FLOAT, modifiers=frozenset({"src0_sel"}), **_RULES),
     table("vector", _TO_PAIR, modifiers=frozenset({"src0_sel", "op_sel"}), **_RULES),
     table("vector", _TO_SMALL, modifiers=frozenset({"op_sel"}), keeps_half=True, **_RULES),
+    table("vector", _SCALED, modifiers=frozenset({"op_sel"}), archs=("gfx95",)),
+    table("vector", _SCALED_TO_SMALL, modifiers=frozenset({"op_sel"}), keeps_half=True, archs=("gfx95",)),
 )

@@ -87,9 +87,9 @@ _ORDER = {
     "v_min_u32": "D.u32 = S0.u32 < S1.u32 ? S0.u32 : S1.u32",
     "v_max_u32": "D.u32 = S0.u32 > S1.u32 ? S0.u32 : S1.u32",
     **{
-        f"v_{name}_{t}": f"D.{t} = {name}_{t[0]}32(S0.{t}, S1.{t}, S2.{t})"
-        for t in ("i32", "u32", "i16", "u16")
-        for name in ("min3", "max3", "med3", *(("maxmin", "minmax") if t.endswith("32") else ()))
+        f"v_{name}_{t}": f"D.{t} = {name}_{t}(S0.{t}, S1.{t}, S2.{t})"
+        for t in ("i32", "u32")
+        for name in ("min3", "max3", "med3", "maxmin", "minmax")
     },
 }
 
@@ -110,10 +110,6 @@ _WORDS = {
     "v_add_u16 v_add_nc_u16": "D.u16 = S0.u16 + S1.u16",
     "v_sub_u16 v_sub_nc_u16": "D.u16 = S0.u16 - S1.u16",
     "v_subrev_u16": "D.u16 = S1.u16 - S0.u16",
-    "v_add_i16 v_add_nc_i16": "D.u16 = S0.u16 + S1.u16",
-    "v_sub_i16 v_sub_nc_i16": "D.u16 = S0.u16 - S1.u16",
-    "v_mad_u16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
-    "v_mad_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
     "v_not_b16": "D.u16 = ~S0.u16",
     "v_mul_lo_u16": "D.u16 = S0.u16 * S1.u16",
     "v_lshlrev_b16": "D.u16 = S1.u16 << (S0.u16 & 15)",
@@ -183,14 +179,8 @@ _HALF = {
     "v_fmac_f16": "D.f16 = fused_f16(S0.f16, S1.f16, D.f16)",
     "v_max_f16 v_max_num_f16": "D.f16 = max_f32(S0.f16, S1.f16)",
     "v_min_f16 v_min_num_f16": "D.f16 = min_f32(S0.f16, S1.f16)",
-    "v_max3_f16 v_max3_num_f16": "D.f16 = max_f32(max_f32(S0.f16, S1.f16), S2.f16)",
-    "v_min3_f16 v_min3_num_f16": "D.f16 = min_f32(min_f32(S0.f16, S1.f16), S2.f16)",
-    "v_med3_f16 v_med3_num_f16": "D.f16 = med3_f32(S0.f16, S1.f16, S2.f16)",
-    "v_div_fixup_f16": "D.f16 = division_fixup_f16(S0.f16, S1.f16, S2.f16)",
     "v_maximum_f16": "D.f16 = maximum_f32(S0.f16, S1.f16)",
     "v_minimum_f16": "D.f16 = minimum_f32(S0.f16, S1.f16)",
-    "v_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
-    "v_minimum3_f16": "D.f16 = minimum_f32(minimum_f32(S0.f16, S1.f16), S2.f16)",
     "v_trunc_f16": "D.f16 = truncf(S0.f16)",
     "v_floor_f16": "D.f16 = floorf(S0.f16)",
     "v_ceil_f16": "D.f16 = ceilf(S0.f16)",
@@ -287,6 +277,26 @@ def _comparisons(prefix: str) -> dict[str, str]:
     }
 
 
+# instructions with op_sel alone, which keep the other half on every arch (LLVM: zeroesHigh16BitsOfDest)
+_KEEPING = {
+    "v_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)",
+    "v_div_fixup_f16": "D.f16 = division_fixup_f16(S0.f16, S1.f16, S2.f16)",
+    "v_max3_f16 v_max3_num_f16": "D.f16 = max_f32(max_f32(S0.f16, S1.f16), S2.f16)",
+    "v_min3_f16 v_min3_num_f16": "D.f16 = min_f32(min_f32(S0.f16, S1.f16), S2.f16)",
+    "v_med3_f16 v_med3_num_f16": "D.f16 = med3_f32(S0.f16, S1.f16, S2.f16)",
+    "v_maximum3_f16": "D.f16 = maximum_f32(maximum_f32(S0.f16, S1.f16), S2.f16)",
+    "v_minimum3_f16": "D.f16 = minimum_f32(minimum_f32(S0.f16, S1.f16), S2.f16)",
+    "v_add_i16 v_add_nc_i16": "D.u16 = S0.u16 + S1.u16",
+    "v_sub_i16 v_sub_nc_i16": "D.u16 = S0.u16 - S1.u16",
+    "v_mad_u16 v_mad_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
+    **{
+        f"v_{name}_{t}": f"D.{t} = {name}_{t[0]}32(S0.{t}, S1.{t}, S2.{t})"
+        for t in ("i16", "u16")
+        for name in ("min3", "max3", "med3")
+    },
+}
+_TRUTH_TABLE_16 = {"v_bitop3_b16": "D.u16 = bits_of_table(S0.u16, S1.u16, S2.u16, I->immediate)"}
+
 _MIX = "fmaf(S0.mix, S1.mix, S2.mix)"
 
 TABLE = merged(
@@ -298,7 +308,8 @@ TABLE = merged(
     table("vector", _SINGLE),
     table("vector", _DIVISION, implied={"S3": "vcc"}),
     table("vector", _TRANSCENDENTAL, _HALF),
-    table("vector", {"v_fma_f16": "D.f16 = fused_f16(S0.f16, S1.f16, S2.f16)"}, keeps_half=True),
+    table("vector", _KEEPING, keeps_half=True),
+    table("vector", _TRUTH_TABLE_16, keeps_half=True, modifiers=frozenset({"bitop3", "op_sel"})),
     table("vector", {"v_fma_mix_f32": f"D.f32 = {_MIX}"}),
     # the sum is rounded to float32 first: LLVM selects these for a conversion of a float32 result
     table("vector", {"v_fma_mixlo_f16": f"D.f16 = {_MIX}"}, half=0, keeps_half=True),

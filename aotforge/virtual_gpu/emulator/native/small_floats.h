@@ -5,6 +5,10 @@ enum { FNUZ = 2 };
 /* MODE.FP16_OVFL: what is beyond the largest number becomes that number. */
 #define SATURATES(w) ((w)->mode & MODE_FP16_OVFL)
 
+/* Scales are powers of two in 8 bits (OCP's E8M0); a float's exponent is one. */
+INLINE float scale_of_bits(u32 e) { return e == 255 ? as_f32(0x7fc00000) : ldexpf(1.0f, (int)e - 127); }
+INLINE float scale_of(float f) { return scale_of_bits((u32)exponent(f)); }
+
 INLINE float f32_of_fp8(u32 x, int fnuz)
 {
     u32 e = x >> 3 & 15, m = x & 7;

@@ -22,6 +22,7 @@ import numpy as np
 
 from aotforge.errors import AotforgeError
 from aotforge.virtual_gpu.emulator.decoded import Checks
+from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.emulator.targets import emulated_target
@@ -32,6 +33,8 @@ from tests.integration.virtual_gpu.coverage.formats import Array, decode, storag
 PASSED, WRONG, REFUSED, NOT_COMPILED = "passed", "wrong", "refused", "not compiled"
 SECONDS = 300
 """How long one feature may take."""
+_MANY = 100
+"""Tasks for which all handlers of the interpreter are compiled at once, and not those of each kernel."""
 _BATCH = 24
 """Features that a process executes: the compiler's first one takes longer."""
 
@@ -185,6 +188,9 @@ def run_all(tasks: Sequence[Task], folder: Path, workers: int = 2) -> Iterator[O
     """Outcomes in the order in which they are known; a process executes several tasks, until the compiler ends it."""
     import aotforge.compile.triton_amd  # noqa: F401 - loaded before the processes fork
 
+    if len(tasks) > _MANY:
+        for lanes in sorted({emulated_target(arch).lanes for _, arch in tasks}):
+            load_library(lanes, variant="checks")
     waiting = [list(tasks[at : at + _BATCH]) for at in range(0, len(tasks), _BATCH)][::-1]
     running: dict[Any, tuple[Any, list[Task]]] = {}
     while waiting or running:
@@ -231,6 +237,10 @@ def _child(batch: list[Task], folder: Path, sender: Connection) -> None:
     with tempfile.TemporaryFile() as quiet:  # the compiler prints what it raises
         os.dup2(quiet.fileno(), 2)
         for feature, arch in batch:
-            sender.send(run(feature, arch, folder))
+            try:
+                sender.send(run(feature, arch, folder))
+            except Exception as error:  # noqa: BLE001 - a defect of the list of features, which the page shows
+                reason = f"the feature's own code failed: {error!r}"
+                sender.send(Outcome(feature=feature.name, arch=arch, verdict=WRONG, reason=reason))
     sender.close()
     os._exit(0)

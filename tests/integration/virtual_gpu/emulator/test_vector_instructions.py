@@ -24,7 +24,8 @@ NAMES = [name for name, entry in INSTRUCTIONS.items() if entry.form == "vector"]
 ROUNDS = 12
 PAIRS = {
     **dict.fromkeys(("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", "v_cvt_pk_f16_f32"), np.float16),
-    **dict.fromkeys(("v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8"), np.float32),
+    **{f"v_cvt_{scaled}pk_f32_{name}": np.float32 for scaled in ("", "scalef32_") for name in ("fp8", "bf8")},
+    **{f"v_cvt_scalef32_pk_f16_{name}": np.float16 for name in ("fp8", "bf8")},
 }
 """Results that are two floats: payloads of NaN are not compared."""
 ARCH = {64: "gfx908", 32: "gfx1100"}
@@ -84,7 +85,7 @@ def _text(entry: Entry, lanes: int) -> str:
             pieces.append(_register("s", 30 + 2 * int(slot.name[1]), mask_words))
         else:
             pieces.append(_register("v", 2 * int(slot.name[1]), WORDS[slot.type]))
-    extra = " bitop3:0x6c" if entry.name == "v_bitop3_b32" else ""
+    extra = " bitop3:0x6c" if entry.name.startswith("v_bitop3") else ""
     return f"{entry.name} {', '.join(pieces)}{extra}"
 
 
@@ -96,7 +97,7 @@ def test_every_vector_instruction_has_a_model_and_every_model_an_instruction() -
 def test_instruction_equals_its_model(bench: Bench, name: str) -> None:
     entry = INSTRUCTIONS[name]
     if entry.archs and not bench.target.arch.startswith(entry.archs):
-        bench = Bench("gfx1201" if bench.lanes == 32 else "gfx950")
+        bench = Bench("gfx950" if bench.lanes == 64 or entry.archs == ("gfx95",) else "gfx1201")
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     for round_ in range(ROUNDS):
         _check(bench, entry, rng, round_)

@@ -52,7 +52,7 @@ def nested(pair):
     return a + b[0] * b[1]
 
 
-@tl.constexpr_function
+@triton.constexpr_function
 def power(n):
     return 2**n
 """

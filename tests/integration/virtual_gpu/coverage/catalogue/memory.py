@@ -1,4 +1,4 @@
-"""Loads, stores and pointers of every type, with their modifiers; block pointers and tensor descriptors."""
+"""Loads, stores and pointers of every type, with their modifiers; tensor descriptors."""
 
 from __future__ import annotations
 
@@ -96,14 +96,6 @@ at = tl.program_id(0) * 16
 for k in range(0, columns, 32):
     b.store([at, k], a.load([at, k]) * 2)
 """
-_BLOCK_POINTER = """
-a = tl.make_block_ptr(x, (rows, columns), (columns, 1), (tl.program_id(0) * 16, 0), (16, 32), (1, 0))
-b = tl.make_block_ptr(o, (rows, columns), (columns, 1), (tl.program_id(0) * 16, 0), (16, 32), (1, 0))
-for k in range(0, columns, 32):
-    tl.store(b, tl.load(a, boundary_check=(0, 1), padding_option="zero") * 2, boundary_check=(0, 1))
-    a = tl.advance(a, (0, 32))
-    b = tl.advance(b, (0, 32))
-"""
 _SHAPE = {"rows": ("i32", 40), "columns": ("i32", 72)}
 
 
@@ -121,10 +113,6 @@ FEATURES = (
     _modified(", volatile=True", ""),
     *(memory(f"tensor descriptor {kind}", _DESCRIPTOR, _table(kind), lambda x: x * 2, values=_SHAPE, grid=(3, 1, 1))
       for kind in ("fp16", "fp32", "i8")),
-    *(memory(f"block pointer {kind}", _BLOCK_POINTER, _table(kind), lambda x: x * 2, values=_SHAPE, grid=(3, 1, 1))
-      for kind in ("fp16", "fp32")),
-    memory("tensor descriptor with i64 strides", _DESCRIPTOR, _table("fp32"), lambda x: x * 2,
-           values={"rows": ("i64", 40), "columns": ("i64", 72)}, grid=(3, 1, 1)),
     memory("tensor descriptor added to", """
 b = tl.make_tensor_descriptor(o, shape=[16, 32], strides=[32, 1], block_shape=[16, 32])
 b.atomic_add([0, 0], tl.full((16, 32), 2, tl.int32))

