@@ -276,6 +276,22 @@ def _eight_bit_format(bound: native.Instruction, line: Line, target: EmulatedTar
     bound.flags = _FNUZ if target.arch.startswith("gfx94") else 0
 
 
+_FORMAT_WORDS = (8, 8, 6, 6, 4)
+"""Registers of 32 elements: E4M3, E5M2, E2M3, E3M2, E2M1, numbered as in cbsz and blgp."""
+
+
+def _formats(bound: native.Instruction, line: Line, target: EmulatedTarget) -> None:
+    found = number(line.modifiers, "cbsz"), number(line.modifiers, "blgp")
+    for operand_, kind in zip(bound.s, found, strict=False):
+        if kind >= len(_FORMAT_WORDS) or operand_.words != _FORMAT_WORDS[kind]:
+            raise DecodeError(f"inputs of {line.name} do not have the registers of formats {found}")
+    if _FORMAT_WORDS[found[0]] != _FORMAT_WORDS[found[1]]:
+        raise DecodeError(
+            "formats of different widths are not supported: which elements lanes hold is not verified"
+        )
+    bound.flags = found[0] | found[1] << 4
+
+
 _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]] = {
     "global_address": _global_address,
     "returns_to_d": _returns_to_d,
@@ -283,6 +299,7 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "wmma_inputs": _wmma_inputs,
     "eight_bit_format": _eight_bit_format,
     "low_constants": _low_constants,
+    "formats": _formats,
 }
 
 
@@ -338,6 +355,8 @@ def _output_scale(values: Mapping[str, ModifierValue]) -> int:
 
 def _broadcast(values: Mapping[str, ModifierValue], entry: Entry) -> int:
     """cbsz and abid of a matrix instruction of several blocks, as matrix.h reads them."""
+    if "formats" in entry.rules:
+        return 0
     size, block = number(values, "cbsz"), number(values, "abid")
     if (size or block) and (1 << size > entry.blocks or block >> size):
         raise DecodeError(f"cbsz:{size} abid:{block} is beyond the instruction's blocks")

@@ -62,7 +62,8 @@ LANES = merged(
     wave("v_writelane_b32", "write_lane(w, I);", "D:v:1 S0:si:1 S1:si:1"),
     wave("ds_bpermute_b32", "backward_permute(w, I);", "D:v:1 S0:v:1 S1:v:1", **_OFFSET),
     wave("ds_permute_b32", "forward_permute(w, I);", "D:v:1 S0:v:1 S1:v:1", **_OFFSET),
-    wave("ds_read_b64_tr_b16", "lds_load_transposed(w, I);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
+    wave("ds_read_b64_tr_b16", "lds_load_transposed(w, I, 2);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
+    wave("ds_read_b64_tr_b8", "lds_load_transposed(w, I, 1);", "D:v:2 S0:v:1", archs=("gfx950",), **_OFFSET),
     wave("v_permlane16_b32", "permute_rows(w, I, 0);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
     wave("v_permlanex16_b32", "permute_rows(w, I, 1);", "D:v:1 S0:v:1 S1:si:1 S2:si:1", **_OP_SEL),
     wave("v_pk_mov_b32", "pack_move(w, I);", "D:v:2 S0:vsi:2 S1:vsi:2", rules=("low_constants",), **_OP_SEL),
@@ -109,6 +110,19 @@ def _mfma(
     )
 
 
+def _mfma_of_formats(m: int, k: int) -> dict[str, Entry]:
+    """The formats of A's and B's elements are modifiers."""
+    registers = m * m // 64
+    return wave(
+        f"v_mfma_f32_{m}x{m}x{k}_f8f6f4",
+        f"mfma_of_formats(w, I, {m}, {k});",
+        f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}",
+        modifiers=("cbsz", "blgp"),
+        archs=("gfx95",),
+        rules=("formats",),
+    )
+
+
 def _wmma(
     kinds: str, *, result: str = "f32", archs: tuple[str, ...] = ("gfx11", "gfx12")
 ) -> dict[str, Entry]:
@@ -143,6 +157,8 @@ MATRIX = merged(
         for a in _EIGHT_BITS
         for b in _EIGHT_BITS
     ),
+    _mfma_of_formats(32, 64),
+    _mfma_of_formats(16, 128),
     wave(
         "v_mfma_f64_16x16x4f64 v_mfma_f64_16x16x4_f64",
         "mfma_f64(w, I);",

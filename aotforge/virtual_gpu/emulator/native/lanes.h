@@ -91,26 +91,29 @@ static void pack_move(Wave *w, const Instruction *I)
     put_row(w, I, r, 2);
 }
 
-/* gfx950: 16 neighbouring lanes load 16 rows of four halves each, and get them as four columns of a transposed tile. */
-static void lds_load_transposed(Wave *w, const Instruction *I)
+/* gfx950: 16 neighbouring lanes load 8 bytes each, rows of 16 elements of one or two bytes, and get a column of the tile each. */
+INLINE void lds_load_transposed(Wave *w, const Instruction *I, int bytes)
 {
-    u16 element[LANES][4] = {{0}};
+    u8 loaded[LANES][8] = {{0}};
     u32 r[2 * LANES] = {0};
     ACTIVE_LANES(EXEC)
     {
         u8 *at = shared(w, I, (u64)w->v[I->s[0].index][LANE] + (u64)I->offset, 8, LANE, LOAD);
         if (!at)
             return;
-        memcpy(element[LANE], at, 8);
+        memcpy(loaded[LANE], at, 8);
     }
     EACH_LANE
     {
-        int group = l & ~15, i = l & 15;
-        u32 part[4];
-        for (int j = 0; j < 4; j++)
-            part[j] = element[group + 4 * j + i / 4][i % 4];
-        r[l] = part[0] | part[1] << 16;
-        r[l + LANES] = part[2] | part[3] << 16;
+        int group = l & ~15, i = l & 15, each = 8 / bytes; /* elements of a lane */
+        u64 column = 0;
+        for (int j = 0; j < each; j++) {
+            u32 x = 0;
+            memcpy(&x, &loaded[group + 16 / each * j + i / each][i % each * bytes], (size_t)bytes);
+            column |= (u64)x << (8 * bytes * j);
+        }
+        r[l] = (u32)column;
+        r[l + LANES] = (u32)(column >> 32);
     }
     put_row(w, I, r, 2);
 }

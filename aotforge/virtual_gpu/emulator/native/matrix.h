@@ -98,13 +98,21 @@ INLINE Place mfma_place(const Instruction *I, int m, int r, int first)
 INLINE void mfma(Wave *w, const Instruction *I, int m, int k, int blocks, int type_a, int type_b)
 {
     float a[32][64], b[32][64], c[64][64];
+    int fnuz = k / (64 / m) < 32 && I->flags & FNUZ; /* other archs have instructions of 32 elements a lane */
 #define READ_INPUTS \
     for (int e = 0; e < each; e++) { \
-        input_row(w, I->s[0].index, e, type_a, I->flags & FNUZ, a[e]); \
-        input_row(w, I->s[1].index, e, type_b, I->flags & FNUZ, b[e]); \
+        input_row(w, I->s[0].index, e, type_a, fnuz, a[e]); \
+        input_row(w, I->s[1].index, e, type_b, fnuz, b[e]); \
     }
     MFMA_LOOP(c[r][first + j] = fmaf(a[e][source + p.row], b[e][lane + j], c[r][first + j]);)
 #undef READ_INPUTS
+}
+
+/* Formats of A and B in `flags`, 4 bits each. */
+INLINE void mfma_of_formats(Wave *w, const Instruction *I, int m, int k)
+{
+    static const u8 types[] = {IN_FP8, IN_BF8, IN_FP6, IN_BF6, IN_FP4};
+    mfma(w, I, m, k, 1, types[I->flags & 15], types[I->flags >> 4 & 15]);
 }
 
 /* The same on signed bytes; sums wrap. */

@@ -112,8 +112,8 @@ def _compiler_reason(error: BaseException) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def load(feature: Feature, image: Image, arch: str) -> Program:
-    """The feature's program."""
+def load(image: Image, arch: str) -> Program:
+    """The image's program. Raises DecodeError, UnsupportedError."""
     return Emulator(arch).load(image.hsaco, image.asm)
 
 
@@ -124,7 +124,7 @@ def run(feature: Feature, arch: str, folder: Path) -> Outcome:
     except CompileError as error:
         return Outcome(feature=feature.name, arch=arch, verdict=NOT_COMPILED, reason=str(error))
     try:
-        found = _launch(feature, load(feature, image, arch), image)
+        found = _launch(feature, load(image, arch), image)
     except AotforgeError as error:
         text = " ".join(part for part in (error.what, error.cause) if part)
         if feature.expects and feature.expects in text:

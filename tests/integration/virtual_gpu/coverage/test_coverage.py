@@ -6,11 +6,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import triton
 
+from aotforge.errors import AotforgeError
 from tests.integration.virtual_gpu.coverage.catalogue import FEATURES
-from tests.integration.virtual_gpu.coverage.execute import PASSED, WRONG, run, run_all
+from tests.integration.virtual_gpu.coverage.execute import (
+    PASSED,
+    WRONG,
+    CompileError,
+    compiled,
+    load,
+    run,
+    run_all,
+)
 from tests.integration.virtual_gpu.coverage.feature import elementwise, given
 from tests.integration.virtual_gpu.coverage.formats import FP8, decode, encode, storage
+from tests.integration.virtual_gpu.coverage.page import ARCHS, PAGE, counts, measure, page
+from tests.support.disassembly import OBJDUMP, disagreements, disassemble, find_objdump
 
 pytestmark = pytest.mark.compiler
 SAMPLE = (
@@ -32,6 +44,37 @@ def test_a_sample_of_features(arch: str, tmp_path: Path) -> None:
     outcomes = list(run_all([(FEATURES[name], arch) for name in SAMPLE], tmp_path))
     assert len(outcomes) == len(SAMPLE)
     assert [one for one in outcomes if one.verdict != PASSED] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_page_is_what_the_virtual_gpu_does() -> None:
+    outcomes = measure()
+    for arch in ARCHS:
+        passed, all_ = counts(one for one in outcomes.values() if one.arch == arch)
+        assert passed >= 0.97 * all_, f"{arch}: {passed} of {all_}"
+    assert PAGE.read_text(encoding="utf-8") == page(outcomes, triton.__version__)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)")
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
+    images = instructions = 0
+    different = []
+    for feature in FEATURES.values():
+        try:
+            image = compiled(feature, arch, tmp_path)
+            listing = load(image, arch).listing
+        except (CompileError, AotforgeError):  # the page has these
+            continue
+        second = disassemble(image.hsaco, listing.kernel, arch)
+        different += [(feature.name, one) for one in disagreements(listing, second)]
+        images, instructions = images + 1, instructions + len(listing.lines)
+    print(f"{arch}: {images} images, {instructions} instructions, {len(different)} decoded differently")  # noqa: T201 - shown with -s
+    assert images > 600
+    assert different == []
 
 
 def test_a_wrong_reference_is_reported(tmp_path: Path) -> None:

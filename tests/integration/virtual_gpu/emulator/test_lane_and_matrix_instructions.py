@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from aotforge.errors import DecodeError
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS, memory, scalar, vector, wave_ops
 from tests.integration.virtual_gpu.coverage.formats import encode
 from tests.integration.virtual_gpu.emulator.bench import Bench
@@ -18,14 +19,15 @@ MATRICES = re.compile(
 DOUBLES = {"v_mfma_f64_16x16x4f64", "v_mfma_f64_16x16x4_f64"}
 LANE_TESTS = {
     "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "ds_bpermute_b32", "ds_permute_b32", "v_permlane16_b32",
-    "v_permlanex16_b32", "v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "ds_read_b64_tr_b16", "v_pk_mov_b32",
+    "v_permlanex16_b32", "v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32", "ds_read_b64_tr_b16", "ds_read_b64_tr_b8", "v_pk_mov_b32",
 }  # fmt: skip
 
 
 def test_every_part_of_the_table_has_its_tests() -> None:
     """Scalar, vector, packed and memory instructions are compared with their models' names where those are tested."""
     assert set(wave_ops.LANES) == LANE_TESTS
-    assert all(MATRICES.match(name) or name in {*DOUBLES, *WMMA} for name in wave_ops.MATRIX)
+    tested = {*DOUBLES, *WMMA, *FORMATS}
+    assert all(MATRICES.match(name) or name in tested for name in wave_ops.MATRIX)
     others = {"s_getpc_b64", "s_barrier", "s_barrier_signal", "s_barrier_wait", "s_endpgm"}
     branches = {"s_branch", *(f"s_cbranch_{x}" for x in ("scc0", "scc1", "vccz", "vccnz", "execz", "execnz"))}
     calls = {"s_setpc_b64", "s_swappc_b64", "s_call_b64"}  # test_calls.py
@@ -139,6 +141,61 @@ def test_transposed_lds_loads(bench: Bench) -> None:
         group, i = divmod(lane, 16)
         flat = tiles[group].reshape(4, 16)  # 4 lanes hold a row of 16
         assert np.array_equal(words[lane], flat[:, i])
+
+
+def test_transposed_lds_loads_of_bytes(bench: Bench) -> None:
+    rows = np.arange(64 * 8, dtype=np.int64).astype(np.uint8)
+    bench.lds[: rows.size] = rows
+    bench.v[0] = np.arange(64) * 8
+    bench.run("ds_read_b64_tr_b8 v[20:21], v0")
+    found = np.ascontiguousarray(np.stack([bench.v[20], bench.v[21]], axis=1)).view(np.uint8)
+    for lane in range(64):
+        group, i = divmod(lane, 16)
+        assert np.array_equal(found[lane], rows.reshape(4, 8, 16)[group][:, i])  # 2 lanes hold a row of 16
+
+
+FORMATS = {"v_mfma_f32_32x32x64_f8f6f4": 32, "v_mfma_f32_16x16x128_f8f6f4": 16}
+
+
+def _bits(values: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
+    """Bits of numbers that a format without special values has, by search of all patterns."""
+    bias, patterns = 2 ** (exponent_bits - 1) - 1, np.arange(2 ** (exponent_bits + mantissa_bits))
+    e, m = patterns >> mantissa_bits, patterns & (2**mantissa_bits - 1)
+    numbers = np.ldexp(m + np.where(e > 0, 2**mantissa_bits, 0), np.maximum(e, 1) - bias - mantissa_bits)
+    found = np.array([int(np.flatnonzero(numbers == abs(x))[0]) for x in values.ravel().tolist()])
+    return np.asarray(found | (np.signbit(values.ravel()) << (exponent_bits + mantissa_bits))).reshape(
+        values.shape
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("formats", [(0, 0), (0, 1), (1, 0), (2, 3), (3, 2), (4, 4)])
+def test_products_of_chosen_formats(name: str, formats: tuple[int, int]) -> None:
+    bench, m = Bench("gfx950"), FORMATS[name]
+    k, rng = 32 * 64 // m, np.random.default_rng(8)
+    a, b = rng.integers(-3, 4, (m, k)).astype(np.float64), rng.integers(-3, 4, (k, m)).astype(np.float64)
+    words = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}[formats[0]]
+    for index, kind, rows in ((0, formats[0], a), (16, formats[1], b.T)):
+        lanes = np.stack([rows[lane % m, 32 * (lane // m) :][:32] for lane in range(64)])
+        patterns = _bits(lanes, *((4, 3), (5, 2), (2, 3), (3, 2), (2, 1))[kind])
+        size = (8, 8, 6, 6, 4)[kind]
+        for lane in range(64):
+            whole = sum(int(x) << size * e for e, x in enumerate(patterns[lane]))
+            for word in range(words):
+                bench.v[index + word, lane] = whole >> 32 * word & 0xFFFFFFFF
+    registers = m * m // 64
+    bench.run(
+        f"{name} {_span('v', 64, registers)}, {_span('v', 0, words)}, {_span('v', 16, words)}, 1.0 "
+        f"cbsz:{formats[0]} blgp:{formats[1]}"
+    )
+    found = bench.v[64 : 64 + registers].view(np.float32)
+    for register, lane, _, i, j in _outputs(m, 1):
+        assert found[register, lane] == (a @ b)[i, j] + 1
+
+
+def test_formats_of_different_widths_are_refused() -> None:
+    with pytest.raises(DecodeError, match="different widths"):
+        Bench("gfx950").run("v_mfma_f32_32x32x64_f8f6f4 v[64:79], v[0:7], v[16:19], 0 blgp:4")
 
 
 def _encode(values: np.ndarray, kind: str) -> np.ndarray:

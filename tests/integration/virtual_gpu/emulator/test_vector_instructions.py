@@ -156,8 +156,16 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
             assert bench.pair(40) == found
 
 
+def _one_nan(words: Array) -> Array:
+    """Pairs of bfloat16 with one pattern for every NaN."""
+    halves = words.view(np.uint16)
+    return np.where(halves & np.uint16(0x7FFF) > 0x7F80, np.uint16(0x7FC0), halves).view(np.uint32)
+
+
 def _compare(entry: Entry, found: Array, expected: Array, sources: list[Array]) -> None:
     expected = expected.astype(found.dtype)
+    if entry.name.startswith("v_cvt_scalef32_pk_bf16_"):
+        found, expected = _one_nan(found), _one_nan(expected)
     if entry.name in PAIRS:
         found, expected = found.view(PAIRS[entry.name]), expected.view(PAIRS[entry.name])
         sources = [np.repeat(s, 2) for s in sources]

@@ -84,7 +84,7 @@ def _integer(kind: str) -> tuple[Feature, ...]:
 
 def _high(a: Array, b: Array) -> Array:
     size = 8 * a.itemsize
-    return np.array([x * y >> size for x, y in zip(a.tolist(), b.tolist(), strict=True)]).astype(a.dtype)
+    return np.array([x * y >> size for x, y in zip(a.tolist(), b.tolist(), strict=True)], dtype=a.dtype)
 
 
 def _float(kind: str) -> tuple[Feature, ...]:

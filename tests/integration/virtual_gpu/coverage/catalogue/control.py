@@ -34,11 +34,6 @@ def apart(a):
     return a * 5 + 1
 
 
-@triton.jit(noinline=True)
-def apart_tensor(o, x, i):
-    tl.store(o + i, tl.load(x + i) * 2)
-
-
 @triton.jit
 def early(a, n):
     if n > 10:
@@ -115,7 +110,6 @@ tl.store(o + i, v)
     _control("tuples", f"{_I}tl.store(o + i, nested((i, (i, 2))))", {"o": out("i32")}, lambda: np.arange(N) * 3, helpers=_HELPERS),
     _control("noinline function of a scalar", f"{_I}tl.store(o + i, i + apart(n))", {"o": out("i32")}, lambda: np.arange(N) + 36, helpers=_HELPERS,
              values={"n": ("i32", 7)}),
-    _control("noinline function of a tensor", f"{_I}apart_tensor(o, x, i)", _x("apart"), lambda x: x * 2, helpers=_HELPERS),
     _control("device_print", f'{_I}v = tl.load(x + i)\ntl.device_print("v", v)\ntl.store(o + i, v)', _x("print"), lambda x: x),
     _control("device_assert that holds", f'{_I}v = tl.load(x + i)\ntl.device_assert(v < 1e9, "large")\ntl.store(o + i, v)', _x("assert"), lambda x: x,
              options={"debug": True}),

@@ -117,6 +117,7 @@ tl.store(o + i, tl.dot((s * 0.125).to(tl.{kind}), tl.load(x + i)))
 def _scaled(a: str, b: str) -> Feature:
     """Blocks of 32 elements along k have a power of two each (OCP's microscaling formats); e2m1 has two elements in a byte."""
     pack = {"e2m1": 2}
+    factors = [scale if kind in {"e4m3", "e5m2", "e2m1"} else "None" for kind, scale in ((a, "p"), (b, "q"))]
     body = f"""
 r = tl.arange(0, 32)
 ka = tl.arange(0, {128 // pack.get(a, 1)})
@@ -126,7 +127,7 @@ left = tl.load(x + r[:, None] * {128 // pack.get(a, 1)} + ka[None, :])
 right = tl.load(y + kb[:, None] * 32 + r[None, :])
 p = tl.load(xs + r[:, None] * 4 + s[None, :])
 q = tl.load(ys + r[:, None] * 4 + s[None, :])
-tl.store(o + r[:, None] * 32 + r[None, :], tl.dot_scaled(left, p, "{a}", right, q, "{b}"))
+tl.store(o + r[:, None] * 32 + r[None, :], tl.dot_scaled(left, {factors[0]}, "{a}", right, {factors[1]}, "{b}"))
 """
     rng = generator(f"scaled {a} {b}")
 
@@ -148,8 +149,9 @@ tl.store(o + r[:, None] * 32 + r[None, :], tl.dot_scaled(left, p, "{a}", right, 
     scales = rng.integers(125, 130, (2, 32, 4))
 
     def reference(*_: Array) -> Array:
-        factors = np.ldexp(1.0, scales - 127)
-        return np.asarray((left * np.repeat(factors[0], 32, 1)) @ (right * np.repeat(factors[1], 32, 1).T))
+        powers = np.ldexp(1.0, scales - 127)
+        powers[[name == "None" for name in factors]] = 1
+        return np.asarray((left * np.repeat(powers[0], 32, 1)) @ (right * np.repeat(powers[1], 32, 1).T))
 
     tensors = {
         "x": x,

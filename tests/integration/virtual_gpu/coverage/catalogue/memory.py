@@ -32,7 +32,8 @@ def memory(
 
 def _copy(kind: str) -> Feature:
     """Masked off elements keep what they were, and other programs have the rest."""
-    pattern = generator(f"copy {kind}").integers(0, 64, 300 * storage(kind).itemsize, dtype=np.uint8)
+    largest = 2 if kind == "i1" else 64
+    pattern = generator(f"copy {kind}").integers(0, largest, 300 * storage(kind).itemsize, dtype=np.uint8)
     before = given(kind, [1] * 300, written=True)
     body = """
 i = tl.program_id(0) * 128 + tl.arange(0, 128)
