@@ -86,7 +86,10 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
 
     name = f"feature_{hashlib.sha256(feature.source.encode()).hexdigest()[:16]}"
     path = folder / f"{name}.py"
-    path.write_text(feature.source)
+    if not path.exists():  # another process may be reading it
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(feature.source)
+        temporary.replace(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -180,9 +180,9 @@ def test_products_of_chosen_formats(name: str, formats: tuple[int, int]) -> None
         patterns = _bits(lanes, *((4, 3), (5, 2), (2, 3), (3, 2), (2, 1))[kind])
         size = (8, 8, 6, 6, 4)[kind]
         for lane in range(64):
-            whole = sum(int(x) << size * e for e, x in enumerate(patterns[lane]))
+            joined = sum(int(x) << size * e for e, x in enumerate(patterns[lane]))
             for word in range(words):
-                bench.v[index + word, lane] = whole >> 32 * word & 0xFFFFFFFF
+                bench.v[index + word, lane] = joined >> 32 * word & 0xFFFFFFFF
     registers = m * m // 64
     bench.run(
         f"{name} {_span('v', 64, registers)}, {_span('v', 0, words)}, {_span('v', 16, words)}, 1.0 "
