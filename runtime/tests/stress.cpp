@@ -1,6 +1,7 @@
 // What one process can do to the library besides calling it in order. Each mode exits 0 on success, else prints the reason.
 //   threads N      N threads make the first call at once: every image loads once per device
 //   memory         every allocation of a first call fails once, in turn: an error, and the next call succeeds
+//   stateless HIP  no memory for the library's state while HIP is loaded: an error, also the thread's last one
 //   fork           a child of a process that has used the library uses it too, while another thread is inside
 //   race           two threads make the library's state at once: one of them is kept
 //   forkinside LIB   fork while another thread is inside, holding locks: the child calls, and unloading frees what it made
@@ -30,7 +31,8 @@ namespace {
 std::atomic<long> g_fail_at{-1};
 std::atomic<bool> g_armed{false};
 thread_local bool t_counting = false;
-std::atomic<int> g_racing{-1};                 // threads that allocate a state, while >= 0
+constexpr int kNoState = -2;
+std::atomic<int> g_racing{-1};                 // threads that allocate a state, while >= 0; kNoState: none may
 constexpr size_t kStateLeast = 8192;           // the library's state is larger, all else that a first call makes first is smaller
 
 using Launch = hipError_t(const char*, const aotforge_value*, size_t, hipStream_t);
@@ -60,10 +62,15 @@ int wrong(const char* what, long got) {
   return 1;
 }
 
-long calls(const char* name) {
+void* loaded_hip() {
   for (const char* file : {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"})
-    if (void* hip = dlopen(file, RTLD_LAZY | RTLD_NOLOAD)) return symbol<long(const char*)>(hip, "hip_double_calls")(name);
-  return -1;
+    if (void* hip = dlopen(file, RTLD_LAZY | RTLD_NOLOAD)) return hip;
+  return nullptr;
+}
+
+long calls(const char* name) {
+  void* hip = loaded_hip();
+  return hip != nullptr ? symbol<long(const char*)>(hip, "hip_double_calls")(name) : -1;
 }
 
 int threads(int count) {
@@ -100,6 +107,17 @@ int memory(Launch* launch) {
       return wrong("unexpected error", error);
   }
   return wrong("never ended", 0);
+}
+
+int stateless(const char* file) {
+  void* hip = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
+  if (hip == nullptr || calls("none") != 0) return wrong("no double", 0);
+  g_racing = kNoState;
+  const int error = add(aotforge_launch);
+  g_racing = -1;
+  if (error != hipErrorOutOfMemory) return wrong("unexpected error", error);
+  if (symbol<int()>(hip, "hipGetLastError")() == hipSuccess) return wrong("no last error", error);
+  return add(aotforge_launch) == hipSuccess ? 0 : wrong("afterwards", 0);
 }
 
 int fork_while_busy() {
@@ -228,6 +246,7 @@ int twice(const char* first, const char* second) {
 // The library's allocations come through here: its libstdc++ is its own, malloc is the process'.
 extern "C" void* malloc(size_t size) {
   if (t_counting && g_armed && g_fail_at >= 0 && g_fail_at-- == 0) return nullptr;
+  if (size >= kStateLeast && g_racing == kNoState) return nullptr;
   if (size >= kStateLeast && g_racing >= 0) {
     ++g_racing;
     while (g_racing < 2) sched_yield();
@@ -239,6 +258,7 @@ int main(int count, char** words) {
   const std::string mode = count > 1 ? words[1] : "";
   if (mode == "threads") return threads(std::atoi(words[2]));
   if (mode == "memory") return memory(aotforge_launch);
+  if (mode == "stateless") return stateless(words[2]);
   if (mode == "fork") return fork_while_busy();
   if (mode == "race") return race();
   if (mode == "forkinside") return fork_inside(words[2]);

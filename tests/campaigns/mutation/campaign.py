@@ -65,9 +65,9 @@ def equivalents() -> dict[str, str]:
     return dict(json.loads((_PLACE / "equivalent.json").read_text()))
 
 
-def copy_tree() -> Path:
+def copy_tree(language: str) -> Path:
     """The files that git tracks, as they are here, in a folder of the cache that is always the same: builds depend on it."""
-    folder = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache" / "mutants"
+    folder = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache" / f"mutants-{language}"
     shutil.rmtree(folder, ignore_errors=True)
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True

@@ -21,7 +21,7 @@ from tests.campaigns.mutation.schemata import HEADER, Mutant, Schemata, mutate
 
 def mutated_tree() -> tuple[Path, list[Mutant]]:
     """A copy of the tree whose library holds all mutants."""
-    tree, found = copy_tree(), Schemata()
+    tree, found = copy_tree("cpp"), Schemata()
     for module in modules("cpp"):
         file = tree / "runtime" / "src" / module.name
         file.write_text(mutate(module.name, file.read_text(), found))

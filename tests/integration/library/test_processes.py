@@ -56,6 +56,10 @@ def test_every_allocation_may_fail(objects: Objects, images: Path) -> None:
     stress(objects, images, ["memory"])
 
 
+def test_no_memory_for_a_state_sets_the_last_error(objects: Objects, images: Path) -> None:
+    stress(objects, images, ["stateless", "libamdhip64.so.7"])
+
+
 def test_a_forked_child_may_call(objects: Objects, images: Path) -> None:
     stress(objects, images, ["fork"])
 

@@ -55,7 +55,7 @@ def candidate() -> Candidate:
             "digest": one.digest,
             "jobs": [one.key],
             "labels": [labels[one.key]],
-            "verdict": {"outcome": "passed", "cases": ["one"], "runs": 2, "tools": sha("tools")},
+            "verdict": {"outcome": "passed", "cases": ["one"], "runs": 1, "tools": sha("tools")},
         }
         for one in images
     ]
@@ -130,6 +130,10 @@ def no_verdict(given: Candidate) -> None:
     given.rows[3]["verdict"] = None
 
 
+def no_runs(given: Candidate) -> None:
+    del given.rows[3]["verdict"]["runs"]
+
+
 def no_text(given: Candidate) -> None:
     given.texts.remove(given.images[0].digest)
 
@@ -193,6 +197,7 @@ DEFECTS: list[tuple[Callable[[Candidate], None], str, str]] = [
     (verdict(outcome="failed"), "verdicts", ": failed"),
     (verdict(cases=[]), "verdicts", "its verdict names no case, run or verifier"),
     (verdict(runs=0), "verdicts", "its verdict names no case, run or verifier"),
+    (no_runs, "verdicts", "its verdict names no case, run or verifier"),
     (verdict(tools=""), "verdicts", "its verdict names no case, run or verifier"),
     (no_verdict, "verdicts", ": never executed"),
     (no_text, "texts", "text without image, or image without text"),

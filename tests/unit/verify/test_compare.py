@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import RulesError
-from aotforge.verify.compare import Bounded, Expected, unit_in_last_place
+from aotforge.verify.compare import Bounded, Comparison, Expected, unit_in_last_place
 from aotforge.verify.tensors import Float
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
@@ -209,3 +209,21 @@ def test_the_texts_name_the_worst_and_the_first_place() -> None:
     scaled = value.copy()
     scaled[0, 1, 16:, 32:] *= 1.06
     assert "the tile of dq at (0, 1, 16, 32) is scaled by 6.00%" in tiles.compare(scaled).violations("dq")
+
+
+def test_a_ratio_of_exactly_one_is_allowed() -> None:
+    one = np.array([[1.0, 2.0]])
+    at_limits = Comparison(
+        actual=one,
+        value=one,
+        elements=np.array([[1.0, 0.5]]),
+        error=0.25,
+        allowed=0.25,
+        tiles=np.array([[1.0]]),
+    )
+    assert at_limits.violations("out") == () and at_limits.passed
+    over = replace(at_limits, elements=np.array([[1.0, 1.5]]), tiles=np.array([[1.0, 1.5]]))
+    element, tile = over.violations("out")
+    assert "wrong in 1 of 2 elements" in element and "the first at (0, 1)" in element
+    assert tile.startswith("the tile of out at (0, 16) ")
+    assert not over.passed
