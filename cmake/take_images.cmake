@@ -84,6 +84,12 @@ macro(take_tarball path choose)
   get_filename_component(folder "${path}" DIRECTORY)
   get_filename_component(name "${path}" NAME)
   check_sum("${name}" "${folder}")
+  # `cmake -E tar` guesses the format, and some (mtree) make files of nothing
+  file(READ "${path}" magic LIMIT 3 HEX)
+  if(NOT magic STREQUAL "1f8b08")
+    message(FATAL_ERROR "${path} is not a gzip file, as image tarballs are.\n"
+      "Next step: name a file aotriton-<version>-images-<pack>.tar.gz")
+  endif()
   # by a name that is ASCII: in the C locale CMake extracts nothing from others, without an error
   set(unpacked "${OUTPUT}.unpacked")
   file(REMOVE_RECURSE "${unpacked}")
