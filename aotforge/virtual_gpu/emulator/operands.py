@@ -114,7 +114,8 @@ def constant_bits(operand: Operand, kind: str) -> int:
             return value & 0xFFFFFFFFFFFFFFFF
         raise DecodeError(f"the constant {operand.text} does not fit")
     if kind in {"u64", "i64"}:
-        if operand.hexadecimal and value >> 31:
+        # of unsigned operands zeros: Philox kernels for gfx1201 multiply by such a literal of s_mov_b64
+        if kind == "i64" and operand.hexadecimal and value >> 31:
             raise DecodeError(f"the literal {operand.text} could be extended with zeros or signs")
         return value & 0xFFFFFFFFFFFFFFFF
     if kind == "f64" and operand.hexadecimal:
