@@ -47,8 +47,8 @@ else()
       "Next step: -DAOTRITON_TARGET_ARCH=gfx908 (several: \"gfx908;gfx90a\"), or -DAOTRITON_NOIMAGE_MODE=ON for the library alone, or "
       "-DAOTRITON_IMAGES=<ready images>")
   endif()
-  file(STRINGS manifests/architectures.yaml known REGEX "^  gfx[0-9a-f]+:" ENCODING UTF-8)
-  list(TRANSFORM known REPLACE "^  (gfx[0-9a-f]+):.*" "\\1")
+  file(STRINGS manifests/architectures.yaml known REGEX "^  gfx[0-9a-f]+:$" ENCODING UTF-8)
+  list(TRANSFORM known REPLACE "^  (gfx[0-9a-f]+):" "\\1")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS manifests/architectures.yaml)
   # PyTorch passes every arch that it is built for, also those without kernels
   set(strangers ${wanted})

@@ -211,7 +211,7 @@ def test_without_python_the_next_step_is_printed(route: Make, tmp_path: Path) ->
     done = made.ninja("aotforge_images", check=False)
     printed = made.output(done)
     assert done.returncode != 0
-    assert "dev: no Python 3.11 to 3.15 found" in printed
+    assert "dev: AOTFORGE_PYTHON=/nowhere/python3 is not a Python 3.11 to 3.15" in printed
     assert (
         "-DAOTRITON_IMAGES=<tarball or release folder>, or with none, -DAOTRITON_NOIMAGE_MODE=ON" in printed
     )
