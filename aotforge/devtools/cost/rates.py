@@ -119,8 +119,8 @@ class MatrixShape:
         return 2 * self.m * self.m * self.k * self.blocks
 
 
-_MFMA = re.compile(r"mfma\(w, I, (\d+), (\d+), (\d+), IN_(\w+)\)")
-_WMMA = re.compile(r"wmma\(w, I, IN_(\w+),")
+_MATRIX_NAME = re.compile(r"v_(?:mfma|wmma)_[a-z0-9]+_(\d+)x\d+x(\d+)(?:_\d+b)?_?([a-z]+\d+(?:f6f4)?)\w*")
+_EIGHT_BITS = frozenset({"i8", "fp8", "bf8"})
 
 
 def matrix_shape(name: str) -> MatrixShape | None:
@@ -128,20 +128,23 @@ def matrix_shape(name: str) -> MatrixShape | None:
     entry = INSTRUCTIONS.get(name)
     if entry is None or not name.startswith(("v_mfma", "v_wmma", "v_smfmac", "v_swmmac")):
         return None
-    if m := _MFMA.search(entry.code):
-        return MatrixShape(m=int(m[1]), k=int(m[2]), blocks=int(m[3]), kind=m[4].lower())
-    if m := _WMMA.search(entry.code):
-        return MatrixShape(m=16, k=16, blocks=1, kind=m[1].lower())
+    if m := _MATRIX_NAME.fullmatch(name):
+        kind = m[3].replace("iu8", "i8")
+        return MatrixShape(m=int(m[1]), k=int(m[2]), blocks=entry.blocks or 1, kind=kind)
     raise UnsupportedError(f"the cost model does not know the shape of {name}")
 
 
 def matrix_cycles(shape: MatrixShape, arch: str) -> int:
-    """Cycles that a SIMD's matrix hardware is busy with one instruction."""
-    if arch.startswith(("gfx11", "gfx12")):
-        return 32 if arch.startswith("gfx11") else 16
+    """Cycles that a SIMD's matrix hardware is busy with one instruction; `f8f6f4` is taken as 8 bits."""
+    if arch.startswith("gfx11"):
+        return 32
+    if arch.startswith("gfx12"):
+        return 8 if shape.kind in _EIGHT_BITS else 16
     if shape.m == 4:
         return 4 * 2
-    fast = arch in {"gfx942", "gfx950"} and shape.k >= 8
+    if shape.kind == "f64":
+        return 64 if arch == "gfx950" else 32
+    fast = arch in {"gfx942", "gfx950"} and (shape.k >= 8 or shape.kind == "xf32") and shape.kind != "f8f6f4"
     passes = {16: 8, 32: 16}[shape.m]
     return 4 * (passes // 2 if fast else passes)
 
