@@ -39,7 +39,7 @@ def small_disk(folder: Path, kib: int) -> Iterator[Path]:
     """A disk of this many KiB at `folder`."""
     folder.mkdir(parents=True)
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "aotforge-test", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=755", "aotforge-test", str(folder)], capture_output=True, check=False
     )  # fmt: skip
     if made.returncode:
         pytest.skip("needs the right to mount")
