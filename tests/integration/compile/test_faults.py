@@ -201,7 +201,9 @@ def small_disk(tmp_path: Path) -> Path:
         pytest.skip("mounting a small file system needs root")
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", str(folder)], check=False)
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "none", str(folder)], check=False
+    )
     if made.returncode:
         pytest.skip("this machine does not let tests mount")
     return folder

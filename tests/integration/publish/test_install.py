@@ -278,7 +278,9 @@ def test_full_disk(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k,mode=755", "none", str(folder)], check=False, capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=200k,mode=755", "none", str(folder)],
+        check=False,
+        capture_output=True,
     )
     if made.returncode:
         pytest.skip("a small file system cannot be mounted here")
