@@ -7,43 +7,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from tests.support.project_files import project_files
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
 
 def copy_checkout(target: Path) -> Path:
-    """The files that git knows or would take, as they are now; without git, all that .gitignore does not name."""
-    for name in _files_of_git() if shutil.which("git") else _files_not_ignored():
+    """The project's files as they are now."""
+    for name in project_files(ROOT):
         source = ROOT / name
         if source.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, target / name)
     return target
-
-
-def _files_of_git() -> Iterator[str]:
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout.decode()
-    return filter(None, listed.split("\0"))
-
-
-def _files_not_ignored() -> Iterator[str]:
-    lines = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
-    ignored = {".git", *(line.strip("/") for line in lines)}
-    for folder, folders, files in os.walk(ROOT):
-        place = Path(folder).relative_to(ROOT)
-        folders[:] = [
-            name
-            for name in folders
-            if not any(fnmatch(text, i) for text in (name, f"{place / name}") for i in ignored)
-        ]
-        yield from (str(place / name) for name in files if name not in ignored)
 
 
 def share_interpreter(cache: Path) -> None:

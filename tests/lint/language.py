@@ -8,10 +8,11 @@ Words are found in prose, messages and names alike: `told` is found in `_told` a
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support.project_files import project_files
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,11 +89,11 @@ _BOUNDED = re.compile(rf"(?<![A-Za-z])(?:{_WORD.pattern})(?![A-Za-z])", re.IGNOR
 
 
 def files(paths: list[str]) -> Iterator[Path]:
-    """Tracked text files that people of this project write, in and below `paths`."""
-    listed = subprocess.run(["git", "ls-files", *paths], cwd=ROOT, capture_output=True, text=True, check=True)
-    for name in listed.stdout.splitlines():
+    """Text files that people of this project write, in and below `paths`."""
+    for name in sorted(project_files(ROOT)):
         path = ROOT / name
-        if path.suffix in SUFFIXES and path.is_file() and not name.startswith(_SKIPPED):
+        wanted = not paths or any(path == ROOT / one or path.is_relative_to(ROOT / one) for one in paths)
+        if wanted and path.suffix in SUFFIXES and path.is_file() and not name.startswith(_SKIPPED):
             yield path
 
 

@@ -28,6 +28,8 @@ def as_other_user(check: Callable[[Path], None], *, prepare: Callable[[Path], No
         if text := _forked(check, folder):
             pytest.fail(text)
     finally:
+        for inner in (folder, *folder.rglob("*")):
+            inner.chmod(0o755)  # a test may have made it read-only, and this user may not be root
         shutil.rmtree(folder)
 
 

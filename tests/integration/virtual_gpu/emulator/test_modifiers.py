@@ -231,7 +231,7 @@ def test_real_constants_have_the_type_of_their_operand() -> None:
         ("v_add_u32 v0, -v1, v2", "not a float"),
         ("v_mov_b32 s0, v1", "not valid for D"),
         ("s_mov_b32 v0, s1", "not valid for D"),
-        ("s_mov_b64 s[0:1], 0x80000000", "extended"),
+        ("s_ashr_i64 s[0:1], 0x80000000, s2", "extended"),
         ("v_mov_b32_dpp v0, v1 row_mask:0xf bank_mask:0xf", "DPP pattern"),
         ("v_mov_b32 v0, v1 row_shr:1", "not supported here"),
         ("v_mov_b32_dpp v0, v1 row_shr:1 dpp8:[0,1,2,3,4,5,6,7]", "unknown"),

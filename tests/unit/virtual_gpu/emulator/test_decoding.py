@@ -69,6 +69,7 @@ def test_other_operands_are_refused(text: str) -> None:
         ("0.15915494", "f32", struct.unpack("<I", struct.pack("<f", 0.15915494))[0]),
         ("-1", "u64", 2**64 - 1),
         ("0x7fffffff", "i64", 0x7FFFFFFF),
+        ("0x80000000", "u64", 0x80000000),
         ("0x40000000", "f64", 0x4000000000000000),
         ("-1", "f64", 2**64 - 1),
     ],
