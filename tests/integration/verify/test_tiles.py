@@ -92,15 +92,16 @@ def results(label: str) -> list[Result]:
 
 def place(result: Result, batch_head: int, row: int, column: int, rows: int, columns: int) -> Place:
     """A tile on the kernel's grid of tiles, cut off at the tensor's edge: outer axes, row, column, rows, columns."""
-    outer, (height, width) = result.actual.shape[:-2], result.actual.shape[-2:]
+    *outer, height, width = np.atleast_2d(result.actual).shape
     columns = min(columns, width)
     down, across = -(-height // rows), -(-width // columns)
-    where = np.unravel_index(batch_head % int(np.prod(outer)), outer)
+    where = np.unravel_index(batch_head % int(np.prod(outer)), tuple(outer))
     return (*(int(i) for i in where), row % down * rows, column % across * columns, rows, columns)
 
 
 def of(result: Result, at: Place) -> tuple[int | slice, ...]:
-    return (*at[:-4], slice(at[-4], at[-4] + at[-2]), slice(at[-3], at[-3] + at[-1]))
+    index: tuple[int | slice, ...] = (*at[:-4], slice(at[-4], at[-4] + at[-2]), slice(at[-3], at[-3] + at[-1]))
+    return index[-result.actual.ndim :]  # a vector is one row
 
 
 def scaled(result: Result, at: Place) -> Float:
@@ -137,8 +138,8 @@ def indistinguishable(result: Result, at: Place) -> bool:
 
 
 def every_place(result: Result) -> Iterator[Place]:
-    outer = int(np.prod(result.actual.shape[:-2]))
-    height, width = result.actual.shape[-2:]
+    *axes, height, width = np.atleast_2d(result.actual).shape
+    outer = int(np.prod(axes))
     for rows, columns in itertools.product(TILES, TILES):
         if (columns > 16 and columns >= 2 * width) or (rows > 16 and rows >= 2 * height):
             continue
