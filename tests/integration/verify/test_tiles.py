@@ -100,7 +100,11 @@ def place(result: Result, batch_head: int, row: int, column: int, rows: int, col
 
 
 def of(result: Result, at: Place) -> tuple[int | slice, ...]:
-    index: tuple[int | slice, ...] = (*at[:-4], slice(at[-4], at[-4] + at[-2]), slice(at[-3], at[-3] + at[-1]))
+    index: tuple[int | slice, ...] = (
+        *at[:-4],
+        slice(at[-4], at[-4] + at[-2]),
+        slice(at[-3], at[-3] + at[-1]),
+    )
     return index[-result.actual.ndim :]  # a vector is one row
 
 
