@@ -79,5 +79,6 @@ def _words(task: Task, values: Mapping[str, Any]) -> Iterator[str]:
         elif value in ("-h", "--help"):
             yield str(value)
         else:
-            for one in value or () if flag.kind is list else [] if value is None else [value]:
-                yield from (f"--{flag.name}", str(one))
+            for one in value if flag.kind is list else [value]:
+                if one is not None:
+                    yield from (f"--{flag.name}", str(one))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.e2e.checkouts import copy_checkout
+
 ROOT = Path(__file__).resolve().parents[3]
 SEED = 12
 TIMEOUT = 300
@@ -66,17 +68,10 @@ def equivalents() -> dict[str, str]:
 
 
 def copy_tree(language: str) -> Path:
-    """The files that git tracks, as they are here, in a folder of the cache that is always the same: builds depend on it."""
+    """The project's files, as they are here, in a folder of the cache that is always the same: builds depend on it."""
     folder = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache" / f"mutants-{language}"
     shutil.rmtree(folder, ignore_errors=True)
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
-    ).stdout.decode()
-    for name in filter(None, listed.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    return folder
+    return copy_checkout(folder)
 
 
 def sample(mutants: Sequence[T], most: int) -> list[T]:
