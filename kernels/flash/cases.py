@@ -149,9 +149,9 @@ def _rows(problem: Problem) -> tuple[int, int, int, int]:
 def _known(problem: Problem) -> Mapping[str, Float]:
     """Inputs, and Out, L and D as the forward and the preprocessing store them."""
     known = problem.inputs()
-    window = {"sm_scale": problem.sm_scale, "window_right": problem.window_right}
-    out, lse = attention(known["Q"], known["K"], known["V"], **window)
-    delta = attention_backward(known["Q"], known["K"], known["V"], known["DO"], **window).delta
+    options = problem.options(known)
+    out, lse = attention(known["Q"], known["K"], known["V"], options)
+    delta = attention_backward(known["Q"], known["K"], known["V"], known["DO"], options).delta
     single = {name: decode(encode(x, "fp32"), "fp32") for name, x in (("L", lse), ("D", delta))}
     return {**known, "Out": decode(encode(out, problem.dtype), problem.dtype), **single}
 
@@ -184,8 +184,7 @@ def _bounded(kernel: str, problem: Problem, known: Mapping[str, Float]) -> dict[
         error = problem.head_dim * EPSILON["fp32"] * np.abs(products).sum(axis=-1) + 2.0**-150
         return {"D": Bounded(value=products.sum(axis=-1), error=error)}
     results = bounds(
-        known["Q"], known["K"], known["V"], known["DO"],
-        sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, given=kernel != "attn_fwd",
+        known["Q"], known["K"], known["V"], known["DO"], problem.options(known), dtype=problem.dtype, given=kernel != "attn_fwd",
     )  # fmt: skip
     return {name: results[result] for name, result in _OUTPUTS[kernel].items()}
 
@@ -202,12 +201,9 @@ def _same_precision(
         return {"D": same_precision.preprocess(known["Out"], known["DO"], order=order)}
     q, k, v = known["Q"], known["K"], known["V"]
     if kernel == "attn_fwd":
-        out, lse = same_precision.attention(
-            q, k, v, sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, order=order
-        )  # fmt: skip
+        out, lse = same_precision.attention(q, k, v, problem.options(known), dtype=problem.dtype, order=order)
         return {"Out": out, "L": lse}
-    dq, dk, dv = same_precision.attention_backward(
-        q, k, v, known["DO"], known["L"], known["D"],
-        sm_scale=problem.sm_scale, window_right=problem.window_right, dtype=problem.dtype, order=order,
+    dq, dk, dv, db = same_precision.attention_backward(
+        q, k, v, known["DO"], known["L"], known["D"], problem.options(known), dtype=problem.dtype, order=order,
     )  # fmt: skip
-    return {"DQ": dq, "DK": dk, "DV": dv}
+    return {"DQ": dq, "DK": dk, "DV": dv, "DB": db}

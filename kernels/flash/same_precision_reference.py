@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 
+from .reference import Mask, Options
+
 Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
 Order = int | None
@@ -30,16 +32,17 @@ def rounded(x: Single, dtype: DType) -> Single:
 
 
 def attention(
-    q: Double, k: Double, v: Double, *, sm_scale: float, window_right: int | None, dtype: DType, order: Order
+    q: Double, k: Double, v: Double, options: Options, *, dtype: DType, order: Order
 ) -> tuple[Double, Double]:
     """(out, lse): what a kernel would store."""
-    out, lse = np.zeros(q.shape), np.zeros(q.shape[:3])
+    out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros(q.shape[:3])
     group = q.shape[1] // k.shape[1]
     for b, h in np.ndindex(q.shape[:2]):
         qs, ks, vs = _single(q[b, h], k[b, h // group], v[b, h // group])
-        visible = _visible(q.shape[2], k.shape[2], window_right)
-        one, lse[b, h] = _attend(qs, ks, vs, np.float32(sm_scale), visible, dtype, order)
-        out[b, h] = rounded(one, dtype)
+        scores = _scores(qs, ks, options, b, h, order)
+        keep = None if options.keep is None else options.keep[b, h]
+        one, lse[b, h] = _attend(scores, vs, keep, dtype, order)
+        out[b, h] = rounded(_to_single(one * np.float64(np.float32(options.gain))), dtype)
     return out, lse
 
 
@@ -52,40 +55,52 @@ def preprocess(out: Double, do: Double, *, order: Order) -> Double:
 
 
 def attention_backward(
-    q: Double, k: Double, v: Double, do: Double, lse: Double, delta: Double,
-    *, sm_scale: float, window_right: int | None, dtype: DType, order: Order,
-) -> tuple[Double, Double, Double]:  # fmt: skip
-    """(dq, dk, dv) from stored log-sum-exp and rowsum(out * do), both (batch, num_head_q, seqlen_q)."""
+    q: Double, k: Double, v: Double, do: Double, lse: Double, delta: Double, options: Options,
+    *, dtype: DType, order: Order,
+) -> tuple[Double, Double, Double, Double]:  # fmt: skip
+    """(dq, dk, dv, db) from stored log-sum-exp and rowsum(out * do), both (batch, num_head_q, seqlen_q)."""
     dq, dk, dv = (np.zeros(x.shape, dtype=np.float32) for x in (q, k, v))
-    scale, group = np.float32(sm_scale), q.shape[1] // k.shape[1]
-    visible = _visible(q.shape[2], k.shape[2], window_right)
+    db = np.zeros((*q.shape[:3], k.shape[2]))
+    scale, gain, group = np.float32(options.sm_scale), np.float32(options.gain), q.shape[1] // k.shape[1]
     for b, h in np.ndindex(q.shape[:2]):
         g = h // group
         qs, ks, vs, dos, ls, ds = _single(q[b, h], k[b, g], v[b, g], do[b, h], lse[b, h], delta[b, h])
-        p = np.where(visible, _exp(_product(qs, ks.T, order) * scale - ls[:, None]), np.float32(0.0))
-        slope = rounded(p * (_product(dos, vs.T, order) - ds[:, None]), dtype)
+        p = _exp(_scores(qs, ks, options, b, h, order) - ls[:, None])
+        dp, kept = _product(dos, vs.T, order), p
+        if options.keep is not None:
+            dp, kept = (np.where(options.keep[b, h], x, np.float32(0.0)) for x in (dp * gain, p))
+        slope = rounded(p * (dp - ds[:, None]), dtype)
+        db[b, h] = slope
         dq[b, h] = _product(slope, ks, order)
         dk[b, g] += _product(slope.T, qs, order)
-        dv[b, g] += _product(rounded(p, dtype).T, dos, order)
-    stored = (rounded(dq * scale, dtype), rounded(dk * scale, dtype), rounded(dv, dtype))
-    return stored[0].astype(np.float64), stored[1].astype(np.float64), stored[2].astype(np.float64)
+        dv[b, g] += _product(rounded(kept, dtype).T, dos, order)
+    stored = [rounded(x, dtype).astype(np.float64) for x in (dq * scale, dk * scale, dv * gain)]
+    return stored[0], stored[1], stored[2], db
+
+
+def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order) -> Single:
+    """Scaled, biased and masked scores of one head."""
+    scores = _product(q, k.T, order) * np.float32(options.sm_scale)
+    if options.bias is not None:
+        scores = _to_single(scores + options.bias[b, h])
+    return np.where(options.visible(len(q), len(k)), scores, np.float32(-np.inf))
 
 
 def _attend(
-    q: Single, k: Single, v: Single, scale: np.float32, visible: npt.NDArray[np.bool_], dtype: DType, order: Order
-) -> tuple[Single, Single]:  # fmt: skip
-    """One head's output, not yet rounded, and log-sum-exp."""
-    top = np.full(len(q), -np.inf, dtype=np.float32)
-    total = np.zeros(len(q), dtype=np.float32)
-    out = np.zeros(q.shape, dtype=np.float32)
-    for keys in _blocks(len(k), order):
-        scores = np.where(visible[:, keys], _product(q, k[keys].T, order) * scale, np.float32(-np.inf))
-        above = np.maximum(top, scores.max(axis=1, initial=-np.inf))
+    scores: Single, v: Single, keep: Mask | None, dtype: DType, order: Order
+) -> tuple[Single, Single]:
+    """One head's output, neither rounded nor scaled for dropout, and log-sum-exp."""
+    top = np.full(len(scores), -np.inf, dtype=np.float32)
+    total = np.zeros(len(scores), dtype=np.float32)
+    out = np.zeros((len(scores), v.shape[1]), dtype=np.float32)
+    for keys in _blocks(len(v), order):
+        above = np.maximum(top, scores[:, keys].max(axis=1, initial=-np.inf))
         shift = np.where(np.isfinite(above), above, np.float32(0.0))
-        p = _exp(scores - shift[:, None])
+        p = _exp(scores[:, keys] - shift[:, None])
         correction = _exp(top - shift)
         total = _to_single(total * correction + p.sum(axis=1, dtype=np.float64))
-        out = _to_single(out * correction[:, None] + np.float64(rounded(p, dtype)) @ v[keys])
+        kept = p if keep is None else np.where(keep[:, keys], p, np.float32(0.0))
+        out = _to_single(out * correction[:, None] + np.float64(rounded(kept, dtype)) @ v[keys])
         top = above
     empty = total == 0
     divisor = np.where(empty, np.float32(1.0), total)
@@ -121,9 +136,3 @@ def _blocks(length: int, order: Order) -> Iterator[slice]:
 
 def _single(*arrays: Double) -> tuple[Single, ...]:
     return tuple(np.asarray(x, dtype=np.float32) for x in arrays)
-
-
-def _visible(n_q: int, n_k: int, window_right: int | None) -> npt.NDArray[np.bool_]:
-    if window_right is None:
-        return np.ones((n_q, n_k), dtype=np.bool_)
-    return np.arange(n_k)[None, :] <= np.arange(n_q)[:, None] + window_right

@@ -120,9 +120,8 @@ def read_regular(path: Path) -> bytes:
 
 def _compared(problem: Problem, inputs: Mapping[str, Float], data: bytes) -> tuple[OutputResult, ...]:
     expected = bounds(
-        inputs["Q"], inputs["K"], inputs["V"], inputs["DO"],
-        sm_scale=float(np.float32(problem.sm_scale)), window_right=problem.window_right, dtype=problem.dtype,
-    )  # fmt: skip
+        inputs["Q"], inputs["K"], inputs["V"], inputs["DO"], problem.options(inputs), dtype=problem.dtype
+    )
     results, at = [], 0
     for name, like in _OUTPUTS.items():
         shape = problem.shape("Q")[:3] if like == "L" else problem.shape(like)

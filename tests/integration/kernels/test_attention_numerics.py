@@ -38,8 +38,7 @@ def misses(case: Case, outcome: Outcome, names: tuple[str, ...] = FORWARD + BACK
     """The worst element of each result, in multiples of its bound; at most 1 is right."""
     i = case.inputs()
     expected = bounds(
-        i["Q"], i["K"], i["V"], i["DO"],
-        sm_scale=case.sm_scale, window_right=case.window_right, dtype=case.dtype,
+        i["Q"], i["K"], i["V"], i["DO"], case.options(i), dtype=case.dtype,
     )  # fmt: skip
     return {name: float(expected[name].misses(getattr(outcome, name)).max(initial=0.0)) for name in names}
 

@@ -10,7 +10,7 @@ import pytest
 from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, DType
 from kernels.flash import same_precision_reference as same_precision
 from kernels.flash.bounds import bounds
-from kernels.flash.call import Case
+from kernels.flash.call import Bias, Case, Dropout
 from kernels.flash.reference import attention, attention_backward
 
 BASE = Case(heads_q=4, heads_k=2, seqlen_q=40, seqlen_k=33, sm_scale=0.2, batch=2)
@@ -22,6 +22,18 @@ CASES = [
     replace(BASE, seqlen_k=0),
     replace(BASE, seqlen_q=0),
     replace(BASE, seqlen_k=20, window_right=-30),
+    replace(BASE, window_left=3, window_right=5),
+    replace(BASE, window_left=-2, window_right=4),
+    replace(BASE, head_dim=24, head_dim_v=40),
+    replace(BASE, bias=Bias()),
+    replace(BASE, bias=Bias(kind="masked", broadcast=(0, 1))),
+    replace(BASE, bias=Bias(kind="lowest")),
+    replace(BASE, bias=Bias(), sm_scale=0.0),
+    replace(BASE, dropout=Dropout()),
+    replace(BASE, dropout=Dropout(p=0.9), window_right=0),
+    replace(BASE, dropout=Dropout(p=1.0)),
+    replace(BASE, dropout=Dropout(p=0.5), bias=Bias(), head_dim_v=8),
+    replace(BASE, draw="low"),
 ]
 ORDERS = (None, 1, 7, 16)
 
@@ -32,19 +44,16 @@ def test_every_order_of_addition_is_within_the_rounding_analysis(case: Case, dty
     case = replace(case, dtype=dtype)
     i = case.inputs()
     q, k, v, do = (i[name] for name in ("Q", "K", "V", "DO"))
-    scale, window = case.sm_scale, case.window_right
-    known = bounds(q, k, v, do, sm_scale=scale, window_right=window, dtype=dtype, given=True)
-    forward = bounds(q, k, v, do, sm_scale=scale, window_right=window, dtype=dtype)
+    options = case.options(i)
+    known = bounds(q, k, v, do, options, dtype=dtype, given=True)
+    forward = bounds(q, k, v, do, options, dtype=dtype)
     for order in ORDERS:
-        out, lse = same_precision.attention(
-            q, k, v, sm_scale=scale, window_right=window, dtype=dtype, order=order
+        out, lse = same_precision.attention(q, k, v, options, dtype=dtype, order=order)
+        grads = same_precision.attention_backward(
+            q, k, v, do, known["lse"].value, known["delta"].value, options, dtype=dtype, order=order
         )
-        dq, dk, dv = same_precision.attention_backward(
-            q, k, v, do, known["lse"].value, known["delta"].value,
-            sm_scale=scale, window_right=window, dtype=dtype, order=order,
-        )  # fmt: skip
         found = {"out": (forward["out"], out), "lse": (forward["lse"], lse)}
-        found |= {"dq": (known["dq"], dq), "dk": (known["dk"], dk), "dv": (known["dv"], dv)}
+        found |= {n: (known[n], x) for n, x in zip(("dq", "dk", "dv", "db"), grads, strict=True)}
         for name, (bounded, actual) in found.items():
             assert bounded.misses(actual).max(initial=0.0) <= 1, (name, order)
 
@@ -55,17 +64,29 @@ def test_the_peers_round_what_kernels_round(dtype: DType) -> None:
     case = replace(BASE, dtype=dtype, seqlen_q=64, seqlen_k=64)
     i = case.inputs()
     q, k, v, do = (i[name] for name in ("Q", "K", "V", "DO"))
-    scale = case.sm_scale
-    out, lse = attention(q, k, v, sm_scale=scale, window_right=None)
-    exact = attention_backward(q, k, v, do, sm_scale=scale, window_right=None)
-    found, _ = same_precision.attention(q, k, v, sm_scale=scale, window_right=None, dtype=dtype, order=None)
-    grads = same_precision.attention_backward(
-        q, k, v, do, lse, exact.delta, sm_scale=scale, window_right=None, dtype=dtype, order=None
-    )
-    for actual, right in zip((found, *grads), (out, exact.dq, exact.dk, exact.dv), strict=True):
+    options = case.options(i)
+    out, lse = attention(q, k, v, options)
+    exact = attention_backward(q, k, v, do, options)
+    found, _ = same_precision.attention(q, k, v, options, dtype=dtype, order=None)
+    grads = same_precision.attention_backward(q, k, v, do, lse, exact.delta, options, dtype=dtype, order=None)
+    right = (out, exact.dq, exact.dk, exact.dv, exact.db)
+    for actual, value in zip((found, *grads), right, strict=True):
         # storing alone would leave less than this over this many elements (rms of a rounding is EPSILON / sqrt(3) at most)
-        relative = np.sqrt(np.mean((actual - right) ** 2) / np.mean(right**2))
+        relative = np.sqrt(np.mean((actual - value) ** 2) / np.mean(value**2))
         assert EPSILON[dtype] / 4 < relative < 4 * EPSILON[dtype]
+
+
+def test_equal_and_lowest_scores_give_the_average() -> None:
+    """Whatever their size: the maximum is subtracted before anything else. Also with one key, whose probability is 1."""
+    for case in (
+        replace(BASE, dtype="bf16", draw="equal", head_dim=16),
+        replace(BASE, dtype="bf16", bias=Bias(kind="lowest")),
+        replace(BASE, dtype="fp32", seqlen_k=1, bias=Bias(kind="lowest")),
+    ):
+        i = case.inputs()
+        out, _ = same_precision.attention(i["Q"], i["K"], i["V"], case.options(i), dtype=case.dtype, order=7)
+        average = np.repeat(i["V"].mean(axis=2), 2, axis=1)
+        np.testing.assert_allclose(out[:, :, 0], average, rtol=2.0**-8, atol=2.0**-8)
 
 
 def test_preprocessing_adds_in_float32() -> None:
