@@ -1,6 +1,8 @@
-# The decoder: only what the library calls survives linking. Warnings in other people's code are theirs.
-add_library(aotforge_zstd STATIC "${AOTFORGE_ZSTD_DIR}/zstd.c")
-target_compile_options(aotforge_zstd PRIVATE -w -fvisibility=hidden -ffunction-sections -fdata-sections)
+# The decoder. Warnings in other people's code are theirs.
+add_library(aotforge_zstd STATIC src/zstd_decoder.c)
+target_include_directories(aotforge_zstd PRIVATE "${AOTFORGE_ZSTD_DIR}")
+target_compile_options(aotforge_zstd PRIVATE -w -fvisibility=hidden -ffunction-sections -fdata-sections
+  "$<$<C_COMPILER_ID:GNU>:-fwhole-program>")
 target_compile_definitions(aotforge_zstd PRIVATE ZSTDLIB_VISIBLE= ZSTDLIB_STATIC_API= ZSTDERRORLIB_VISIBLE= ZDICTLIB_VISIBLE=)
 set_target_properties(aotforge_zstd PROPERTIES POSITION_INDEPENDENT_CODE ON)
 

@@ -79,7 +79,7 @@ def _key(command: Sequence[str], source: Path) -> str:
     total.update("\0".join([shutil.which(command[0]) or command[0], *plain, source.name]).encode())
     files = [source]
     for folder in (str(source.parent), *(flag[2:] for flag in command if flag.startswith("-I"))):
-        files += sorted(path for path in Path(folder).rglob("*") if path.suffix in {".h", ".def"})
+        files += sorted(path for path in Path(folder).rglob("*") if path.suffix in {".h", ".def", ".c"})
     for path in files:
         total.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
     return total.hexdigest()

@@ -8,15 +8,15 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aotforge.library.build_tools import Tools, find_tools
-from aotforge.library.cmake_build import configure_and_build
+from aotforge.library.build_tools import Tools, find_tools, run_tool
+from aotforge.library.cmake_build import cmake_commands
 from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,11 +49,13 @@ def tree_digest(folder: Path) -> str:
     return total.hexdigest()
 
 
-def build_objects(environment: Mapping[str, str] | None = None, **settings: str) -> Objects:
-    """Build library and test programs for the present sources, or find them built. `settings` go to cmake."""
+def build_objects(
+    environment: Mapping[str, str] | None = None, *, targets: Sequence[str] = (), **settings: str
+) -> Objects:
+    """Build library and test programs (or `targets` alone) for the present sources, or find them built. `settings` go to cmake."""
     env = dict(os.environ) | dict(environment or {})
     tools = find_tools(env)
-    facts = tree_digest(ROOT / "runtime") + tools.compiler + json.dumps(settings, sort_keys=True)
+    facts = tree_digest(ROOT / "runtime") + tools.compiler + json.dumps([settings, targets], sort_keys=True)
     folder = CACHE / "runtime-tests" / hashlib.sha256(facts.encode()).hexdigest()[:24]
     pin = load_runtime_manifest(ROOT / "manifests").zstd
     with _alone(folder):
@@ -63,7 +65,18 @@ def build_objects(environment: Mapping[str, str] | None = None, **settings: str)
             once = f"{sys.executable};{Path(__file__).with_name('compile_once.py')};{CACHE}"
             launchers = {f"CMAKE_{language}_COMPILER_LAUNCHER": once for language in ("C", "CXX")}
             wanted = {"AOTFORGE_ZSTD_DIR": str(zstd), "AOTFORGE_BUILD_TESTS": "ON"} | launchers | settings
-            configure_and_build(ROOT / "runtime", folder / "objects", tools, wanted, jobs=2, environment=env)
+            commands = cmake_commands(
+                cmake=str(tools.cmake),
+                source=str(ROOT / "runtime"),
+                objects=str(folder / "objects"),
+                settings=tools.settings | wanted,
+                jobs=2,
+                install=None,
+            )
+            commands[-1] += [word for name in targets for word in ("--target", name)]
+            for command in commands:
+                done = run_tool(command, env, seconds=1800)
+                assert done.returncode == 0, done.stdout + done.stderr
             (folder / "done").touch()
     return Objects(folder / "objects", zstd, tools)
 

@@ -25,7 +25,13 @@ CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
 
 @pytest.fixture(scope="module")
 def sanitized() -> Objects:
-    return build_objects(AOTFORGE_SANITIZE="address,undefined")
+    return build_objects(
+        targets=("readers", "replay_fuzz_dispatch", "replay_fuzz_container"),
+        AOTFORGE_SANITIZE="address,undefined",
+        CMAKE_BUILD_TYPE="Sanitized",
+        CMAKE_C_FLAGS_SANITIZED="-O1",
+        CMAKE_CXX_FLAGS_SANITIZED="-O1",
+    )
 
 
 @pytest.fixture
