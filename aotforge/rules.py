@@ -4,7 +4,7 @@ A family lists operators (what callers request, as named values) and kernels (wh
 The plan expands a kernel into images:
 
     for every functional (one value of every Choice that the constraints allow)
-        for every Setting that the family offers this arch for that functional, in order
+        for every Setting with `hinted` that the family offers this arch for that functional, in order
             one image, tried when `Setting.when` and every argument hint hold
         for every Setting with `unaligned`, in order
             one more image without hints, tried when `Setting.when` holds, so that unaligned tensors are served too
@@ -25,7 +25,7 @@ Scalar = int | str | bool
 """A choice's value or a constexpr."""
 
 Functional = Mapping[str, Scalar]
-"""One value per Choice name, e.g. {"dtype": "fp16", "head_dim": 64, "causal": True}."""
+"""One value per Choice name, e.g. {"dtype": "fp16", "width": 64, "mask": "window"}."""
 
 
 DTYPE_NUMBERS: Mapping[str, int] = {
@@ -68,11 +68,16 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """An axis of functionals. `options` maps each value to the number that the operator value `key` holds for it."""
+    """An axis of functionals. `options` maps each value to the number that the operator value `key` holds for it.
+
+    `ladder`: a call takes the smallest planned number at or above the value, among functionals that agree with it otherwise. The last
+    choice of a kernel alone may be one.
+    """
 
     name: str
     key: str
     options: Mapping[Scalar, int]
+    ladder: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +133,13 @@ class Setting:
 
     `options` are the other options of Triton's AMD back end by name, e.g. {"enable_fp_fusion": False}.
     Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only with `unaligned`.
+    Without `hinted` there is no image with hints: the one without them serves aligned tensors, too.
     """
 
     constants: Mapping[str, Scalar] = field(default_factory=dict)
     when: tuple[Condition, ...] = ()
     unaligned: bool = True
+    hinted: bool = True
     num_warps: int = 4
     num_stages: int = 2
     waves_per_eu: int = 0

@@ -33,7 +33,7 @@ def debug(
     list: Annotated[bool, "list the cases and stop"] = False,
     arch: Annotated[str, "the arch whose settings are used"] = "gfx908",
     key: Annotated[
-        str, "which functional: dtype=fp16,head_dim=64,causal=true (default: the first of each)"
+        str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"
     ] = "",
     set: Annotated[str, "other constants than the setting's: BLOCK_M=16,BLOCK_N=16"] = "",
     break_: Annotated[
@@ -81,7 +81,7 @@ def cost(
     ] = None,
     profile: Profile = None,
     key: Annotated[
-        str, "which functional of a kernel: dtype=fp16,head_dim=64,causal=true (default: the first of each)"
+        str, "which functional of a kernel: dtype=fp16,mask=window,width=64 (default: the first of each)"
     ] = "",
     case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
     shape: Annotated[

@@ -81,6 +81,7 @@ def _write_kernel(
 ) -> None:
     for key in out.items("u8", kernel.keys, f"the key count of {kernel.name}", 0, KEY_LIMIT):
         out.integer("u16", _index(out, values, key, kernel), "a value index")
+    out.integer("u8", int(kernel.ladder), f"the ladder flag of {kernel.name}", 0, min(len(kernel.keys), 1))
     parameters = out.items(
         "u16", kernel.parameters, f"the parameter count of {kernel.name}", 0, PARAMETER_LIMIT
     )
@@ -235,6 +236,7 @@ def _read_kernel(cursor: Cursor, table: DispatchTable) -> DispatchKernel:
         step=step,
         container=container.file,
         keys=keys,
+        ladder=bool(cursor.integer("u8", "a ladder flag", 0, min(len(keys), 1))),
         parameters=cursor.items("u16", "the parameter count", parameter, 0, PARAMETER_LIMIT),
         null_pointers=cursor.integer("u8", "the null pointer count", 0, NULL_POINTER_LIMIT),
         functionals=cursor.items("u32", "the functional count", functional),

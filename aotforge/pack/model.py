@@ -95,6 +95,7 @@ class DispatchKernel:
     step: int
     container: str
     keys: tuple[str, ...]
+    ladder: bool
     parameters: tuple[tuple[ValueType, str], ...]
     null_pointers: int
     functionals: tuple[DispatchFunctional, ...]

@@ -44,6 +44,7 @@ def _compare(opened: OpenPack, packed: DispatchKernel, planned: PlannedKernel) -
     parameters = tuple((parameter.type, parameter.value) for parameter in planned.parameters)
     _check_equal(opened, f"kernel of step {planned.step} of {planned.operator}", packed.name, name)
     _check_equal(opened, f"keys of {name}", packed.keys, planned.keys)
+    _check_equal(opened, f"ladder of {name}", packed.ladder, planned.ladder)
     _check_equal(opened, f"parameters of {name}", packed.parameters, parameters)
     here, there = _choices(packed.functionals), _choices(planned.functionals)
     for arch, key in sorted(here.keys() | there.keys()):

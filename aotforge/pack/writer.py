@@ -132,6 +132,7 @@ def _kernel(
         step=kernel.step,
         container=container_file(kernel),
         keys=kernel.keys,
+        ladder=kernel.ladder,
         parameters=tuple((parameter.type, parameter.value) for parameter in kernel.parameters),
         null_pointers=null_pointers.pop(),
         functionals=tuple(

@@ -24,7 +24,7 @@ from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
 from aotforge.verify.verify_plan import verify_tasks
-from aotforge.virtual_gpu.interpreter.dispatch import Use
+from aotforge.virtual_gpu.interpreter.dispatch import Use, rungs_below
 
 T = TypeVar("T")
 
@@ -173,6 +173,7 @@ def _uses(
                 hint="verify it with the checkout that it was built from",
             )
         images = opened.indexes[kernel.container].images
+        below = rungs_below(kernel.ladder, [(f.arch, f.key) for f in kernel.functionals])
         for functional in kernel.functionals:
             digests = [images[choice.image].digest.hex() for choice in functional.choices]
             choices = tuple(
@@ -180,7 +181,13 @@ def _uses(
                 for digest, choice in zip(digests, functional.choices, strict=True)
             )
             for index, digest in enumerate(digests if functional.arch in archs else ()):
-                use = Use(kernel=planned, key=functional.key, choices=choices, index=index)
+                use = Use(
+                    kernel=planned,
+                    key=functional.key,
+                    below=below[functional.arch, functional.key],
+                    choices=choices,
+                    index=index,
+                )
                 yield digest, functional.arch, use
 
 
@@ -243,6 +250,7 @@ def _planned(kernel: DispatchKernel) -> PlannedKernel:
         operator=kernel.operator,
         step=kernel.step,
         keys=kernel.keys,
+        ladder=kernel.ladder,
         parameters=tuple(PlannedParameter(name=v, type=t, value=v) for t, v in kernel.parameters),
         functionals=(),
     )

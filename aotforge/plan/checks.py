@@ -82,6 +82,10 @@ def _check_choices(context: KernelContext) -> None:
         if not choice.options:
             raise location.error(f"choice {choice.name} has no options")
         location.check_unique(f"number of choice {choice.name}", choice.options.values())
+        if choice.ladder and choice is not choices[-1]:
+            raise location.error(
+                f"choice {choice.name} is a ladder", cause="only the last choice of a kernel may be one"
+            )
 
 
 def _check_arguments(context: KernelContext) -> None:

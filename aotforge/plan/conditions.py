@@ -45,7 +45,7 @@ def tries(
     found: set[tuple[Predicate, ...]] = set()
     for with_hints in (True, False):
         for number, setting in enumerate(settings):
-            if with_hints or setting.unaligned:
+            if setting.hinted if with_hints else setting.unaligned:
                 when = tuple(map(predicate, setting.when))
                 predicates = (*when, *hinted) if with_hints else when
                 if predicates not in found:

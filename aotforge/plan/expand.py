@@ -97,6 +97,7 @@ def expand_kernel(
         operator=kernel.operator,
         step=kernel.step,
         keys=tuple(choice.key for choice in kernel.choices),
+        ladder=any(choice.ladder for choice in kernel.choices),
         parameters=layouts.pop() if layouts else (),
         functionals=tuple(planned),
     )

@@ -87,13 +87,17 @@ class PlannedParameter:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedKernel:
-    """A kernel's dispatch data. Functionals are sorted by (arch, key); choices keep the order in which they are tried."""
+    """A kernel's dispatch data. Functionals are sorted by (arch, key); choices keep the order in which they are tried.
+
+    `ladder`: the last key selects the smallest functional at or above the call's value.
+    """
 
     family: str
     name: str
     operator: str
     step: int
     keys: tuple[str, ...]
+    ladder: bool = False
     parameters: tuple[PlannedParameter, ...]
     functionals: tuple[PlannedFunctional, ...]
 

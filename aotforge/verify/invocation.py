@@ -4,7 +4,7 @@ The module has one function:
 
     def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]
 
-`keys` are the functional's numbers by operator value, e.g. {"dtype": 2, "head_dim": 64}. Each image of the functional is
+`keys` are the functional's numbers by operator value, e.g. {"dtype": 2, "width": 64}. Each image of the functional is
 executed on the cases that the plan dispatches to it. The list therefore needs aligned and unaligned tensors, and
 every range of a setting.
 

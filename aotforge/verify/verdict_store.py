@@ -27,6 +27,7 @@ def verdict_key(task: ImageTask) -> str:
             use.kernel.keys,
             [(p.type, p.value) for p in use.kernel.parameters],
             use.key,
+            use.below,
             # a plan leaves out axes that a pack has without factors; one between others counts
             [(choice.predicates, (*choice.grid, (), (), ())[:3]) for choice in use.choices],
             use.index,

@@ -128,6 +128,19 @@ def _largest(dtype: DType) -> float:
     return float(np.finfo(STORAGE[dtype]).max)
 
 
+def _window(case: Case) -> dict[str, int]:
+    """The mask and its window, resolved and clamped."""
+    if case.bias or case.window_left is case.window_right is None:
+        return {"mask": 2 if case.bias else 0, "window_left": 0, "window_right": 0}
+    left = case.seqlen_q if case.window_left is None else case.window_left
+    right = case.seqlen_k if case.window_right is None else case.window_right
+    return {
+        "mask": 1,
+        "window_left": min(max(left, -case.seqlen_k), case.seqlen_q),
+        "window_right": min(max(right, -case.seqlen_q), case.seqlen_k),
+    }
+
+
 _LETTERS = {"Q": "q", "K": "k", "V": "v", "Out": "o", "DO": "do", "DK": "dk", "DV": "dv", "DQ": "dq"}
 
 
@@ -142,13 +155,13 @@ def values_of(case: Case, tensors: Mapping[str, Guarded]) -> dict[str, int | flo
         "seqlen_k": case.seqlen_k,
         "head_dim": case.head_dim,
         "head_dim_v": case.head_dim_v or case.head_dim,
+        "width": max(case.head_dim, case.head_dim_v or 0),
         "sm_scale": case.sm_scale,
         "dtype": DTYPE_KEY[case.dtype],
-        "causal": 0 if case.window_right is None else 1,
-        "window_right": 0 if case.window_right is None else case.window_right,
-        "bias_type": 0,
+        **_window(case),
         "dropout": 0,
-        "varlen_type": 0,
+        "varlen_bits": 0,
+        "lse_packed": 0,
     }
     for name, tensor in tensors.items():
         values[name] = tensor.address
@@ -157,5 +170,7 @@ def values_of(case: Case, tensors: Mapping[str, Guarded]) -> dict[str, int | flo
             for axis, stride in zip("zh" + row, tensor.strides[:3], strict=True):
                 values[f"stride_{_LETTERS[name]}{axis}"] = stride
         else:
-            values[f"stride_{name.lower()}z"] = tensor.strides[2]
+            stride = tensor.strides[2]
+            for axis, step in {"z": stride * case.heads_q, "h": stride, "m": 1}.items():
+                values[f"stride_{name.lower()}{axis}"] = step
     return values

@@ -83,10 +83,10 @@ _CAUSAL = {
 def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     """Every problem on aligned tensors and on unaligned ones; the forward also without log-sum-exp."""
     dtype = _DTYPES[keys["dtype"]]
-    problems = _CAUSAL if keys.get("causal") else _FULL
+    problems = _CAUSAL if keys.get("mask") else _FULL
     found = []
     for number, (name, base) in enumerate(problems.items()):
-        problem = replace(base, dtype=dtype, head_dim=keys["head_dim"], seed=number)
+        problem = replace(base, dtype=dtype, head_dim=keys["width"], seed=number)
         for where, posed in ((name, problem), (f"{name}, unaligned", replace(problem, layout=_UNALIGNED))):
             found.append(Case(name=where, make=lambda p=posed: _invocation(kernel, p)))
             if kernel == "attn_fwd" and name in {"ragged", "top-left", "few rows"}:
@@ -106,8 +106,8 @@ def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Ca
     problem = Problem(
         **sizes,
         dtype=_DTYPES[keys["dtype"]],
-        head_dim=keys["head_dim"],
-        window_right=window if keys.get("causal") else None,
+        head_dim=keys["width"],
+        window_right=window if keys.get("mask") else None,
         sm_scale=_BASE.sm_scale,
     )
     name = ", ".join(f"{name}={value}" for name, value in sizes.items())
@@ -123,7 +123,7 @@ def _invocation(kernel: str, problem: Problem, *, lse: bool = True) -> Invocatio
     outputs = {name: _tensor(problem, name) for name in names}
     values = values_of(problem, {**inputs, **outputs})
     if not lse:
-        values |= {"L": 0, "stride_lz": 0}
+        values |= {"L": 0, "stride_lz": 0, "stride_lh": 0, "stride_lm": 0}
 
     def expected() -> dict[str, Expected]:
         found = _expected(kernel, numbers)

@@ -1,8 +1,7 @@
 """The attention family: which calls of attn_fwd and attn_bwd are served, by which kernels.
 
 Covered: fp16 and bf16, head_dim 32, 64 and 128 (the same for V), full and right-bounded causal attention, any
-lengths and strides, grouped heads. Axes with a single option (`bias`, `dropout`, `varlen`) keep every other
-call without a functional: not supported, never wrong.
+lengths and strides, grouped heads. Every other call is without a functional or an image: not supported, never wrong.
 """
 
 from __future__ import annotations
@@ -14,18 +13,11 @@ from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar,
 from .operators import ATTN_BWD, ATTN_FWD
 from .settings import settings_for
 
-_HEAD_DIMS: Mapping[Scalar, int] = {32: 32, 64: 64, 128: 128}
-
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16"))
-_COMMON = (
-    _DTYPE,
-    Choice(name="head_dim", key="head_dim", options=_HEAD_DIMS),
-    Choice(name="head_dim_v", key="head_dim_v", options=_HEAD_DIMS),
-    Choice(name="bias", key="bias_type", options={False: 0}),
-    Choice(name="dropout", key="dropout", options={False: 0}),
-    Choice(name="varlen", key="varlen_type", options={False: 0}),
-)
-_CHOICES = (*_COMMON, Choice(name="causal", key="causal", options={False: 0, True: 1}))
+_DROPOUT = Choice(name="dropout", key="dropout", options={False: 0})
+_MASK = Choice(name="mask", key="mask", options={"full": 0, "window": 1})
+_WIDTH = Choice(name="width", key="width", options={32: 32, 64: 64, 128: 128}, ladder=True)
+_CHOICES = (_DTYPE, _DROPOUT, _MASK, _WIDTH)
 
 
 def _tensors(names: str) -> tuple[Argument, ...]:
@@ -51,16 +43,17 @@ def _scalars(names: str) -> tuple[Argument, ...]:
     return tuple(Argument(name=n, type=types.get(n, "i32"), value=n) for n in names.split())
 
 
-def _same_head_dim(functional: Functional) -> bool:
-    return functional["head_dim"] == functional["head_dim_v"]
+def _rows(names: str) -> tuple[Argument, ...]:
+    """Strides of L and D between heads: sequences follow one another."""
+    return tuple(Argument(name=f"stride_{n}z", type="i64", value=f"stride_{n}h") for n in names.split())
 
 
 def _constants(functional: Functional) -> Mapping[str, Scalar]:
-    return {"HEAD_DIM": functional["head_dim"], "CAUSAL": functional["causal"]}
+    return {"HEAD_DIM": functional["width"], "CAUSAL": functional["mask"] == "window"}
 
 
-def _head_dim_only(functional: Functional) -> Mapping[str, Scalar]:
-    return {"HEAD_DIM": functional["head_dim"]}
+def _width_only(functional: Functional) -> Mapping[str, Scalar]:
+    return {"HEAD_DIM": functional["width"]}
 
 
 def _settings(kernel: str) -> Callable[[Target, Functional], tuple[Setting, ...]]:
@@ -83,13 +76,12 @@ FAMILY = Family(
             function="attn_fwd",
             operator="attn_fwd",
             choices=_CHOICES,
-            allowed=_same_head_dim,
             arguments=(
                 *_tensors("Q K V"),
                 *_vectors("L"),
                 *_tensors("Out"),
                 *_strides("qz qh qm kz kh kn vz vh vn"),
-                *_strides("lz", divisible_by=None),
+                *_rows("l"),
                 *_strides("oz oh om"),
                 *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
             ),
@@ -103,16 +95,15 @@ FAMILY = Family(
             function="bwd_preprocess",
             operator="attn_bwd",
             step=0,
-            choices=_COMMON,
-            allowed=_same_head_dim,
+            choices=(_DTYPE, _WIDTH),
             arguments=(
                 *_tensors("Out DO"),
                 *_vectors("D"),
                 *_strides("oz oh om doz doh dom"),
-                *_strides("dz", divisible_by=None),
+                *_rows("d"),
                 *_scalars("num_head_q seqlen_q"),
             ),
-            constants=_head_dim_only,
+            constants=_width_only,
             settings=_settings("bwd_preprocess"),
             grid=_QUERY_GRID,
         ),
@@ -123,12 +114,11 @@ FAMILY = Family(
             operator="attn_bwd",
             step=1,
             choices=_CHOICES,
-            allowed=_same_head_dim,
             arguments=(
                 *_tensors("Q K V DO DK DV"),
                 *_vectors("L D"),
                 *_strides("qz qh qm kz kh kn vz vh vn doz doh dom dkz dkh dkn dvz dvh dvn"),
-                *_strides("lz dz", divisible_by=None),
+                *_rows("l d"),
                 *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
             ),
             constants=_constants,
@@ -142,12 +132,11 @@ FAMILY = Family(
             operator="attn_bwd",
             step=2,
             choices=_CHOICES,
-            allowed=_same_head_dim,
             arguments=(
                 *_tensors("Q K V DO DQ"),
                 *_vectors("L D"),
                 *_strides("qz qh qm kz kh kn vz vh vn doz doh dom dqz dqh dqm"),
-                *_strides("lz dz", divisible_by=None),
+                *_rows("l d"),
                 *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
             ),
             constants=_constants,

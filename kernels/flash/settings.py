@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aotforge.rules import Between, Functional, Setting, Target
+from aotforge.rules import Between, Condition, Equals, Functional, Setting, Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +32,19 @@ class Tuned:
 
     def fits(self, functional: Functional) -> bool:
         """Whether the functional's head_dim and dtype are among those this entry is for."""
-        return (not self.head_dims or functional["head_dim"] in self.head_dims) and (
+        return (not self.head_dims or functional["width"] in self.head_dims) and (
             not self.dtypes or functional["dtype"] in self.dtypes
         )
 
-    def setting(self) -> Setting:
+    def setting(self, width: int) -> Setting:
         """As the rules' vocabulary has it; a block size of 0 is one that the kernel does not have."""
         blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n}
-        when = (
-            () if self.max_seqlen_q is None else (Between(value="seqlen_q", low=0, high=self.max_seqlen_q),)
+        when: tuple[Condition, ...] = (
+            Equals(value="head_dim", to=width),
+            Equals(value="head_dim_v", to=width),
         )
+        if self.max_seqlen_q is not None:
+            when = (*when, Between(value="seqlen_q", low=0, high=self.max_seqlen_q))
         return Setting(
             constants={name: size for name, size in blocks.items() if size},
             when=when,
@@ -142,7 +145,7 @@ def settings_for(kernel: str, target: Target, functional: Functional) -> tuple[S
     offered: list[Setting] = []
     for entry in table[kernel]:
         if entry.fits(functional):
-            offered.append(entry.setting())
+            offered.append(entry.setting(int(functional["width"])))
             if entry.max_seqlen_q is None:
                 break
     return tuple(offered)

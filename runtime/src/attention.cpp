@@ -72,7 +72,6 @@ Problem measure(Verdict& verdict, const T4& q, const T4& k, const T4& v, const L
   if (p.heads_k == 0 ? p.heads_q != 0 : p.heads_q % p.heads_k != 0)
     verdict.malformed("Q", "heads are not a multiple of K's");
   if (p.head_dim == 0) verdict.malformed("Q", "head_dim is zero");
-  if (p.head_dim_v != p.head_dim) verdict.uncovered("V", "head_dim differs from Q's");
   check4(verdict, "Q", q, p.planes, p.heads_q, p.rows_q, p.head_dim, p.dtype);
   check4(verdict, "K", k, p.planes, p.heads_k, p.rows_k, p.head_dim, p.dtype);
   check4(verdict, "V", v, p.planes, p.heads_k, p.rows_k, p.head_dim_v, p.dtype);
@@ -114,17 +113,29 @@ Window resolve_window(Verdict& verdict, int8_t causal_type, int32_t left, int32_
     return window;
   }
   const auto q = static_cast<int64_t>(p.seqlen_q), k = static_cast<int64_t>(p.seqlen_k);
-  const bool open_left = is_sentinel(left) || left >= q - 1;
-  window.causal = open_left ? 1 : 2;
-  window.left = open_left ? static_cast<int32_t>(q) : clamp(left, -k, q);
-  if (!is_sentinel(right)) {
-    window.right = clamp(right, -q, k);
-  } else if (p.varlen != VarlenType::None) {
-    window.right = right;  // alignment differs from sequence to sequence: the kernel's to resolve
-  } else {
-    window.right = right == WindowValue::TopLeftAligned ? 0 : clamp(k - q, -q, k);
+  window.given = true;
+  window.bounded_left = !is_sentinel(left) && left < q - 1;
+  window.bounded_right = is_sentinel(right) || right < k - 1;
+  if (p.varlen != VarlenType::None) {  // sequences differ: the kernel resolves each one's
+    window.left = left;
+    window.right = right;
+    return window;
   }
+  window.left = is_sentinel(left) ? static_cast<int32_t>(q) : clamp(left, -k, q);
+  window.right = clamp(!is_sentinel(right) ? right : right == WindowValue::TopLeftAligned ? 0 : k - q, -q, k);
   return window;
+}
+
+void put_rows(Verdict& verdict, Cell* first, const T2& t, uint64_t heads) {
+  put_stride(verdict, first[1], t, 0);
+  if (first[1].i != 0 && heads > static_cast<uint64_t>(INT64_MAX / first[1].i)) verdict.malformed("stride", "over 2^63 - 1");
+  first[0].i = first[1].i * static_cast<int64_t>(heads);
+  first[2].i = 1;
+}
+
+int32_t varlen_bits(int8_t type) {
+  if (type == VarlenType::CompactVarlen) return 0x0b0b;
+  return type == VarlenType::PaddedVarlen ? 0x0202 : 0;
 }
 
 void check_dropout(Verdict& verdict, const Philox& philox) {

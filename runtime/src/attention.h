@@ -46,8 +46,10 @@ struct Problem {
   int8_t varlen;
 };
 
+// `bounded` sides are those that hide a key of some row.
 struct Window {
-  int32_t causal = 0, left = 0, right = 0;
+  bool given = false, bounded_left = false, bounded_right = false;
+  int32_t left = 0, right = 0;
 };
 
 struct Lengths {
@@ -67,7 +69,7 @@ void check4(Verdict& verdict, const char* name, const T4& t, uint64_t a, uint64_
 void check_rows(Verdict& verdict, const char* name, const T2& t, const Problem& problem);  // L and D
 void check_output(Verdict& verdict, const char* name, const T4& t);                        // no two elements at one address
 
-// The causal mask in the operators' terms (kernels/flash/operators.py).
+// The window in the operators' terms (kernels/flash/operators.py).
 Window resolve_window(Verdict& verdict, int8_t causal_type, int32_t left, int32_t right, const Problem& problem);
 
 struct Philox {
@@ -91,6 +93,9 @@ inline void put_strides(Verdict& verdict, Cell* first, const T4& t, int count) {
   for (int i = 0; i < count; ++i) put_stride(verdict, first[i], t, i);
 }
 
+// Strides of L or D by sequence, head and row; the tensor is (batch * heads, rows).
+void put_rows(Verdict& verdict, Cell* first, const T2& t, uint64_t heads);
+
 // Values that kernels must heed when they are not neutral.
 class Required {
  public:
@@ -112,11 +117,17 @@ void check_bias(Verdict& verdict, Required& required, const T4& bias, const Prob
   if (p.varlen != 0) verdict.uncovered("B", "bias with variable length");
 }
 
+constexpr int32_t kMaskNone = 0, kMaskWindow = 1, kMaskBias = 2;  // of the operators' `mask`
+
+// The operators' `varlen_bits` of a VarlenType.
+int32_t varlen_bits(int8_t type);
+
 // Fill the values that both operators have; `Op` is Fwd or Bwd.
 template <class Op>
-void put_common(Cell* cells, Required& required, const Problem& p, const Window& window, const Philox& philox, float sm_scale,
+void put_common(Verdict& verdict, Cell* cells, Required& required, const Problem& p, const Window& window, const Philox& philox, float sm_scale,
                 const Lengths& lengths, bool bias) {
   const bool dropout = philox.dropout_p > 0.0f;
+  if (bias && window.given) verdict.uncovered("B", "bias together with a window");
   cells[Op::batch].i = static_cast<int64_t>(p.batch);
   cells[Op::num_head_q].i = static_cast<int64_t>(p.heads_q);
   cells[Op::num_head_k].i = static_cast<int64_t>(p.heads_k);
@@ -125,28 +136,28 @@ void put_common(Cell* cells, Required& required, const Problem& p, const Window&
   cells[Op::seqlen_k].i = static_cast<int64_t>(p.seqlen_k);
   cells[Op::head_dim].i = static_cast<int64_t>(p.head_dim);
   cells[Op::head_dim_v].i = static_cast<int64_t>(p.head_dim_v);
-  cells[Op::cu_seqlens_q].p = p.varlen != 0 ? lengths.cu_seqlens_q.data_ptr() : nullptr;
-  cells[Op::cu_seqlens_k].p = p.varlen != 0 ? lengths.cu_seqlens_k.data_ptr() : nullptr;
+  cells[Op::width].i = static_cast<int64_t>(p.head_dim > p.head_dim_v ? p.head_dim : p.head_dim_v);
+  cells[Op::seqinfo_q0].p = p.varlen != 0 ? lengths.cu_seqlens_q.data_ptr() : nullptr;
+  cells[Op::seqinfo_k0].p = p.varlen != 0 ? lengths.cu_seqlens_k.data_ptr() : nullptr;
+  cells[Op::varlen_bits].i = varlen_bits(p.varlen);
   cells[Op::sm_scale].f = sm_scale;
   cells[Op::dropout_p].f = philox.dropout_p;
   cells[Op::philox_seed].p = philox.seed.data_ptr();
   cells[Op::philox_offset1].p = philox.offset1.data_ptr();
   cells[Op::philox_offset2].u = philox.offset2;
   cells[Op::dtype].i = p.dtype;
-  cells[Op::causal].i = window.causal;
+  cells[Op::mask].i = bias ? kMaskBias : window.given ? kMaskWindow : kMaskNone;
   cells[Op::window_left].i = window.left;
   cells[Op::window_right].i = window.right;
-  cells[Op::bias_type].i = bias;
   cells[Op::dropout].i = dropout;
-  cells[Op::varlen_type].i = p.varlen;
   required.add(Op::dtype);
   required.add(Op::head_dim);
-  if (window.causal != 0) required.add(Op::causal);
-  if (window.causal == 2) required.add(Op::window_left);
-  if (window.causal != 0 && window.right != 0) required.add(Op::window_right);
-  if (bias) required.add(Op::bias_type);
+  if (p.head_dim_v != p.head_dim) required.add(Op::head_dim_v);
+  if (bias || window.given) required.add(Op::mask);
+  if (window.bounded_left) required.add(Op::window_left);
+  if (window.bounded_right) required.add(Op::window_right);
   if (dropout) required.add(Op::dropout);
-  if (p.varlen != 0) required.add(Op::varlen_type);
+  if (p.varlen != 0) required.add(Op::varlen_bits);
 }
 
 // Find the device, bind the operator, launch.

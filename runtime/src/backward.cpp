@@ -34,7 +34,7 @@ class Borrowed : public Lazy {
 class LazyDelta final : public Borrowed<2> {
  public:
   using Borrowed::Borrowed;
-  bool wanted(const ValueSet& used) const override { return used.test(Bwd::D) || used.test(Bwd::stride_dz); }
+  bool wanted(const ValueSet& used) const override { return used.test(Bwd::D) || used.test(Bwd::stride_dz) || used.test(Bwd::stride_dh); }
   hipError_t fill(Cell* cells) override {
     Verdict verdict;
     if (!given()) {
@@ -44,7 +44,7 @@ class LazyDelta final : public Borrowed<2> {
     const T2 tensor = acquire();
     check_rows(verdict, "D", tensor, problem_);
     cells[Bwd::D].p = tensor.data_ptr();
-    put_stride(verdict, cells[Bwd::stride_dz], tensor, 0);
+    put_rows(verdict, cells + Bwd::stride_dz, tensor, problem_.heads_q);
     return verdict.report("attn_bwd");
   }
 };
@@ -112,7 +112,7 @@ void put_tensors(Verdict& verdict, Cell* cells, const Params& in) {
   put_strides(verdict, cells + Bwd::stride_dvz, in.DV, 3);
   put_strides(verdict, cells + Bwd::stride_dqz, in.DQ, 3);
   put_strides(verdict, cells + Bwd::stride_dbz, in.DB, 4);
-  put_stride(verdict, cells[Bwd::stride_lz], in.L, 0);
+  put_rows(verdict, cells + Bwd::stride_lz, in.L, in.Q.size(1));
 }
 
 hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
@@ -128,7 +128,7 @@ hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton:
   check_options(verdict, options);
   const Window window = resolve_window(verdict, in.causal_type, in.window_left, in.window_right, p);
   put_tensors(verdict, cells, in);
-  put_common<Bwd>(cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
+  put_common<Bwd>(verdict, cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
   if (!serve_it) verdict.uncovered("arguments", "there are no kernels for this entry point");
   if (!verdict.ok()) return verdict.report(function);
   return guarded([&](State& state) {

@@ -104,7 +104,7 @@ class Parser {
   }
 
   void kernels() {
-    const uint32_t n = in_.count(in_.u16(), 1, 1024, 15, "kernel count out of bounds");
+    const uint32_t n = in_.count(in_.u16(), 1, 1024, 16, "kernel count out of bounds");
     out_.kernels.reserve(n);
     for (uint32_t i = 0; i < n && in_.ok(); ++i) {
       out_.kernels.emplace_back();
@@ -137,6 +137,9 @@ class Parser {
       if (!in_.ok() || !in_.require(is_integer(op.values[at].type), "key is not an integer")) return;
       k.keys.push_back(at);
     }
+    const uint8_t ladder = in_.u8();
+    in_.require(ladder <= (n > 0 ? 1 : 0), "ladder flag out of bounds");
+    k.ladder = ladder == 1;
   }
 
   void parameters(Kernel& k, const Operator& op) {

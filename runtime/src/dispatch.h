@@ -83,6 +83,7 @@ struct Kernel {
   std::string_view name;
   uint16_t operator_index, container;
   uint8_t step, null_pointers;
+  bool ladder;  // the last key selects the smallest functional at or above the value
   std::vector<uint16_t> keys;
   std::vector<Parameter> parameters;
   std::vector<Functional> functionals;  // sorted by (arch, key)

@@ -8,12 +8,12 @@ using Params = aotriton::v3::flash::attn_fwd_params;
 void check_optional(Verdict& verdict, Required& required, const Params& in, const Problem& p) {
   if (in.L) check_rows(verdict, "L", in.L, p);  // a null one: the caller does not need it, as in PyTorch's inference
   check_bias<Fwd>(verdict, required, in.B, p);
-  if (in.A) required.add(Fwd::A);
+  if (in.A) verdict.uncovered("A", "ALiBi is not supported");
   if (in.encoded_softmax) {
     const T4& r = in.encoded_softmax;
     check4(verdict, "encoded_softmax", r, p.batch, p.heads_q, p.seqlen_q, p.seqlen_k, r.dtype());
     check_output(verdict, "encoded_softmax", r);
-    required.add(Fwd::encoded_softmax);
+    verdict.uncovered("encoded_softmax", "the dropout mask is not written");
   }
 }
 
@@ -22,20 +22,16 @@ void put_tensors(Verdict& verdict, Cell* cells, const Params& in) {
   cells[Fwd::K].p = in.K.data_ptr();
   cells[Fwd::V].p = in.V.data_ptr();
   cells[Fwd::B].p = in.B.data_ptr();
-  cells[Fwd::A].p = in.A.data_ptr();
   cells[Fwd::L].p = in.L.data_ptr();
   cells[Fwd::Out].p = in.Out.data_ptr();
   put_strides(verdict, cells + Fwd::stride_qz, in.Q, 3);
   put_strides(verdict, cells + Fwd::stride_kz, in.K, 3);
   put_strides(verdict, cells + Fwd::stride_vz, in.V, 3);
   put_strides(verdict, cells + Fwd::stride_bz, in.B, 4);
-  put_stride(verdict, cells[Fwd::stride_az], in.A, 0);
-  put_stride(verdict, cells[Fwd::stride_lz], in.L, 0);
+  put_rows(verdict, cells + Fwd::stride_lz, in.L, in.Q.size(1));
   put_strides(verdict, cells + Fwd::stride_oz, in.Out, 3);
   cells[Fwd::philox_seed_output].p = in.philox_seed_output.data_ptr();
   cells[Fwd::philox_offset_output].p = in.philox_offset_output.data_ptr();
-  cells[Fwd::encoded_softmax].p = in.encoded_softmax.data_ptr();
-  put_strides(verdict, cells + Fwd::stride_rz, in.encoded_softmax, 4);
   cells[Fwd::persistent_atomic_counter].p = in.persistent_atomic_counter.data_ptr();
 }
 
@@ -54,7 +50,7 @@ hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton:
   check_optional(verdict, required, in, p);
   const Window window = resolve_window(verdict, in.causal_type, in.window_left, in.window_right, p);
   put_tensors(verdict, cells, in);
-  put_common<Fwd>(cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
+  put_common<Fwd>(verdict, cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
   if (!verdict.ok()) return verdict.report(function);
   return guarded([&](State& state) { return serve(state, Served::attn_fwd, cells, required, nullptr, 0, stream); });
 }

@@ -38,13 +38,12 @@ void log_key(const Device& device, const Kernel& kernel, const Cell* cells) {
       device.arch().c_str(), text.c_str());
 }
 
-// < 0, 0, > 0 as functional `at` sorts before, at or after the call.
-int compare(const Kernel& kernel, size_t at, uint16_t arch, const Cell* cells) {
+// < 0, 0, > 0 as functional `at` sorts before, at or after the call, by arch and the first `count` keys.
+int compare(const Kernel& kernel, size_t at, uint16_t arch, const Cell* cells, size_t count) {
   const Functional& f = kernel.functionals[at];
   if (f.arch != arch) return f.arch < arch ? -1 : 1;
-  const size_t width = kernel.keys.size();
-  const int64_t* key = kernel.key_values.data() + at * width;
-  for (size_t i = 0; i < width; ++i) {
+  const int64_t* key = kernel.key_values.data() + at * kernel.keys.size();
+  for (size_t i = 0; i < count; ++i) {
     const int64_t value = cells[kernel.keys[i]].i;
     if (key[i] != value) return key[i] < value ? -1 : 1;
   }
@@ -52,18 +51,18 @@ int compare(const Kernel& kernel, size_t at, uint16_t arch, const Cell* cells) {
 }
 
 const Functional* find_functional(const Kernel& kernel, uint16_t arch, const Cell* cells) {
-  size_t low = 0, high = kernel.functionals.size();
+  const size_t keys = kernel.keys.size(), count = kernel.functionals.size();
+  size_t low = 0, high = count;  // the first functional that does not sort before the call
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
-    const int order = compare(kernel, middle, arch, cells);
-    if (order == 0) return &kernel.functionals[middle];
-    if (order < 0) {
+    if (compare(kernel, middle, arch, cells, keys) < 0) {
       low = middle + 1;
     } else {
       high = middle;
     }
   }
-  return nullptr;
+  const bool found = low < count && compare(kernel, low, arch, cells, kernel.ladder ? keys - 1 : keys) == 0;
+  return found ? &kernel.functionals[low] : nullptr;
 }
 
 // |factor i| of a product.

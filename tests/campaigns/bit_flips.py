@@ -28,7 +28,7 @@ from aotforge.virtual_gpu.emulator.program import Program
 from tests.campaigns.subjects import Call, Outcome, Subject, calls_of, execute, subjects, try_calls
 from tests.support.disassembly import disagreements, disassemble, require_round_trip
 
-IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,head_dim=64,head_dim_v=64,bias=false,dropout=false,varlen=false,causal=true:1"
+IMAGE = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=window,width=64:1"
 SCHEDULES = (None, 0x5EED)
 
 

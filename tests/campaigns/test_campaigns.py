@@ -17,9 +17,7 @@ pytestmark = pytest.mark.compiler
 needs_objdump = pytest.mark.skipif(
     find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)"
 )
-SMALL = (
-    "flash.bwd_preprocess:gfx908:dtype=fp16,head_dim=32,head_dim_v=32,bias=false,dropout=false,varlen=false:0"
-)
+SMALL = "flash.bwd_preprocess:gfx908:dtype=fp16,width=32:0"
 UNSEEN = {"refused", "fault", "wrong", "within", "equal", "unused", "identical"}
 
 

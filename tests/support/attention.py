@@ -15,7 +15,7 @@ from .fake_hsaco import FakeKernel, fake_hsaco
 from .small_pack import Choice, Kernel, SmallPack
 
 FP16, BF16, FP32 = 2, 3, 1
-KEYS = ("dtype", "head_dim", "bias_type", "dropout", "varlen_type", "causal")
+KEYS = ("dtype", "dropout", "mask", "width")
 _FORMATS = {"ptr": "<Q", "i32": "<i", "i64": "<q", "u64": "<Q", "f32": "<f"}
 
 
@@ -70,7 +70,7 @@ class Problem:
 def spy_pack(
     arch: str = "gfx908",
     *,
-    head_dims: Sequence[int] = (64,),
+    widths: Sequence[int] = (64,),
     without: Sequence[str] = (),
     backward_without: Sequence[str] = ("DQ_ACC", "stride_dqaz", "stride_dqah", "stride_dqam"),
     options: Mapping[str, Sequence[int]] | None = None,
@@ -78,11 +78,11 @@ def spy_pack(
     """One kernel per operator with all of its values as parameters, but `without`. `options` are the key values served."""
     served: dict[str, Sequence[int]] = {
         "dtype": (FP16, BF16),
-        "head_dim": head_dims,
-        "bias_type": (0,),
         "dropout": (0,),
+        "mask": (0, 1),
+        "width": widths,
     }
-    served |= {"varlen_type": (0,), "causal": (0, 1)} | dict(options or {})
+    served |= options or {}
     kernels = [
         _spy(ATTN_FWD, arch, served, without, "seqlen_q"),
         _spy(ATTN_BWD, arch, served, (*without, *backward_without), "seqlen_k"),

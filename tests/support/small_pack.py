@@ -33,6 +33,7 @@ class Kernel:
     operator: str
     step: int = 0
     keys: Sequence[str] = ()
+    ladder: bool = False
     parameters: Sequence[tuple[str, str]] = ()
     """(type, value name)"""
     nulls: int = 0
@@ -131,6 +132,7 @@ def files(pack: SmallPack) -> dict[str, bytes]:
         file = k.name + ".aoti"
         body += text(k.name) + struct.pack("<HBH", operators.index(k.operator), k.step, names.index(file))
         body += bytes([len(k.keys)]) + b"".join(struct.pack("<H", values.index(key)) for key in k.keys)
+        body += bytes([k.ladder])
         body += struct.pack("<H", len(k.parameters))
         body += b"".join(struct.pack("<BH", TYPES[t], values.index(v)) for t, v in k.parameters)
         body += struct.pack("<BI", k.nulls, len(k.functionals))

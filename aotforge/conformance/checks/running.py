@@ -156,13 +156,13 @@ class PackProbe:
 
     def plain_call(self, arch: str) -> tuple[str, str]:
         """DType and head_dim of a forward pass without mask that the pack serves. Raises ReleaseError."""
-        options = ("causal", "bias_type", "dropout", "varlen_type")
+        options = ("mask", "dropout")
         for kernel in self.opened.dispatch.kernels:
             if (kernel.operator, kernel.step) == ("attn_fwd", 0):
                 for functional in kernel.functionals:
                     call = dict(zip(kernel.keys, functional.key, strict=True))
                     if functional.arch == arch and not any(call.get(key) for key in options):
-                        return str(call.get("dtype", 2)), str(call.get("head_dim", 64))
+                        return str(call.get("dtype", 2)), str(call.get("width", 64))
         raise ReleaseError(f"the pack serves no forward pass without a mask on {arch}")
 
     def refusal(

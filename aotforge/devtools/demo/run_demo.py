@@ -99,11 +99,12 @@ def problems_of(plans: Sequence[Plan]) -> tuple[Problem, ...]:
 
 
 def _served(plan: Plan) -> set[tuple[int, int, int]]:
-    """(dtype, head_dim, causal) of the forward kernel."""
+    """(dtype, width, whether it has a window) of the forward kernel, without bias and dropout."""
     return {
-        (named["dtype"], named["head_dim"], named["causal"])
+        (named["dtype"], named["width"], named["mask"])
         for kernel in plan.kernels
         if kernel.operator == "attn_fwd"
         for functional in kernel.functionals
         for named in [dict(zip(kernel.keys, functional.key, strict=True))]
+        if not named["dropout"] and named["mask"] in {0, 1}
     }

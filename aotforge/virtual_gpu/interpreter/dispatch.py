@@ -1,8 +1,10 @@
 """Dispatch of a call: the first setting whose predicates hold, from rules or from a plan."""
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from aotforge.errors import RulesError, UnsupportedError
 from aotforge.plan.conditions import hints, tries
@@ -35,10 +37,14 @@ class SourceLaunch(Launch):
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """One way in which a plan dispatches to an image: the choice at `index` of a functional."""
+    """One way in which a plan dispatches to an image: the choice at `index` of a functional.
+
+    `below` is the next lower number of the kernel's ladder, None when there is none: values above it are served.
+    """
 
     kernel: PlannedKernel
     key: tuple[int, ...]
+    below: int | None = None
     choices: tuple[PlannedChoice, ...]
     index: int
 
@@ -47,19 +53,38 @@ def uses_of(plan: Plan, arch_of: Mapping[JobKey, str]) -> dict[JobKey, tuple[Use
     """Every way in which the plan dispatches to each image, in the plan's order."""
     found: dict[JobKey, list[Use]] = {key: [] for key in arch_of}
     for kernel in plan.kernels:
+        below = rungs_below(kernel.ladder, [(f.arch, f.key) for f in kernel.functionals])
         for functional in kernel.functionals:
             for index, choice in enumerate(functional.choices):
                 if arch_of.get(choice.job) == functional.arch:
-                    found[choice.job].append(
-                        Use(kernel=kernel, key=functional.key, choices=functional.choices, index=index)
+                    use = Use(
+                        kernel=kernel,
+                        key=functional.key,
+                        below=below[functional.arch, functional.key],
+                        choices=functional.choices,
+                        index=index,
                     )
+                    found[choice.job].append(use)
     return {key: tuple(uses) for key, uses in found.items()}
+
+
+Row = tuple[str, tuple[int, ...]]
+"""Arch and key of a functional."""
+
+
+def rungs_below(ladder: bool, rows: Sequence[Row]) -> dict[Row, int | None]:
+    """The next lower number of a kernel's ladder for each of its sorted functionals; None for the lowest, and without a ladder."""
+    found: dict[Row, int | None] = dict.fromkeys(rows)
+    for (arch, key), (next_arch, next_key) in pairwise(rows if ladder else ()):
+        if (arch, key[:-1]) == (next_arch, next_key[:-1]):
+            found[next_arch, next_key] = key[-1]
+    return found
 
 
 def launch_of(use: Use, values: Values) -> Launch | None:
     """The launch of that image, or None when another image serves the call. Raises RulesError for a missing value."""
     call = _Call(use.kernel.name, values)
-    if tuple(int(call[name]) for name in use.kernel.keys) != use.key:
+    if not _agrees(use, tuple(int(call[name]) for name in use.kernel.keys)):
         return None
     if call.first_match(choice.predicates for choice in use.choices) != use.index:
         return None
@@ -67,6 +92,12 @@ def launch_of(use: Use, values: Values) -> Launch | None:
         grid=call.grid(use.choices[use.index].grid),
         arguments={p.name: (float if p.type == "f32" else int)(call[p.value]) for p in use.kernel.parameters},
     )
+
+
+def _agrees(use: Use, key: tuple[int, ...]) -> bool:
+    if not use.kernel.ladder:
+        return key == use.key
+    return key[:-1] == use.key[:-1] and (use.below is None or use.below < key[-1]) and key[-1] <= use.key[-1]
 
 
 def select(
@@ -78,10 +109,17 @@ def select(
     few elements. Raises UnsupportedError when the rules do not cover the call, RulesError for a missing value.
     """
     call = _Call(kernel.name, values)
-    functional = {choice.name: _option(call, choice) for choice in kernel.choices}
-    text = ", ".join(f"{name} {value}" for name, value in functional.items())
-    if not kernel.allowed(functional):
+    served = [
+        functional
+        for options in itertools.product(*(_options(call, choice) for choice in kernel.choices))
+        if kernel.allowed(functional := dict(zip((c.name for c in kernel.choices), options, strict=True)))
+    ]
+    if not served:
+        text = ", ".join(f"{choice.key} = {call[choice.key]}" for choice in kernel.choices)
         raise UnsupportedError(f"{kernel.name} does not serve {text}")
+    offering = (functional for functional in served if kernel.settings(target, functional))
+    functional = next(offering, served[0])
+    text = ", ".join(f"{name} {value}" for name, value in functional.items())
     settings = kernel.settings(target, functional)
     offered = list(tries(settings, hints(kernel.arguments)))
     index = call.first_match(predicates for _, _, predicates in offered)
@@ -140,11 +178,15 @@ class _Call:
         return x, y, z
 
 
-def _option(call: _Call, choice: Choice) -> Scalar:
+def _options(call: _Call, choice: Choice) -> list[Scalar]:
+    """The options that serve the call's value, the preferred one first. Raises UnsupportedError without any."""
     number = call[choice.key]
-    for option, key in choice.options.items():
-        if key == number:
-            return option
+    options = sorted(choice.options, key=choice.options.__getitem__)
+    found = [
+        o for o in options if choice.options[o] == number or (choice.ladder and choice.options[o] > number)
+    ]
+    if found:
+        return found
     raise UnsupportedError(
         f"{call.kernel} does not serve {choice.key} = {number}",
         hint=f"it serves {', '.join(f'{key} ({option})' for option, key in choice.options.items())}",

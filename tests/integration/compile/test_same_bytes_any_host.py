@@ -20,12 +20,12 @@ from aotforge.plan.model import Plan
 from aotforge.plan.planner import plan_project
 
 ROOT = Path(__file__).parents[3]
-_REST = "bias=false,dropout=false,varlen=false,causal=true:0"
+_REST = "dropout=false,mask=window"
 SENSITIVE = (
-    f"flash.bwd_dk_dv:gfx908:dtype=fp16,head_dim=32,head_dim_v=32,{_REST}",
-    f"flash.bwd_dk_dv:gfx908:dtype=fp16,head_dim=128,head_dim_v=128,{_REST}",
-    f"flash.bwd_dk_dv:gfx908:dtype=bf16,head_dim=64,head_dim_v=64,{_REST}",
-    f"flash.bwd_dq:gfx908:dtype=fp16,head_dim=32,head_dim_v=32,{_REST}",
+    f"flash.bwd_dk_dv:gfx908:dtype=fp16,{_REST},width=32:0",
+    f"flash.bwd_dk_dv:gfx908:dtype=fp16,{_REST},width=128:0",
+    f"flash.bwd_dk_dv:gfx908:dtype=bf16,{_REST},width=64:0",
+    f"flash.bwd_dq:gfx908:dtype=fp16,{_REST},width=32:0",
 )
 DISTURBANCES = {
     "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=4096:glibc.malloc.arena_max=1",

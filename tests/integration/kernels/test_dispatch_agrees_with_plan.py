@@ -35,7 +35,8 @@ def look_up(kernel: PlannedKernel, values: dict[str, int]) -> PlannedChoice | No
     """The first choice of the functional whose predicates all hold (docs/image-pack-format.md)."""
     key = tuple(values[name] for name in kernel.keys)
     for functional in kernel.functionals:
-        if functional.key == key:
+        exact = functional.key == key
+        if exact or (kernel.ladder and functional.key[:-1] == key[:-1] and functional.key[-1] >= key[-1]):
             for choice in functional.choices:
                 if all(
                     prod(values[name] for name in p.values) % p.low == 0
@@ -64,8 +65,10 @@ def calls(draw: st.DrawFn) -> tuple[Kernel, dict[str, int]]:
     for choice in kernel.choices:
         outside = draw(st.integers(0, 40)) == 0
         values[choice.key] = 77 if outside else draw(st.sampled_from(sorted(choice.options.values())))
-    if "head_dim_v" in values and draw(st.integers(0, 9)):
-        values["head_dim_v"] = values["head_dim"]
+    if "width" in values:
+        values["width"] -= draw(st.sampled_from((0, 0, 0, 5)))
+        values["head_dim"] = values["width"] - draw(st.integers(0, 9)) // 9
+        values["head_dim_v"] = values["width"]
     return kernel, values
 
 

@@ -38,16 +38,19 @@ def test_forward_values(driver: Driver) -> None:
     fields = problem.fields(backward=False)
     for name in ("Q", "K", "V", "Out", "L"):
         assert values[name] == fields[name].base
-    assert values["B"] == values["A"] == values["encoded_softmax"] == values["cu_seqlens_q"] == 0
+    assert values["B"] == values["seqinfo_q0"] == values["seqinfo_k0"] == values["varlen_bits"] == 0
     assert [values[f"stride_q{x}"] for x in "zhm"] == [4 * 48 * 64, 48 * 64, 64]
     assert [values[f"stride_k{x}"] for x in "zhn"] == [2 * 64 * 64, 64 * 64, 64]
     assert [values[f"stride_v{x}"] for x in "zhn"] == [2 * 64 * 64, 64 * 64, 64]
     assert [values[f"stride_o{x}"] for x in "zhm"] == [4 * 48 * 64, 48 * 64, 64]
-    assert values["stride_lz"] == 48
-    shape = ("batch", "num_head_q", "num_head_k", "group", "seqlen_q", "seqlen_k", "head_dim", "head_dim_v")
-    assert [values[name] for name in shape] == [2, 4, 2, 2, 48, 64, 64, 64]
+    assert [values[f"stride_l{x}"] for x in "zhm"] == [4 * 48, 48, 1]
+    shape = (
+        *("batch", "num_head_q", "num_head_k", "group", "seqlen_q", "seqlen_k"),
+        *("head_dim", "head_dim_v", "width"),
+    )
+    assert [values[name] for name in shape] == [2, 4, 2, 2, 48, 64, 64, 64, 64]
     assert (values["sm_scale"], values["dropout_p"], values["dropout"]) == (0.125, 0.0, 0)
-    assert (values["dtype"], values["causal"], values["window_right"], values["philox_offset2"]) == (
+    assert (values["dtype"], values["mask"], values["window_right"], values["philox_offset2"]) == (
         FP16,
         1,
         0,
@@ -72,7 +75,8 @@ def test_backward_values_and_lazy_tensors(driver: Driver) -> None:
     for name in ("Q", "K", "V", "Out", "DO", "DQ", "DK", "DV", "L", "D"):
         assert values[name] == fields[name].base
     assert [values[f"stride_dk{x}"] for x in "zhn"] == [2 * 64 * 64, 64 * 64, 64]
-    assert (values["stride_dz"], values["stride_lz"], values["dtype"]) == (48, 48, BF16)
+    assert [values[f"stride_{x}"] for x in ("dz", "dh", "dm", "lz", "lh", "lm")] == [192, 48, 1] * 2
+    assert values["dtype"] == BF16
     # DQ_ACC is looked at by no kernel of the pack, so it is not acquired
     assert driver.send("events") == "events +D -D"
 
@@ -113,24 +117,20 @@ def test_windows_mean_the_same_mask(driver: Driver, q: int, k: int, left: int, r
     aligned = {TOP_LEFT: 0, BOTTOM_RIGHT: k - q}
     right_bound = aligned.get(right, right)
     open_left = left in aligned
-    wanted = {
-        (i, j) for i in range(q) for j in range(k) if (open_left or j >= i - left) and j <= i + right_bound
-    }
+    left_bound = q if open_left else left
+    wanted = {(i, j) for i in range(q) for j in range(k) if i - left_bound <= j <= i + right_bound}
     extra = {"causal_type": 3, "window_left": left, "window_right": right}
     driver.send("clear")
-    code = driver.rc(Problem(seqlen_q=q, seqlen_k=k, extra=extra).line("fwd"))
-    if code == NOT_SUPPORTED:  # the spy pack has no two-sided windows
-        assert not open_left and left < q - 1
-        return
-    assert code == 0
+    assert driver.rc(Problem(seqlen_q=q, seqlen_k=k, extra=extra).line("fwd")) == 0
     values = decode(driver.launches()[-1], ATTN_FWD)
-    assert values["causal"] == 1 and -q <= values["window_right"] <= k
-    assert wanted == {(i, j) for i in range(q) for j in range(k) if j <= i + values["window_right"]}
+    lower, upper = -values["window_left"], values["window_right"]
+    assert values["mask"] == 1 and -q <= lower <= k and -q <= upper <= k
+    assert wanted == {(i, j) for i in range(q) for j in range(k) if i + lower <= j <= i + upper}
 
 
 def test_full_attention_ignores_window_values(driver: Driver) -> None:
     values = forward(driver, Problem(extra={"causal_type": 0, "window_left": 1, "window_right": 1}))
-    assert (values["causal"], values["window_left"], values["window_right"]) == (0, 0, 0)
+    assert (values["mask"], values["window_left"], values["window_right"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("verb", ["v2fwd", "v2bwd"])
@@ -142,7 +142,7 @@ def test_version_two_is_version_three(driver: Driver, verb: str) -> None:
         driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line(verb[2:])) == 0
     )
     two, three = (decode(launch, op) for launch in driver.launches())
-    assert two == three and two["causal"] == 1
+    assert two == three and two["mask"] == 1
 
 
 def test_strides_that_cannot_matter_are_zero(driver: Driver) -> None:
@@ -224,27 +224,20 @@ UNCOVERED: dict[str, Problem] = {
     "head_dim": Problem(head_dim=72),
     "dtype": Problem(dtype=FP32),
     "integers": Problem(dtype=12),
-    "a window": Problem(extra={"causal_type": 3, "window_left": 4, "window_right": 4}),
     "bias": Problem(extra={"B": Tensor(4096, (2, 4, 48, 64), FP16)}),
     "dropout": Problem(extra={"dropout_p": 0.5, "philox_seed": 8, "philox_offset1": 8}),
     "another back end": Problem(extra={"backend": 1}),
-    "another head_dim of V": Problem(
-        extra={"V": Tensor(4096, (2, 2, 64, 32), FP16), "Out": Tensor(4096, (2, 4, 48, 32), FP16)}
+    "bias and a window": Problem(
+        extra={
+            "B": Tensor(4096, (2, 4, 48, 64), FP16),
+            **{"causal_type": 3, "window_left": 4, "window_right": 4},
+        }
     ),
+    "ALiBi": Problem(extra={"A": Tensor(4096, (8, 48), FP32)}),
     "a size over 2^31": Problem(seqlen_q=2**31),
     "a grid over 65536": Problem(heads_q=65537, heads_k=1, seqlen_q=1, batch=1),
     "more than 2^30 queries": Problem(heads_q=1, heads_k=1, seqlen_q=2**30 + 1, batch=1),
     "more than 2^30 keys": Problem(seqlen_k=2**30 + 1),
-    "compact variable length": Problem(
-        batch=1,
-        extra={
-            "varlen_type": 1,
-            "cu_seqlens_q": Tensor(4096, (4,), 12),
-            "cu_seqlens_k": Tensor(4096, (4,), 12),
-            "max_seqlen_q": 20,
-            "max_seqlen_k": 30,
-        },
-    ),
 }
 
 
@@ -287,7 +280,7 @@ def test_a_null_lse_is_not_wanted(driver: Driver, lse: Tensor | None) -> None:
 def wide(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A driver of a pack with bias and compact variable length."""
     folder = tmp_path_factory.mktemp("wide")
-    write(spy_pack(options={"bias_type": (0, 1), "varlen_type": (0, 1)}), folder / "amd-gfx908")
+    write(spy_pack(options={"mask": (0, 1, 2)}), folder / "amd-gfx908")
     with Driver(objects, folder) as started:
         assert started.rc("check") == 0
         yield started
@@ -321,7 +314,7 @@ def test_bias_strides_are_never_ignored(objects: Objects, tmp_path: Path) -> Non
     """Kernels that do not look at the last stride serve unit strides only: not supported, and not malformed."""
     unit = Tensor(4096, (2, 4, 48, 64), FP16)
     for lost in ("stride_bn", "stride_dbn"):
-        pack = spy_pack(without=(lost,), options={"bias_type": (0, 1)})
+        pack = spy_pack(without=(lost,), options={"mask": (0, 2)})
         write(pack, tmp_path / lost / "amd-gfx908")
         with Driver(objects, tmp_path / lost) as driver:
             assert driver.rc(Problem(extra={"B": unit, "DB": unit}).line("bwd")) == 0
@@ -331,20 +324,22 @@ def test_bias_strides_are_never_ignored(objects: Objects, tmp_path: Path) -> Non
                 assert driver.rc(Problem(extra={"B": TRANSPOSED}).line("fwd")) == NOT_SUPPORTED
 
 
-def test_encoded_softmax_and_a_are_never_ignored(objects: Objects, tmp_path: Path) -> None:
-    """The spy kernels take them; a pack that does not must refuse."""
-    write(spy_pack(without=("encoded_softmax", "A", "dropout", "window_right")), tmp_path / "amd-gfx908")
+def test_what_kernels_do_not_heed_is_never_ignored(objects: Objects, tmp_path: Path) -> None:
+    """The spy kernels take these values; a pack that does not must refuse."""
+    lost = ("dropout", "window_left", "window_right", "varlen_bits", "head_dim_v")
+    write(spy_pack(without=lost), tmp_path / "amd-gfx908")
     with Driver(objects, tmp_path) as driver:
         assert driver.rc(Problem().line("fwd")) == 0
         for extra in (
             {"encoded_softmax": Tensor(4096, (2, 4, 48, 64), FP16)},
-            {"A": Tensor(4096, (8, 48), FP32)},
             {"dropout_p": 0.5, "philox_seed": 8, "philox_offset1": 8},
             {"causal_type": 3, "window_left": TOP_LEFT, "window_right": 5},
+            {"causal_type": 3, "window_left": 4, "window_right": 64},
+            {"V": Tensor(4096, (2, 2, 64, 32), FP16), "Out": Tensor(4096, (2, 4, 48, 32), FP16)},
         ):
             assert driver.rc(Problem(extra=extra).line("fwd")) == NOT_SUPPORTED
         assert (
-            driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 0}).line("fwd"))
+            driver.rc(Problem(extra={"causal_type": 3, "window_left": 48, "window_right": 64}).line("fwd"))
             == 0
         )
 
@@ -355,7 +350,13 @@ def test_params_of_another_version(driver: Driver, verb: str, version: int) -> N
     assert driver.rc(Problem(extra={"version": version}).line(verb)) == INVALID_SYMBOL
 
 
-VARLEN = UNCOVERED["compact variable length"].extra
+VARLEN = {
+    "varlen_type": 1,
+    "cu_seqlens_q": Tensor(4096, (4,), 12),
+    "cu_seqlens_k": Tensor(4096, (4,), 12),
+    "max_seqlen_q": 20,
+    "max_seqlen_k": 30,
+}
 
 
 @pytest.mark.parametrize(
@@ -364,8 +365,6 @@ VARLEN = UNCOVERED["compact variable length"].extra
         ("aiter", {}),
         ("v2fused", {}),
         ("softmax", {}),
-        ("v2varfwd", VARLEN),
-        ("v2varbwd", VARLEN),
     ],
 )
 def test_entry_points_without_kernels_check_arguments_first(

@@ -43,7 +43,7 @@ def readers(sanitized: Objects, tmp_path: Path) -> Iterator[Readers]:
 
 @pytest.fixture(scope="module")
 def good() -> dict[str, bytes]:
-    pack = spy_pack(options={"causal": (0,)})
+    pack = spy_pack(options={"mask": (0,)})
     image = next(iter(pack.kernels[0].functionals.values()))[0].image
     return files(replace(pack, dictionary=image * 3))
 

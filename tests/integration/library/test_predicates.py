@@ -6,13 +6,14 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from aotforge.pack.dispatch import decode_dispatch
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.rules import ValueType
-from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
+from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of, rungs_below
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, files, write
@@ -175,6 +176,49 @@ def test_library_and_python_choose_the_same_image(driver: Driver) -> None:
         outcomes |= {(len(predicate[1]) > 1, predicate[0], taken) for taken in wanted}
     # each kind of predicate both held and did not, for single values and products
     assert len(outcomes) == 8
+
+
+LADDER = (16, 48, 512)
+_RUNGS = [
+    ("gfx908", (which, rung)) for which, rungs in ((-1, (7,)), (0, LADDER), (2, (40,))) for rung in rungs
+]
+
+
+def test_library_and_python_choose_the_same_rung(objects: Objects, tmp_path: Path) -> None:
+    image = fake_hsaco("gfx908", [FakeKernel(symbol="probe", types=["i32"])])
+    kernel = Kernel(
+        name="test.probe",
+        operator="probe",
+        keys=["which", "b"],
+        ladder=True,
+        parameters=[("i32", "which")],
+        functionals={row: [Choice(image=image, symbol="probe", threads=row[1][1])] for row in _RUNGS},
+    )
+    wide = SmallPack(archs=["gfx908"], operators={"probe": list(TYPES.items())}, kernels=[kernel])
+    write(wide, tmp_path / "amd-gfx908")
+    (table,) = decode_dispatch(files(wide)["dispatch.aotd"], file="pack").kernels
+    planned = PlannedKernel(
+        family="test", name="probe", operator="probe", step=0, keys=table.keys, ladder=table.ladder, functionals=(), parameters=(),
+    )  # fmt: skip
+    below = rungs_below(table.ladder, [(f.arch, f.key) for f in table.functionals])
+    with Driver(objects, tmp_path) as driver:
+        driver.rc("check")
+        for which, value in itertools.product((-1, 0, 1, 2), (-5, 0, 1, 16, 17, 40, 41, 48, 49, 512, 513)):
+            values = dict.fromkeys(TYPES, 0) | {"which": which, "b": value}
+            choice = PlannedChoice(job="", predicates=(), grid=())
+            taken = [
+                row[1][1]
+                for row in _RUNGS
+                if launch_of(
+                    Use(kernel=planned, key=row[1], below=below[row], choices=(choice,), index=0), values
+                )
+            ]
+            wanted = [min((r for _, (w, r) in _RUNGS if w == which and r >= value), default=None)]
+            assert taken == [rung for rung in wanted if rung]
+            driver.send("clear")
+            line = " ".join(f"{name}={TYPES[name]}:{number}" for name, number in values.items())
+            assert driver.rc(f"launch probe {line}") == (0 if taken else 801)
+            assert [launch["block"][0] for launch in driver.launches()] == taken
 
 
 @pytest.mark.parametrize(

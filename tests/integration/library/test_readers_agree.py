@@ -142,6 +142,8 @@ BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a pointer as key": (lambda: kernel(keys=("p", "l")), "key is not an integer"),
     "a float as key": (lambda: kernel(keys=("f", "l")), "key is not an integer"),
     "33 keys": (lambda: kernel(keys=("i",) * 33, functionals={("gfx908", (0,) * 33): [ONE]}), "key count out of bounds"),
+    "a ladder flag of 2": (lambda: kernel(ladder=2), "ladder flag out of bounds"),
+    "a ladder without keys": (lambda: kernel(ladder=True, keys=(), functionals={("gfx908", ()): [ONE]}), "ladder flag out of bounds"),
     "257 parameters": (lambda: kernel(parameters=[("i32", "i")] * 257), "parameter count out of bounds"),
     "a pointer as i64": (lambda: kernel(parameters=[("i64", "p")]), "parameter and value types do not convert"),
     "an i64 as pointer": (lambda: kernel(parameters=[("ptr", "l")]), "parameter and value types do not convert"),

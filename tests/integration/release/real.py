@@ -38,8 +38,8 @@ def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
     """The plan and images of fp16 attention with head_dim 64, without causal masks, and of fp16 `add`."""
     keep: dict[str, tuple[bool | int | str, ...]] = {
         "dtype": ("fp16",),
-        "head_dim": (64,),
-        "causal": (False,),
+        "width": (64,),
+        "mask": ("full",),
     }
     profile = Profile(description="one functional", complete=False, keep=keep)
     architectures = load_architectures(ROOT / "manifests")

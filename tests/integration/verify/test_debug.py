@@ -48,7 +48,7 @@ def request(root: Path = PROJECT, kernel: str = "add", **fields: object) -> Debu
 
 @pytest.mark.parametrize("kernel", ["attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq"])
 def test_every_attention_kernel_is_right(kernel: str) -> None:
-    report = debug(request(kernel=kernel, case="few rows", keys={"head_dim": "32"}))
+    report = debug(request(kernel=kernel, case="few rows", keys={"width": "32"}))
     report.require_passed()
     assert report.outputs and all(0 < one.worst <= 1 for one in report.outputs)
     assert not report.quit
@@ -59,11 +59,11 @@ def test_keys_and_constants_choose_what_is_run() -> None:
         request(
             kernel="flash.attn_fwd",
             case="few rows, top-left",
-            keys={"dtype": "bf16", "causal": "true", "head_dim": "32"},
+            keys={"dtype": "bf16", "mask": "window", "width": "32"},
             constants={"BLOCK_M": "16", "BLOCK_N": "16"},
         )
     )
-    assert report.functional["dtype"] == "bf16" and report.functional["causal"] is True
+    assert report.functional["dtype"] == "bf16" and report.functional["mask"] == "window"
     assert (report.constants["BLOCK_M"], report.constants["BLOCK_N"]) == (16, 16)
     assert any("Out    passed" in line for line in report.lines())
 
@@ -77,7 +77,7 @@ def test_a_breakpoint_by_line_shows_tensors(
         request(
             kernel="attn_fwd",
             case="few rows",
-            keys={"head_dim": "32"},
+            keys={"width": "32"},
             breaks=(f"forward.py:{line}",),
             program=(0, 1, 0),
         )
@@ -151,7 +151,7 @@ def test_an_access_out_of_bounds_is_reported(root: Path) -> None:
         ({"breaks": ("sub.py:3",)}, UnknownNameError, "no file sub.py"),
         ({"breaks": ("add.py:1",)}, UnknownNameError, "no code to stop at"),
         (
-            {"kernel": "attn_fwd", "keys": {"head_dim": "32", "head_dim_v": "64"}},
+            {"kernel": "attn_fwd", "keys": {"width": "33"}},
             UnsupportedError,
             "does not serve",
         ),
@@ -163,7 +163,7 @@ def test_mistakes_are_reported(fields: dict[str, object], kind: type[AotforgeErr
 
 
 def test_cases_by_name() -> None:
-    names = list_cases(PROJECT, "attn_fwd", {"causal": "true"})
+    names = list_cases(PROJECT, "attn_fwd", {"mask": "window"})
     assert "bottom-right" in names and "ragged" not in names
     made = [Case(name=name, make=lambda: None) for name in ("one", "one more", "two")]  # type: ignore[arg-type,return-value]
     assert find_case(made, "one") is made[0]

@@ -165,9 +165,8 @@ def check(result: Result, at: Place) -> bool:
 
 
 def label(kernel: str, dtype: DType, head_dim: int = 32, causal: bool = False, setting: str = "0") -> str:
-    stem = f"dtype={dtype},head_dim={head_dim},head_dim_v={head_dim},bias=false,dropout=false,varlen=false"
-    seen = "" if kernel == "bwd_preprocess" else f",causal={str(causal).lower()}"
-    return f"flash.{kernel}:gfx908:{stem}{seen}:{setting}"
+    mask = "" if kernel == "bwd_preprocess" else f",dropout=false,mask={'window' if causal else 'full'}"
+    return f"flash.{kernel}:gfx908:dtype={dtype}{mask},width={head_dim}:{setting}"
 
 
 SAMPLE = [f"add.add:gfx908:dtype={dtype}:0" for dtype in ("fp16", "bf16", "fp32")] + [

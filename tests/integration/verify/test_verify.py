@@ -29,7 +29,7 @@ from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 
 pytestmark = pytest.mark.compiler
-FORWARD = "flash.attn_fwd:gfx908:dtype=fp16,head_dim=32,head_dim_v=32,bias=false,dropout=false,varlen=false,causal=false:1"
+FORWARD = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=full,width=32:1"
 Images = Mapping[str, KernelImage]
 
 

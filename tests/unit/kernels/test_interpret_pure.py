@@ -21,7 +21,15 @@ FORWARD: Kernel = next(k for k in FAMILY.kernels if k.name == "attn_fwd")
 def call(**changes: int | float) -> dict[str, int | float]:
     values: dict[str, int | float] = {a.value: 64 for a in FORWARD.arguments}
     values |= {c.key: 0 for c in FORWARD.choices}
-    values |= {"dtype": 2, "head_dim": 64, "head_dim_v": 64, "batch": 3, "num_head_q": 5, "seqlen_q": 1000}
+    values |= {
+        "dtype": 2,
+        "head_dim": 64,
+        "head_dim_v": 64,
+        "width": 64,
+        "batch": 3,
+        "num_head_q": 5,
+        "seqlen_q": 1000,
+    }
     return values | changes
 
 
@@ -46,18 +54,26 @@ def test_unaligned_vectors_of_float32_need_no_fallback() -> None:
 @pytest.mark.parametrize(
     "outside",
     [
-        {"head_dim": 48, "head_dim_v": 48},
-        {"head_dim": 64, "head_dim_v": 128},
+        {"head_dim": 48, "head_dim_v": 48, "width": 48},
+        {"head_dim": 64, "head_dim_v": 128, "width": 128},
+        {"width": 129},
         {"dtype": 1},
-        {"causal": 2},
-        {"bias_type": 1},
+        {"mask": 2},
         {"dropout": 1},
-        {"varlen_type": 1},
     ],
 )
 def test_calls_outside_the_coverage_are_refused(outside: dict[str, int]) -> None:
     with pytest.raises(UnsupportedError):
         select(FORWARD, GFX908, call(**outside))
+
+
+def test_the_last_choice_alone_is_a_ladder() -> None:
+    assert [choice.ladder for choice in FORWARD.choices][:-1] == [False] * (len(FORWARD.choices) - 1)
+    widths = tuple(FORWARD.choices[-1].options.values())
+    for width in (*widths, 1, 33):
+        values = call(width=width, head_dim=min(w for w in widths if w >= width))
+        launch = select(FORWARD, GFX908, values | {"head_dim_v": values["head_dim"]})
+        assert launch.functional["width"] == values["head_dim"]
 
 
 def test_a_missing_value_is_named() -> None:

@@ -96,7 +96,7 @@ def test_the_properties_of_an_arch_affect_its_own_pack(root: Path) -> None:
 
 
 def test_a_profile_that_is_not_built_affects_no_pack(root: Path) -> None:
-    edit(root / "manifests" / "profiles.yaml", "head_dim: [32, 64]\n", "head_dim: [64]\n")
+    edit(root / "manifests" / "profiles.yaml", "width: [32, 64]\n", "width: [64]\n")
     assert packs_of(root) == set()
 
 

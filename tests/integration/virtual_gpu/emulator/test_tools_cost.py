@@ -262,7 +262,7 @@ SMALL = {"seqlen_q": "128", "seqlen_k": "256", "heads_q": "1", "heads_k": "1"}
 @pytest.fixture(scope="module")
 def compared() -> tuple[Cost, ...]:
     settings = ({"BLOCK_M": "64"}, {"BLOCK_M": "128"}, {"BLOCK_M": "128", "num_stages": "1"})
-    keys = {"dtype": "fp16", "head_dim": "64"}
+    keys = {"dtype": "fp16", "width": "64"}
     return cost(request("attn_fwd", settings=settings, keys=keys, shape=SMALL, top=5))
 
 
@@ -356,7 +356,7 @@ def test_mistakes_are_errors(
 
 
 def test_the_image_is_the_one_that_the_library_takes_for_the_shape() -> None:
-    keys = {"dtype": "fp16", "head_dim": "32"}
+    keys = {"dtype": "fp16", "width": "32"}
     measured = {
         queries: cost(request("attn_fwd", keys=keys, shape={**SMALL, "seqlen_q": queries}))[0]
         for queries in ("16", "17")
