@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aotforge.errors import ExecutionError
-from aotforge.virtual_gpu.emulator.descriptor import kernarg_segment
+from aotforge.virtual_gpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG, kernarg_segment
 
 _GRID_DIMENSIONS = 3
 """HIP launches every grid with three dimensions."""
@@ -31,8 +31,6 @@ HIDDEN = (
 """Hidden arguments with a value, in the order of `hidden_values` and of ServeLaunch's in the virtual HIP."""
 EXPLICIT, ABSENT = 0, len(HIDDEN) + 1
 """`KernelParameter.source` of explicit arguments, and of hidden ones that the virtual GPU does not provide."""
-_ABSENT_TAG = 0x5A7E
-"""Bits 48 to 63 of an absent argument's value: no buffer has such an address. Bits 32 to 47 are its offset in the segment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,19 +105,19 @@ def segment(
 
 
 def _absent(parameter: KernelParameter) -> bytes:
-    """A value that faults when it is used as an address, and names the argument. 4 bytes are the high half of one."""
-    high = _ABSENT_TAG << 16 | parameter.offset
+    """A value that faults when it is used as an address; its name is the argument's offset. 4 bytes are the high half of one."""
+    high = ABSENT_TAG << 16 | parameter.offset
     return (high << 32 if parameter.size == 8 else high).to_bytes(parameter.size, "little")
 
 
 def absent_arguments(parameters: Sequence[KernelParameter]) -> Mapping[int, str]:
-    """Names of the hidden arguments that the virtual GPU does not provide, by their offset."""
-    return {p.offset: p.kind for p in parameters if p.source == ABSENT}
+    """What the virtual GPU does not provide by bits 32 to 47 of its value: hidden arguments by their offset, and user SGPRs."""
+    return {p.offset: p.kind for p in parameters if p.source == ABSENT} | ABSENT_POINTERS
 
 
 def absent_argument(address: int, absent: Mapping[int, str]) -> str | None:
     """The absent argument that an address was made of."""
-    return absent.get(address >> 32 & 0xFFFF) if address >> 48 == _ABSENT_TAG else None
+    return absent.get(address >> 32 & 0xFFFF) if address >> 48 == ABSENT_TAG else None
 
 
 def _pack(value: int | float, parameter: KernelParameter) -> bytes:

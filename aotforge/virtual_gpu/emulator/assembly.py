@@ -55,7 +55,8 @@ def _placed(text: str, kernel: str, arch: str) -> bytes:
 
 
 def _is_linked(text: str) -> bool:
-    return len(functions(text)) > 1
+    """Whether the linker sets constants of the code: distances to other functions and to data."""
+    return len(functions(text)) > 1 or "@rel32@" in text
 
 
 def _addresses(assembled: bytes, text: str, kernel: str) -> tuple[int, ...]:

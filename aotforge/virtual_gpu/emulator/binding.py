@@ -170,7 +170,7 @@ class Binder:
         known = entry.modifiers - (frozenset() if dpp else DPP)
         known -= frozenset() if line.encoding == "sdwa" else SDWA
         if dpp and entry.type_of("SD"):
-            raise DecodeError("DPP on an instruction with a mask as its result is not supported")
+            _check_enabled(values)
         if unknown := sorted(set(values) - known):
             raise DecodeError(f"modifier {unknown[0]} is not supported here")
         if line.encoding == "dpp8":
@@ -285,9 +285,10 @@ def _formats(bound: native.Instruction, line: Line, target: EmulatedTarget) -> N
     for operand_, kind in zip(bound.s, found, strict=False):
         if kind >= len(_FORMAT_WORDS) or operand_.words != _FORMAT_WORDS[kind]:
             raise DecodeError(f"inputs of {line.name} do not have the registers of formats {found}")
-    if _FORMAT_WORDS[found[0]] != _FORMAT_WORDS[found[1]]:
+    widths = {_FORMAT_WORDS[kind] for kind in found}
+    if 6 in widths and (len(widths) > 1 or "scale" in line.name):
         raise DecodeError(
-            "formats of different widths are not supported: which elements lanes hold is not verified"
+            "6-bit formats with scales or another width are not supported: which elements lanes hold is not verified"
         )
     bound.flags = found[0] | found[1] << 4
 
@@ -301,6 +302,15 @@ _RULES: Mapping[str, Callable[[native.Instruction, Line, EmulatedTarget], None]]
     "low_constants": _low_constants,
     "formats": _formats,
 }
+
+
+def _check_enabled(values: Mapping[str, ModifierValue]) -> None:
+    """A lane that DPP disables: whether its bit of a mask is kept or cleared is not verified, so every lane has to be enabled."""
+    masks = number(values, "row_mask", 15) & number(values, "bank_mask", 15)
+    if masks != 15 or "bound_ctrl" not in values:
+        raise DecodeError(
+            "DPP that disables lanes of an instruction with a mask as its result is not supported"
+        )
 
 
 def _returns(line: Line) -> int:

@@ -13,6 +13,11 @@ from aotforge.formats.elf import ElfFile
 
 SCRATCH_TAG = 0x5C00_0000_0000
 """Base of the private segment's buffer resource: an address that no buffer has, so that scratch is known by it."""
+ABSENT_TAG = 0x5A7E
+"""Bits 48 to 63 of what the virtual GPU does not provide: no buffer has such an address. Bits 32 to 47 name it."""
+ABSENT_POINTERS = {0xFFF1: "the dispatch packet", 0xFFF2: "the queue", 0xFFF4: "the dispatch id"}
+"""User SGPRs that a kernel may have and not use, by bits 32 to 47 of their value; the last digit is their bit in the properties."""
+_KERNARG_POINTER = 3
 _ADD_TID = 1 << 23
 _ROUND_NEAREST_KEEP_DENORMALS = 0xF0
 
@@ -57,17 +62,21 @@ class Descriptor:
 
     def user_sgprs(self, kernarg: int, kernarg_data: bytes) -> list[int]:
         """User SGPRs for a kernarg segment at an address. Raises UnsupportedError for inputs that are not modelled."""
-        known = 1 | 8 | (1 << 10) | (1 << 11)
+        known = 0x1F | (1 << 10) | (1 << 11)
         if self.properties & 0x7F & ~known:
             raise UnsupportedError(
                 f"the kernel needs user SGPRs (properties {self.properties:#x}) that the emulator does not set up",
-                cause="dispatch, queue, dispatch id, flat scratch or private size pointers",
+                cause="flat scratch or the size of the private segment",
             )
         values: list[int] = []
         if self.properties & 1:
             values += [SCRATCH_TAG & 0xFFFFFFFF, SCRATCH_TAG >> 32, 0xFFFFFFFF, _ADD_TID]
-        if self.properties & 8:
-            values += [kernarg & 0xFFFFFFFF, kernarg >> 32]
+        pointers = {tag & 15: ABSENT_TAG << 48 | tag << 32 for tag in ABSENT_POINTERS} | {
+            _KERNARG_POINTER: kernarg
+        }
+        for bit, pointer in sorted(pointers.items()):
+            if self.properties >> bit & 1:
+                values += [pointer & 0xFFFFFFFF, pointer >> 32]
         count, first = self.preload
         values += struct.unpack_from(f"<{count}I", kernarg_data, 4 * first)
         declared = self.rsrc2 >> 1 & 31

@@ -22,6 +22,8 @@ _WRITES_SCC = re.compile(r"\bSCC\s*=(?!=)")
 _READS_SCC = re.compile(r"\bSCC\b(?!\s*=(?!=))")
 _SWAPS = {"v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"}
 _PARTIAL = {"v_writelane_b32", "v_permlane16_b32", "v_permlanex16_b32", *_SWAPS}
+_M0 = 125
+_MEMORY, _TO_LDS = 1, 2
 _NARROW_STORE = re.compile(r"_(store|write)_(b16|b8|short|byte|d16_hi)")
 _BARRIER_ROLES = {"s_barrier": 1, "s_barrier_signal": 2, "s_barrier_wait": 3}
 Spans = list[tuple[int, int]]
@@ -62,6 +64,8 @@ def _registers(bound: native.Instruction, line: Line, entry: Entry) -> tuple[Spa
     if "returns_to_data" in entry.rules and bound.flags:
         size = 2 if "cmpswap" in line.name else 1  # the compared value is not overwritten
         writes += [(first, words // size) for first, words in _operand(bound.s[1])]
+    if line.name.startswith("global_load_lds_"):
+        reads.append((_M0, 1))
     if "VCC_LO" in entry.code:
         reads.append((native.VCC_LO, 2))
     writes += [(SCC, 1)] * bool(_WRITES_SCC.search(entry.code))
@@ -85,7 +89,7 @@ def _set_memory(effects: native.Effects, bound: native.Instruction, line: Line) 
     name = line.name
     if not effects.kind or name.startswith(("ds_permute", "ds_bpermute")):
         return
-    effects.memory = 1
+    effects.memory = _TO_LDS if name.startswith("global_load_lds_") else _MEMORY
     effects.high = "d16_hi" in name
     moves = re.match(r"ds_(read|write|load|store)", name)
     effects.atomic = "atomic" in name or (name.startswith("ds_") and not moves)

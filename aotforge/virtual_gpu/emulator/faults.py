@@ -45,6 +45,7 @@ _BARRIERS = {
     2: "waits at a barrier that it has not signalled",
     3: "signals a barrier twice without waiting",
 }
+_PENDING_LDS = 7
 _SPACES = ("global memory", "LDS", "scratch")
 
 
@@ -92,7 +93,9 @@ def _what(fault: Any) -> str:
     code = int(fault.code)
     if code == PENDING:
         verb = "reads" if fault.bytes else "overwrites"
-        return f"{verb} {register_name(int(fault.address))} before the load into it has been waited for"
+        lds = int(fault.detail) == _PENDING_LDS
+        place = f"LDS at {int(fault.address):#x}" if lds else register_name(int(fault.address))
+        return f"{verb} {place} before the load into it has been waited for"
     if code == BARRIER:
         return _BARRIERS[int(fault.detail)].format(wave=int(fault.other_wave))
     if code == JUMP and fault.bytes:

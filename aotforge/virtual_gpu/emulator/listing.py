@@ -20,7 +20,7 @@ _TARGET = re.compile(r'\s*\.amdgcn_target\s+"[^"]*-(gfx\w+?)(?::[^"]*)?"')
 _FIELD = re.compile(r"\s*\.amdhsa_(\w+)\s+(\d+|0x[0-9a-fA-F]+)$")
 _ENCODING = re.compile(r"_(e32|e64_dpp|e64|sdwa|dpp|dpp8)$")
 _IGNORED = re.compile(
-    r"\s*\.(p2align|globl|protected|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
+    r"\s*\.(p2align|globl|protected|hidden|type|size|set|weak|file|loc|cfi_\w+|ident|text|section|amdhsa_code_object_version|amdgcn_target)\b"
 )
 _WORD = re.compile(r"(?:[^\s\[(]|\[[^\]]*\]|\((?:[^()]|\([^()]*\))*\))+")
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")

@@ -33,7 +33,7 @@ class Instruction(ctypes.Structure):
     _fields_ = [
         ("handler", c_void_p),
         *_fields(Operand, "d sd"),
-        ("s", Operand * 4),
+        ("s", Operand * 5),
         *_fields(c_uint32, "opcode target"),
         ("offset", c_int64),
         *_fields(c_int32, "offset0 offset1"),

@@ -128,12 +128,10 @@ def constant_bits(operand: Operand, kind: str) -> int:
 def _real_bits(operand: Operand, real: float, kind: str) -> int:
     if abs(real) not in _INLINE_REALS:
         raise DecodeError(f"the constant {operand.text} is not an inline constant")
-    if kind == "f64":
+    if kind in {"f64", "u64", "i64"}:
         if abs(real) == 0.15915494:  # 1 / (2 pi) has more digits in double
             raise DecodeError(f"the constant {operand.text} as a double is not supported")
         return int(struct.unpack("<Q", struct.pack("<d", real))[0])
     if kind in {"f16", "i16", "u16"}:
         return int(struct.unpack("<H", struct.pack("<e", real))[0])
-    if kind in {"u64", "i64"}:
-        raise DecodeError(f"the constant {operand.text} for a 64-bit integer is not supported")
     return int(struct.unpack("<I", struct.pack("<f", real))[0])

@@ -33,7 +33,7 @@ _WRITES_D = re.compile(r"\bD\.\w+\s*=(?!=)([^;]*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Slot:
-    """One operand in text order. `name`: D, SD, or S0 to S3.
+    """One operand in text order. `name`: D, SD, or S0 to S4.
 
     `kind`: "any", or for wave instructions v (vector registers), s (scalar ones), i (a number), o (nothing: `off`), c (a label);
     several letters are alternatives, `?` is present only where an atomic returns the old value. `words` 0: by the type.

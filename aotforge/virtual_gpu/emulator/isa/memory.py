@@ -109,6 +109,27 @@ def _local_memory(old: str, new: str, accesses: Mapping[str, Access]) -> dict[st
     return merged(*parts)
 
 
+def _global_to_local() -> dict[str, Entry]:
+    """Loads that leave registers alone. Those of less than a dword are not here: what they write besides their bytes is not verified."""
+    return merged(
+        *(
+            wave(
+                f"global_load_lds_{name}",
+                f"global_to_lds(w, I, {4 * words});",
+                "S0:v:0 S2:so:2",
+                modifiers=("offset", *_CACHE),
+                archs=archs,
+                rules=("global_address",),
+            )
+            for name, words, archs in (
+                ("dword", 1, ("gfx94", "gfx95")),
+                ("dwordx3", 3, ("gfx95",)),
+                ("dwordx4", 4, ("gfx95",)),
+            )
+        )
+    )
+
+
 def _scalar_memory() -> dict[str, Entry]:
     return merged(
         *(
@@ -152,9 +173,16 @@ _ATOMICS = {
 }
 _ATOMICS_64 = {
     "add_x2 add_u64": "ADD",
+    "sub_x2 sub_u64": "SUB",
     "swap_x2 swap_b64": "SWAP",
     "and_x2 and_b64": "AND",
     "or_x2 or_b64": "OR",
+    "xor_x2 xor_b64": "XOR",
+    "umin_x2 min_u64": "UMIN",
+    "umax_x2 max_u64": "UMAX",
+    "smin_x2 min_i64": "SMIN",
+    "smax_x2 max_i64": "SMAX",
+    "add_f64": "ADD_F64",
     "cmpswap_x2 cmpswap_b64": "CMPSWAP",
 }
 _NOT_IN_LDS = {"SWAP", "CMPSWAP", "ADD_PK_F16", "ADD_PK_BF16"}
@@ -215,6 +243,7 @@ TABLE = merged(
     _flat_memory("store", _STORES),
     _local_memory("read", "load", _LOADS),
     _local_memory("write", "store", _STORES),
+    _global_to_local(),
     _scalar_memory(),
     _atomics(),
     _local_atomics(),

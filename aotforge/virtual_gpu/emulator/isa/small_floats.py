@@ -33,6 +33,15 @@ _SCALED = {
         for kind, (narrow, _) in _PAIRS.items()
     },
 }
+_FP4 = "f32_of_bits(S0.u32 >> (8 * (I->op_sel & 3) + {}) & 15, 2, 1) * scale_of(S1.f32)"
+"""One of the two E2M1 numbers of a byte, which the low bits of op_sel select."""
+_SCALED_FP4 = {
+    "v_cvt_scalef32_pk_f32_fp4": f"D.u64 = pair(bits_f32({_FP4.format(0)}), bits_f32({_FP4.format(4)}))",
+    **{
+        f"v_cvt_scalef32_pk_{kind}_fp4": f"D.u32 = {narrow}({_FP4.format(0)}) | {narrow}({_FP4.format(4)}) << 16"
+        for kind, (narrow, _) in _PAIRS.items()
+    },
+}
 _SCALED_TO_SMALL = {
     **{
         f"v_cvt_scalef32_pk_{name}_f32": f"D.u16 = {name}_of_f32(S0.f32 / scale_of(S2.f32), 0, SATURATES(w)) | "
@@ -51,6 +60,6 @@ TABLE = merged(
     table("vector", _TO_FLOAT, modifiers=frozenset({"src0_sel"}), **_RULES),
     table("vector", _TO_PAIR, modifiers=frozenset({"src0_sel", "op_sel"}), **_RULES),
     table("vector", _TO_SMALL, modifiers=frozenset({"op_sel"}), keeps_half=True, **_RULES),
-    table("vector", _SCALED, modifiers=frozenset({"op_sel"}), archs=("gfx95",)),
+    table("vector", _SCALED, _SCALED_FP4, modifiers=frozenset({"op_sel"}), archs=("gfx95",)),
     table("vector", _SCALED_TO_SMALL, modifiers=frozenset({"op_sel"}), keeps_half=True, archs=("gfx95",)),
 )

@@ -107,9 +107,9 @@ _MOVES = {
 }
 
 _WORDS = {
-    "v_add_u16 v_add_nc_u16": "D.u16 = S0.u16 + S1.u16",
-    "v_sub_u16 v_sub_nc_u16": "D.u16 = S0.u16 - S1.u16",
-    "v_subrev_u16": "D.u16 = S1.u16 - S0.u16",
+    "v_add_u16 v_add_nc_u16": "D.u16 = S0.u16 + S1.u16; if (I->clamp && D.u16 > 0xffff) D.u16 = 0xffff",
+    "v_sub_u16 v_sub_nc_u16": "D.u16 = I->clamp && S0.u16 < S1.u16 ? 0 : S0.u16 - S1.u16",
+    "v_subrev_u16": "D.u16 = I->clamp && S1.u16 < S0.u16 ? 0 : S1.u16 - S0.u16",
     "v_not_b16": "D.u16 = ~S0.u16",
     "v_mul_lo_u16": "D.u16 = S0.u16 * S1.u16",
     "v_lshlrev_b16": "D.u16 = S1.u16 << (S0.u16 & 15)",

@@ -4,6 +4,8 @@ Matrix shapes are in LLVM's spelling, rows x columns x k; several blocks are tha
 of blocks of A) are for instructions of several blocks; no entry allows blgp (permutation of B).
 """
 
+from typing import Any
+
 from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, wave
 
 CONTROL = merged(
@@ -110,16 +112,30 @@ def _mfma(
     )
 
 
-def _mfma_of_formats(m: int, k: int) -> dict[str, Entry]:
-    """The formats of A's and B's elements are modifiers."""
+def _mfma_of_formats(m: int) -> dict[str, Entry]:
+    """The formats of A's and B's elements are modifiers. With scales: S3 and S4 have powers of two for blocks of 32 along k.
+
+    Only vector registers hold scales: of constants and scalars hardware uses other bits (LLVM's VOP3PInstructions.td, MAIInst).
+    """
     registers = m * m // 64
-    return wave(
-        f"v_mfma_f32_{m}x{m}x{k}_f8f6f4",
-        f"mfma_of_formats(w, I, {m}, {k});",
-        f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}",
-        modifiers=("cbsz", "blgp"),
-        archs=("gfx95",),
-        rules=("formats",),
+    shape, slots = f"{m}x{m}x{2048 // m}", f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}"
+    shared: dict[str, Any] = {"archs": ("gfx95",), "rules": ("formats",)}
+    formats, bytes_ = ("cbsz", "blgp"), ("op_sel", "op_sel_hi")
+    return merged(
+        wave(
+            f"v_mfma_f32_{shape}_f8f6f4",
+            f"mfma_of_formats(w, I, {m}, 0);",
+            slots,
+            modifiers=formats,
+            **shared,
+        ),
+        wave(
+            f"v_mfma_scale_f32_{shape}_f8f6f4",
+            f"mfma_of_formats(w, I, {m}, 1);",
+            f"{slots} S3:v:1 S4:v:1",
+            modifiers=(*formats, *bytes_),
+            **shared,
+        ),
     )
 
 
@@ -157,8 +173,8 @@ MATRIX = merged(
         for a in _EIGHT_BITS
         for b in _EIGHT_BITS
     ),
-    _mfma_of_formats(32, 64),
-    _mfma_of_formats(16, 128),
+    _mfma_of_formats(32),
+    _mfma_of_formats(16),
     wave(
         "v_mfma_f64_16x16x4f64 v_mfma_f64_16x16x4_f64",
         "mfma_f64(w, I);",

@@ -98,7 +98,7 @@ INLINE void lds_load_transposed(Wave *w, const Instruction *I, int bytes)
     u32 r[2 * LANES] = {0};
     ACTIVE_LANES(EXEC)
     {
-        u8 *at = shared(w, I, (u64)w->v[I->s[0].index][LANE] + (u64)I->offset, 8, LANE, LOAD);
+        u8 *at = shared(w, I, local_address(w->v[I->s[0].index][LANE], (u64)I->offset), 8, LANE, LOAD);
         if (!at)
             return;
         memcpy(loaded[LANE], at, 8);
@@ -120,7 +120,7 @@ INLINE void lds_load_transposed(Wave *w, const Instruction *I, int bytes)
 
 /* ---- atomics. `now` is memory's value, `with` the operand; both words for 64 bits ---- */
 
-enum { ADD, SUB, SWAP, CMPSWAP, AND, OR, XOR, UMIN, UMAX, SMIN, SMAX, ADD_F32, ADD_PK_F16, ADD_PK_BF16, MAX_F32, MIN_F32 };
+enum { ADD, SUB, SWAP, CMPSWAP, AND, OR, XOR, UMIN, UMAX, SMIN, SMAX, ADD_F32, ADD_PK_F16, ADD_PK_BF16, MAX_F32, MIN_F32, ADD_F64 };
 
 INLINE u32 atomic_word(int operation, u32 now, u32 with, u32 compare)
 {
@@ -152,11 +152,16 @@ INLINE u64 atomic_pair(int operation, u64 now, u64 with, u64 compare)
 {
     switch (operation) {
     case ADD: return now + with;
-    case SUB: return now - with;
     case SWAP: return with;
     case CMPSWAP: return now == compare ? with : now;
+    case SUB: return now - with;
     case AND: return now & with;
     case OR: return now | with;
+    case UMIN: return now < with ? now : with;
+    case UMAX: return now > with ? now : with;
+    case SMIN: return (i64)now < (i64)with ? now : with;
+    case SMAX: return (i64)now > (i64)with ? now : with;
+    case ADD_F64: return bits_f64(as_f64(now) + as_f64(with));
     default: return now ^ with;
     }
 }
@@ -193,7 +198,7 @@ INLINE void atomic_access(Wave *w, const Instruction *I, int operation, int word
     ACTIVE_LANES(exec)
     {
         int l = LANE;
-        u64 a = lds ? (u64)w->v[I->s[0].index][l] + (u64)I->offset : flat_address(w, I, l), bytes = 4 * (u64)words;
+        u64 a = lds ? local_address(w->v[I->s[0].index][l], (u64)I->offset) : flat_address(w, I, l), bytes = 4 * (u64)words;
         u8 *at = lds ? shared(w, I, a, bytes, l, ATOMIC) : global(w, I, a, bytes, l, ATOMIC);
         if (at && a % bytes)
             fault(w, FAULT_MISALIGNED, (u32)l, a, bytes);

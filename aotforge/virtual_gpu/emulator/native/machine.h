@@ -57,7 +57,7 @@ typedef void (*Handler)(struct Wave *, const struct Instruction *);
 
 typedef struct Instruction {
     Handler handler;
-    Operand d, sd, s[4];
+    Operand d, sd, s[5];
     u32 opcode, target; /* target: index of the instruction that a branch goes to */
     i64 offset;
     i32 offset0, offset1;
@@ -72,6 +72,7 @@ typedef struct Instruction {
  * vectors from SCALARS on, then SCC. */
 enum { REGISTER_SCC = SCALARS + VECTORS, REGISTERS };
 enum { NOT_COUNTED, LOADS, STORES, LOCAL, SCALAR_LOADS, COUNTERS, NO_WAIT = 255 }; /* kinds of operations that are waited for */
+enum { NO_MEMORY, MEMORY, TO_LDS };      /* Effects.memory; TO_LDS: loads that write LDS and no register */
 enum { NO_ROLE, BARRIER, BARRIER_SIGNAL, BARRIER_WAIT };
 typedef struct {
     u16 first;

@@ -10,15 +10,6 @@ INLINE float xf32_of_f32(float f)
     return is_nan(f) ? f : as_f32((x + 0xfff + (x >> 13 & 1)) & 0xffffe000);
 }
 
-/* E2M3, E3M2 and E2M1 have no special values. */
-INLINE float f32_of_bits(u32 x, int exponent_bits, int mantissa_bits)
-{
-    int bias = (1 << (exponent_bits - 1)) - 1, e = (int)(x >> mantissa_bits) & ((1 << exponent_bits) - 1);
-    u32 m = x & ((1u << mantissa_bits) - 1);
-    float size = ldexpf((float)(e ? m + (1u << mantissa_bits) : m), (e ? e : 1) - bias - mantissa_bits);
-    return x >> (exponent_bits + mantissa_bits) & 1 ? -size : size;
-}
-
 INLINE int element_bits(int type)
 {
     return type == IN_F32 || type == IN_XF32 ? 32 : type == IN_F16 || type == IN_BF16 ? 16 : type <= IN_BF8 ? 8 : type == IN_FP4 ? 4 : 6;
@@ -108,11 +99,59 @@ INLINE void mfma(Wave *w, const Instruction *I, int m, int k, int blocks, int ty
 #undef READ_INPUTS
 }
 
-/* Formats of A and B in `flags`, 4 bits each. */
-INLINE void mfma_of_formats(Wave *w, const Instruction *I, int m, int k)
+/* ---- products of 32 elements a lane, with formats of A and B in `flags`, 4 bits each ---- */
+
+/* Which k element e of the lanes of a group is. Of 8 bits a lane has 16 neighbours in each half of the matrix, of less all 32 of a block. */
+INLINE int chosen_k(int type, int group, int e, int k)
+{
+    return element_bits(type) == 8 ? e / 16 * (k / 2) + 16 * group + e % 16 : 32 * group + e;
+}
+
+INLINE void chosen_input(const Wave *w, u32 index, int type, int m, float (*rows)[32])
+{
+    float x[LANES];
+    for (int e = 0; e < 32; e++) {
+        input_row(w, index, e, type, 0, x);
+        for (int l = 0; l < LANES; l++)
+            rows[chosen_k(type, l / m, e, 2048 / m)][l % m] = x[l];
+    }
+}
+
+/* A lane has the power of two of a row (column) for 32 k in one byte of a register; op_sel and op_sel_hi have the byte's number. */
+INLINE void block_scales(const Wave *w, const Instruction *I, int n, int m, double (*rows)[32])
+{
+    u32 byte = (I->op_sel >> n & 1) | (I->op_sel_hi >> n & 1) << 1;
+    for (int l = 0; l < LANES; l++)
+        rows[l / m][l % m] = scale_of_bits(w->v[I->s[3 + n].index][l] >> (8 * byte) & 255);
+}
+
+INLINE void mfma_of_formats(Wave *w, const Instruction *I, int m, int scaled)
 {
     static const u8 types[] = {IN_FP8, IN_BF8, IN_FP6, IN_BF6, IN_FP4};
-    mfma(w, I, m, k, 1, types[I->flags & 15], types[I->flags >> 4 & 15]);
+    float a[128][32], b[128][32];
+    double scale_a[4][32], scale_b[4][32];
+    u32 c[16][64];
+    int registers = m * m / 64;
+    chosen_input(w, I->s[0].index, types[I->flags & 15], m, a);
+    chosen_input(w, I->s[1].index, types[I->flags >> 4 & 15], m, b);
+    if (scaled) {
+        block_scales(w, I, 0, m, scale_a);
+        block_scales(w, I, 1, m, scale_b);
+    }
+    addend_rows(w, &I->s[2], registers, c[0]);
+    for (int r = 0; r < registers; r++)
+        for (int first = 0; first < LANES; first += m) {
+            int i = mfma_place(I, m, r, first).row;
+            for (int k = 0; k < 2048 / m; k++)
+                for (int j = 0; j < m; j++) {
+                    float product = a[k][i] * b[k][j]; /* of few bits: exact, and so is the scaled one */
+                    if (scaled)
+                        product = (float)(product * scale_a[k / 32][i] * scale_b[k / 32][j]);
+                    c[r][first + j] = bits_f32(as_f32(c[r][first + j]) + product);
+                }
+        }
+    for (int r = 0; r < registers; r++)
+        memcpy(w->v[I->d.index + (u32)r], c[r], sizeof c[r]);
 }
 
 /* The same on signed bytes; sums wrap. */

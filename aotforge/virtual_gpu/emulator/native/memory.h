@@ -114,6 +114,23 @@ INLINE void global_access(Wave *w, const Instruction *I, int direction, int byte
     }
 }
 
+/* LDS addresses have 32 bits: compilers fold an offset into an instruction whatever the sign of the rest (LLVM: isDSOffsetLegal). */
+INLINE u64 local_address(u32 base, u64 offset) { return (u32)(base + offset); }
+
+/* Loads from global memory to LDS: lane l's bytes go to M0 plus the offset, which counts for both addresses, plus l times the size. */
+INLINE void global_to_lds(Wave *w, const Instruction *I, int bytes)
+{
+    ACTIVE_LANES(EXEC)
+    {
+        int l = LANE;
+        u8 *from = global(w, I, flat_address(w, I, l), (u64)bytes, l, LOAD);
+        u8 *to = from ? shared(w, I, local_address(w->s[M0], (u64)I->offset + (u64)(bytes * l)), (u64)bytes, l, STORE) : NULL;
+        if (!to)
+            return;
+        memcpy(to, from, (size_t)bytes);
+    }
+}
+
 INLINE void scratch_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
 {
     u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index], addresses[LANES];
@@ -180,7 +197,7 @@ INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, 
     ACTIVE_LANES(EXEC)
     {
         int l = LANE;
-        u8 *at = shared(w, I, (u64)addresses[l] + (u64)I->offset, (u64)(bytes * words), l, direction);
+        u8 *at = shared(w, I, local_address(addresses[l], (u64)I->offset), (u64)(bytes * words), l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -197,7 +214,8 @@ INLINE void lds_access2(Wave *w, const Instruction *I, int direction, int words,
     ACTIVE_LANES(EXEC)
     {
         int l = LANE;
-        u8 *a = shared(w, I, addresses[l] + o0, bytes, l, direction), *b = shared(w, I, addresses[l] + o1, bytes, l, direction);
+        u8 *a = shared(w, I, local_address(addresses[l], o0), bytes, l, direction);
+        u8 *b = shared(w, I, local_address(addresses[l], o1), bytes, l, direction);
         if (!a || !b)
             return;
         move_lane(a, first, l, direction, 4, words, ZERO_EXTEND);

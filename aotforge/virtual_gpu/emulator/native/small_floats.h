@@ -59,3 +59,12 @@ INLINE u32 bf8_of_f32(float f, int fnuz, int saturate)
         return saturate && !(isinf(f) && !fnuz) ? sign | largest : beyond;
     return fnuz && !x ? 0 : sign | x;
 }
+
+/* E2M3, E3M2 and E2M1 have no special values. */
+INLINE float f32_of_bits(u32 x, int exponent_bits, int mantissa_bits)
+{
+    int bias = (1 << (exponent_bits - 1)) - 1, e = (int)(x >> mantissa_bits) & ((1 << exponent_bits) - 1);
+    u32 m = x & ((1u << mantissa_bits) - 1);
+    float size = ldexpf((float)(e ? m + (1u << mantissa_bits) : m), (e ? e : 1) - bias - mantissa_bits);
+    return x >> (exponent_bits + mantissa_bits) & 1 ? -size : size;
+}

@@ -136,3 +136,32 @@ def test_an_absent_argument_may_be_loaded_but_not_used() -> None:
         UnsupportedError, match="kernel uses hidden_heap_v1, which the virtual GPU does not provide"
     ):
         stored("hidden_heap_v1", 8, use)
+
+
+POINTERS = ("dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id")
+"""User SGPRs that kernels get which LLVM knows too little about, in their order."""
+
+
+@pytest.mark.parametrize(
+    ("at", "name"), [(0, "the dispatch packet"), (2, "the queue"), (6, "the dispatch id")]
+)
+def test_absent_user_sgprs_may_be_there_but_not_used(at: int, name: str) -> None:
+    declared = "".join(f"\t\t.amdhsa_user_sgpr_{pointer} 1\n" for pointer in POINTERS)
+
+    def value(pair: int) -> int:
+        text = _TEXT.format(kind="hidden_group_size_x", size=2, body="")
+        for old, new in (
+            ("s[4:5]", "s[10:11]"),  # behind the user SGPRs
+            ("s6", "s12"),
+            ("s[0:1]", f"s[{pair}:{pair + 1}]"),
+            ("\t\t.amdhsa_user_sgpr_count 2\n", ""),
+            ("\t\t.amdhsa_user_sgpr_kernarg_segment_ptr 1\n", declared),
+        ):
+            text = text.replace(old, new)
+        out = np.zeros(1, dtype=np.uint32)
+        launch(Emulator("gfx908").load(link(assemble(text, "gfx908")), text), [out])
+        return int(out[0])
+
+    assert value(4) & 0xFFFF == 64
+    with pytest.raises(UnsupportedError, match=f"kernel uses {name}, which the virtual GPU does not provide"):
+        value(at)

@@ -154,7 +154,7 @@ def test_transposed_lds_loads_of_bytes(bench: Bench) -> None:
         assert np.array_equal(found[lane], rows.reshape(4, 8, 16)[group][:, i])  # 2 lanes hold a row of 16
 
 
-FORMATS = {"v_mfma_f32_32x32x64_f8f6f4": 32, "v_mfma_f32_16x16x128_f8f6f4": 16}
+FORMATS = {f"v_mfma_{scaled}f32_{m}x{m}x{2048 // m}_f8f6f4": m for m in (32, 16) for scaled in ("", "scale_")}
 
 
 def _bits(values: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndarray:
@@ -168,34 +168,76 @@ def _bits(values: np.ndarray, exponent_bits: int, mantissa_bits: int) -> np.ndar
     )
 
 
+def _put_format(bench: Bench, index: int, rows: np.ndarray, kind: int) -> str:
+    """Rows of a matrix (m x k) into registers from `index` on; their text."""
+    m, k = rows.shape
+    size = (8, 8, 6, 6, 4)[kind]
+    patterns = _bits(rows, *((4, 3), (5, 2), (2, 3), (3, 2), (2, 1))[kind])
+    for lane in range(64):
+        group, half = lane // m, k // 2
+        at = [*range(16 * group, 16 * group + 16), *range(half + 16 * group, half + 16 * group + 16)]
+        own = patterns[lane % m][at if size == 8 else slice(32 * group, 32 * group + 32)]
+        joined = sum(int(x) << size * e for e, x in enumerate(own))
+        for word in range(size):
+            bench.v[index + word, lane] = joined >> 32 * word & 0xFFFFFFFF
+    return _span("v", index, size)
+
+
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("formats", [(0, 0), (0, 1), (1, 0), (2, 3), (3, 2), (4, 4)])
+@pytest.mark.parametrize("formats", [(0, 0), (0, 1), (1, 0), (2, 3), (3, 2), (4, 4), (0, 4), (4, 1)])
 def test_products_of_chosen_formats(name: str, formats: tuple[int, int]) -> None:
-    bench, m = Bench("gfx950"), FORMATS[name]
-    k, rng = 32 * 64 // m, np.random.default_rng(8)
+    bench, m, scaled = Bench("gfx950"), FORMATS[name], "scale" in name
+    k, rng = 2048 // m, np.random.default_rng(8)
     a, b = rng.integers(-3, 4, (m, k)).astype(np.float64), rng.integers(-3, 4, (k, m)).astype(np.float64)
-    words = {0: 8, 1: 8, 2: 6, 3: 6, 4: 4}[formats[0]]
-    for index, kind, rows in ((0, formats[0], a), (16, formats[1], b.T)):
-        lanes = np.stack([rows[lane % m, 32 * (lane // m) :][:32] for lane in range(64)])
-        patterns = _bits(lanes, *((4, 3), (5, 2), (2, 3), (3, 2), (2, 1))[kind])
-        size = (8, 8, 6, 6, 4)[kind]
-        for lane in range(64):
-            joined = sum(int(x) << size * e for e, x in enumerate(patterns[lane]))
-            for word in range(words):
-                bench.v[index + word, lane] = joined >> 32 * word & 0xFFFFFFFF
-    registers = m * m // 64
-    bench.run(
-        f"{name} {_span('v', 64, registers)}, {_span('v', 0, words)}, {_span('v', 16, words)}, 1.0 "
-        f"cbsz:{formats[0]} blgp:{formats[1]}"
-    )
+    spans = [
+        _put_format(bench, index, rows, kind)
+        for index, rows, kind in ((0, a, formats[0]), (16, b.T, formats[1]))
+    ]
+    more, registers = f"cbsz:{formats[0]} blgp:{formats[1]}", m * m // 64
+    operands = f"{_span('v', 64, registers)}, {spans[0]}, {spans[1]}, 1.0"
+    if scaled:
+        powers = rng.integers(125, 130, (2, m, k // 32))
+        for n, byte in ((0, 1), (1, 2)):  # the other bytes have no meaning
+            bench.v[40 + n] = rng.integers(0, 2**32, 64, dtype=np.uint32) & np.uint32(
+                ~(255 << 8 * byte) % 2**32
+            )
+            for lane in range(64):
+                bench.v[40 + n, lane] |= np.uint32(int(powers[n, lane % m, lane // m]) << 8 * byte)
+        a, b = (
+            a * np.repeat(np.ldexp(1.0, powers[0] - 127), 32, 1),
+            b * np.repeat(np.ldexp(1.0, powers[1] - 127), 32, 1).T,
+        )
+        operands, more = f"{operands}, v40, v41", f"op_sel:[1,0,0] op_sel_hi:[0,1,0] {more}"
+    if scaled and 2 in formats:
+        with pytest.raises(DecodeError, match="6-bit formats with scales"):
+            bench.run(f"{name} {operands} {more}")
+        return
+    bench.run(f"{name} {operands} {more}")
     found = bench.v[64 : 64 + registers].view(np.float32)
     for register, lane, _, i, j in _outputs(m, 1):
         assert found[register, lane] == (a @ b)[i, j] + 1
 
 
-def test_formats_of_different_widths_are_refused() -> None:
-    with pytest.raises(DecodeError, match="different widths"):
-        Bench("gfx950").run("v_mfma_f32_32x32x64_f8f6f4 v[64:79], v[0:7], v[16:19], 0 blgp:4")
+def test_a_scale_of_ones_is_not_a_number() -> None:
+    bench = Bench("gfx950")
+    bench.v[:] = 0
+    bench.v[40], bench.v[41] = 127, np.where(np.arange(64) % 32 == 3, 255, 127)
+    bench.run("v_mfma_scale_f32_32x32x64_f8f6f4 v[64:79], v[0:7], v[16:23], 0, v40, v41 op_sel_hi:[0,0,0]")
+    found = bench.v[64:80].view(np.float32)
+    assert np.array_equal(np.isnan(found), np.tile(np.arange(64) % 32 == 3, (16, 1)))
+
+
+def test_six_bit_formats_are_not_mixed_with_others() -> None:
+    with pytest.raises(DecodeError, match="another width"):
+        Bench("gfx950").run("v_mfma_f32_32x32x64_f8f6f4 v[64:79], v[0:7], v[16:21], 0 blgp:2")
+
+
+def test_conversions_of_four_bit_floats_select_a_byte(bench: Bench) -> None:
+    bench.v[0], bench.v[1] = 0x7654_3211, np.float32(4).view(np.uint32)
+    for flags, byte in (("", 0x11), ("[1,0,0]", 0x32), ("[0,1,0]", 0x54), ("[1,1,0]", 0x76)):
+        bench.run(f"v_cvt_scalef32_pk_f32_fp4 v[20:21], v0, v1{' op_sel:' + flags if flags else ''}")
+        numbers = [(0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)[byte >> shift & 7] * 4 for shift in (0, 4)]
+        assert [float(bench.v[20 + n, 5].view(np.float32)) for n in (0, 1)] == numbers
 
 
 def _encode(values: np.ndarray, kind: str) -> np.ndarray:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +31,12 @@ _plain = [n for n in TABLE if (m := PLAIN.match(n)) and m[3] in SIZES]
 _twice = [n for n in TABLE if TWICE.match(n)]
 _scalar = [n for n in TABLE if SCALAR.match(n)]
 _small = [f"s_load_{kind}" for kind in ("u8", "i8", "u16", "i16")]
-_atomic = [n for n in TABLE if n not in {*_plain, *_twice, *_scalar, *_small}]
+_to_lds = {
+    f"global_load_lds_dword{end}": size for end, size in (("", 4), ("x3", 12), ("x4", 16))
+}  # test_loads_to_lds.py
+_atomic = [n for n in TABLE if n not in {*_plain, *_twice, *_scalar, *_small, *_to_lds}]
 ON = 0xF0F0_0000_FFFF_00F5
+Operation = Callable[[int, int], int]
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def lanes_on(bench: Bench) -> list[int]:
 
 
 def test_every_memory_instruction_is_tested() -> None:
-    assert {*_plain, *_twice, *_scalar, *_small} | set(ATOMICS) == set(TABLE)
+    assert {*_plain, *_twice, *_scalar, *_small, *_to_lds} | set(ATOMICS) == set(TABLE)
 
 
 def _registers(file: str, index: int, size: int) -> str:
@@ -202,16 +208,8 @@ def test_scalar_loads(bench: Bench, name: str) -> None:
     assert bench.wave.state == FAULT
 
 
-def _signed(x: int) -> int:
-    return x - 2**32 if x >> 31 else x
-
-
-def _float(function: Callable[[np.float32, np.float32], np.float32]) -> Callable[[int, int], int]:
-    def on_bits(a: int, b: int) -> int:
-        x, y = (np.uint32(n).view(np.float32) for n in (a, b))
-        return int(np.float32(function(x, y)).view(np.uint32))
-
-    return on_bits
+def _float_add(kind: type[np.floating[Any]], bits: type[np.unsignedinteger[Any]]) -> Operation:
+    return lambda a, b: int((bits(a).view(kind) + bits(b).view(kind)).view(bits))
 
 
 def _half_add(a: int, b: int) -> int:
@@ -227,7 +225,26 @@ def _bf16_add(a: int, b: int) -> int:
     return int(low) | int(high) << 16
 
 
-Operation = Callable[[int, int], int]
+def _order(words: int) -> dict[str, Operation]:
+    """Minima and maxima under both generations' names."""
+    bits, old = 32 * words, "_x2" if words == 2 else ""
+
+    def signed(x: int) -> int:
+        return x - (1 << bits) if x >> (bits - 1) else x
+
+    names = {"u": (f"u{{}}{old}", f"{{}}_u{bits}"), "s": (f"s{{}}{old}", f"{{}}_i{bits}")}
+    return {
+        name.format(choose.__name__): functools.partial(_chosen, choose, signed if kind == "s" else int)
+        for kind, both in names.items()
+        for name in both
+        for choose in (min, max)
+    }
+
+
+def _chosen(choose: Callable[..., int], key: Callable[[int], int], a: int, b: int) -> int:
+    return choose(a, b, key=key)
+
+
 _OPERATIONS: dict[str, Operation] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
@@ -235,15 +252,10 @@ _OPERATIONS: dict[str, Operation] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
     "xor": lambda a, b: a ^ b,
-    "umin": min,
-    "umax": max,
-    "smin": lambda a, b: min(a, b, key=_signed),
-    "smax": lambda a, b: max(a, b, key=_signed),
-    "min_u32": min,
-    "max_u32": max,
-    "min_i32": lambda a, b: min(a, b, key=_signed),
-    "max_i32": lambda a, b: max(a, b, key=_signed),
-    "add_f32": _float(lambda a, b: a + b),
+    **_order(1),
+    **_order(2),
+    "add_f32": _float_add(np.float32, np.uint32),
+    "add_f64": _float_add(np.float64, np.uint64),
     "pk_add_f16": _half_add,
     "pk_add_bf16": _bf16_add,
 }
@@ -274,9 +286,14 @@ ATOMICS = {name: found for name in _atomic if (found := _operation(name))}
 
 
 def _atomic_values(name: str, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Memory, and four data registers, of numbers that the type adds without rounding."""
+    """Memory, and four data registers: any integers, floats that are added without rounding."""
+    if "f" not in name.rpartition("_")[2]:
+        return rng.integers(0, 2**32, 256, dtype=np.uint32), rng.integers(0, 2**32, (4, 64), dtype=np.uint32)
     memory = rng.integers(0, 50, 256, dtype=np.uint32)
     data = rng.integers(0, 50, (4, 64), dtype=np.uint32)
+    if "f64" in name:
+        rows = data[:2].astype(np.float64).view(np.uint32).reshape(2, 64, 2)
+        return memory[:128].astype(np.float64).view(np.uint32), rows.transpose(0, 2, 1).reshape(4, 64)
     if "f32" in name:
         memory, data = memory.astype(np.float32).view(np.uint32), data.astype(np.float32).view(np.uint32)
     if "pk_add" in name:
@@ -421,6 +438,18 @@ def test_lds_and_scratch_accesses_stay_inside(bench: Bench, text: str, limit: in
     bench.run(text)
     assert bench.wave.state == FAULT
     assert bench.fault.lane == 2
+
+
+def test_lds_addresses_have_32_bits(bench: Bench) -> None:
+    """A compiler may fold an offset into an instruction whose base is then below zero."""
+    bench.v[0], bench.v[20] = np.uint32(2**32 - 16), 77
+    bench.run("ds_write_b32 v0, v20 offset:48")
+    bench.run("ds_write2_b32 v0, v20, v20 offset0:4 offset1:5")
+    bench.run("ds_add_u32 v0, v20 offset:48")
+    words = bench.lds.view(np.uint32)
+    assert words[:2].tolist() == [77, 77]
+    assert words[8] == 77 * (1 + len(lanes_on(bench)))
+    assert bench.wave.state == RUNNING
 
 
 def test_buffer_resources_bound_their_loads_and_stores(bench: Bench) -> None:

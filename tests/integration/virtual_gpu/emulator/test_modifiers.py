@@ -75,6 +75,17 @@ def test_clamp_saturates_unsigned_sums() -> None:
     ):
         CDNA.run(text)
         assert set(CDNA.v[20]) == {expected}
+    CDNA.v[0], CDNA.v[1] = 0xFFFF_FFF0, 0x20  # of halves
+    for text, expected in (
+        ("v_add_u16_e64 v20, v0, v1 clamp", 0xFFFF),
+        ("v_add_u16_e64 v20, v0, v1", 0x10),
+        ("v_sub_u16_e64 v20, v1, v0 clamp", 0),
+        ("v_sub_u16_e64 v20, v1, v0", 0x30),
+        ("v_sub_u16_e64 v20, v0, v1 clamp", 0xFFD0),
+        ("v_subrev_u16_e64 v20, v0, v1 clamp", 0),
+    ):
+        CDNA.run(text)
+        assert set(CDNA.v[20]) == {expected}
     with pytest.raises(DecodeError, match="clamp"):
         CDNA.run("v_add_i32 v20, v0, v1 clamp")
 
@@ -129,6 +140,25 @@ def test_dpp_of_later_archs(pattern: str) -> None:
     lanes = np.arange(32)
     expected = lanes // 16 * 16 + 5 if "share" in pattern else lanes ^ 3
     assert np.array_equal(RDNA.v[20], expected)
+
+
+def test_dpp_of_instructions_with_a_mask_as_their_result() -> None:
+    RDNA.exec = 0xFFFF_0FF3
+    on = np.array([RDNA.exec >> lane & 1 for lane in range(32)], dtype=bool)
+    lanes = np.arange(32)
+    RDNA.v[0], RDNA.v[1] = lanes * 0x1000_0001, 0xE000_0000
+    read = np.where(on[lanes ^ 1], RDNA.v[0][lanes ^ 1], 0)  # a lane that is off is read as zero
+    full = "row_xmask:1 row_mask:0xf bank_mask:0xf"
+    RDNA.run(f"v_cmp_gt_u32_e64_dpp s4, v0, v1 {full} bound_ctrl:1")
+    assert int(RDNA.s[4]) == sum(1 << lane for lane in lanes if on[lane] and read[lane] > 0xE000_0000)
+    RDNA.v[20] = 7
+    RDNA.run(f"v_add_co_u32_e64_dpp v20, vcc_lo, v0, v1 {full} bound_ctrl:1")
+    sums = read.astype(np.uint64) + np.uint64(0xE000_0000)
+    assert np.array_equal(RDNA.v[20], np.where(on, sums.astype(np.uint32), 7))
+    assert int(RDNA.s[106]) == sum(1 << lane for lane in lanes if on[lane] and sums[lane] >> 32)
+    for disabling in (f"{full}", "row_xmask:1 row_mask:0x3 bank_mask:0xf bound_ctrl:1"):
+        with pytest.raises(DecodeError, match="disables lanes"):
+            RDNA.run(f"v_cmp_gt_u32_e64_dpp s4, v0, v1 {disabling}")
 
 
 SELECTED = {

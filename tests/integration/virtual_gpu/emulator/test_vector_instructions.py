@@ -25,7 +25,8 @@ ROUNDS = 12
 PAIRS = {
     **dict.fromkeys(("v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32", "v_cvt_pk_f16_f32"), np.float16),
     **{f"v_cvt_{scaled}pk_f32_{name}": np.float32 for scaled in ("", "scalef32_") for name in ("fp8", "bf8")},
-    **{f"v_cvt_scalef32_pk_f16_{name}": np.float16 for name in ("fp8", "bf8")},
+    "v_cvt_scalef32_pk_f32_fp4": np.float32,
+    **{f"v_cvt_scalef32_pk_f16_{name}": np.float16 for name in ("fp8", "bf8", "fp4")},
 }
 """Results that are two floats: payloads of NaN are not compared."""
 ARCH = {64: "gfx908", 32: "gfx1100"}

@@ -71,6 +71,7 @@ def test_other_operands_are_refused(text: str) -> None:
         ("0x7fffffff", "i64", 0x7FFFFFFF),
         ("0x80000000", "u64", 0x80000000),
         ("0x40000000", "f64", 0x4000000000000000),
+        ("0.5", "u64", 0x3FE0000000000000),
         ("-1", "f64", 2**64 - 1),
     ],
 )
@@ -80,7 +81,7 @@ def test_constants_take_the_type_of_their_operand(text: str, kind: str, value: i
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("3.0", "f32"), ("0x80000000", "i64"), ("1.0", "u64"), ("65", "f64"), ("0x100000000", "u32")],
+    [("3.0", "f32"), ("0x80000000", "i64"), ("0.15915494", "u64"), ("65", "f64"), ("0x100000000", "u32")],
 )
 def test_constants_that_could_mean_two_things_are_refused(text: str, kind: str) -> None:
     with pytest.raises(DecodeError):

@@ -6,7 +6,7 @@ INLINE void arrive(Wave *w, Watch *x, const Effects *e)
 {
     int check = !!(x->checks & CHECK_BARRIERS);
     if (e->role != BARRIER_WAIT) /* what is not complete now is not ordered by this barrier, nor what a wave does after its signal */
-        x->carry_from = x->done[LOCAL];
+        x->carry_from = x->done[LOCAL], x->carry_loads_from = x->done[LOADS];
     if (e->role == BARRIER_SIGNAL) {
         if (check && x->signalled)
             fault_with(w, FAULT_BARRIER, 0, 0, 0, w->number, x->barrier_pc, SIGNALLED_TWICE);

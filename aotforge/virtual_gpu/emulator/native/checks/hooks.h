@@ -17,6 +17,8 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
     x->access = (u32)kind;
     if (x->checks & CHECK_UNSET)
         watch_bytes(w, x, space, kind, (u32)lane, address, bytes);
+    if (space == IN_LDS && !LIKELY(x->to_lds <= x->done[LOADS]) && x->effects->memory != TO_LDS && x->checks & CHECK_WAITS)
+        touches_loading(w, x, kind, lane, address, bytes);
     if (space == IN_LDS && x->checks & CHECK_RACES)
         watch_local(w, x, kind, lane, address, bytes);
 }
@@ -68,8 +70,8 @@ INLINE void end_instruction(Launch *job, Wave *w, const Instruction *I)
         wait_for(x, e);
     if (e->kind) {
         issue(x, e);
-        if (e->kind == LOCAL && x->checks & CHECK_RACES)
-            keep_recent(x, (int)x->access);
+        if ((e->kind == LOCAL && x->checks & CHECK_RACES) || e->memory == TO_LDS)
+            keep_recent(x, (int)x->access, e->memory == TO_LDS);
     }
     if (e->role)
         arrive(w, x, e);

@@ -89,15 +89,47 @@ SLOW static void stores_done(Wave *w, Watch *x)
     x->suspects = 0;
 }
 
-/* Keep the accesses of an instruction for the next barrier. */
-INLINE void keep_recent(Watch *x, int kind)
+/* Keep the accesses of an instruction for the next barrier. The log of a load to LDS has an access to global memory before each of them. */
+INLINE void keep_recent(Watch *x, int kind, int to_lds)
 {
-    u32 number = x->issued[LOCAL];
-    LocalAccess *kept = &x->recent[number % RECENT];
-    u32 count = x->logged < 2 * LANES ? x->logged : 2 * LANES;
+    u32 number = x->issued[to_lds ? LOADS : LOCAL], step = to_lds ? 2 : 1;
+    LocalAccess *kept = to_lds ? &x->recent_to_lds[number % RECENT] : &x->recent[number % RECENT];
+    u32 count = x->logged / step < 2 * LANES ? x->logged / step : 2 * LANES;
     kept->number = number, kept->pc = x->pc, kept->count = count, kept->kind = (u32)kind, kept->bytes = x->bytes;
-    for (u32 i = 0; i < count; i++)
-        kept->address[i] = (u32)x->address[i];
+    kept->low = ~0u, kept->high = 0;
+    for (u32 i = 0; i < count; i++) {
+        u32 address = kept->address[i] = (u32)x->address[step * i + step - 1];
+        kept->low = address < kept->low ? address : kept->low;
+        kept->high = address + x->bytes > kept->high ? address + x->bytes : kept->high;
+    }
+    if (to_lds)
+        x->to_lds = number;
+}
+
+/* An access to bytes that a load to LDS of the same wave may still write. */
+SLOW static void touches_loading(Wave *w, Watch *x, int kind, int lane, u64 address, u64 bytes)
+{
+    u32 last = x->to_lds, oldest = last >= RECENT ? last - RECENT + 1 : 1;
+    for (u32 n = x->done[LOADS] + 1 > oldest ? x->done[LOADS] + 1 : oldest; n <= last; n++) {
+        const LocalAccess *kept = &x->recent_to_lds[n % RECENT];
+        if (kept->number != n || address >= kept->high || address + bytes <= kept->low)
+            continue;
+        for (u32 k = 0; k < kept->count; k++)
+            if (address < kept->address[k] + kept->bytes && kept->address[k] < address + bytes)
+                fault_with(w, FAULT_PENDING, (u32)lane, address, kind == LOAD, w->number, kept->pc, PENDING_LDS);
+    }
+}
+
+/* A wave's accesses from number `first` to `last`, which continue after a barrier. */
+static void carry(Wave *w, const LocalAccess *recent, u32 first, u32 last)
+{
+    u32 oldest = last >= RECENT ? last - RECENT + 1 : 1;
+    for (u32 n = first > oldest ? first : oldest; n <= last; n++) {
+        const LocalAccess *kept = &recent[n % RECENT];
+        u32 party = VALID | CARRIED | (kept->kind == ATOMIC ? BY_ATOMIC : 0) | w->number << 24 | kept->pc;
+        for (u32 k = 0; k < (kept->number == n ? kept->count : 0); k++)
+            local_access(w, w->observer, kept->address[k], kept->bytes, party, (int)kept->kind, 0);
+    }
 }
 
 /* After a barrier: a new epoch, in which accesses that were not waited for continue. */
@@ -111,12 +143,7 @@ static void next_epoch(Launch *job, Wave *waves, Checker *c)
     }
     for (u32 i = 0; i < job->waves; i++) {
         Watch *x = waves[i].observer;
-        u32 last = x->issued[LOCAL], oldest = last >= RECENT ? last - RECENT + 1 : 1;
-        for (u32 n = x->carry_from + 1 > oldest ? x->carry_from + 1 : oldest; n <= last; n++) {
-            const LocalAccess *kept = &x->recent[n % RECENT];
-            u32 party = VALID | CARRIED | (kept->kind == ATOMIC ? BY_ATOMIC : 0) | i << 24 | kept->pc;
-            for (u32 k = 0; k < (kept->number == n ? kept->count : 0); k++)
-                local_access(&waves[i], x, kept->address[k], kept->bytes, party, (int)kept->kind, 0);
-        }
+        carry(&waves[i], x->recent, x->carry_from + 1, x->issued[LOCAL]);
+        carry(&waves[i], x->recent_to_lds, x->carry_loads_from + 1, x->to_lds);
     }
 }

@@ -50,7 +50,7 @@ INLINE void prepare_shadow(Wave *w, Watch *x, const Effects *e)
     for (u32 i = 0; i < count; i++)
         differs |= any_differs(x, &e->spans[i]);
     x->run_shadow = (u32)differs;
-    if (LIKELY(!differs) && !(e->memory && e->writes)) /* a load may turn out to read memory that differs, and overwrite its address */
+    if (LIKELY(!differs) && !(e->memory && (e->writes || e->memory == TO_LDS))) /* a load may turn out to read memory that differs, and overwrite its address */
         return;
     for (u32 i = 0; i < count; i++)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
@@ -120,7 +120,7 @@ static u32 origin_of(Watch *x, const Effects *e)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
             if (x->state[r] && x->origin[r])
                 return x->origin[r];
-    u32 stored = x->space == IN_LDS && x->touched_unset ? x->checker->lds_origin[x->address[x->touched_unset - 1] / 4] : 0;
+    u32 stored = x->space == IN_LDS && e->memory != TO_LDS && x->touched_unset ? x->checker->lds_origin[x->address[x->touched_unset - 1] / 4] : 0;
     return stored ? stored : x->pc + 1;
 }
 
@@ -158,15 +158,38 @@ static void compare_stores(Wave *w, Watch *x, const Effects *e)
     }
 }
 
+/* The buffer with an address, if some of its bytes may be ones that no instruction has stored. */
+static const Range *unset_range(const Wave *w, u64 address)
+{
+    for (u32 i = 0; i < w->range_count; i++)
+        if (w->ranges[i].unset && address >= w->ranges[i].low && address < w->ranges[i].high)
+            return &w->ranges[i];
+    return NULL;
+}
+
+/* A load to LDS: its log has a global access, then one of LDS, for every lane. */
+static void compare_to_lds(Wave *w, Watch *x, const Effects *e)
+{
+    for (u32 k = 1; k < x->logged; k += 2) {
+        u64 from = x->address[k - 1], to = x->address[k];
+        const Range *found = unset_range(w, from);
+        for (u64 i = 0; i < x->bytes; i++) {
+            u8 *shadow = x->shadow->lds + to + i;
+            if (found && found->unset[from - found->low + i])
+                *shadow = (u8)~w->lds[to + i];
+            int differs = x->checker->lds_state[to + i] = *shadow == w->lds[to + i] ? SAME : DIFFERS;
+            if (differs)
+                x->checker->lds_origin[(to + i) / 4] = origin_of(x, e);
+        }
+    }
+}
+
 /* A load of global bytes that no instruction has stored: the shadow gets their complement. */
 static void complement_unset(Wave *w, Watch *x, const Effects *e)
 {
     u32 words = x->bytes < 4 ? 1 : x->bytes / 4, part = 0, first = e->spans[e->reads].first;
     for (u32 k = 0; k < x->logged && e->writes; k++) {
-        const Range *found = NULL;
-        for (u32 i = 0; i < w->range_count && !found; i++)
-            if (w->ranges[i].unset && x->address[k] >= w->ranges[i].low && x->address[k] < w->ranges[i].high)
-                found = &w->ranges[i];
+        const Range *found = unset_range(w, x->address[k]);
         part = k && x->lane[k - 1] == x->lane[k] ? part + 1 : 0;
         for (u32 b = 0; found && b < x->bytes; b++)
             if (found->unset[x->address[k] - found->low + b]) {
@@ -218,6 +241,8 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
         return unset(w, x, FAULT_UNSET_EXEC, (u32)__builtin_ctzll(other ^ EXEC), 0, 0);
     if (e->memory && e->data_words)
         compare_stores(w, x, e);
+    if (e->memory == TO_LDS)
+        compare_to_lds(w, x, e);
     int loaded = e->memory && x->space == IN_GLOBAL;
     for (u32 i = e->reads; loaded && !e->partial && i < (u32)e->reads + e->writes; i++)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)

@@ -2,14 +2,15 @@
 
 #define SHADOWED 1 /* waves have shadows, whose accesses memory.h redirects */
 
+enum { PENDING_LDS = 7 }; /* FaultReport.detail of FAULT_PENDING: the address is one of LDS, and no register */
 enum { CHECK_WAITS = 1, CHECK_RACES = 2, CHECK_BARRIERS = 4, CHECK_UNSET = 8 }; /* Launch.checks */
 /* A shadow's register or byte against its wave's: the same, stored in the shadow, or still the garbage of the start, complemented. */
 enum { SAME, DIFFERS, GARBAGE };
 enum { LOGGED = 4 * LANES, RECENT = 64 };
 
-/* An access to LDS that a wave may not have waited for. */
+/* An access to LDS that a wave may not have waited for; `low` and `high` bound its addresses. */
 typedef struct {
-    u32 number, pc, count, kind, bytes;
+    u32 number, pc, count, kind, bytes, low, high;
     u32 address[2 * LANES];
 } LocalAccess;
 
@@ -48,13 +49,14 @@ typedef struct Watch {
     u64 address[LOGGED], returned[LOGGED];
     u8 lane[LOGGED];
     u64 unset_data; /* lanes whose atomic operand differs */
-    u32 barrier_pc, carry_from, signalled;
+    u32 barrier_pc, carry_from, carry_loads_from, signalled;
+    u32 to_lds; /* the number of the newest load to LDS */
     u8 *scratch_state;
     FaultReport shadow_fault;
     u32 suspects;
     Suspect suspect[LOGGED];
     u64 sink[8]; /* where a shadow's global stores and atomics go */
-    LocalAccess recent[RECENT];
+    LocalAccess recent[RECENT], recent_to_lds[RECENT];
 } Watch;
 
 typedef struct Checker {

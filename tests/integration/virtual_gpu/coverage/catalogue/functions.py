@@ -33,19 +33,18 @@ def _integral(integrand: Callable[[Array, Array], Array], low: float, high: floa
 
 
 def _bessel_y(order: int) -> Function:
+    """By Gauss-Legendre quadrature: over half a turn, and over pieces of the part that decreases like exp(-x sinh t)."""
     sign = -1 if order % 2 else 1
-    t = 8 / 4000 * np.arange(4001)
-    # Gauss-Legendre for the part over half a turn, which is not periodic
     nodes, weights = np.polynomial.legendre.leggauss(80)
-    theta, weights = (nodes + 1) * np.pi / 2, weights * np.pi / 2
+    theta, turn = (nodes + 1) * np.pi / 2, weights * np.pi / 2
+    pieces = np.arange(0, 8, 0.5)
+    t, piece = ((nodes + 1) / 4 + pieces[:, None]).ravel(), np.tile(weights / 4, len(pieces))
 
     def y(x: Array) -> Array:
         x = np.asarray(x)[:, None]
-        first = np.sin(x * np.sin(theta) - order * theta) @ weights / np.pi
+        first = np.sin(x * np.sin(theta) - order * theta) @ turn
         tail = (np.exp(order * t) + sign * np.exp(-order * t)) * np.exp(-x * np.sinh(t))
-        simpson = np.full(len(t), 2.0)
-        simpson[1::2], simpson[[0, -1]] = 4.0, 1.0
-        return np.asarray(first - tail @ simpson * (t[1] / 3) / np.pi)
+        return np.asarray((first - tail @ piece) / np.pi)
 
     return y
 

@@ -52,15 +52,24 @@ def _halves(x: Array, kind: str) -> tuple[Array, Array]:
     return tuple(half.astype(np.uint16).view(np.float16).astype(F32) for half in (low, high))  # type: ignore[return-value]
 
 
+FP4 = np.array([sign * size for sign in (1, -1) for size in (0.0, 0.5, 1, 1.5, 2, 3, 4, 6)])
+"""E2M1's numbers by their bits."""
+
+
+def _numbers(x: Array, kind: str) -> tuple[Array, Array]:
+    """The two numbers in a register: of 8 bits each, or of 4."""
+    if kind == "fp4":
+        return FP4[x & U32(15)], FP4[x >> U32(4) & U32(15)]
+    low, high = (decode((x >> np.uint16(n) & np.uint16(255)).astype(np.uint8), kind) for n in (0, 8))
+    return low, high
+
+
 def _scaled_pair(kind: str, to: str) -> Model:
     """In float32 first, as hardware's wider formats are."""
 
     def model(x: Array, s: Array) -> Array:
         with np.errstate(all="ignore"):
-            low, high = (
-                (decode((x >> np.uint16(n) & np.uint16(255)).astype(np.uint8), kind) * _scale(s)).astype(F32)
-                for n in (0, 8)
-            )
+            low, high = ((number * _scale(s)).astype(F32) for number in _numbers(x, kind))
             if to == "f32":
                 return low.view(U32).astype(np.uint64) | high.view(U32).astype(np.uint64) << np.uint64(32)
             if to == "bf16":
@@ -83,7 +92,7 @@ MODELS: dict[str, Model] = {
     **{f"v_cvt_pk_{name}_f32": narrow(kind) for name, kind in KINDS.items()},
     **{
         f"v_cvt_scalef32_pk_{to}_{name}": _scaled_pair(kind, to)
-        for name, kind in KINDS.items()
+        for name, kind in {**KINDS, "fp4": "fp4"}.items()
         for to in ("f32", "f16", "bf16")
     },
     **{
