@@ -1,6 +1,7 @@
 // aotforge_launch: any packed operator by named values.
 #include <aotforge/launch.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "launch.h"
@@ -31,9 +32,9 @@ hipError_t gather(const char* name, const Operator& op, const aotforge_value* va
   for (size_t i = 0; i < count; ++i) {
     if (values[i].name == nullptr) return complain(name, "(null)", "value without a name");
     const std::string_view wanted = values[i].name;
-    size_t at = 0;
-    while (at < op.values.size() && op.values[at].name != wanted) ++at;
-    if (at == op.values.size()) return complain(name, values[i].name, "the operator has no such value");
+    const auto found = std::find_if(op.values.begin(), op.values.end(), [&](const Value& value) { return value.name == wanted; });
+    if (found == op.values.end()) return complain(name, values[i].name, "the operator has no such value");
+    const auto at = static_cast<size_t>(found - op.values.begin());
     if (given.test(at)) return complain(name, values[i].name, "given twice");
     if (values[i].type != static_cast<int32_t>(op.values[at].type)) return complain(name, values[i].name, "is of another type");
     given.set(at);

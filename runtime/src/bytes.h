@@ -35,7 +35,7 @@ class Reader {
     const size_t n = u8();
     if (ok() && n == 0) fail("empty name");
     const uint8_t* p = take(n);
-    if (!p || !ok()) return {};
+    if (!p) return {};
     for (size_t i = 0; i < n; ++i)
       if (p[i] < 0x21 || p[i] > 0x7e) { fail("name is not printable ASCII"); return {}; }
     return {reinterpret_cast<const char*>(p), n};

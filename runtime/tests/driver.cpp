@@ -208,7 +208,7 @@ int launch_named(const std::vector<std::string>& words, hipStream_t stream) {
     names.push_back(word.substr(0, equals));
     values.push_back(value);
   }
-  for (size_t i = 0; i < names.size(); ++i) values[i].name = names[i].c_str();
+  for (size_t i = 0; i < names.size(); ++i) values[i].name = names[i] == "(null)" ? nullptr : names[i].c_str();
   return aotforge_launch(words.at(0).c_str(), values.data(), values.size(), stream);
 }
 

@@ -11,6 +11,9 @@ from aotforge.pack.container import read_images, read_index
 from aotforge.pack.dispatch import decode_dispatch
 from tests.support.runtime import Objects
 
+_MEMORY = 2 << 30
+"""Bytes of address space: a reader that believes a count of the file ends here."""
+
 
 class Readers:
     """The program `readers`: bytes of a dispatch file or container in, one line with the result out."""
@@ -18,8 +21,9 @@ class Readers:
     def __init__(self, objects: Objects, folder: Path) -> None:
         self._file = folder / "bytes"
         self._process = subprocess.Popen(
-            [objects.program("readers")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
+            ["prlimit", f"--as={_MEMORY}", objects.program("readers")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+        )  # fmt: skip
 
     def __call__(self, kind: str, data: bytes) -> str:
         assert self._process.stdin and self._process.stdout

@@ -1,38 +1,42 @@
-"""Runs of mutants: a copy of the tree, the tests of a module, the verdict; and the table of the results in docs/mutation.md."""
+"""Runs of mutants: a copy of the tree, the tests of a module, the verdict; recorded results and their table in docs/mutation.md."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from tests.e2e.checkouts import copy_checkout
 
 ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "mutation.md"
 SEED = 12
+SAMPLES: Mapping[str, int] = {"cpp": 10, "python": 12, "isa": 2}
+"""Mutants of a module that are run; of the instruction table: mutants of each instruction."""
+AIMS: Mapping[str, float] = {"cpp": 0.85, "python": 0.9, "isa": 0.9}
 TIMEOUT = 300
 """Seconds for a module's tests on a mutant; one that takes longer is killed by that."""
 _PLACE = Path(__file__).parent
+_BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->\n"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A mutated file with the tests that must notice, and the rate that was recorded: killed of those not equivalent."""
+    """A mutated file with the tests that must notice."""
 
     name: str
     tests: Sequence[str]
-    recorded: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +60,7 @@ class Result:
 def modules(language: str) -> list[Module]:
     """Modules of `modules.toml` in one language."""
     table = tomllib.loads((_PLACE / "modules.toml").read_text())[language]
-    return [
-        Module(name=name, tests=row["tests"], recorded=row.get("recorded", 0.0))
-        for name, row in table.items()
-    ]
+    return [Module(name=name, tests=row["tests"]) for name, row in table.items()]
 
 
 def equivalents() -> dict[str, str]:
@@ -74,9 +75,33 @@ def copy_tree(language: str) -> Path:
     return copy_checkout(folder)
 
 
-def sample(mutants: Sequence[T], most: int) -> list[T]:
-    """All of them, or `most` chosen by the fixed seed."""
-    return list(mutants) if len(mutants) <= most else random.Random(SEED).sample(list(mutants), most)
+def sample(mutants: Sequence[T], most: int, name: Callable[[T], str], seed: int = SEED) -> list[T]:
+    """At most `most` of them, chosen by seed and name: a changed line of a module leaves the others of the sample as they are."""
+
+    def order(mutant: T) -> str:
+        return hashlib.sha256(f"{seed}/{name(mutant)}".encode()).hexdigest()
+
+    chosen = {name(mutant) for mutant in sorted(mutants, key=order)[:most]}
+    return [mutant for mutant in mutants if name(mutant) in chosen]
+
+
+def measured(
+    module: str, mutants: Sequence[T], name: Callable[[T], str], survives: Callable[[T], bool],
+    *, most: int, seed: int,
+) -> Result:  # fmt: skip
+    """Run a sample of one module's mutants and print the survivors as they are found."""
+    known = equivalents()
+    chosen = sample(mutants, most, name, seed)
+    real = [mutant for mutant in chosen if name(mutant) not in known]
+    survivors = []
+    for mutant in real:
+        if survives(mutant):
+            survivors.append(name(mutant))
+            print(f"survives: {survivors[-1]}", flush=True)  # noqa: T201 - progress of hours
+    return Result(
+        module=module, mutants=len(mutants), run=len(chosen), killed=len(real) - len(survivors),
+        equivalent=len(chosen) - len(real), survivors=survivors,
+    )  # fmt: skip
 
 
 def tests_fail(
@@ -102,11 +127,50 @@ def tests_fail(
     return status != 0
 
 
-def table(results: Sequence[Result]) -> str:
+def recorded() -> dict[str, Result]:
+    """Results of the last recorded run of each module."""
+    rows = json.loads((_PLACE / "results.json").read_text())
+    return {name: Result(module=name, **row) for name, row in rows.items()}
+
+
+def worse(results: Iterable[Result]) -> dict[str, tuple[float, ...]]:
+    """Modules whose tests notice less than they did in the recorded run: the rates now and then."""
+    before = recorded()
+    return {
+        now.module: (now.rate, before[now.module].rate)
+        for now in results
+        if now.module in before and now.rate < before[now.module].rate
+    }
+
+
+def write(results: Iterable[Result]) -> None:
+    """Record results, and generate the table of docs/mutation.md."""
+    rows = {**recorded(), **{one.module: one for one in results}}
+    order = [*(module.name for language in ("cpp", "python") for module in modules(language)), "isa"]
+    kept = {
+        name: {k: v for k, v in asdict(rows[name]).items() if k != "module"} for name in order if name in rows
+    }
+    (_PLACE / "results.json").write_text(json.dumps(kept, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text()))
+
+
+def page(text: str) -> str:
+    """docs/mutation.md with the table of the recorded results."""
+    before, _, rest = text.partition(_BEGIN)
+    return before + _BEGIN + "\n" + table(recorded().values()) + "\n" + _END + rest.partition(_END)[2]
+
+
+def table(results: Iterable[Result]) -> str:
     """Rows for docs/mutation.md."""
     head = "| module | mutants | run | killed | equivalent | rate |\n|---|---|---|---|---|---|\n"
     rows = [
-        f"| `{one.module}` | {one.mutants} | {one.run} | {one.killed} | {one.equivalent} | {one.rate:.0%} |"
+        f"| {_shown(one.module)} | {one.mutants} | {one.run} | {one.killed} | {one.equivalent} | {one.rate:.0%} |"
         for one in results
     ]
     return head + "\n".join(rows) + "\n"
+
+
+def _shown(module: str) -> str:
+    if module == "isa":
+        return "instruction table of the emulator"
+    return f"`{module}`" if "/" in module else f"`runtime/src/{module}`"

@@ -1,61 +1,40 @@
-"""Mutants of Python modules: `python -m tests.campaigns.mutation.run_python [SAMPLE [MODULE...]]`, with each module's own tests."""
+"""Mutants of Python modules, each run with the module's own tests."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.campaigns.mutation.campaign import (
-    Module,
-    Result,
-    copy_tree,
-    equivalents,
-    modules,
-    sample,
-    table,
-    tests_fail,
-)
-from tests.campaigns.mutation.syntax import changes
+from tests.campaigns.mutation.campaign import Module, Result, copy_tree, measured, modules, tests_fail
+from tests.campaigns.mutation.syntax import Change, changes
 
 
-def run(tree: Path, module: Module, most: int) -> Result:
-    """Run a sample of one module's mutants; the file is as it was afterwards."""
-    known, file = equivalents(), tree / module.name
+def run(names: Sequence[str], *, most: int, seed: int) -> Iterator[Result]:
+    """Results of these modules; of all without names."""
+    wanted = [module for module in modules("python") if not names or module.name in names]
+    if not wanted:
+        return
+    tree = copy_tree("python")
+    for module in wanted:
+        assert not tests_fail(tree, module.tests, {}, timeout=1800), (
+            f"{module.name}: tests fail without a mutant"
+        )
+        yield _module(tree, module, most, seed)
+
+
+def _module(tree: Path, module: Module, most: int, seed: int) -> Result:
+    """The file is as it was afterwards."""
+    file = tree / module.name
     source = file.read_text()
-    found = changes(source)
-    chosen = sample(found, most)
-    equivalent = [change for change in chosen if f"{module.name}: {change.name}" in known]
-    survivors = []
+
+    def survives(change: Change) -> bool:
+        file.write_text(change.text)
+        return not tests_fail(tree, module.tests, {})
+
     try:
-        for change in chosen:
-            if change in equivalent:
-                continue
-            file.write_text(change.text)
-            if not tests_fail(tree, module.tests, {}):
-                survivors.append(f"{module.name}: {change.name} (line {change.line})")
-                print(f"survives: {survivors[-1]}", flush=True)  # noqa: T201 - progress of hours
+        return measured(
+            module.name, changes(source), lambda change: f"{module.name}: {change.name}", survives,
+            most=most, seed=seed,
+        )  # fmt: skip
     finally:
         file.write_text(source)
-    killed = len(chosen) - len(equivalent) - len(survivors)
-    return Result(
-        module=module.name, mutants=len(found), run=len(chosen), killed=killed, equivalent=len(equivalent), survivors=survivors
-    )  # fmt: skip
-
-
-def main(most: int, names: Sequence[str]) -> list[Result]:
-    """Results per module, printed as they are found."""
-    results, tree = [], copy_tree("python")
-    for module in modules("python"):
-        if names and module.name not in names:
-            continue
-        assert not tests_fail(tree, module.tests, {}, timeout=1800), (
-            f"the tests of {module.name} fail without a mutant"
-        )
-        results.append(run(tree, module, most))
-        print(table(results[-1:]).splitlines()[-1], flush=True)  # noqa: T201 - progress of hours
-    return results
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else 10**6, sys.argv[2:])

@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import pytest
 
-from tests.campaigns.mutation import run_cpp, run_python
-from tests.campaigns.mutation.campaign import ROOT, Result, equivalents, modules, sample
+from tests.campaigns.mutation import campaign, run_cpp, run_isa, run_python
+from tests.campaigns.mutation.campaign import (
+    AIMS,
+    PAGE,
+    ROOT,
+    SAMPLES,
+    SEED,
+    equivalents,
+    modules,
+    page,
+    recorded,
+    sample,
+    worse,
+)
 from tests.campaigns.mutation.schemata import Schemata, mutate
 from tests.campaigns.mutation.syntax import changes
 
-CPP_SAMPLE, PYTHON_SAMPLE = 10, 12
-"""Mutants of a module, chosen by the fixed seed: those of the recorded rates."""
-
-
-def assert_not_worse(language: str, results: list[Result]) -> None:
-    recorded = {module.name: module.recorded for module in modules(language)}
-    assert set(recorded) == {one.module for one in results}
-    worse = {one.module: (one.rate, *one.survivors) for one in results if one.rate < recorded[one.module]}
-    assert worse == {}
+RUNS = {"cpp": run_cpp.run, "python": run_python.run, "isa": run_isa.run}
 
 
 @pytest.mark.slow
 @pytest.mark.compiler
-def test_mutants_of_the_library() -> None:
-    assert_not_worse("cpp", run_cpp.main(CPP_SAMPLE, []))
+@pytest.mark.parametrize("language", RUNS)
+def test_no_rate_is_below_the_recorded_one(language: str) -> None:
+    assert worse(RUNS[language]([], most=SAMPLES[language], seed=SEED)) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.compiler
-def test_mutants_of_python_modules() -> None:
-    assert_not_worse("python", run_python.main(PYTHON_SAMPLE, []))
+def test_recorded_rates_meet_the_aims_and_are_on_the_page() -> None:
+    rates = {name: result.rate for name, result in recorded().items()}
+    for language in ("cpp", "python"):
+        names = [module.name for module in modules(language)]
+        below = {name: rates[name] for name in names if name in rates and rates[name] < AIMS[language]}
+        assert names and below == {}
+    assert rates["isa"] >= AIMS["isa"]
+    text = PAGE.read_text()
+    assert page(text) == text, "run `python -m tests.campaigns.mutation --write MODULE`"
+
+
+def test_a_lower_rate_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = replace(next(iter(recorded().values())), run=10, killed=9, equivalent=0, survivors=["one"])
+    monkeypatch.setattr(campaign, "recorded", lambda: {result.module: result})
+    assert worse([result]) == {}
+    assert worse([replace(result, killed=8)]) == {result.module: (0.8, 0.9)}
+
+
+def test_a_sample_depends_on_names_alone() -> None:
+    names = [f"mutant {number}" for number in range(100)]
+    chosen = sample(names, 10, str)
+    assert len(chosen) == 10 and chosen == sorted(chosen, key=names.index)
+    assert set(chosen) <= set(sample(names[50:] + names[:50], 11, str))
+    assert set(sample([name for name in names if name != chosen[3]], 9, str)) == set(chosen) - {chosen[3]}
+    assert sample(names, 10, str, seed=13) != chosen
 
 
 def test_every_module_has_tests_and_mutants() -> None:
@@ -43,11 +70,12 @@ def test_every_module_has_tests_and_mutants() -> None:
         assert len(found.mutants) > before + 10, module.name
     names |= {mutant.name for mutant in found.mutants}
     assert len(names) == len(found.mutants)
+    names |= {mutant.name for mutant in run_isa.mutants()}
     for module in modules("python"):
         made = changes((ROOT / module.name).read_text())
         assert len(made) > 10, module.name
         names |= {f"{module.name}: {change.name}" for change in made}
-        for change in sample(made, 20):
+        for change in made[::7]:
             ast.parse(change.text)
     for module in (*modules("cpp"), *modules("python")):
         assert module.tests and all((ROOT / test).is_file() for test in module.tests), module.name

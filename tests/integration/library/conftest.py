@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.attention import spy_pack
+from tests.support.readers import Readers
 from tests.support.runtime import Objects, build_objects
 from tests.support.small_pack import write
 
@@ -12,6 +14,14 @@ from tests.support.small_pack import write
 @pytest.fixture(scope="session")
 def objects() -> Objects:
     return build_objects()
+
+
+@pytest.fixture
+def readers(objects: Objects, tmp_path: Path) -> Iterator[Readers]:
+    """The library's readers of packs, as a program."""
+    started = Readers(objects, tmp_path)
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="session")

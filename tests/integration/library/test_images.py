@@ -14,6 +14,7 @@ import pytest
 
 from aotforge.errors import PackError
 from aotforge.pack.dispatch import decode_dispatch
+from tests.integration.library.test_named_launch import family
 from tests.support.attention import Problem, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import SmallPack, files, seal, write
@@ -327,6 +328,25 @@ def test_descriptors_that_the_program_has_taken_over(objects: Objects, tmp_path:
         assert driver.rc(Problem().line("bwd")) == 0
         assert driver.rc("open") == replaced
     assert driver.log == ""
+
+
+def test_a_container_that_is_opened_again_is_held_again(objects: Objects, tmp_path: Path) -> None:
+    """After the program has closed our descriptors, one call by the path is enough: the folder may go afterwards."""
+    write(family(), tmp_path / "packs" / "amd-family")
+    (tmp_path / "theirs").write_bytes(b"data of the program" * 1000)
+    with Driver(objects, tmp_path / "packs") as driver:
+        assert driver.rc("launch pick a=i64:0 b=i32:0") == 0
+        assert driver.rc(f"replace {tmp_path / 'theirs'}") > 0
+        assert driver.rc("launch pick a=i64:0 b=i32:7") == 0
+        shutil.rmtree(tmp_path / "packs" / "amd-family")
+        assert driver.rc("launch pick a=i64:-3 b=i32:5") == 0
+
+
+def test_a_kernel_is_looked_up_once(objects: Objects, tmp_path: Path) -> None:
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    with Driver(objects, tmp_path) as driver:
+        assert [driver.rc(FORWARD) for _ in range(3)] == [0, 0, 0]
+        assert driver.send("calls hipModuleGetFunction") == "1"
 
 
 def test_a_library_of_a_relative_path_keeps_its_folder(objects: Objects, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_value_that_does_not_fit_its_parameter_is_not_supported(
 
 @pytest.mark.parametrize(
     "values",
-    ["", "x=i32:1", "x=ptr:1", "y=i64:1", "x=i64:1 x=i64:1", "x=i64:1 y=i64:1"],
+    ["", "x=i32:1", "x=ptr:1", "y=i64:1", "x=i64:1 x=i64:1", "x=i64:1 y=i64:1", "x=i64:1 (null)=i64:1"],
 )
 def test_values_that_are_not_the_operators_are_invalid(converting: Driver, values: str) -> None:
     converting.send("clear")

@@ -10,13 +10,11 @@ import random
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.readers import Readers, python_reads
-from tests.support.runtime import Objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, container, files, seal
 
 IMAGE = fake_hsaco("gfx908", [FakeKernel(symbol="one", types=["i64"])])
@@ -154,6 +152,8 @@ BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
     "functionals out of order by key": (lambda: functional(0, 1), "functionals are not sorted or not unique"),
     "a functional twice": (lambda: functional(0, 2), "functionals are not sorted or not unique"),
     "functionals out of order by arch": (first_of_last_arch, "functionals are not sorted or not unique"),
+    "more functionals than bytes": (
+        lambda: changed(struct.pack("<BI", 2, 3) + _FIRST, struct.pack("<BI", 2, 2**32 - 1) + _FIRST), "functional count out of bounds"),
     "no choices": (lambda: kernel(functionals={("gfx908", (0, 0)): []}), "choice count out of bounds"),
     "257 choices": (lambda: kernel(functionals={("gfx908", (0, 0)): [ONE] * 257}), "choice count out of bounds"),
     "160 KiB of LDS and a byte": (lambda: choice(lds=160 * 1024 + 1), "dynamic LDS over 160 KiB"),
@@ -202,13 +202,6 @@ LIMITS: dict[str, Callable[[], bytes]] = {
     "printable characters": lambda: body().replace(b"gfx90a", b"g~!|<~"),
     "every integer as every other": lambda: kernel(parameters=[(to, at) for to in ("i32", "i64", "u64") for at in "ilu"]),
 }  # fmt: skip
-
-
-@pytest.fixture
-def readers(objects: Objects, tmp_path: Path) -> Iterator[Readers]:
-    started = Readers(objects, tmp_path)
-    yield started
-    started.close()
 
 
 @pytest.mark.parametrize("why", BODIES)

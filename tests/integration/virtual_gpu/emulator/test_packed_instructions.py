@@ -103,6 +103,23 @@ def _list(bits: Array) -> str:
     return "[" + ",".join(str(int(bit)) for bit in bits) + "]"
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if "I->clamp" in INSTRUCTIONS[name].code])
+def test_halves_saturate(bench: Bench, name: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    kind = INSTRUCTIONS[name].type_of("D") or ""
+    limits = np.iinfo(DTYPES[kind])
+    operations = {"add": np.add, "sub": np.subtract, "mul_lo": np.multiply}
+    operation = next(made for word, made in operations.items() if f"_{word}_" in name)
+    for _ in range(12):
+        bench.randomise(rng)
+        bench.exec = bench.full
+        bench.run(f"{name} v20, v0, v2 clamp")
+        for half in (0, 1):
+            first, second = (_halves(bench, k, kind, half).astype(np.int64) for k in (0, 2))
+            exact = np.clip(operation(first, second), limits.min, limits.max)
+            assert np.array_equal(_halves(bench, 20, kind, half), exact.astype(DTYPES[kind]))
+
+
 def test_without_modifiers_low_goes_with_low_and_high_with_high(bench: Bench) -> None:
     bench.exec = bench.full
     bench.v[0], bench.v[2] = 0x40003C00, 0x42004000  # (1, 2), (2, 3)

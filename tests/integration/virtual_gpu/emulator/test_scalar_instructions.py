@@ -77,6 +77,8 @@ def _operands(
         sources[-1] = np.array([extended]).astype(kind)[0]
         if related and len(sources) == 2:
             sources[0] = sources[1].view(sources[0].dtype)
+        elif related and old is not None:  # sums at both ends of the range
+            old = old.dtype.type(rng.choice([0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]))
     elif related and len(sources) > 1:
         sources[0], sources[1] = _related(rng, sources[0], sources[1])
     elif related and sources:

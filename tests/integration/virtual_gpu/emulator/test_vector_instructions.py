@@ -117,6 +117,11 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
             continue
         values = draw(rng, slot.type, bench.lanes, calm=calm)
         number = int(slot.name[1])
+        if sources and values.dtype == sources[0].dtype and slot.type != "mask":  # ties
+            values = np.where(rng.integers(0, 8, bench.lanes) == 0, sources[0], values)
+        if entry.name.startswith("v_mad_") and entry.type_of("D") == "u64" and number == 2:  # sums of zero
+            product = sources[0].astype(np.int64) * sources[1].astype(np.int64)
+            values = np.where(rng.integers(0, 8, bench.lanes) == 0, (-product).view(values.dtype), values)
         if slot.type == "mask":
             bench.set_pair(106 if number == 3 else 30 + 2 * number, _mask(values))
         else:
@@ -155,6 +160,25 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
         assert found == _mask(np.asarray(expected_mask)) & exec_before
         if entry.name.startswith("v_cmpx") and bench.lanes == 64:
             assert bench.pair(40) == found
+
+
+CLAMPED = [name for name in NAMES if "I->clamp" in INSTRUCTIONS[name].code]
+
+
+@pytest.mark.parametrize("name", CLAMPED)
+def test_integer_sums_saturate(bench: Bench, name: str) -> None:
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    for _ in range(ROUNDS):
+        bench.randomise(rng)
+        bench.exec = bench.full
+        first, second = (draw(rng, "u32", bench.lanes) for _ in range(2))
+        second[::8] = first[::8]
+        _put(bench, 0, first)
+        _put(bench, 2, second)
+        bench.run(_text(INSTRUCTIONS[name], bench.lanes) + " clamp")
+        a, b = first.astype(np.int64), second.astype(np.int64)
+        exact = a + b if "_add" in name else b - a if "subrev" in name else a - b
+        assert np.array_equal(_get(bench, 20, "u32"), np.clip(exact, 0, 2**32 - 1).astype(np.uint32))
 
 
 def _one_nan(words: Array) -> Array:
