@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.attention import Problem, spy_pack
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, files, seal, write
@@ -59,6 +60,16 @@ def test_the_last_device_number(objects: Objects, tmp_path: Path) -> None:
         assert driver.rc(f"{CALL} stream=0") == 0
         assert [one["device"] for one in driver.launches()] == [1023]
         assert driver.rc(f"{CALL} stream=1") == INVALID_DEVICE
+
+
+def test_devices_of_one_arch_share_a_pack(objects: Objects, tmp_path: Path) -> None:
+    """The second one does not read the folder, which may be gone."""
+    write(spy_pack(), tmp_path / "amd-gfx908")
+    with Driver(objects, tmp_path, HIP_DOUBLE_DEVICES="gfx908,gfx908") as driver:
+        assert driver.rc("check") == 0
+        shutil.rmtree(tmp_path / "amd-gfx908")
+        assert driver.send("device 1") == "ok"
+        assert driver.rc(Problem().line("fwd")) == 0
 
 
 def test_an_arch_without_a_pack_does_not_hide_another(objects: Objects, tmp_path: Path) -> None:

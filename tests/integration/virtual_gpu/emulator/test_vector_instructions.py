@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
-from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry
+from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry, Slot
 from tests.integration.virtual_gpu.emulator.bench import Bench
 from tests.integration.virtual_gpu.emulator.models.numbers import (
     DTYPES,
@@ -104,6 +105,19 @@ def test_instruction_equals_its_model(bench: Bench, name: str) -> None:
         _check(bench, entry, rng, round_)
 
 
+def _at_ties(
+    entry: Entry, rng: np.random.Generator, slot: Slot, values: Array, sources: Sequence[Array]
+) -> Array:
+    """The source's values, in some lanes equal to the first source's; third ones of integer sums make the sum zero."""
+    lanes = rng.integers(0, 8, len(values)) == 0
+    if entry.name.startswith("v_mad_") and entry.type_of("D") == "u64" and slot.name == "S2":
+        product = sources[0].astype(np.int64) * sources[1].astype(np.int64)
+        return np.where(lanes, (-product).view(values.dtype), values)
+    if sources and values.dtype == sources[0].dtype and slot.type != "mask":
+        return np.where(lanes, sources[0], values)
+    return values
+
+
 def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) -> None:
     bench.randomise(rng)
     bench.exec = (
@@ -117,11 +131,7 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
             continue
         values = draw(rng, slot.type, bench.lanes, calm=calm)
         number = int(slot.name[1])
-        if sources and values.dtype == sources[0].dtype and slot.type != "mask":  # ties
-            values = np.where(rng.integers(0, 8, bench.lanes) == 0, sources[0], values)
-        if entry.name.startswith("v_mad_") and entry.type_of("D") == "u64" and number == 2:  # sums of zero
-            product = sources[0].astype(np.int64) * sources[1].astype(np.int64)
-            values = np.where(rng.integers(0, 8, bench.lanes) == 0, (-product).view(values.dtype), values)
+        values = _at_ties(entry, rng, slot, values, sources)
         if slot.type == "mask":
             bench.set_pair(106 if number == 3 else 30 + 2 * number, _mask(values))
         else:
