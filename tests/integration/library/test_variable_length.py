@@ -24,7 +24,7 @@ THREE = Tensor(4096, (4,), INT32)
 def driver(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
     """A driver of a pack that serves bias, dropout and every kind of variable length."""
     folder = tmp_path_factory.mktemp("variable")
-    options = {"bias_type": (0, 1), "dropout": (0, 1), "varlen_type": (0, COMPACT, PADDED)}
+    options = {"mask": (0, 1, 2), "dropout": (0, 1)}
     write(spy_pack(options=options), folder / "amd-gfx908")
     with Driver(objects, folder) as started:
         assert started.rc("check") == 0
@@ -41,22 +41,24 @@ def varlen(kind: int = COMPACT, batch: int = 1, **changes: Any) -> Problem:
 
 
 @pytest.mark.parametrize(("verb", "operator"), [("fwd", ATTN_FWD), ("bwd", ATTN_BWD)])
-@pytest.mark.parametrize(("kind", "batch", "sequences"), [(COMPACT, 1, 3), (PADDED, 2, 2)])
+@pytest.mark.parametrize(
+    ("kind", "batch", "sequences", "bits"), [(COMPACT, 1, 3, 0x0B0B), (PADDED, 2, 2, 0x0202)]
+)
 def test_values_of_variable_length(
-    driver: Driver, verb: str, operator: Any, kind: int, batch: int, sequences: int
+    driver: Driver, verb: str, operator: Any, kind: int, batch: int, sequences: int, bits: int
 ) -> None:
     driver.send("clear")
     assert driver.rc(varlen(kind, batch).line(verb)) == 0
     values = decode(driver.launches()[-1], operator)
-    names = ("batch", "seqlen_q", "seqlen_k", "cu_seqlens_q", "cu_seqlens_k", "varlen_type")
-    assert [values[name] for name in names] == [sequences, 20, 30, 4096, 4096, kind]
+    names = ("batch", "seqlen_q", "seqlen_k", "seqinfo_q0", "seqinfo_k0", "varlen_bits")
+    assert [values[name] for name in names] == [sequences, 20, 30, 4096, 4096, bits]
 
 
 def test_without_variable_length_its_tensors_do_not_matter(driver: Driver) -> None:
     driver.send("clear")
     assert driver.rc(varlen(0, cu_seqlens_q=Tensor(4096, (9,), FP32)).line("fwd")) == 0
     values = decode(driver.launches()[-1], ATTN_FWD)
-    assert [values[n] for n in ("batch", "seqlen_q", "seqlen_k", "cu_seqlens_q", "cu_seqlens_k")] == [1, 48, 64, 0, 0]  # fmt: skip
+    assert [values[n] for n in ("batch", "seqlen_q", "seqlen_k", "seqinfo_q0", "seqinfo_k0")] == [1, 48, 64, 0, 0]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,8 @@ def test_malformed_lengths(driver: Driver, why: str, verb: str) -> None:
 def test_a_bias_with_variable_length_is_not_supported(driver: Driver) -> None:
     bias = Tensor(4096, (1, 4, 48, 64), FP16)
     assert driver.rc(varlen(B=bias).line("fwd")) == NOT_SUPPORTED
+    window = {"causal_type": 3, "window_left": 4, "window_right": 4}
+    assert driver.rc(Problem(batch=1, extra={"B": bias, **window}).line("fwd")) == NOT_SUPPORTED
     assert driver.rc(Problem(batch=1, extra={"B": bias}).line("fwd")) == 0
 
 
@@ -123,6 +127,8 @@ ODD: dict[str, Problem] = {
     "one row of L with any stride": Problem(seqlen_q=1, extra={"L": Tensor(4096, (8, 1), FP32, (1, 9))}),
     "one head of L with any stride": Problem(
         batch=1, heads_q=1, heads_k=1, extra={"L": Tensor(4096, (1, 48), FP32, (3, 1))}),
+    "a V without memory and without elements": Problem(
+        extra={"V": Tensor(0, (2, 2, 64, 0), FP16), "Out": Tensor(0, (2, 4, 48, 0), FP16)}),
     "dropout of zero without a seed": Problem(extra={"dropout_p": 0.0}),
     "dropout of one": Problem(extra={"dropout_p": 1.0, "philox_seed": 8, "philox_offset1": 16}),
 }  # fmt: skip
@@ -143,11 +149,11 @@ REFUSED: dict[str, tuple[Problem, int]] = {
     "a back end below -1": (Problem(extra={"backend": -2}), NOT_SUPPORTED),
     "a back end over 0": (Problem(extra={"backend": 1}), NOT_SUPPORTED),
     "no head_dim": (Problem(head_dim=0), INVALID_VALUE),
-    "a V without memory and without elements": (Problem(extra={
-        "V": Tensor(0, (2, 2, 64, 0), FP16), "Out": Tensor(0, (2, 4, 48, 0), FP16)}), NOT_SUPPORTED),
     "no heads of K": (Problem(heads_k=0), INVALID_VALUE),
     "a broadcast row of Out": (Problem(extra={"Out": Tensor(4096, (2, 4, 48, 64), FP16, (12288, 3072, 0, 1))}), INVALID_VALUE),
     "rows of L that overlap by one": (Problem(extra={"L": Tensor(4096, (8, 48), FP32, (47, 1))}), INVALID_VALUE),
+    "a stride of L that a sequence's heads exceed": (
+        Problem(extra={"L": Tensor(4096, (8, 48), FP32, (2**61 + 1, 1))}), INVALID_VALUE),
     "another dtype of Out": (Problem(extra={"Out": Tensor(4096, (2, 4, 48, 64), BF16)}), INVALID_VALUE),
 }  # fmt: skip
 
@@ -161,7 +167,7 @@ def test_odd_and_refused_calls(driver: Driver, why: str) -> None:
 
 
 def test_head_dim_of_one_with_any_last_stride(objects: Objects, tmp_path: Path) -> None:
-    write(spy_pack(head_dims=(1,)), tmp_path / "amd-gfx908")
+    write(spy_pack(widths=(1,)), tmp_path / "amd-gfx908")
     strided = {
         name: Tensor(4096, (2, heads, rows, 1), FP16, (9999, 999, 9, 5))
         for name, heads, rows in (("Q", 4, 48), ("K", 2, 64), ("V", 2, 64), ("Out", 4, 48))

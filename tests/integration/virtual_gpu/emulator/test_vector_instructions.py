@@ -125,7 +125,7 @@ def _check(bench: Bench, entry: Entry, rng: np.random.Generator, round_: int) ->
     )
     on = _bools(bench.exec, bench.lanes)
     calm = round_ % 3 == 2 or entry.name in {"v_sin_f32", "v_cos_f32"}
-    sources = []
+    sources: list[Array] = []
     for slot in entry.slots:
         if slot.name in {"D", "SD"}:
             continue
