@@ -6,6 +6,13 @@ INLINE u32 bits_f32(float f) { u32 x; memcpy(&x, &f, 4); return x; }
 INLINE double as_f64(u64 x) { double f; memcpy(&f, &x, 8); return f; }
 INLINE u64 bits_f64(double f) { u64 x; memcpy(&x, &f, 8); return x; }
 INLINE u64 pair(u32 low, u32 high) { return low | (u64)high << 32; }
+/* A choice without a branch: gcc vectorises a loop only when its conditional expressions merge at most four values. */
+INLINE u32 choose(int condition, u32 yes, u32 no)
+{
+    u32 mask = -(u32)condition;
+    return (yes & mask) | (no & ~mask);
+}
+INLINE float choose_f32(int condition, float yes, float no) { return as_f32(choose(condition, bits_f32(yes), bits_f32(no))); }
 
 INLINE float f32_of_f16(u32 h)
 {
@@ -20,7 +27,10 @@ INLINE u32 f16_rounded(float f, u32 beyond)
     u32 x = bits_f32(f), sign = (x >> 16) & 0x8000, m = x & 0x7fffffff;
     u32 small = bits_f32(as_f32(m) + 0.5f) - 0x3f000000; /* 0.5 has the spacing of the smallest halves */
     u32 normal = (m + 0xfff + ((m >> 13) & 1) - 0x38000000) >> 13, nan = 0x7e00 | ((m >> 13) & 0x3ff);
-    return sign | (m > 0x7f800000 ? nan : m == 0x7f800000 ? 0x7c00 : m >= 0x477ff000 ? beyond : m < 0x38800000 ? small : normal);
+    u32 half = choose(m < 0x38800000, small, normal);
+    half = choose(m >= 0x477ff000, beyond, half);
+    half = choose(m == 0x7f800000, 0x7c00, half);
+    return sign | choose(m > 0x7f800000, nan, half);
 }
 INLINE u32 f16_of_f32(float f) { return f16_rounded(f, 0x7c00); }
 #define F16_BEYOND(w) ((w)->mode & MODE_FP16_OVFL ? 0x7bff : 0x7c00)
@@ -31,7 +41,8 @@ INLINE u32 f16_of_f32_rtz(float f)
     u32 x = bits_f32(f), sign = (x >> 16) & 0x8000, m = x & 0x7fffffff;
     u32 small = (u32)(i32)(as_f32(m < 0x38800000 ? m : 0) * 0x1p24f), normal = (m - 0x38000000) >> 13;
     u32 nan = 0x7e00 | ((m >> 13) & 0x3ff), big = m == 0x7f800000 ? 0x7c00 : 0x7bff;
-    return sign | (m > 0x7f800000 ? nan : m >= 0x47800000 ? big : m < 0x38800000 ? small : normal);
+    u32 half = choose(m >= 0x47800000, big, choose(m < 0x38800000, small, normal));
+    return sign | choose(m > 0x7f800000, nan, half);
 }
 
 /* a b + c of halves as a float that rounds to the right half: the double is exact where a tie is near, and is rounded to odd. */
@@ -51,10 +62,10 @@ INLINE u32 bf16_of_f32(float f)
 }
 
 INLINE int is_nan(float f) { return (bits_f32(f) & 0x7fffffff) > 0x7f800000; }
-INLINE int is_signalling(float f) { return is_nan(f) && !(bits_f32(f) & 0x400000); }
+INLINE int is_signalling(float f) { return is_nan(f) & !(bits_f32(f) & 0x400000); }
 INLINE float quiet(float f) { return as_f32(bits_f32(f) | 0x400000); }
 INLINE int exponent(float f) { return (bits_f32(f) >> 23) & 255; }
-INLINE int is_denormal(float f) { return f != 0 && exponent(f) == 0; }
+INLINE int is_denormal(float f) { return (f != 0) & (exponent(f) == 0); }
 INLINE float flushed(float f) { return exponent(f) ? f : as_f32(bits_f32(f) & 0x80000000); }
 
 /* The product is rounded before the addition. */
@@ -64,32 +75,38 @@ INLINE float flushed_sum(float a, float b, float c)
 }
 
 /* Minimum and maximum with IEEE mode on: a quiet NaN loses, a signalling one is made quiet and wins; -0 < +0. */
+INLINE float number_of(float a, float b, u32 number)
+{
+    u32 x = bits_f32(a), y = bits_f32(b), r = choose(is_nan(a), y, choose(is_nan(b), x, number));
+    r = choose(is_signalling(b), y | 0x400000, r);
+    return as_f32(choose(is_signalling(a), x | 0x400000, r));
+}
 INLINE float max_f32(float a, float b)
 {
-    float equal = as_f32(bits_f32(a) & bits_f32(b));
-    float number = a > b ? a : b > a ? b : equal;
-    float other = is_nan(a) ? b : is_nan(b) ? a : number;
-    return is_signalling(a) ? quiet(a) : is_signalling(b) ? quiet(b) : other;
+    u32 x = bits_f32(a), y = bits_f32(b);
+    return number_of(a, b, choose(a > b, x, choose(b > a, y, x & y)));
 }
 INLINE float min_f32(float a, float b)
 {
-    float equal = as_f32(bits_f32(a) | bits_f32(b));
-    float number = a < b ? a : b < a ? b : equal;
-    float other = is_nan(a) ? b : is_nan(b) ? a : number;
-    return is_signalling(a) ? quiet(a) : is_signalling(b) ? quiet(b) : other;
+    u32 x = bits_f32(a), y = bits_f32(b);
+    return number_of(a, b, choose(a < b, x, choose(b < a, y, x | y)));
 }
 
 /* IEEE 754-2019: a NaN wins. */
-INLINE float maximum_f32(float a, float b) { return is_nan(a) ? quiet(a) : is_nan(b) ? quiet(b) : max_f32(a, b); }
-INLINE float minimum_f32(float a, float b) { return is_nan(a) ? quiet(a) : is_nan(b) ? quiet(b) : min_f32(a, b); }
+INLINE float nan_or(float a, float b, float number)
+{
+    return choose_f32(is_nan(a), quiet(a), choose_f32(is_nan(b), quiet(b), number));
+}
+INLINE float maximum_f32(float a, float b) { return nan_or(a, b, max_f32(a, b)); }
+INLINE float minimum_f32(float a, float b) { return nan_or(a, b, min_f32(a, b)); }
 
 /* The middle one; with a NaN the smallest of all. */
 INLINE float med3_f32(float a, float b, float c)
 {
-    float top = max_f32(max_f32(a, b), c);
-    if (is_nan(a) || is_nan(b) || is_nan(c))
-        return min_f32(min_f32(a, b), c);
-    return bits_f32(top) == bits_f32(a) ? max_f32(b, c) : bits_f32(top) == bits_f32(b) ? max_f32(a, c) : max_f32(a, b);
+    float top = max_f32(max_f32(a, b), c), least = min_f32(min_f32(a, b), c);
+    float middle = choose_f32(bits_f32(top) == bits_f32(b), max_f32(a, c), max_f32(a, b));
+    middle = choose_f32(bits_f32(top) == bits_f32(a), max_f32(b, c), middle);
+    return choose_f32(is_nan(a) | is_nan(b) | is_nan(c), least, middle);
 }
 
 INLINE i32 least_i32(i32 a, i32 b) { return a < b ? a : b; }
@@ -149,65 +166,52 @@ INLINE u32 bits_of_table(u32 a, u32 b, u32 c, u32 table)
 /* Selector bytes: 0 to 7 pick a byte of {a, b} with b lowest, 8 to 11 the sign of a word, 12 zero, more ones. */
 INLINE u32 permute_bytes(u32 a, u32 b, u32 selector)
 {
-    u64 both = pair(b, a);
     u32 result = 0;
     for (int i = 0; i < 32; i += 8) {
-        u32 s = (selector >> i) & 255;
-        u32 byte = (u32)(both >> (8 * (s & 7))) & 255, sign = (both >> (16 * (s & 3) + 15)) & 1 ? 255 : 0;
-        result |= (s < 8 ? byte : s < 12 ? sign : s == 12 ? 0 : 255) << i;
+        u32 s = (selector >> i) & 255, byte = (s & 4 ? a : b) >> (8 * (s & 3)) & 255;
+        u32 sign = -((s & 2 ? a : b) >> (s & 1 ? 31 : 15) & 1) & 255, special = choose(s == 12, 0, choose(s < 12, sign, 255));
+        result |= choose(s < 8, byte, special) << i;
     }
     return result;
 }
 
-/* A division's operand (s0, one of s1 = denominator and s2 = numerator) moved away from overflow and underflow. */
+/* A division's operand (s0, one of s1 = denominator and s2 = numerator) moved away from overflow and underflow. The first rule that
+ * applies decides, so that they come last first here. */
 INLINE float division_scale(float s0, float s1, float s2, u32 *scaled)
 {
-    u32 flag = 0;
-    float result = s0;
-    int tiny_reciprocal = is_denormal(1.0f / s1), tiny_quotient = is_denormal(s2 / s1);
-    if (s2 == 0 || s1 == 0)
-        result = as_f32(0x7fc00000);
-    else if (exponent(s2) - exponent(s1) >= 96) {
-        flag = 1;
-        result = s0 == s1 ? s0 * 0x1p64f : s0;
-    } else if (is_denormal(s1))
-        result = s0 * 0x1p64f;
-    else if (tiny_reciprocal && tiny_quotient) {
-        flag = 1;
-        result = s0 == s1 ? s0 * 0x1p64f : s0;
-    } else if (tiny_reciprocal)
-        result = s0 * 0x1p-64f;
-    else if (tiny_quotient) {
-        flag = 1;
-        result = s0 == s2 ? s0 * 0x1p64f : s0;
-    } else if (exponent(s2) <= 23)
-        result = s0 * 0x1p64f;
-    *scaled = flag;
-    return result;
+    u32 up = bits_f32(s0 * 0x1p64f), down = bits_f32(s0 * 0x1p-64f), same = bits_f32(s0);
+    int tiny_reciprocal = is_denormal(1.0f / s1), tiny_quotient = is_denormal(s2 / s1), far = exponent(s2) - exponent(s1) >= 96;
+    int zero = (s2 == 0) | (s1 == 0), tiny = is_denormal(s1), both = tiny_reciprocal & tiny_quotient;
+    u32 denominator_up = choose(s0 == s1, up, same), numerator_up = choose(s0 == s2, up, same);
+    u32 result = choose(exponent(s2) <= 23, up, same);
+    result = choose(tiny_quotient, numerator_up, result);
+    result = choose(tiny_reciprocal, down, result);
+    result = choose(both, denominator_up, result);
+    result = choose(tiny, up, result);
+    result = choose(far, denominator_up, result);
+    *scaled = (u32)(!zero & (far | (!tiny & tiny_quotient)));
+    return as_f32(choose(zero, 0x7fc00000, result));
 }
 
 /* The special cases of s2 / s1 around the quotient s0. */
 INLINE float division_fixup(float s0, float s1, float s2)
 {
-    u32 sign = (bits_f32(s1) ^ bits_f32(s2)) & 0x80000000;
-    float zero = as_f32(sign), infinite = as_f32(sign | 0x7f800000);
-    int infinite1 = isinf(s1), infinite2 = isinf(s2);
-    if (is_nan(s2) || is_nan(s1))
-        return quiet(is_nan(s2) ? s2 : s1);
-    if ((s1 == 0 && s2 == 0) || (infinite1 && infinite2))
-        return as_f32(0xffc00000);
-    if (s1 == 0 || infinite2)
-        return infinite;
-    if (infinite1 || s2 == 0 || exponent(s2) - exponent(s1) < -150)
-        return zero;
-    return as_f32(sign | (bits_f32(s0) & 0x7fffffff));
+    u32 x1 = bits_f32(s1), x2 = bits_f32(s2), sign = (x1 ^ x2) & 0x80000000;
+    int infinite1 = (x1 & 0x7fffffff) == 0x7f800000, infinite2 = (x2 & 0x7fffffff) == 0x7f800000;
+    u32 result = sign | (bits_f32(s0) & 0x7fffffff);
+    result = choose(infinite1 | (s2 == 0) | (exponent(s2) - exponent(s1) < -150), sign, result);
+    result = choose((s1 == 0) | infinite2, sign | 0x7f800000, result);
+    result = choose(((s1 == 0) & (s2 == 0)) | (infinite1 & infinite2), 0xffc00000, result);
+    result = choose(is_nan(s1), x1 | 0x400000, result);
+    return as_f32(choose(is_nan(s2), x2 | 0x400000, result));
 }
 
 /* Of halves: no quotient of theirs is out of a float's range. */
 INLINE float division_fixup_f16(float s0, float s1, float s2)
 {
-    int special = is_nan(s1) || is_nan(s2) || isinf(s1) || isinf(s2) || s1 == 0 || s2 == 0;
-    return special ? division_fixup(s0, s1, s2) : as_f32((bits_f32(s0) & 0x7fffffff) | ((bits_f32(s1) ^ bits_f32(s2)) & 0x80000000));
+    u32 x1 = bits_f32(s1), x2 = bits_f32(s2), usual = (bits_f32(s0) & 0x7fffffff) | ((x1 ^ x2) & 0x80000000);
+    int special = (s1 == 0) | (s2 == 0) | ((x1 & 0x7fffffff) >= 0x7f800000) | ((x2 & 0x7fffffff) >= 0x7f800000);
+    return as_f32(choose(special, bits_f32(division_fixup(s0, s1, s2)), usual));
 }
 
 INLINE float division_fmas(float a, float b, float c, u32 scaled)
@@ -235,4 +239,9 @@ INLINE float fraction(float a)
     float r = a - floorf(a);
     return r >= 1.0f ? as_f32(0x3f7fffff) : r;
 }
-INLINE float scale_by_power(float a, i32 n) { return ldexpf(a, n); }
+/* ldexpf: the double is exact, so that there is one rounding. */
+INLINE float scale_by_power(float a, i32 n)
+{
+    i32 power = least_i32(most_i32(n, -300), 300);
+    return (float)((double)a * as_f64((u64)(1023 + power) << 52));
+}

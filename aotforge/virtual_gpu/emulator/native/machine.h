@@ -19,6 +19,8 @@ typedef int64_t i64;
 #define SLOW __attribute__((noinline, cold))
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define EACH_LANE for (int l = 0; l < LANES; l++)
+#define ACTIVE_LANES(exec) for (u64 left_ = (exec); left_; left_ &= left_ - 1)
+#define LANE __builtin_ctzll(left_)
 #if LANES == 64
 #define FULL (~(u64)0)
 #else

@@ -21,7 +21,17 @@ INLINE void input_bits(const Wave *w, u32 index, int e, int bits, u32 *row)
     int first = e * bits, shift = first % 32;
     const u32 *v = w->v[index + (u32)(first / 32)], *next = w->v[index + (u32)((first + bits - 1) / 32)];
     u32 mask = bits == 32 ? ~0u : (1u << bits) - 1;
-    EACH_LANE row[l] = (u32)(pair(v[l], next[l]) >> shift) & mask;
+    if (32 % bits == 0)
+        EACH_LANE row[l] = v[l] >> shift & mask;
+    else
+        EACH_LANE row[l] = (u32)(pair(v[l], next[l]) >> shift) & mask;
+}
+
+INLINE void input_bytes(const Wave *w, u32 index, int e, int is_signed, u32 *row)
+{
+    input_bits(w, index, e, 8, row);
+    if (is_signed)
+        EACH_LANE row[l] = (u32)(i8)row[l];
 }
 
 /* Element e of an input register row, as float32. */
@@ -42,60 +52,108 @@ INLINE void input_row(const Wave *w, u32 index, int e, int type, int fnuz, float
     }
 }
 
-/* The accumulators: `registers` rows of words. */
-INLINE void addend_rows(const Wave *w, const Operand *addend, int registers, u32 *rows)
+/* The accumulators: `registers` rows of words, in place unless the result's registers are others that overlap them. */
+INLINE const u32 *addend_rows(const Wave *w, const Instruction *I, int registers, u32 *rows)
 {
-    for (int r = 0; r < registers; r++)
-        if (addend->space == VECTOR)
-            memcpy(rows + r * LANES, w->v[addend->index + (u32)r], sizeof(u32) * LANES);
+    const Operand *o = &I->s[2];
+    u32 count = (u32)registers, d = I->d.index;
+    if (o->space == VECTOR && (o->index == d || o->index + count <= d || d + count <= o->index))
+        return w->v[o->index];
+    for (u32 r = 0; r < count; r++)
+        if (o->space == VECTOR)
+            memcpy(rows + r * LANES, w->v[o->index + r], sizeof(u32) * LANES);
         else
-            spread(rows + r * LANES, scalar32(w, addend));
+            spread(rows + r * LANES, scalar32(w, o));
+    return rows;
 }
 
-/* Where D's register r of lanes `first` and on is, and the first lanes of the block's A and B in every group. */
-typedef struct {
-    int row, block, source;
-} Place;
-INLINE Place mfma_place(const Instruction *I, int m, int r, int first)
+/* 16 neighbouring lanes. Compilers split the operations for processors with shorter vectors. */
+typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef u32 Words __attribute__((vector_size(64), aligned(4), may_alias));
+INLINE Floats fused(Floats a, Floats b, Floats c)
 {
-    int cbsz = I->immediate & 15, abid = I->immediate >> 4, g = first / m;
-    Place p = {.row = m == 32 ? 8 * (r % 16 / 4) + 4 * g + r % 4 : m == 16 ? 4 * g + r % 4 : r,
-               .block = m == 32 ? r / 16 : m == 16 ? r / 4 : g};
-    p.source = (p.block >> cbsz << cbsz) | abid;
-    return p;
+#if defined __AVX512F__
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#else
+    float x[16], y[16], z[16];
+    memcpy(x, &a, sizeof x), memcpy(y, &b, sizeof y), memcpy(z, &c, sizeof z);
+    for (int i = 0; i < 16; i++)
+        z[i] = fmaf(x[i], y[i], z[i]);
+    memcpy(&c, z, sizeof c);
+    return c;
+#endif
+}
+INLINE Words multiplied(Words a, Words b, Words c) { return a * b + c; }
+
+/* Where the rows of D that registers r to r + 3 of lanes `first` and on hold begin, and their block. */
+typedef struct {
+    int row, block;
+} Place;
+INLINE Place mfma_place(int m, int r, int first)
+{
+    int g = first / m;
+    return (Place){.row = m == 32 ? 8 * (r % 16 / 4) + 4 * g : m == 16 ? 4 * g : 0, .block = m == 32 ? r / 16 : m == 16 ? r / 4 : g};
 }
 
 /* D[b] = C[b] + A[b] B[b] for `blocks` products of an m x k by a k x m matrix (LLVM: mfma MxMxK, blocks B).
  * A: lane l holds row l % m; B: column l % m; of block (l / m) % blocks, elements k = each * (l / m / blocks) + e.
  * C, D: a lane's column is l % m; m = 32: register r is row 8 (r % 16 / 4) + 4 (l / 32) + r % 4 of block r / 16;
  * m = 16: row 4 (l / 16) + r % 4 of block r / 4; m = 4: row r of block l / 4. EXEC is ignored.
- * cbsz (immediate, low 4 bits): of every 2^cbsz neighbouring blocks of A the one numbered abid (the bits above) is taken for all. */
-#define MFMA_LOOP(MULTIPLY_ADD) \
-    int registers = m * m * blocks / 64, groups = 64 / m / blocks, each = k / groups; \
+ * cbsz (immediate, low 4 bits): of every 2^cbsz neighbouring blocks of A the one numbered abid (the bits above) is taken for all.
+ * VECTOR_: of 16 T; m neighbouring lanes hold one row of D, and four rows are computed at once. */
+#define MFMA_LOOP(T, VECTOR_, MULTIPLY_ADD) \
+    int registers = m * m * blocks / 64, groups = 64 / m / blocks, each = k / groups, cbsz = I->immediate & 15; \
     READ_INPUTS \
-    addend_rows(w, &I->s[2], registers, (u32 *)c); \
-    for (int r = 0; r < registers; r++) \
-        for (int first = 0; first < 64; first += m) { /* m neighbouring lanes hold one row of D */ \
-            Place p = mfma_place(I, m, r, first); \
+    u32 copy[32 * LANES]; \
+    const u32 *c = addend_rows(w, I, registers, copy); \
+    u32 *d = w->v[I->d.index]; \
+    for (int r = 0; r < registers; r += 4) \
+        for (int first = 0; first < 64; first += m) { \
+            Place p = mfma_place(m, r, first); \
+            int from = p.block >> cbsz << cbsz | I->immediate >> 4, at = r * LANES + first; \
+            if (m == 4) { \
+                T sum[4][4]; \
+                for (int i = 0; i < 4; i++) \
+                    memcpy(sum[i], c + at + i * LANES, sizeof sum[i]); \
+                for (int e = 0; e < each; e++) \
+                    for (int i = 0; i < 4; i++) \
+                        for (int j = 0; j < 4; j++) { \
+                            T x = a[e][from * m + i], y = b[e][p.block * m + j], z = sum[i][j]; \
+                            sum[i][j] = MULTIPLY_ADD##_one(x, y, z); \
+                        } \
+                for (int i = 0; i < 4; i++) \
+                    memcpy(d + at + i * LANES, sum[i], sizeof sum[i]); \
+                continue; \
+            } \
+            VECTOR_ sum[4][2]; \
+            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+                _Pragma("GCC unroll 2") for (int j = 0; j < m / 16; j++) \
+                    sum[i][j] = *(const VECTOR_ *)(c + at + i * LANES + 16 * j); \
             for (int group = 0; group < groups; group++) \
                 for (int e = 0; e < each; e++) { \
-                    int lane = (group * blocks + p.block) * m, source = (group * blocks + p.source) * m; \
-                    for (int j = 0; j < m; j++) { MULTIPLY_ADD } \
+                    const T *x = a[e] + (group * blocks + from) * m + p.row, *y = b[e] + (group * blocks + p.block) * m; \
+                    _Pragma("GCC unroll 2") for (int j = 0; j < m / 16; j++) \
+                        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+                            sum[i][j] = MULTIPLY_ADD(x[i] - (VECTOR_){0}, *(const VECTOR_ *)(y + 16 * j), sum[i][j]); \
                 } \
-        } \
-    for (int r = 0; r < registers; r++) \
-        memcpy(w->v[I->d.index + (u32)r], c[r], sizeof c[r]);
+            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+                _Pragma("GCC unroll 2") for (int j = 0; j < m / 16; j++) \
+                    *(VECTOR_ *)(d + at + i * LANES + 16 * j) = sum[i][j]; \
+        }
+
+#define fused_one fmaf
+#define multiplied_one(a, b, c) ((a) * (b) + (c))
 
 INLINE void mfma(Wave *w, const Instruction *I, int m, int k, int blocks, int type_a, int type_b)
 {
-    float a[32][64], b[32][64], c[64][64];
+    float a[32][64], b[32][64];
     int fnuz = k / (64 / m) < 32 && I->flags & FNUZ; /* other archs have instructions of 32 elements a lane */
 #define READ_INPUTS \
     for (int e = 0; e < each; e++) { \
         input_row(w, I->s[0].index, e, type_a, fnuz, a[e]); \
         input_row(w, I->s[1].index, e, type_b, fnuz, b[e]); \
     }
-    MFMA_LOOP(c[r][first + j] = fmaf(a[e][source + p.row], b[e][lane + j], c[r][first + j]);)
+    MFMA_LOOP(float, Floats, fused)
 #undef READ_INPUTS
 }
 
@@ -138,10 +196,10 @@ INLINE void mfma_of_formats(Wave *w, const Instruction *I, int m, int scaled)
         block_scales(w, I, 0, m, scale_a);
         block_scales(w, I, 1, m, scale_b);
     }
-    addend_rows(w, &I->s[2], registers, c[0]);
+    memmove(c, addend_rows(w, I, registers, c[0]), sizeof(u32) * LANES * (size_t)registers);
     for (int r = 0; r < registers; r++)
         for (int first = 0; first < LANES; first += m) {
-            int i = mfma_place(I, m, r, first).row;
+            int i = mfma_place(m, r, first).row + r % 4;
             for (int k = 0; k < 2048 / m; k++)
                 for (int j = 0; j < m; j++) {
                     float product = a[k][i] * b[k][j]; /* of few bits: exact, and so is the scaled one */
@@ -157,13 +215,13 @@ INLINE void mfma_of_formats(Wave *w, const Instruction *I, int m, int scaled)
 /* The same on signed bytes; sums wrap. */
 INLINE void mfma_i8(Wave *w, const Instruction *I, int m, int k, int blocks)
 {
-    u32 a[16][64], b[16][64], c[64][64];
+    u32 a[16][64], b[16][64];
 #define READ_INPUTS \
     for (int e = 0; e < each; e++) { \
-        input_bits(w, I->s[0].index, e, 8, a[e]); \
-        input_bits(w, I->s[1].index, e, 8, b[e]); \
+        input_bytes(w, I->s[0].index, e, 1, a[e]); \
+        input_bytes(w, I->s[1].index, e, 1, b[e]); \
     }
-    MFMA_LOOP(c[r][first + j] += (u32)((i8)a[e][source + p.row] * (i8)b[e][lane + j]);)
+    MFMA_LOOP(u32, Words, multiplied)
 #undef READ_INPUTS
 }
 
@@ -171,45 +229,46 @@ INLINE void mfma_i8(Wave *w, const Instruction *I, int m, int k, int blocks)
 INLINE void mfma_f64(Wave *w, const Instruction *I)
 {
     const u32 *a = w->v[I->s[0].index], *b = w->v[I->s[1].index];
-    u32 c[8][64];
-    if (I->s[2].space == VECTOR)
-        addend_rows(w, &I->s[2], 8, c[0]);
-    else
-        for (int r = 0; r < 8; r++)
-            spread(c[r], (u32)(scalar64(w, &I->s[2]) >> (r % 2 ? 32 : 0)));
-    for (int r = 0; r < 4; r++)
-        for (int l = 0; l < 64; l++) {
-            double sum = as_f64(pair(c[2 * r][l], c[2 * r + 1][l]));
-            for (int k = 0; k < 4; k++) {
-                int i = 16 * k + 4 * r + l / 16, j = 16 * k + l % 16;
-                sum = fma(as_f64(pair(a[i], a[i + LANES])), as_f64(pair(b[j], b[j + LANES])), sum);
-            }
-            c[2 * r][l] = (u32)bits_f64(sum);
-            c[2 * r + 1][l] = (u32)(bits_f64(sum) >> 32);
-        }
-    for (int r = 0; r < 8; r++)
-        memcpy(w->v[I->d.index + (u32)r], c[r], sizeof c[r]);
+    double x[64], y[64], d[4][64];
+    EACH_LANE x[l] = as_f64(pair(a[l], a[l + LANES]));
+    EACH_LANE y[l] = as_f64(pair(b[l], b[l + LANES]));
+    for (int r = 0; r < 4; r++) {
+        const u32 *c = I->s[2].space == VECTOR ? w->v[I->s[2].index + 2 * (u32)r] : NULL;
+        EACH_LANE d[r][l] = as_f64(c ? pair(c[l], c[l + LANES]) : scalar64(w, &I->s[2]));
+        for (int row = 0; row < 4; row++)
+            for (int k = 0; k < 4; k++)
+                for (int j = 0; j < 16; j++)
+                    d[r][16 * row + j] = fma(x[16 * k + 4 * r + row], y[16 * k + j], d[r][16 * row + j]);
+    }
+    for (int r = 0; r < 4; r++) {
+        u32 *row = w->v[I->d.index + 2 * (u32)r];
+        EACH_LANE row[l] = (u32)bits_f64(d[r][l]);
+        EACH_LANE row[l + LANES] = (u32)(bits_f64(d[r][l]) >> 32);
+    }
 }
 
 /* 16x16x16, 32 lanes. gfx11: lane l and lane l + 16 hold all of row (column) l % 16; D's register r is row 2 r + l / 16.
  * gfx12: lane l holds elements k = 8 (l / 16) + e; D's register r is row r + 8 (l / 16). */
-#define WMMA_LOOP(ZERO, MULTIPLY_ADD) \
-    u32 c[8][LANES]; \
+#define WMMA_LOOP(T, VECTOR_, MULTIPLY_ADD) \
     int gfx12 = I->flags & 1, each = gfx12 ? 8 : 16; \
     READ_INPUTS \
-    addend_rows(w, &I->s[2], 8, c[0]); \
-    for (int r = 0; r < 8; r++) \
-        for (int l = 0; l < 32; l++) { \
-            int row = gfx12 ? r + 8 * (l / 16) : 2 * r + l / 16, column = l % 16; \
-            ZERO \
-            for (int k = 0; k < 16; k++) { \
-                int e = gfx12 ? k % 8 : k, from = gfx12 ? 16 * (k / 8) : 0; \
-                MULTIPLY_ADD \
-            }
-
-#define WMMA_STORE \
-    for (int r = 0; r < 8; r++) \
-        memcpy(w->v[I->d.index + (u32)r], c[r], sizeof(u32) * 32);
+    u32 copy[8 * LANES], *d = w->v[I->d.index]; \
+    const u32 *c = addend_rows(w, I, 8, copy); \
+    for (int half = 0; half < 2; half++) \
+        for (int r = 0; r < 8; r += 4) { \
+            VECTOR_ sum[4]; \
+            int row = gfx12 ? r + 8 * half : 2 * r + half, step = gfx12 ? 1 : 2, at = r * LANES + 16 * half; \
+            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+                sum[i] = *(const VECTOR_ *)(c + at + i * LANES); \
+            for (int n = 0; n < 16; n++) { \
+                int e = gfx12 ? n % 8 : n, from = gfx12 ? 16 * (n / 8) : 0; \
+                const T *x = a[e] + from + row; \
+                _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+                    sum[i] = MULTIPLY_ADD(x[i * step] - (VECTOR_){0}, *(const VECTOR_ *)(b[e] + from), sum[i]); \
+            } \
+            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+                *(VECTOR_ *)(d + at + i * LANES) = sum[i]; \
+        }
 
 INLINE void wmma(Wave *w, const Instruction *I, int type_a, int type_b)
 {
@@ -219,10 +278,7 @@ INLINE void wmma(Wave *w, const Instruction *I, int type_a, int type_b)
         input_row(w, I->s[0].index, e, type_a, 0, a[e]); \
         input_row(w, I->s[1].index, e, type_b, 0, b[e]); \
     }
-    WMMA_LOOP(float sum = as_f32(c[r][l]);, sum = fmaf(a[e][from + row], b[e][from + column], sum);)
-            c[r][l] = bits_f32(sum);
-        }
-    WMMA_STORE
+    WMMA_LOOP(float, Floats, fused)
 #undef READ_INPUTS
 }
 
@@ -230,17 +286,11 @@ INLINE void wmma(Wave *w, const Instruction *I, int type_a, int type_b)
 INLINE void wmma_i8(Wave *w, const Instruction *I)
 {
     u32 a[16][LANES], b[16][LANES];
-    int signed_a = I->neg_lo & 1, signed_b = I->neg_lo >> 1 & 1;
 #define READ_INPUTS \
     for (int e = 0; e < each; e++) { \
-        input_bits(w, I->s[0].index, e, 8, a[e]); \
-        input_bits(w, I->s[1].index, e, 8, b[e]); \
+        input_bytes(w, I->s[0].index, e, I->neg_lo & 1, a[e]); \
+        input_bytes(w, I->s[1].index, e, I->neg_lo >> 1 & 1, b[e]); \
     }
-    WMMA_LOOP(u32 sum = c[r][l];
-              , u32 x = a[e][from + row]; u32 y = b[e][from + column];
-              sum += (signed_a ? (u32)(i8)x : x) * (signed_b ? (u32)(i8)y : y);)
-            c[r][l] = sum;
-        }
-    WMMA_STORE
+    WMMA_LOOP(u32, Words, multiplied)
 #undef READ_INPUTS
 }

@@ -48,6 +48,17 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
     measured.count++;
 }
 
+INLINE int observe_global(Wave *w, const Instruction *I, int kind, const u64 *addresses, u64 exec, u64 bytes)
+{
+    (void)w, (void)I, (void)kind, (void)addresses, (void)exec, (void)bytes;
+    return 0;
+}
+INLINE int observe_local(Wave *w, const Instruction *I, int kind, const u32 (*addresses)[LANES], int count, u64 exec, u64 bytes)
+{
+    (void)w, (void)I, (void)kind, (void)addresses, (void)count, (void)exec, (void)bytes;
+    return 0;
+}
+
 /* Phases lie next to each other except for CDNA's reads of 16 bytes: eight lanes of each half-wave, four and four apart. */
 static u32 phase_of(const Measure *m, const MeasuredAccess *a)
 {

@@ -80,9 +80,6 @@ INLINE void move_lane(u8 *at, u32 *row, int l, int direction, int bytes, int wor
     }
 }
 
-#define ACTIVE_LANES(exec) for (u64 left_ = (exec); left_; left_ &= left_ - 1)
-#define LANE __builtin_ctzll(left_)
-
 INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
 {
     const Operand *va = &I->s[0], *sa = &I->s[2];
@@ -91,23 +88,75 @@ INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
     return scalar64(w, sa) + (va->space == VECTOR ? w->v[va->index][l] : 0) + (u64)I->offset;
 }
 
+/* Whether one buffer has every address, as of most launches' accesses; then the access is shown to the observer, unless it wants it lane by
+ * lane. */
+INLINE int reaches_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u64 bytes, int kind)
+{
+    u64 low = ~(u64)0, high = 0;
+    if (LIKELY(exec == FULL))
+        EACH_LANE low = a[l] < low ? a[l] : low, high = a[l] > high ? a[l] : high;
+    else
+        ACTIVE_LANES(exec) { low = a[LANE] < low ? a[LANE] : low, high = a[LANE] > high ? a[LANE] : high; }
+    for (int again = 0; exec && again < 2; again++) {
+        const Range *r = &w->ranges[w->hint];
+        if (LIKELY(low >= r->low && high < r->high && bytes <= r->high - high && (kind == LOAD || r->writable)))
+            return observe_global(w, I, kind, a, exec, bytes);
+        for (u32 i = 0; i < w->range_count; i++)
+            if (low >= w->ranges[i].low && low < w->ranges[i].high)
+                w->hint = i;
+    }
+    return 0;
+}
+
+/* The same for LDS, with `count` accesses of each lane. */
+INLINE int reaches_all_local(Wave *w, const Instruction *I, const u32 (*a)[LANES], int count, u64 exec, u64 bytes, int kind)
+{
+    u64 high = 0;
+    for (int i = 0; i < count; i++) {
+        u32 most = 0;
+        if (LIKELY(exec == FULL))
+            EACH_LANE most = a[i][l] > most ? a[i][l] : most;
+        else
+            ACTIVE_LANES(exec) { most = a[i][LANE] > most ? a[i][LANE] : most; }
+        high = most > high ? most : high;
+    }
+    return LIKELY(high + bytes <= w->lds_bytes) && observe_local(w, I, kind, a, count, exec, bytes);
+}
+
+/* The statement of every active lane l. */
+#define FOR_LANES(exec, STATEMENT) \
+    do { \
+        if (LIKELY((exec) == FULL)) \
+            EACH_LANE { STATEMENT } \
+        else \
+            ACTIVE_LANES(exec) \
+            { \
+                int l = LANE; \
+                STATEMENT \
+            } \
+    } while (0)
+
 /* s0: address, s1: data of stores, s2: scalar base or nothing. */
 INLINE void global_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
 {
     u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index];
     const u32 *low = w->v[I->s[0].space == VECTOR ? I->s[0].index : 0];
     u64 base = (u64)I->offset + (I->s[2].space == NOWHERE ? 0 : scalar64(w, &I->s[2]));
-    u32 addresses[2 * LANES]; /* a load may overwrite the registers that hold its addresses */
-    memcpy(addresses, low, sizeof(u32) * LANES * (I->s[2].space == NOWHERE ? 2 : 1));
-    ACTIVE_LANES(EXEC)
+    u64 a[LANES], exec = EXEC; /* a load may overwrite the registers that hold its addresses */
+    if (I->s[2].space == NOWHERE)
+        EACH_LANE a[l] = base + pair(low[l], low[l + LANES]);
+    else if (I->s[0].space == VECTOR)
+        EACH_LANE a[l] = base + low[l];
+    else
+        EACH_LANE a[l] = base;
+    if (LIKELY(reaches_all(w, I, a, exec, (u64)(bytes * words), direction))) {
+        FOR_LANES(exec, move_lane((u8 *)(uintptr_t)a[l], row, l, direction, bytes, words, extend););
+        return;
+    }
+    ACTIVE_LANES(exec)
     {
         int l = LANE;
-        u64 a = base;
-        if (I->s[2].space == NOWHERE)
-            a += pair(addresses[l], addresses[l + LANES]);
-        else if (I->s[0].space == VECTOR)
-            a += addresses[l];
-        u8 *at = global(w, I, a, (u64)(bytes * words), l, direction);
+        u8 *at = global(w, I, a[l], (u64)(bytes * words), l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -192,12 +241,19 @@ INLINE void buffer_access(Wave *w, const Instruction *I, int direction, int byte
 
 INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
 {
-    u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index], addresses[LANES];
-    memcpy(addresses, w->v[I->s[0].index], sizeof addresses);
-    ACTIVE_LANES(EXEC)
+    u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index];
+    const u32 *base = w->v[I->s[0].index];
+    u32 a[1][LANES]; /* a load may overwrite the register that holds its addresses */
+    u64 exec = EXEC, size = (u64)(bytes * words);
+    EACH_LANE a[0][l] = (u32)local_address(base[l], (u64)I->offset);
+    if (LIKELY(reaches_all_local(w, I, a, 1, exec, size, direction))) {
+        FOR_LANES(exec, move_lane(w->lds + a[0][l], row, l, direction, bytes, words, extend););
+        return;
+    }
+    ACTIVE_LANES(exec)
     {
         int l = LANE;
-        u8 *at = shared(w, I, local_address(addresses[l], (u64)I->offset), (u64)(bytes * words), l, direction);
+        u8 *at = shared(w, I, a[0][l], size, l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -207,19 +263,25 @@ INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, 
 /* Two elements of `words` words at offsets in units of an element, or of 64 elements. */
 INLINE void lds_access2(Wave *w, const Instruction *I, int direction, int words, int unit)
 {
-    u32 addresses[LANES], *second = w->v[direction == STORE ? I->s[2].index : I->d.index + (u32)words];
+    u32 a[2][LANES], *second = w->v[direction == STORE ? I->s[2].index : I->d.index + (u32)words];
     u32 *first = w->v[direction == STORE ? I->s[1].index : I->d.index];
-    u64 bytes = 4 * (u64)words, o0 = (u64)I->offset0 * bytes * (u64)unit, o1 = (u64)I->offset1 * bytes * (u64)unit;
-    memcpy(addresses, w->v[I->s[0].index], sizeof addresses);
-    ACTIVE_LANES(EXEC)
+    const u32 *base = w->v[I->s[0].index];
+    u64 exec = EXEC, bytes = 4 * (u64)words, o0 = (u64)I->offset0 * bytes * (u64)unit, o1 = (u64)I->offset1 * bytes * (u64)unit;
+    EACH_LANE a[0][l] = (u32)local_address(base[l], o0);
+    EACH_LANE a[1][l] = (u32)local_address(base[l], o1);
+    if (LIKELY(reaches_all_local(w, I, a, 2, exec, bytes, direction))) {
+        FOR_LANES(exec, move_lane(w->lds + a[0][l], first, l, direction, 4, words, ZERO_EXTEND);
+                  move_lane(w->lds + a[1][l], second, l, direction, 4, words, ZERO_EXTEND););
+        return;
+    }
+    ACTIVE_LANES(exec)
     {
         int l = LANE;
-        u8 *a = shared(w, I, local_address(addresses[l], o0), bytes, l, direction);
-        u8 *b = shared(w, I, local_address(addresses[l], o1), bytes, l, direction);
-        if (!a || !b)
+        u8 *x = shared(w, I, a[0][l], bytes, l, direction), *y = shared(w, I, a[1][l], bytes, l, direction);
+        if (!x || !y)
             return;
-        move_lane(a, first, l, direction, 4, words, ZERO_EXTEND);
-        move_lane(b, second, l, direction, 4, words, ZERO_EXTEND);
+        move_lane(x, first, l, direction, 4, words, ZERO_EXTEND);
+        move_lane(y, second, l, direction, 4, words, ZERO_EXTEND);
     }
 }
 

@@ -10,12 +10,15 @@ static u64 draw(u64 *state) /* splitmix64 */
 
 static void fill(void *at, size_t bytes, u64 *state)
 {
-    u64 x = draw(state) | 1, *p = at;
-    for (size_t i = 0; i < bytes / 8; i++) {
-        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-        p[i] = x;
+    enum { STREAMS = 16 }; /* side by side, for vector units */
+    u64 x[STREAMS];
+    for (int i = 0; i < STREAMS; i++)
+        x[i] = draw(state) | 1;
+    for (size_t done = 0; done < bytes; done += sizeof x) {
+        for (int i = 0; i < STREAMS; i++)
+            x[i] ^= x[i] << 13, x[i] ^= x[i] >> 7, x[i] ^= x[i] << 17;
+        memcpy((u8 *)at + done, x, bytes - done < sizeof x ? bytes - done : sizeof x);
     }
-    memset((u8 *)at + bytes / 8 * 8, 0xA5, bytes % 8);
 }
 
 /* Run until the wave ends, waits at a barrier, fails, or has done `quota` instructions. */

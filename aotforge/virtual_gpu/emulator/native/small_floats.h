@@ -6,7 +6,7 @@ enum { FNUZ = 2 };
 #define SATURATES(w) ((w)->mode & MODE_FP16_OVFL)
 
 /* Scales are powers of two in 8 bits (OCP's E8M0); a float's exponent is one. */
-INLINE float scale_of_bits(u32 e) { return e == 255 ? as_f32(0x7fc00000) : ldexpf(1.0f, (int)e - 127); }
+INLINE float scale_of_bits(u32 e) { return as_f32(e == 255 ? 0x7fc00000 : e ? e << 23 : 0x400000); }
 INLINE float scale_of(float f) { return scale_of_bits((u32)exponent(f)); }
 
 INLINE float f32_of_fp8(u32 x, int fnuz)
@@ -30,41 +30,39 @@ INLINE float f32_of_bf8(u32 x, int fnuz)
  * denormal number in the format's own encoding. */
 INLINE u32 rounded_small(float size, int bits, int low)
 {
-    if (exponent(size) - 127 < low)
-        return (u32)(i32)rintf(ldexpf(size, bits - low)); /* the largest denormal's successor is the smallest normal number */
     u32 x = bits_f32(size), drop = 23 - (u32)bits;
-    x += (1u << (drop - 1)) - 1 + (x >> drop & 1);
-    return (x >> drop) - (u32)((126 + low) << bits);
+    u32 normal = ((x + (1u << (drop - 1)) - 1 + (x >> drop & 1)) >> drop) - (u32)((126 + low) << bits);
+    int is_small = exponent(size) - 127 < low;
+    /* the largest denormal's successor is the smallest normal number */
+    u32 small = (u32)(i32)rintf(choose_f32(is_small, size, 0) * as_f32((u32)(127 + bits - low) << 23));
+    return choose(is_small, small, normal);
 }
 
 /* Beyond the largest number: that number with `saturate` (FP16_OVFL), else infinity or NaN. */
 INLINE u32 fp8_of_f32(float f, int fnuz, int saturate)
 {
     u32 sign = bits_f32(f) >> 24 & 0x80, largest = fnuz ? 0x7f : 0x7e, nan = fnuz ? 0x80 : sign | 0x7f;
-    if (is_nan(f) || (isinf(f) && !saturate))
-        return nan;
-    u32 x = isinf(f) ? 0x80 : rounded_small(fabsf(f), 3, fnuz ? -7 : -6);
-    if (x > largest)
-        return saturate ? sign | largest : nan;
-    return fnuz && !x ? 0 : sign | x;
+    u32 top = bits_f32(f) & 0x7fffffff, x = choose(top == 0x7f800000, 0x80, rounded_small(as_f32(top), 3, fnuz ? -7 : -6));
+    u32 result = choose(x > largest, choose(saturate != 0, sign | largest, nan), sign | x);
+    result = choose((fnuz != 0) & (x == 0), 0, result);
+    return choose((top > 0x7f800000) | ((top == 0x7f800000) & !saturate), nan, result);
 }
 
 INLINE u32 bf8_of_f32(float f, int fnuz, int saturate)
 {
     u32 sign = bits_f32(f) >> 24 & 0x80, largest = fnuz ? 0x7f : 0x7b, beyond = fnuz ? 0x80 : sign | 0x7c;
-    if (is_nan(f))
-        return fnuz ? 0x80 : sign | 0x7f;
-    u32 x = isinf(f) ? 0x80 : rounded_small(fabsf(f), 2, fnuz ? -15 : -14);
-    if (x > largest)
-        return saturate && !(isinf(f) && !fnuz) ? sign | largest : beyond;
-    return fnuz && !x ? 0 : sign | x;
+    u32 top = bits_f32(f) & 0x7fffffff, x = choose(top == 0x7f800000, 0x80, rounded_small(as_f32(top), 2, fnuz ? -15 : -14));
+    int saturates = (saturate != 0) & !((top == 0x7f800000) & !fnuz);
+    u32 result = choose(x > largest, choose(saturates, sign | largest, beyond), sign | x);
+    result = choose((fnuz != 0) & (x == 0), 0, result);
+    return choose(top > 0x7f800000, fnuz ? 0x80 : sign | 0x7f, result);
 }
 
 /* E2M3, E3M2 and E2M1 have no special values. */
 INLINE float f32_of_bits(u32 x, int exponent_bits, int mantissa_bits)
 {
     int bias = (1 << (exponent_bits - 1)) - 1, e = (int)(x >> mantissa_bits) & ((1 << exponent_bits) - 1);
-    u32 m = x & ((1u << mantissa_bits) - 1);
-    float size = ldexpf((float)(e ? m + (1u << mantissa_bits) : m), (e ? e : 1) - bias - mantissa_bits);
-    return x >> (exponent_bits + mantissa_bits) & 1 ? -size : size;
+    u32 m = x & ((1u << mantissa_bits) - 1), sign = x >> (exponent_bits + mantissa_bits) << 31;
+    float unit = as_f32((u32)((e ? e : 1) - bias - mantissa_bits + 127) << 23);
+    return as_f32(sign | bits_f32((float)(i32)(e ? m + (1u << mantissa_bits) : m) * unit));
 }

@@ -23,6 +23,17 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
         watch_local(w, x, kind, lane, address, bytes);
 }
 
+INLINE int observe_global(Wave *w, const Instruction *I, int kind, const u64 *addresses, u64 exec, u64 bytes)
+{
+    (void)w, (void)I, (void)kind, (void)addresses, (void)exec, (void)bytes;
+    return 0;
+}
+INLINE int observe_local(Wave *w, const Instruction *I, int kind, const u32 (*addresses)[LANES], int count, u64 exec, u64 bytes)
+{
+    (void)w, (void)I, (void)kind, (void)addresses, (void)count, (void)exec, (void)bytes;
+    return 0;
+}
+
 /* The memory of an access: a shadow's global stores and atomics get a sink. */
 INLINE u8 *reached(Wave *w, int space, int kind, u8 *at)
 {
