@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,9 +100,35 @@ def wine_session(folder: Path | None = None) -> Iterator[Wine]:
                 _make(wine)
             fcntl.flock(lock, fcntl.LOCK_SH)
         try:
-            yield wine
+            with _kept_running(wine):
+                yield wine
         finally:
             _end_server_if_last(wine, lock.fileno())
+
+
+@contextmanager
+def _kept_running(wine: Wine) -> Iterator[None]:
+    """One idle program during a session: Wine ends its services with the last program and takes 2 s to start them again.
+
+    It is the first program, so that the services inherit its output, and not that of a program whose output is read to its end.
+    """
+    process = subprocess.Popen(
+        [str(wine.program), "cmd", "/c", "pause"],
+        env=wine.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin and process.stdout
+    assert process.stdout.read(1), "cmd did not start"
+    try:
+        yield
+    finally:
+        process.stdin.close()  # which ends it, also in a session that is killed
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_RUN_SECONDS)
+        process.kill()
+        process.stdout.close()
 
 
 def _make(wine: Wine) -> None:

@@ -44,7 +44,7 @@ _RAISE = "raise ValueError('broken on purpose')\n"
     ("fault", "limits", "reason"),
     [
         (_CRASH, WorkerLimits(), "SIGABRT"),
-        (_HANG, WorkerLimits(job_seconds=15), "no answer in 15 s"),
+        (_HANG, WorkerLimits(job_seconds=2), "no answer in 2 s"),
         (_EAT, WorkerLimits(memory_bytes=900 << 20), "used more than 0.88 GiB"),
         (_RAISE, WorkerLimits(), "broken on purpose"),
         (_GARBLE, WorkerLimits(job_seconds=20), "sent a damaged message"),
@@ -55,6 +55,8 @@ def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
     tmp_path: Path, fault: str, limits: WorkerLimits, reason: str
 ) -> None:
     root = write_many(tmp_path / "k", 3)
+    if limits.job_seconds < 10:  # the others must not depend on how fast this machine is
+        build(root, tmp_path / "cache")
     write_family(root, "bad", KERNEL + fault)
     with pytest.raises(CompileError) as caught:
         build(root, tmp_path / "cache", limits=limits)
