@@ -127,17 +127,18 @@ def run(feature: Feature, arch: str, folder: Path) -> Outcome:
     except CompileError as error:
         return Outcome(feature=feature.name, arch=arch, verdict=NOT_COMPILED, reason=str(error))
     try:
-        found = _launch(feature, load(image, arch), image)
+        found = execute(feature, load(image, arch), image)
     except AotforgeError as error:
         text = " ".join(part for part in (error.what, error.cause) if part)
         if feature.expects and feature.expects in text:
             return Outcome(feature=feature.name, arch=arch, verdict=PASSED)
         return Outcome(feature=feature.name, arch=arch, verdict=REFUSED, reason=text)
-    reason = f"no fault {feature.expects!r}" if feature.expects else _difference(feature, found)
+    reason = f"no fault {feature.expects!r}" if feature.expects else difference(feature, found)
     return Outcome(feature=feature.name, arch=arch, verdict=WRONG if reason else PASSED, reason=reason)
 
 
-def _launch(feature: Feature, program: Program, image: Image) -> dict[str, Array]:
+def execute(feature: Feature, program: Program, image: Image) -> dict[str, Array]:
+    """Launch with every check on; the tensors afterwards. Raises ExecutionError, UnsupportedError, DecodeError."""
     buffers: dict[str, Array] = {}
     for name, tensor in feature.tensors.items():
         kind = storage(tensor.kind)
@@ -162,7 +163,7 @@ def _launch(feature: Feature, program: Program, image: Image) -> dict[str, Array
     return buffers
 
 
-def _difference(feature: Feature, found: dict[str, Array]) -> str:
+def difference(feature: Feature, found: dict[str, Array]) -> str:
     """The first wrong element, or ''."""
     for name, expected in feature.expected().items():
         got = decode(found[name], feature.tensors[name].kind)

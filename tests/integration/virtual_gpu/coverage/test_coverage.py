@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import triton
 
-from aotforge.errors import AotforgeError
+from aotforge.errors import AotforgeError, ExecutionError
+from aotforge.virtual_gpu.emulator.assembly import assemble, link
 from tests.integration.virtual_gpu.coverage.catalogue import FEATURES
 from tests.integration.virtual_gpu.coverage.execute import (
     PASSED,
     WRONG,
     CompileError,
     compiled,
+    difference,
+    execute,
     load,
     run,
     run_all,
@@ -75,6 +79,20 @@ def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
     print(f"{arch}: {images} images, {instructions} instructions, {len(different)} decoded differently")  # noqa: T201 - shown with -s
     assert images > 600
     assert different == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["fp8e5", "fp32"])
+def test_the_missing_wait_of_gfx1100_is_all_that_a_race_needs(kind: str, tmp_path: Path) -> None:
+    """docs/virtual-gpu.md: a wait that the compiler drops. The kernel is run as it is, and with the wait put back."""
+    feature = FEATURES[f"loop {kind}, 2 stages"]
+    image = compiled(feature, "gfx1100", tmp_path)
+    with pytest.raises(ExecutionError, match="data race in LDS") as found:
+        execute(feature, load(image, "gfx1100"), image)
+    assert "which had not been waited for at the barrier" in (found.value.cause or "")
+    text = image.asm.replace("\ts_barrier\n", "\ts_waitcnt lgkmcnt(0)\n\ts_barrier\n")
+    mended = replace(image, asm=text, hsaco=link(assemble(text, "gfx1100")))
+    assert difference(feature, execute(feature, load(mended, "gfx1100"), mended)) == ""
 
 
 def test_a_wrong_reference_is_reported(tmp_path: Path) -> None:
