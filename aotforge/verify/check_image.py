@@ -19,6 +19,7 @@ from aotforge.verify.compare import Comparison
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
+from aotforge.virtual_gpu.emulator.isa import approximations
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of
@@ -41,7 +42,8 @@ class _Results:
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     faults: int = 0
-    unsupported: bool = False
+    lacking: int = 0
+    """How many of the failures are what the virtual GPU does not support."""
 
     def add(self, output: str, found: Comparison, case: str) -> None:
         new = OutputStats(
@@ -54,9 +56,9 @@ class _Results:
 
     def add_error(self, error: AotforgeError, launch: str = "") -> None:
         self.failures.append(f"{launch}{error}")
-        self.unsupported |= isinstance(error, UnsupportedError)
         # an instruction or operand at a line of the text, which is the image's: the emulator does not know it
-        self.unsupported |= isinstance(error, DecodeError) and error.what.startswith("line ")
+        unknown = isinstance(error, DecodeError) and error.what.startswith("line ")
+        self.lacking += unknown or isinstance(error, UnsupportedError)
 
     @property
     def failure(self) -> str:
@@ -103,7 +105,8 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         instructions=results.counts.total(),
         mix=tuple((str(kind), count) for kind, count in instruction_mix(results.counts).items()),
         faults=results.faults,
-        unsupported=results.unsupported,
+        approximated=tuple(approximations(results.counts).items()),
+        unsupported=0 < results.lacking == len(results.failures),
         seconds=time.perf_counter() - began,
     )
 

@@ -4,11 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from aotforge.errors import VerifyError, listed
 from aotforge.verify.compare import SAME_PRECISION_FACTOR, TILE_SCALE
-from aotforge.verify.verdict import UNREACHED, Verdict
+from aotforge.verify.verdict import UNREACHED, Faithfulness, Verdict
 from aotforge.virtual_gpu.emulator.classes import InstructionClass
 
 _LISTED = 20
@@ -41,17 +41,28 @@ class VerifyReport:
 
     @property
     def totals(self) -> dict[str, Any]:
-        """Sums over all images: `outcomes` as text, `runs`, `instructions`, `cached`."""
+        """Sums over all images: `outcomes` and `faithfulness` as text, `runs`, `instructions`, `cached`."""
         names = ("runs", "instructions", "cached")
         sums = {name: sum(getattr(verdict, name) for verdict in self.verdicts) for name in names}
         shown = (f"{self.counts[o]} {o}" for o in ("passed", "failed", "unverified") if self.counts[o])
-        return {**sums, "outcomes": ", ".join(shown)}
+        kinds = Counter(verdict.faithfulness for verdict in self.verdicts)
+        return {
+            **sums,
+            "outcomes": ", ".join(shown),
+            "faithfulness": ", ".join(
+                f"{kinds[kind]} {kind}" for kind in get_args(Faithfulness) if kinds[kind]
+            ),
+        }
 
     def fields(self) -> dict[str, Any]:
-        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions by class."""
+        """For JSON: None for infinite numbers; `worst` is an image's largest ratio, `mix` wave-instructions by class.
+
+        `approximated` has the reason by instruction.
+        """
         fields = asdict(self) | {"counts": dict(self.counts)}
         for verdict, shown in zip(self.verdicts, fields["verdicts"], strict=True):
             shown |= {"worst": verdict.worst, "mix": dict(verdict.mix)}
+            shown |= {"faithfulness": verdict.faithfulness, "approximated": dict(verdict.approximated)}
         return finite(fields)  # type: ignore[no-any-return]
 
     def lines(self) -> list[str]:
@@ -61,7 +72,7 @@ class VerifyReport:
             *self._passed_lines(),
             *self._failed_lines(),
             f"{len(self.verdicts)} images of {self.pack}, profile {self.profile}: {totals['outcomes']} "
-            f"({totals['cached']} known before); {totals['runs']} launches, "
+            f"({totals['cached']} known before); {totals['faithfulness']}; {totals['runs']} launches, "
             f"{totals['instructions'] / 1e6:.1f} million wave-instructions, {self.seconds:.1f} s",
         ]
 
@@ -78,16 +89,23 @@ class VerifyReport:
             )
             largest = f"; largest {shares} of the bound" if shares else ""
             yield f"passed      {kernel}: {_images(len(found))}, {sum(v.runs for v in found)} launches{largest}"
+            reasons: dict[str, set[str]] = {}
+            for name, why in (pair for v in found for pair in v.approximated):
+                reasons.setdefault(why, set()).add(name)
+            names = "; ".join(f"{listed(sorted(named), 3)} ({why})" for why, named in sorted(reasons.items()))
+            if names:
+                yield f"approximate {kernel}: {names}"
 
     def _failed_lines(self) -> Iterator[str]:
         """Images with the same failure together."""
-        failed: dict[tuple[str, str], list[str]] = {}
+        failed: dict[tuple[str, str, str], list[str]] = {}
         for v in self.verdicts:
             if v.outcome != "passed":
-                failed.setdefault((v.outcome, v.failure or UNREACHED), []).append(v.label)
-        for (outcome, failure), labels in failed.items():
+                what = " not supported by the virtual GPU:" if v.unsupported else ""
+                failed.setdefault((v.outcome, what, v.failure or UNREACHED), []).append(v.label)
+        for (outcome, what, failure), labels in failed.items():
             text = failure.replace("\n", "\n    ")
-            yield f"{outcome:10}  {listed(labels, 3)}:\n    {text}"
+            yield f"{outcome:10}  {listed(labels, 3)}:{what}\n    {text}"
 
     def html(self) -> str:
         """A page without scripts, fonts or links; the same text for the same report."""

@@ -13,6 +13,8 @@ from aotforge.virtual_gpu.interpreter.dispatch import Use
 
 Outcome = Literal["passed", "failed", "unverified"]
 """`unverified`: no case is dispatched to the image, or its family has none."""
+Faithfulness = Literal["exact", "approximated", "unsupported", "not executed"]
+"""How close an execution is to hardware's: see `Verdict.approximated`."""
 UNREACHED = "no case is dispatched to this image"
 
 
@@ -60,8 +62,9 @@ class Verdict:
     `verifier_digest` covers the emulator, this package and the family's cases. `runs` counts launches (cases times wave
     schedules). `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` describes the
     errors; `faults` counts launches that the virtual GPU stopped.
-    `unsupported`: it lacks something that the image uses. `seconds` and `cached` are about this run, everything
-    else about the image.
+    `approximated` are executed instructions whose results may differ from hardware's in the last bits, with the reason.
+    `unsupported`: nothing failed but that the virtual GPU lacks what the image uses. `seconds` and `cached` are about this
+    run, everything else about the image.
     """
 
     key: JobKey
@@ -77,6 +80,7 @@ class Verdict:
     mix: tuple[tuple[str, int], ...] = ()
     failure: str = ""
     faults: int = 0
+    approximated: tuple[tuple[str, str], ...] = ()
     unsupported: bool = False
     seconds: float = 0.0
     cached: bool = False
@@ -93,6 +97,15 @@ class Verdict:
             verifier_digest=task.verifier_digest,
             failure=failure,
         )
+
+    @property
+    def faithfulness(self) -> Faithfulness:
+        """Whether the executions are hardware's to the last bit, as far as the virtual GPU models it."""
+        if self.unsupported:
+            return "unsupported"
+        if not self.runs:
+            return "not executed"
+        return "approximated" if self.approximated else "exact"
 
     @property
     def worst(self) -> float:

@@ -1,6 +1,6 @@
 """Store of passed verdicts by content: one file per image, cases and emulator, verified on every read.
 
-Layout: `verdicts-3/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
+Layout: `verdicts-4/<first two digits>/<key>`, the SHA-256 of the rest in the first line, then JSON. Only passed
 verdicts are kept, so a failure is reproduced every time.
 """
 
@@ -15,7 +15,7 @@ from aotforge.base.files import write_atomic
 from aotforge.errors import CacheError, OutputError
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 
-VERSION = 3
+VERSION = 4
 
 
 def verdict_key(task: ImageTask) -> str:
@@ -63,6 +63,7 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
         "cases": tuple(fields["cases"]),
         "outputs": tuple(OutputStats(**one) for one in fields["outputs"]),
         "mix": tuple((kind, count) for kind, count in fields["mix"]),
+        "approximated": tuple((name, why) for name, why in fields["approximated"]),
     }
     # an image may serve several jobs; the label and what follows from the manifest of archs are the task's
     fields |= {"key": task.key, "label": task.label, "resources": task.resources, "cached": True}

@@ -53,6 +53,7 @@ def test_the_row_of_every_image() -> None:
     assert passed["error / element / tile"] == "Out: 0.50 / 0.25 / 0.12"
     assert (passed["VGPR"], passed["AGPR"], passed["SGPR"], passed["LDS"]) == ("32", "0", "16", "64 B")
     assert (passed["spills"], passed["waves per SIMD"], passed["wave-instructions"]) == ("0 / 0", "8", "7")
+    assert (passed["execution"], unverified["execution"]) == ("approximated", "not executed")
     assert failed["verdict"] == "failed" and "ragged: out is wrong" in failed["image"]
     assert failed["worst"] == "∞" and failed["error / element / tile"].startswith("Out: ∞ /")
     assert unverified["verdict"] == "unverified" and "no case is dispatched" in unverified["image"]

@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from aotforge.compile.model import Resources
-from aotforge.errors import CacheError, VerifyError
+from aotforge.errors import AotforgeError, CacheError, DecodeError, UnsupportedError, VerifyError
 from aotforge.plan.model import GridTerm, PlannedChoice, PlannedKernel
+from aotforge.verify.check_image import check_image
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.verify.verdict_store import load_verdict, store_verdict, verdict_key
+from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.dispatch import Use
+from tests.support.families import PROJECT
 
 RESOURCES = Resources(
     vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,
@@ -29,7 +32,7 @@ OUT = OutputStats(
 )
 PASSED = Verdict(
     key="job", label=TASK.label, digest="d", outcome="passed", cases=("ragged",), runs=2, outputs=(OUT,), instructions=7,
-    mix=(("valu", 5), ("control", 2)), resources=RESOURCES, verifier_digest="t",
+    mix=(("valu", 5), ("control", 2)), approximated=(("v_exp_f32", "last place"),), resources=RESOURCES, verifier_digest="t",
 )  # fmt: skip
 WRONG = replace(OUT, tensor=float("inf"), error=float("inf"))
 FAILED = replace(PASSED, label="bad", outcome="failed", outputs=(WRONG,), failure="ragged: out is wrong")
@@ -109,6 +112,8 @@ def test_reports() -> None:
     assert [v["worst"] for v in fields["verdicts"]] == [0.5, None, 0.0]
     assert fields["verdicts"][1]["outputs"][0]["tensor"] is None
     assert fields["verdicts"][0]["mix"] == {"valu": 5, "control": 2}
+    assert fields["verdicts"][0]["approximated"] == {"v_exp_f32": "last place"}
+    assert [v["faithfulness"] for v in fields["verdicts"]] == ["approximated", "approximated", "not executed"]
     assert fields["verdicts"][0]["resources"]["vgpr"] == 32
     text = "\n".join(report(PASSED, FAILED, UNVERIFIED).lines())
     assert "1 passed, 1 failed, 1 unverified" in text
@@ -117,15 +122,16 @@ def test_reports() -> None:
 
 def test_passed_images_are_counted_and_each_failure_is_shown_once() -> None:
     many = [replace(PASSED, label=f"fam.kernel:gfx908:{n}") for n in range(40)]
-    other = replace(PASSED, label="fam.other:gfx908:0", outputs=(replace(OUT, tensor=0.75),))
+    other = replace(PASSED, label="fam.other:gfx908:0", approximated=(), outputs=(replace(OUT, tensor=0.75),))
     broken = [replace(FAILED, label=f"bad{n}") for n in range(5)]
     lines = report(*many, other, *broken).lines()
     assert lines == [
         "passed      fam.kernel: 40 images, 80 launches; largest error 50%, element 25%, tile 12% of the bound",
+        "approximate fam.kernel: v_exp_f32 (last place)",
         "passed      fam.other: 1 image, 2 launches; largest error 75%, element 25%, tile 12% of the bound",
         "failed      bad0, bad1, bad2 and 2 more:\n    ragged: out is wrong",
-        "46 images of p, profile quick: 41 passed, 5 failed (0 known before); 92 launches, 0.0 million "
-        "wave-instructions, 1.0 s",
+        "46 images of p, profile quick: 41 passed, 5 failed (0 known before); 1 exact, 45 approximated; 92 launches, "
+        "0.0 million wave-instructions, 1.0 s",
     ]
     assert all(len(line) <= 110 for line in lines[:2])
     with pytest.raises(VerifyError) as caught:
@@ -138,9 +144,42 @@ def test_what_the_virtual_gpu_lacks_is_no_wrong_result() -> None:
     with pytest.raises(VerifyError) as caught:
         report(PASSED, lacking).require_passed()
     assert "not supported by the virtual GPU" in caught.value.cause and "computes" not in caught.value.cause
+    assert (
+        "bad: not supported by the virtual GPU:\n    line 4: unknown instruction v_new" in caught.value.what
+    )
+    assert report(lacking).fields()["verdicts"][0]["faithfulness"] == "unsupported"
     with pytest.raises(VerifyError) as caught:
         report(lacking, replace(FAILED, failure="other")).require_passed()
     assert caught.value.cause.endswith("1 image of these are not supported by the virtual GPU")
+
+
+@pytest.mark.parametrize(
+    ("error", "unsupported"),
+    [
+        (DecodeError("line 4: v_new v1: unknown instruction v_new"), True),
+        (UnsupportedError("the kernel has a stack of unknown size"), True),
+        (DecodeError("the assembly text of kernel is not the image's"), False),
+    ],
+)
+def test_an_image_that_does_not_load(
+    error: AotforgeError, unsupported: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Emulator, "load", refuse)
+    verdict = check_image(replace(TASK, folder="add"), kernels_root=PROJECT / "kernels", cache=Path())
+    assert (verdict.outcome, verdict.unsupported) == ("failed", unsupported)
+    assert verdict.faithfulness == ("unsupported" if unsupported else "not executed")
+
+
+def test_an_execution_without_approximated_instructions_is_exact() -> None:
+    several = replace(
+        PASSED, approximated=(("v_exp_f32", "last place"), ("v_mfma_f32_4x4x1f32", "order of sums"))
+    )
+    assert [v.faithfulness for v in (replace(PASSED, approximated=()), several)] == ["exact", "approximated"]
+    (line,) = [one for one in report(several, PASSED).lines() if one.startswith("approximate")]
+    assert line == "approximate fam.kernel: v_exp_f32 (last place); v_mfma_f32_4x4x1f32 (order of sums)"
 
 
 def test_only_passed_images_are_let_through() -> None:

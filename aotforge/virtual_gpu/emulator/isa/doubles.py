@@ -1,6 +1,6 @@
 """Vector instructions on doubles, and conversions to and from them."""
 
-from aotforge.virtual_gpu.emulator.isa.entry import merged, table
+from aotforge.virtual_gpu.emulator.isa.entry import LAST_PLACE, merged, table
 
 _ARITHMETIC = {
     "v_add_f64": "D.f64 = S0.f64 + S1.f64",
@@ -22,10 +22,13 @@ _ARITHMETIC = {
     "v_trig_preop_f64": "D.f64 = two_over_pi_part(S0.f64, S1.u32)",
 }
 
-_DIVISION = {
+_ROOTS = {
     "v_rcp_f64": "D.f64 = 1.0 / S0.f64",
     "v_rsq_f64": "D.f64 = 1.0 / sqrt(S0.f64)",
     "v_sqrt_f64": "D.f64 = sqrt(S0.f64)",
+}
+
+_DIVISION = {
     "v_div_scale_f64": "u32 scaled; D.f64 = division_scale_f64(S0.f64, S1.f64, S2.f64, &scaled); SD.mask = scaled",
     "v_div_fixup_f64": "D.f64 = division_fixup_f64(S0.f64, S1.f64, S2.f64)",
 }
@@ -43,6 +46,7 @@ _FUSED = {"v_div_fmas_f64": "D.f64 = division_fmas_f64(S0.f64, S1.f64, S2.f64, S
 
 TABLE = merged(
     table("vector", _ARITHMETIC, _DIVISION, _CONVERSIONS),
+    table("vector", _ROOTS, approximated=LAST_PLACE),
     table("vector", _FUSED, implied={"S3": "vcc"}),
     table("vector", {"v_cmp_class_f64": "SD.mask = (class_of_f64(S0.f64) & S1.u32) != 0"}),
 )

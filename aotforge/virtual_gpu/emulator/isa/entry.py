@@ -19,6 +19,9 @@ WORDS: Mapping[str, int] = {
 """Registers per type of value. `mask` is one bit per lane: 2 registers with 64 lanes, 1 with 32."""
 HALVES = frozenset({"f16", "u16", "i16"})
 FLOAT_OUT = frozenset({"clamp", "mul", "div"})
+LAST_PLACE, SUM_ORDER = "last place", "order of sums"
+Approximation = Literal["", "last place", "order of sums"]
+"""Why hardware's result may differ from the emulator's in the last bits: an inexact function, or sums in an order that is not published."""
 _DPP = (
     "quad_perm row_shl row_shr row_ror row_mirror row_half_mirror row_bcast row_newbcast row_share row_xmask "
     "wave_shl wave_rol wave_shr wave_ror row_mask bank_mask bound_ctrl fi"
@@ -60,7 +63,8 @@ class Entry:
     `reads_d`: the old destination is a source. `modifiers`: those allowed in the text. `archs`: prefixes of the archs that have
     it; empty: every one. `immediate`: type of a 16-bit immediate. `half`: which half of the destination is written; None: by
     op_sel or the register's suffix. `keeps_half`: the other half is kept on every arch. `blocks`: independent products of a
-    matrix instruction. `rules`: checks and fields that depend on several operands, by their names in binding.py.
+    matrix instruction. `rules`: checks and fields that depend on several operands, by their names in binding.py. `approximated`: why
+    its result may differ from hardware's; empty: it does not.
     """
 
     name: str
@@ -75,6 +79,7 @@ class Entry:
     keeps_half: bool = False
     blocks: int = 0
     rules: tuple[str, ...] = ()
+    approximated: Approximation = ""
 
     def type_of(self, name: str) -> str | None:
         """The type of an operand, or None when the instruction has no such operand."""

@@ -7,7 +7,7 @@ operands are registers. Comparisons put one bit per lane into a scalar mask, `v_
 """
 
 from aotforge.virtual_gpu.emulator.isa import doubles, small_floats
-from aotforge.virtual_gpu.emulator.isa.entry import merged, table
+from aotforge.virtual_gpu.emulator.isa.entry import LAST_PLACE, SUM_ORDER, merged, table
 
 _ADDITION = {
     "v_add_u32 v_add_nc_u32": "D.u32 = S0.u32 + S1.u32; if (I->clamp && D.u32 < S0.u32) D.u32 = ~0u",
@@ -186,7 +186,10 @@ _HALF = {
     "v_ceil_f16": "D.f16 = ceilf(S0.f16)",
     "v_rndne_f16": "D.f16 = rintf(S0.f16)",
     "v_ldexp_f16": "D.f16 = scale_by_power(S0.f16, S1.i16)",
-    # of 24 bits and more, enough for one rounding to 11
+}
+
+# of 24 bits and more, enough for one rounding to 11
+_TRANSCENDENTAL_HALF = {
     "v_rcp_f16": "D.f16 = 1.0f / S0.f16",
     "v_sqrt_f16": "D.f16 = sqrtf(S0.f16)",
 }
@@ -304,10 +307,11 @@ TABLE = merged(
     table("vector", _SELECTION, implied={"S2": "vcc"}),
     table("vector", _MOVES, _WORDS),
     # the guides differ on what a constant is to a pair of halves
-    table("vector", _PRODUCTS_OF_PAIRS, sources="v", modifiers=frozenset()),
+    table("vector", _PRODUCTS_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER),
     table("vector", _SINGLE),
     table("vector", _DIVISION, implied={"S3": "vcc"}),
-    table("vector", _TRANSCENDENTAL, _HALF),
+    table("vector", _TRANSCENDENTAL, _TRANSCENDENTAL_HALF, approximated=LAST_PLACE),
+    table("vector", _HALF),
     table("vector", _KEEPING, keeps_half=True),
     table("vector", _TRUTH_TABLE_16, keeps_half=True, modifiers=frozenset({"bitop3", "op_sel"})),
     table("vector", {"v_fma_mix_f32": f"D.f32 = {_MIX}"}),

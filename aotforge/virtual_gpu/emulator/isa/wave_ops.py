@@ -6,7 +6,7 @@ of blocks of A) are for instructions of several blocks; no entry allows blgp (pe
 
 from typing import Any
 
-from aotforge.virtual_gpu.emulator.isa.entry import Entry, merged, wave
+from aotforge.virtual_gpu.emulator.isa.entry import SUM_ORDER, Entry, merged, wave
 
 CONTROL = merged(
     wave("s_branch", "PC = I->target;", "S0:c:0"),
@@ -108,6 +108,7 @@ def _mfma(
         modifiers=("cbsz", "abid") if blocks > 1 else (),
         archs=archs,
         blocks=blocks,
+        approximated="" if kind == "i8" else SUM_ORDER,
         rules=("eight_bit_format",) if kind in _EIGHT_BITS else (),
     )
 
@@ -119,7 +120,7 @@ def _mfma_of_formats(m: int) -> dict[str, Entry]:
     """
     registers = m * m // 64
     shape, slots = f"{m}x{m}x{2048 // m}", f"D:v:{registers} S0:v:0 S1:v:0 S2:vi:{registers}"
-    shared: dict[str, Any] = {"archs": ("gfx95",), "rules": ("formats",)}
+    shared: dict[str, Any] = {"archs": ("gfx95",), "rules": ("formats",), "approximated": SUM_ORDER}
     formats, bytes_ = ("cbsz", "blgp"), ("op_sel", "op_sel_hi")
     return merged(
         wave(
@@ -155,6 +156,7 @@ def _wmma(
         "D:v:8 S0:v:0 S1:v:0 S2:vi:8",
         modifiers=("neg_lo",) if result == "i32" else (),
         archs=archs,
+        approximated="" if result == "i32" else SUM_ORDER,
         rules=("wmma_inputs",),
     )
 
@@ -180,6 +182,7 @@ MATRIX = merged(
         "mfma_f64(w, I);",
         "D:v:8 S0:v:2 S1:v:2 S2:vi:8:f64",
         archs=("gfx90a", "gfx94", "gfx95"),
+        approximated=SUM_ORDER,
     ),
     *(_wmma(kind) for kind in ("f16", "bf16")),
     _wmma("iu8", result="i32"),

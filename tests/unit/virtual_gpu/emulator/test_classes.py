@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from aotforge.virtual_gpu.emulator.classes import InstructionClass, instruction_class, instruction_mix
-from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS, memory, vector, wave_ops
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS, approximations, memory, vector, wave_ops
 
 C = InstructionClass
 
@@ -68,3 +70,18 @@ def test_a_mix_has_every_class_and_loses_nothing() -> None:
     assert mix[C.OTHER] == 1
     assert sum(mix.values()) == 10
     assert all(kind.label for kind in C)
+
+
+def test_approximated_instructions_are_inexact_functions_and_sums_of_floats() -> None:
+    functions = re.compile(r"v_(exp|log|rcp|rcp_iflag|rsq|sqrt|sin|cos)_f\d+$")
+    sums = re.compile(r"v_(mfma_(scale_)?f(32|64)|wmma_f32|dot2c_f32)_")
+    found = approximations(INSTRUCTIONS)
+    assert {name for name, why in found.items() if why == "last place"} == {
+        n for n in INSTRUCTIONS if functions.match(n)
+    }
+    assert {name for name, why in found.items() if why == "order of sums"} == {
+        n for n in INSTRUCTIONS if sums.match(n)
+    }
+    assert approximations(["v_add_f32", "v_mfma_i32_4x4x4i8", "v_exp_f32", "v_exp_f32"]) == {
+        "v_exp_f32": "last place"
+    }
