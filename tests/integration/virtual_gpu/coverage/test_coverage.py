@@ -91,8 +91,8 @@ def test_the_missing_wait_of_gfx1100_is_all_that_a_race_needs(kind: str, tmp_pat
         execute(feature, load(image, "gfx1100"), image)
     assert "which had not been waited for at the barrier" in (found.value.cause or "")
     text = image.asm.replace("\ts_barrier\n", "\ts_waitcnt lgkmcnt(0)\n\ts_barrier\n")
-    mended = replace(image, asm=text, hsaco=link(assemble(text, "gfx1100")))
-    assert difference(feature, execute(feature, load(mended, "gfx1100"), mended)) == ""
+    repaired = replace(image, asm=text, hsaco=link(assemble(text, "gfx1100")))
+    assert difference(feature, execute(feature, load(repaired, "gfx1100"), repaired)) == ""
 
 
 def test_a_wrong_reference_is_reported(tmp_path: Path) -> None:
