@@ -29,7 +29,7 @@ DEFECTS = {
     (f"loop {kind}, 2 stages", "gfx1100"): (_RACE, "LLVM drops a wait before s_barrier: see virtual-gpu.md")
     for kind in ("fp32", "fp8e5")
 }
-"""Compilers' defects that the virtual GPU reports: the beginning of its message, and what the page says instead."""
+"""Compilers' defects that the virtual GPU reports: the beginning of its message, and what the page shows instead."""
 _HEAD = """# Coverage of the virtual GPU
 
 This page is generated: `python -m tests.integration.virtual_gpu.coverage.page --write`.
