@@ -5,6 +5,7 @@ option(AOTRITON_NO_SHARED "a static library, libaotriton_v2.a, instead of the sh
 set(AOTRITON_TARGET_ARCH "" CACHE STRING "archs that images are wanted for, e.g. gfx908;gfx90a")
 set(AOTRITON_IMAGES "" CACHE STRING "ready images: image tarballs, pack folders, folders of packs, release folders")
 set(AOTRITON_GPU_BUILD_TIMEOUT 10 CACHE STRING "minutes that the compilation of one kernel may take; 0: no limit")
+set(AOTFORGE_API_LEVEL 0.11.2b CACHE STRING "API level of the library: 0.11.2b, 0.12.1b, 0.13b or 0.14.2b")
 set(AOTFORGE_PROFILE "" CACHE STRING "which images are built: a profile of manifests/profiles.yaml (default: its default)")
 option(AOTFORGE_VERIFY "execute every image on the virtual GPU before it is installed" ON)
 set(AOTFORGE_JOBS 0 CACHE STRING "processes that compile kernels at most; 0: as many as CPUs and memory allow")
@@ -17,7 +18,7 @@ set(AOTFORGE_ZSTD_URL "" CACHE STRING "where the pinned source archive is downlo
 # of this folder, runtime/ and runtime/dl/; and AOTriton's that the text below deals with
 set(AOTFORGE_KNOWN_OPTIONS
   AOTRITON_NOIMAGE_MODE AOTRITON_NO_SHARED AOTRITON_TARGET_ARCH AOTRITON_IMAGES AOTRITON_GPU_BUILD_TIMEOUT AOTRITON_GIT_SHA1
-  AOTFORGE_PROFILE AOTFORGE_VERIFY AOTFORGE_JOBS AOTFORGE_HOME AOTFORGE_CACHE AOTFORGE_PYTHON AOTFORGE_ZSTD_SOURCE AOTFORGE_ZSTD_URL
+  AOTFORGE_API_LEVEL AOTFORGE_PROFILE AOTFORGE_VERIFY AOTFORGE_JOBS AOTFORGE_HOME AOTFORGE_CACHE AOTFORGE_PYTHON AOTFORGE_ZSTD_SOURCE AOTFORGE_ZSTD_URL
   AOTFORGE_ZSTD_DIR AOTFORGE_BUILD_TESTS AOTFORGE_BUILD_FUZZERS AOTFORGE_SANITIZE AOTFORGE_LLVM_DLLTOOL AOTFORGE_DL_ORIGINAL
   AOTFORGE_SYSTEM_PYTHON AOTFORGE_NO_STRIP)
 

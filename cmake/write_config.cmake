@@ -1,4 +1,4 @@
-# cmake -DSOURCES=runtime -DOUTPUT=config.h [-DSHA1=...] -P write_config.cmake: config.h with the digest of SOURCES, as
+# cmake -DSOURCES=runtime -DOUTPUT=config.h -DVERSION=0.11.2 [-DSHA1=...] -P write_config.cmake: config.h with the digest of SOURCES, as
 # aotforge.library.build_linux.source_digest defines it: SHA-256 over "name\0size\0content" of every shipped file, sorted by the parts of its name.
 cmake_minimum_required(VERSION 3.18)
 
@@ -24,8 +24,7 @@ if(NOT SHA1)
   string(SUBSTRING "${SHA1}" 0 40 SHA1)
 endif()
 set(AOTRITON_GIT_SHA1 "${SHA1}")
-file(STRINGS "${SOURCES}/CMakeLists.txt" project REGEX "^project\\(aotriton VERSION ")
-string(REGEX MATCH "VERSION ([0-9]+)\\.([0-9]+)\\.([0-9]+)" matched "${project}")
+string(REGEX MATCH "([0-9]+)\\.([0-9]+)\\.([0-9]+)" matched "${VERSION}")
 foreach(part MAJOR MINOR PATCH)
   math(EXPR index "${index} + 1")
   set(AOTRITON_VERSION_${part} "${CMAKE_MATCH_${index}}")

@@ -20,6 +20,9 @@ from aotforge.cli.command import (
 )
 
 Fork = Annotated[bool, "ROCm/pytorch instead of pytorch/pytorch"]
+Version = Annotated[
+    str | None, "API level of our release, e.g. 0.13b (default: that of manifests/release.yaml)"
+]
 PyTorch = Annotated[str, "version, e.g. 2.9, or main"]
 
 
@@ -28,13 +31,17 @@ def _colour() -> bool:
 
 
 @cli_command("compat.show")
-def show(json: Json = False, html: Annotated[str | None, "write a static page to this file"] = None) -> None:
+def show(
+    json: Json = False,
+    version: Version = None,
+    html: Annotated[str | None, "write a static page to this file"] = None,
+) -> None:
     """The AOTriton release that each PyTorch takes, and those that this project serves."""
     from aotforge.base.files import write_atomic
     from aotforge.conformance.matrix import load_matrix
     from aotforge.conformance.matrix_show import matrix_fields, matrix_page, matrix_text
 
-    compat = load_matrix(ROOT)
+    compat = load_matrix(ROOT, version)
     lines = [] if json else [matrix_text(compat, colour=_colour())]
     if html:
         path = Path(html).absolute()
@@ -50,6 +57,7 @@ def which(
     rocm: Annotated[str, "ROCm version, e.g. 7.0"] = "",
     platform: Annotated[str, "linux (default), windows, or a tag such as manylinux_2_28"] = "linux",
     fork: Fork = False,
+    version: Version = None,
     json: Json = False,
 ) -> None:
     """What to install for a PyTorch and an arch, and how."""
@@ -57,7 +65,7 @@ def which(
     from aotforge.conformance.recommend import recommend, recommendation_text
 
     found = recommend(
-        load_matrix(ROOT), ROOT, pytorch=pytorch, arch=arch, rocm=rocm, platform=platform, fork=fork
+        load_matrix(ROOT, version), ROOT, pytorch=pytorch, arch=arch, rocm=rocm, platform=platform, fork=fork
     )
     print_either(asdict(found), [recommendation_text(found)], json=json)
 
@@ -67,13 +75,14 @@ def explain(
     pytorch: PyTorch,
     aotriton: Annotated[str, "an AOTriton release, e.g. 0.10b: only what is known of the pair"] = "",
     fork: Fork = False,
+    version: Version = None,
     json: Json = False,
 ) -> None:
     """All that is known of a row of the matrix, or of a pair, with the evidence of each statement."""
     from aotforge.conformance.matrix import load_matrix
     from aotforge.conformance.matrix_show import explain_fields, explain_row
 
-    compat = load_matrix(ROOT)
+    compat = load_matrix(ROOT, version)
     row = compat.find(pytorch, fork=fork)
     release = compat.release_named(aotriton) if aotriton else None
     print_either(explain_fields(compat, row, release), [explain_row(compat, row, release)], json=json)

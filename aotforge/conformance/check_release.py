@@ -26,6 +26,7 @@ from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_h
 from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
+from aotforge.formats.api_level import level_of
 from aotforge.sandbox.release_programs import ReleasePrograms, find_release_programs
 
 _BEFORE_EXECUTION = frozenset({"folder", "sonames", "elf"})
@@ -89,7 +90,8 @@ def make_context(
     compilers: Sequence[Compiler] | None = None,
 ) -> CheckContext:
     """Unpacks the release in `folder` below `work`. Raises ReleaseError, also when there is no runtime tarball."""
-    compat, candidate = load_matrix(checkout), open_candidate(folder, work)
+    candidate = open_candidate(folder, work)
+    compat = load_matrix(checkout, level_of(candidate.name))
     candidate.prefix()
     found, missing = find_compilers() if compilers is None else (tuple(compilers), ())
     return CheckContext(

@@ -5,17 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.manifest_reader import load
-from aotforge.conformance.matrix_models import (
-    Calls,
-    Interface,
-    Row,
-    Statement,
-    feature_level,
-    library_name,
-    version_key,
-)
+from aotforge.conformance.matrix_models import Calls, Interface, Row, Statement
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
 from aotforge.errors import ManifestError, UnknownNameError, suggest
+from aotforge.formats.api_level import feature_level, library_name, version_key
 from aotforge.release.model import ReleaseManifest, load_release_manifest
 
 
@@ -131,8 +124,9 @@ class Compatibility:
         )
 
 
-def load_matrix(folder: Path) -> Compatibility:
-    """Reads `compat/` and manifests/release.yaml of the checkout `folder`. Raises ManifestError."""
+def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
+    """Reads `compat/` and manifests/release.yaml of the checkout `folder`, at the API level of `version` (0.13b or 0.13b-r1).
+    Raises ManifestError, UnknownNameError for a level that the checkout does not make."""
     calls = load(folder / "compat" / "pytorch_calls.yaml", Calls)
     path = folder / "compat" / "pytorch.yaml"
     matrix = load(path, MatrixFile)
@@ -146,7 +140,7 @@ def load_matrix(folder: Path) -> Compatibility:
         matrix=matrix,
         calls=calls,
         interface=load(folder / "compat" / "api_levels.yaml", Interface),
-        release=load_release_manifest(folder / "manifests" / "release.yaml"),
+        release=load_release_manifest(folder / "manifests" / "release.yaml", version),
     )
 
 

@@ -166,6 +166,7 @@ class Version3(Manifest):
     dq_acc: bool = False
     deterministic: bool = False
     strided_varlen: bool = False
+    varlen_bits: bool = False
 
 
 class CallSet(Manifest):
@@ -234,37 +235,45 @@ class Constants(Manifest):
 
 
 class Struct(Manifest):
-    """Size and some offsets in bytes, measured on the reference's headers; `version` is kVersion."""
+    """Size and some offsets in bytes, measured on the reference's headers; `version` is kVersion. A field `type name : bits` is
+    a bit-field."""
 
     size: int
+    alignment: int | None = None
     version: int | None = None
     offsets: dict[str, int] = Field(default_factory=dict)
     fields: tuple[str, ...]
 
     @property
     def field_names(self) -> list[str]:
-        """Names of the fields, in their order."""
-        return [field.split()[-1] for field in self.fields]
+        """Names of the fields without bit-fields, in their order."""
+        return [field.split()[-1] for field in self.fields if " : " not in field]
+
+    @property
+    def bit_fields(self) -> list[str]:
+        """Names of the bit-fields, in their order."""
+        return [field.split()[-3] for field in self.fields if " : " in field]
 
 
 class LazyTensors(Manifest):
-    """LazyTensor<R>: size in bytes, the same for every rank."""
+    """LazyTensor<R>: size in bytes by rank."""
 
-    size: int
+    size: dict[int, int]
     fields: tuple[str, ...]
 
 
 class Level(Manifest):
     """One API level. `functions` are declarations by namespace."""
 
-    serves: tuple[str, ...]
+    serves: tuple[ReleaseName, ...]
     version: tuple[int, int, int]
     constants: dict[str, Constants]
     structs: dict[str, Struct]
     lazy_tensor: LazyTensors
-    extra_arguments: tuple[str, ...]
+    extra_arguments: tuple[str, ...] = ()
     functions: dict[str, tuple[str, ...]]
     experimental_archs: tuple[str, ...]
+    preview_archs: tuple[str, ...] = ()
 
 
 class Interface(Manifest):
@@ -275,19 +284,3 @@ class Interface(Manifest):
     tensor_view: TensorViews
     levels: dict[str, Level]
     errors: dict[str, int]
-
-
-def version_key(name: str) -> tuple[int, ...]:
-    """Sorts 0.9.2b before 0.10b, and 2.9 before 2.10."""
-    return tuple(int(part) for part in name.removesuffix("b").split("."))
-
-
-def feature_level(release: str) -> str:
-    """0.11 of 0.11.2b: point releases keep their feature release's interface."""
-    return ".".join(release.removesuffix("b").split(".")[:2])
-
-
-def library_name(release: str) -> str:
-    """SONAME of a release's library: libaotriton_v2.so.0.11.0 of 0.11b."""
-    numbers = (*release.removesuffix("b").split("."), "0", "0")[:3]
-    return f"libaotriton_v2.so.{'.'.join(numbers)}"

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from aotforge.base.html import render
 from aotforge.conformance.matrix import Compatibility
-from aotforge.conformance.matrix_models import Row, Statement, feature_level, library_name
+from aotforge.conformance.matrix_models import Row, Statement
+from aotforge.formats.api_level import feature_level, library_name
 
 WIDTH = 100
 PROJECTS = {"upstream": "pytorch/pytorch", "rocm-fork": "ROCm/pytorch, release branches"}

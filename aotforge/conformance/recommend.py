@@ -7,8 +7,9 @@ from pathlib import Path
 from aotforge.base.architectures import find_arch, load_architectures
 from aotforge.base.html import render
 from aotforge.conformance.matrix import Compatibility
-from aotforge.conformance.matrix_models import Row, version_key
+from aotforge.conformance.matrix_models import Row
 from aotforge.errors import UnsupportedError
+from aotforge.formats.api_level import version_key
 from aotforge.formats.artifact_names import ArtifactName
 from aotforge.release.model import ReleaseManifest
 

@@ -16,7 +16,7 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
     """The library for Linux, from the cache or built into it. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError;
     in an executor LimitError and ExecutorError."""
     tools = find_tools(request.environment) if request.rootfs is None else None
-    soname = request.manifest.soname
+    soname = request.soname
 
     def build(staged: Path) -> dict[str, str]:
         compiler = request.build(staged, CMakeBuild(name="runtime library", tools=tools))
@@ -26,6 +26,7 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
 
     inputs = inputs_key(
         manifest=request.manifest.model_dump(mode="json"),
+        level=request.api_level,
         sources=request.sources,
         tools=request.identity(tools.identity if tools else ()),
     )

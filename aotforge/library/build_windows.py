@@ -20,7 +20,7 @@ from aotforge.library.build_tools import (
     find_windows_tools,
 )
 from aotforge.library.cmake_build import WORK, CMakeBuild, configure_and_build
-from aotforge.library.exports import EXPORTS
+from aotforge.library.exports import exports_file
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, file_digests, inputs_key
 from aotforge.library.sources import DlManifest, dl_source
 
@@ -44,7 +44,7 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
             compilers={"CC": f"{MINGW_TARGET}-gcc-posix", "CXX": f"{MINGW_TARGET}-g++-posix"},
         )
         compiler = request.build(staged, build)
-        check_dll(staged / "prefix" / LIBRARY, exported_names(root))
+        check_dll(staged / "prefix" / LIBRARY, exported_names(root, request.api_level))
         if dl.licence is not None:
             target = staged / "prefix" / "share" / "licenses" / "aotriton" / "LICENSE.dlfcn-win32"
             target.parent.mkdir(parents=True)
@@ -54,6 +54,7 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
 
     inputs = inputs_key(
         platform="win_amd64",
+        level=request.api_level,
         manifest=request.manifest.model_dump(mode="json"),
         dl=hashlib.sha256((root / "manifests" / "dl.yaml").read_bytes()).hexdigest(),
         sources=request.sources,
@@ -62,9 +63,9 @@ def build_windows_runtime(request: LibraryRequest) -> LibraryBuild:
     return request.cached(LIBRARY, inputs, install)
 
 
-def exported_names(root: Path) -> frozenset[str]:
-    """Names that the library must export, and no others: those of `EXPORTS`."""
-    lines = (root / EXPORTS).read_text(encoding="utf-8").partition("\nEXPORTS\n")[2].splitlines()
+def exported_names(root: Path, level: str) -> frozenset[str]:
+    """Names that the library of an API level must export, and no others: those of its `exports_file`."""
+    lines = (root / exports_file(level)).read_text(encoding="utf-8").partition("\nEXPORTS\n")[2].splitlines()
     return frozenset(line.partition(" = ")[0].strip().strip('"') for line in lines)
 
 

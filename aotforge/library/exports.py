@@ -1,6 +1,6 @@
 """Export table of the DLL: each symbol by mingw's and by MSVC's name.
 
-`python -m aotforge.library.exports` writes `EXPORTS` again after a change of compat/api_levels.yaml; a test does the same and
+`python -m aotforge.library.exports` writes the table of every API level again after a change of compat/api_levels.yaml; a test does the same and
 compares. Needs clang.
 """
 
@@ -15,11 +15,8 @@ from typing import Any
 from aotforge.base.child_processes import run_child
 from aotforge.base.yaml_reader import read_yaml
 from aotforge.errors import ToolchainError
+from aotforge.formats.api_level import feature_level
 
-EXPORTS = Path("runtime", "src", "windows", "exports.def")
-"""Below the checkout."""
-
-_LEVEL = "0.11"
 _INCLUDES = ("runtime/tests/msvc/include", "runtime/src/standin", "runtime/include")
 _CLANGS = ("clang-19", "clang-22", "clang-18", "clang-17", "clang-16", "clang-15", "clang-14", "clang")
 _MSVC, _MINGW = "x86_64-pc-windows-msvc", "x86_64-w64-windows-gnu"
@@ -37,15 +34,22 @@ EXPORTS
 """
 
 
-def exports_def(root: Path) -> str:
-    """The text of `EXPORTS` for a checkout: `name` or `"MSVC's name" = symbol`. Raises ToolchainError without a clang that
-    compiles the headers.
+def exports_file(level: str) -> Path:
+    """The table of an API level (0.13 or 0.13b), below the checkout."""
+    return Path("runtime", "src", "windows", f"exports-{feature_level(level)}.def")
+
+
+def exports_def(root: Path, level: str) -> str:
+    """The text of `exports_file` for a checkout and a feature level such as 0.13: `name` or `"MSVC's name" = symbol`.
+
+    Raises ToolchainError without a clang that compiles the headers.
     """
     facts = read_yaml(root / "compat" / "api_levels.yaml").value()
-    functions, classes = _functions(facts), _classes(facts)
+    functions, classes = _functions(facts, level), _classes(facts, level)
     unit = _unit(functions, classes)
-    msvc = _compiled(root, unit, _MSVC)
-    mingw = _compiled(root, unit + _instances(facts), _MINGW)
+    minor = int(level.partition(".")[2])
+    msvc = _compiled(root, unit, _MSVC, minor)
+    mingw = _compiled(root, unit + _instances(facts), _MINGW, minor)
     symbols = dict(_entries(mingw))
     # mingw has two symbols of a constructor, for a complete object and for a base; MSVC's callers expect the object as result
     makers = {f"make_{i}": name for i, name in enumerate(classes)}
@@ -60,21 +64,19 @@ def exports_def(root: Path) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def _functions(facts: Mapping[str, Any]) -> list[str]:
+def _functions(facts: Mapping[str, Any], level: str) -> list[str]:
     """Qualified names of the free functions."""
     found = []
-    for space, declarations in facts["levels"][_LEVEL]["functions"].items():
+    for space, declarations in facts["levels"][level]["functions"].items():
         names = [match.group(1) for match in (re.search(r"(\w+)\(", text) for text in declarations) if match]
         found += ["::".join(part for part in ("aotriton", space, name) if part) for name in names]
     return found
 
 
-def _classes(facts: Mapping[str, Any]) -> list[str]:
+def _classes(facts: Mapping[str, Any], level: str) -> list[str]:
     """Qualified names of the structs whose constructor the library has: those with a version."""
     return [
-        f"aotriton::{name}"
-        for name, entry in facts["levels"][_LEVEL]["structs"].items()
-        if "version" in entry
+        f"aotriton::{name}" for name, entry in facts["levels"][level]["structs"].items() if "version" in entry
     ]
 
 
@@ -107,7 +109,7 @@ def _entries(ir: str) -> list[tuple[str, str]]:
     return found
 
 
-def _compiled(root: Path, unit: str, target: str) -> str:
+def _compiled(root: Path, unit: str, target: str, minor: int) -> str:
     """LLVM's text of a translation unit."""
     clang = next((found for name in _CLANGS if (found := shutil.which(name))), None)
     if clang is None:
@@ -116,7 +118,8 @@ def _compiled(root: Path, unit: str, target: str) -> str:
         folder = Path(name)
         template = (root / "runtime" / "include" / "aotriton" / "config.h.in").read_text(encoding="utf-8")
         (folder / "aotriton").mkdir()
-        (folder / "aotriton" / "config.h").write_text(re.sub(r"@\w+@", "0", template), encoding="utf-8")
+        config = re.sub(r"@\w+@", "0", template.replace("@AOTRITON_VERSION_MINOR@", str(minor)))
+        (folder / "aotriton" / "config.h").write_text(config, encoding="utf-8")
         # as the library itself sees the headers: an imported function's address is not a constant
         command = [clang, f"--target={target}", "-std=c++17", "-O0", "-nostdinc++", "-fno-exceptions"]
         command += ["-Daotriton_v2_EXPORTS"]
@@ -130,5 +133,7 @@ def _compiled(root: Path, unit: str, target: str) -> str:
 
 if __name__ == "__main__":
     _root = Path(__file__).resolve().parents[2]
-    (_root / EXPORTS).write_text(exports_def(_root), encoding="utf-8")
-    sys.stdout.write(f"{EXPORTS}\n")
+    for _level in read_yaml(_root / "compat" / "api_levels.yaml").value()["levels"]:
+        _file = exports_file(_level)
+        (_root / _file).write_text(exports_def(_root, _level), encoding="utf-8")
+        sys.stdout.write(f"{_file}\n")

@@ -12,6 +12,7 @@ from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.files import staged_folder
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
+from aotforge.formats.api_level import library_name
 from aotforge.formats.archive import sha256_file
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
@@ -60,12 +61,16 @@ class LibraryBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class LibraryRequest:
-    """A build of `root`/runtime in `cache`. With a rootfs in `execution`, its tools build the library, and its digest is their
-    identity; else this machine's. `environment` (default: the process') gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler
-    flags in it are ignored, because bytes must not depend on them."""
+    """A build of `root`/runtime in `cache` at the API level `level` (default: the manifest's).
+
+    With a rootfs in `execution`, its tools build the library, and its digest is their identity; else this machine's. `environment`
+    (default: the process') gives PATH, CXX, CC and AOTFORGE_ZSTD_SOURCE; compiler flags in it are ignored, because bytes must not
+    depend on them.
+    """
 
     root: Path
     cache: Path
+    level: str = ""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     jobs: int | None = None
     download: Download | None = None
@@ -75,6 +80,16 @@ class LibraryRequest:
     def manifest(self) -> RuntimeManifest:
         """`manifests/runtime.yaml`."""
         return load_runtime_manifest(self.root / "manifests")
+
+    @property
+    def api_level(self) -> str:
+        """The library's API level, e.g. 0.13b."""
+        return self.level or self.manifest.api_level
+
+    @property
+    def soname(self) -> str:
+        """The library's SONAME."""
+        return library_name(self.api_level)
 
     @cached_property
     def sources(self) -> str:
@@ -103,7 +118,11 @@ class LibraryRequest:
             build,
             sources=shipped_files(self.root / "runtime"),
             folders={"AOTFORGE_ZSTD_DIR": zstd, **build.folders},
-            settings={"AOTRITON_GIT_SHA1": self.sources[:40], **build.settings},
+            settings={
+                "AOTRITON_GIT_SHA1": self.sources[:40],
+                "AOTFORGE_API_LEVEL": self.api_level,
+                **build.settings,
+            },
             environment=self.environment,
             jobs=self.jobs,
         )

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from aotforge.base.files import output_errors, read_bytes, write_atomic
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
+from aotforge.formats.api_level import LEVEL_PATTERN
 from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 
 ZSTD_VARIABLE = "AOTFORGE_ZSTD_SOURCE"
@@ -51,18 +52,11 @@ class ZstdPin(Manifest):
 
 
 class RuntimeManifest(Manifest):
-    """`manifests/runtime.yaml`: version and pins of the runtime library."""
+    """`manifests/runtime.yaml`: default API level and pins of the runtime library."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    version: Version
-    soname: str
+    api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
     zstd: ZstdPin
-
-    @model_validator(mode="after")
-    def _soname_has_version(self) -> RuntimeManifest:
-        if self.soname != f"libaotriton_v2.so.{self.version}":
-            raise ValueError(f"soname {self.soname} is not that of version {self.version}")
-        return self
 
 
 class DlfcnPin(Manifest):

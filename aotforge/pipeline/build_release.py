@@ -11,6 +11,7 @@ from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
+from aotforge.formats.api_level import level_of
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
 from aotforge.library.library_build import LibraryBuild, LibraryRequest
@@ -179,13 +180,16 @@ class EventCounter:
 class ReleaseDraft:
     """A release that can be made: everything that can be refused before something slow begins was checked.
 
+    `manifest` is that of the request's API level, `images` that of image packs, which are the same at every level.
+
     Raises ManifestError, ExecutorError, OutputError for an output that cannot be written or replaced, InterfaceError.
     """
 
     def __init__(self, request: BuildRequest, *, observer: Observer) -> None:
         root = request.root
         self.request = request
-        self.manifest = load_release_manifest(root / "manifests" / "release.yaml")
+        self.images = load_release_manifest(root / "manifests" / "release.yaml")
+        self.manifest = self.images.at(request.version)
         self.epoch = member_time(self.manifest, request.environment)
         self.executions, self.plans = resolve_targets(request, (KERNELS, RUNTIME), observer=observer)
         self.output = request.output or default_output(root, self.plans)
@@ -248,7 +252,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
         with Cache(request.cache) as cache:
             for plan in draft.plans:
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
-                packs.append(pack_images(plan, images, draft.manifest, verdicts))
+                packs.append(pack_images(plan, images, draft.images, verdicts))
         observer.stage("tarballs")
         release = draft.assemble(packs, runtime.prefix)
     return BuildReport(
@@ -271,6 +275,7 @@ def library_request(request: BuildRequest, execution: ExecutionTarget) -> Librar
     return LibraryRequest(
         root=request.root,
         cache=request.cache,
+        level=level_of(request.version) if request.version else "",
         jobs=request.jobs,
         environment=request.environment,
         execution=execution,

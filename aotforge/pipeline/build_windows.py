@@ -77,7 +77,7 @@ def build_windows(request: BuildRequest, *, observer: Observer) -> WindowsReport
 
     The default output is releases/dist/windows. Raises AotforgeError; an earlier file stays until the new one is complete.
     """
-    manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
+    manifest = load_release_manifest(request.root / "manifests" / "release.yaml", request.version)
     epoch = member_time(manifest, request.environment)
     folder = (request.output or request.root / "releases" / "dist" / "windows") / manifest.name
     packs = _packs(request)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.progress import Observer
-from aotforge.errors import ReleaseError, UnsupportedError
+from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.sums import TAR_SUMS, read_sums
 from aotforge.library.sources import load_runtime_manifest
@@ -23,7 +23,6 @@ from aotforge.release.model import (
     MANIFEST,
     BuildTools,
     Origin,
-    ReleaseManifest,
     load_release_manifest,
     member_time,
 )
@@ -91,8 +90,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     root = request.root
     # a missing key is reported at once instead of after an hour
     key = None if request.unsigned else load_private_key(request.key, request.environment)
-    manifest = load_release_manifest(root / "manifests" / "release.yaml")
-    _check_version(manifest, request.version)
+    manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
     built = build(
         request.build(request.archs or tuple(load_architectures(root / "manifests").architectures)),
@@ -146,15 +144,6 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
 def default_output(root: Path) -> Path:
     """Folder of finalized releases."""
     return root / "releases" / "dist" / "finished"
-
-
-def _check_version(manifest: ReleaseManifest, version: str) -> None:
-    if version not in {manifest.api_level, manifest.name}:
-        raise UnsupportedError(
-            f"version {version} cannot be released from these sources: they make {manifest.name}",
-            cause="manifests/release.yaml names API level and revision, and they are part of every output",
-            hint=f"./dev release {manifest.api_level}, or change `revision` there",
-        )
 
 
 def _development(built: BuildReport) -> ReleaseError:

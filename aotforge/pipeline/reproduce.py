@@ -114,6 +114,7 @@ def _build(
 ) -> dict[str, Any]:
     linux = ["--arch", ",".join(record.archs), "--profile", record.profile]
     command = [str(checkout / "dev"), "build", "--json", "--output", str(output)]
+    command += ["--version", record.release]
     command += ["--cache", str(checkout.with_name("cache")), "--executor", record.executor]
     command += linux if platform == "linux" else ["--platform", platform]
     given = {

@@ -45,6 +45,9 @@ class BuildRequest(ImagesRequest):
     """
 
     only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
+    version: Annotated[
+        str | None, "API level of the library, e.g. 0.13b (default: that of manifests/release.yaml)"
+    ] = None
     output: Annotated[Path | None, _OUTPUT.format(", or releases/dist/<profile> for incomplete profiles")] = (
         None
     )
@@ -94,7 +97,7 @@ class ReleaseRequest(ImagesRequest):
     """A release to build, check, sign and record. Without `archs`: all that a complete profile may have."""
 
     version: Annotated[
-        str, "API level 0.11.2b or release 0.11.2b-r1 (manifests/release.yaml has the revision)"
+        str, "API level such as 0.13b, or release 0.13b-r1 (manifests/release.yaml has the revision)"
     ]
     executor: Annotated[str, "as for build (default: auto, in a container)"] = "auto"
     windows: Annotated[bool, "also the library for Windows (default); --no-windows omits it"] = True
@@ -120,6 +123,7 @@ class ReleaseRequest(ImagesRequest):
             profile=self.profile,
             cache=self.cache,
             jobs=self.jobs,
+            version=self.version,
             executor=self.executor,
             environment=self.environment,
         )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
-from aotforge.errors import ManifestError
+from aotforge.errors import ManifestError, UnknownNameError
+from aotforge.formats.api_level import LEVEL_PATTERN, library_name
 from aotforge.pack.model import Compressor
 
 if TYPE_CHECKING:
@@ -36,25 +37,61 @@ EPOCH_LIMIT = 8**11 - 1
 _LibraryName = Annotated[str, Field(pattern=r"^libaotriton_v2\.so(\.[0-9]+){3}$")]
 
 
+_Rocm = Annotated[tuple[Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")], ...], Field(min_length=1)]
+
+
+class OtherLevel(Manifest):
+    """What a release of another API level than the default one has of its own."""
+
+    api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
+    revision: Annotated[int, Field(ge=1)]
+    older_names: tuple[_LibraryName, ...]
+    rocm: _Rocm
+
+
 class ReleaseManifest(Manifest):
     """The file, whose comments explain each key."""
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
-    api_level: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?b$")]
+    api_level: Annotated[str, Field(pattern=LEVEL_PATTERN)]
     revision: Annotated[int, Field(ge=1)]
     soname: _LibraryName
     older_names: tuple[_LibraryName, ...]
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")]
-    rocm: Annotated[tuple[Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+$")], ...], Field(min_length=1)]
+    rocm: _Rocm
     epoch: Annotated[int, Field(ge=0, le=EPOCH_LIMIT)]
     compressor: Compressor
+    other_levels: tuple[OtherLevel, ...] = ()
 
     @model_validator(mode="after")
     def _no_repetition(self) -> ReleaseManifest:
         names = (self.soname, *self.older_names)
         if len(set(names)) != len(names) or len(set(self.rocm)) != len(self.rocm):
             raise ValueError("a library name or a ROCm version is listed twice")
+        if self.soname != library_name(self.api_level):
+            raise ValueError(f"soname {self.soname} is not that of {self.api_level}")
         return self
+
+    @property
+    def api_levels(self) -> tuple[str, ...]:
+        """Every API level that this checkout makes, the default one first."""
+        return (self.api_level, *(other.api_level for other in self.other_levels))
+
+    def at(self, version: str | None) -> ReleaseManifest:
+        """The settings of an API level (0.13b) or release (0.13b-r1); None: the default one. Raises UnknownNameError."""
+        if version is None or version in {self.api_level, self.name}:
+            return self
+        for other in self.other_levels:
+            if version in {other.api_level, f"{other.api_level}-r{other.revision}"}:
+                own = {name: getattr(other, name) for name in OtherLevel.model_fields}
+                return self.model_copy(
+                    update=own | {"soname": library_name(other.api_level), "other_levels": ()}
+                )
+        raise UnknownNameError(
+            f"version {version} cannot be made from these sources",
+            cause=f"API levels: {', '.join(self.api_levels)}",
+            hint="manifests/release.yaml has them with their revisions",
+        )
 
     @property
     def name(self) -> str:
@@ -62,9 +99,10 @@ class ReleaseManifest(Manifest):
         return f"{self.api_level}-r{self.revision}"
 
 
-def load_release_manifest(path: Path) -> ReleaseManifest:
-    """Reads manifests/release.yaml. Raises ManifestError naming file, line and key."""
-    return load(path, ReleaseManifest)
+def load_release_manifest(path: Path, version: str | None = None) -> ReleaseManifest:
+    """Reads manifests/release.yaml, at the API level of `version`. Raises ManifestError naming file, line and key,
+    UnknownNameError for another version."""
+    return load(path, ReleaseManifest).at(version)
 
 
 def member_time(manifest: ReleaseManifest, environment: Mapping[str, str]) -> int:

@@ -70,3 +70,18 @@ ATTN_BWD = Operator(
         *_SEMANTICS,
     ),
 )
+
+ATTN_DROPOUT_MASK = Operator(
+    name="attn_dropout_mask",
+    values=(
+        *_values("ptr", "R"),
+        *_values("i64", "stride_rz stride_rh stride_rm stride_rn"),
+        *_values("i32", "batch num_head_q seqlen_q seqlen_k"),
+        *_values("f32", "dropout_p"),
+        *_values("ptr", "philox_seed philox_offset1"),
+        *_values("u64", "philox_offset2"),
+        *_values("i32", "dtype"),
+    ),
+)
+"""R (batch, num_head_q, seqlen_q, seqlen_k) becomes +0.5 where dropout keeps an element, -0.5 where it drops it. A null seed or
+offset1 counts as 0; with dropout_p 0 neither is read."""

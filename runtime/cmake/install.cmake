@@ -10,7 +10,12 @@ install(TARGETS aotriton_v2 EXPORT aotritonTargets
 if(WIN32)
   install(FILES "${CMAKE_CURRENT_BINARY_DIR}/aotriton_v2.lib" DESTINATION lib COMPONENT development)
 endif()
-install(DIRECTORY include/aotriton include/aotforge DESTINATION include COMPONENT development FILES_MATCHING PATTERN "*.h")
+set(AOTFORGE_ABSENT "")
+if(PROJECT_VERSION VERSION_GREATER_EQUAL 0.13)
+  set(AOTFORGE_ABSENT PATTERN v2 EXCLUDE)  # these levels have no calls of version 2
+endif()
+install(DIRECTORY include/aotriton include/aotforge DESTINATION include COMPONENT development
+  FILES_MATCHING PATTERN "*.h" ${AOTFORGE_ABSENT})
 if(NOT AOTFORGE_INSTALLED_CONFIG)  # a project around this one may have another copy
   set(AOTFORGE_INSTALLED_CONFIG "${CMAKE_CURRENT_BINARY_DIR}/include/aotriton/config.h")
 endif()

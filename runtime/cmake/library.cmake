@@ -21,23 +21,33 @@ target_compile_options(aotforge_readers PRIVATE ${AOTFORGE_WARNINGS} -ffunction-
 target_link_libraries(aotforge_readers PRIVATE aotforge_zstd)
 set_target_properties(aotforge_readers PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
 
+# All that does not depend on the API level. The public types in it (TensorView, DType) are the same at every level.
+add_library(aotforge_core OBJECT
+  src/api_launch.cpp src/attention.cpp src/backward.cpp src/device.cpp src/forward.cpp src/hip_api.cpp src/launch.cpp
+  src/operators.cpp src/pack.cpp src/state.cpp src/varlen.cpp src/${AOTFORGE_SYSTEM}/process.cpp)
+set(AOTFORGE_API_SOURCES src/api_util.cpp src/api_v2.cpp src/api_v3.cpp)
 set(AOTFORGE_LINKAGE SHARED)
 if(AOTRITON_NO_SHARED)
   set(AOTFORGE_LINKAGE STATIC)
 endif()
-add_library(aotriton_v2 ${AOTFORGE_LINKAGE}
-  src/api_launch.cpp src/api_util.cpp src/api_v2.cpp src/api_v3.cpp src/attention.cpp src/backward.cpp src/device.cpp
-  src/forward.cpp src/hip_api.cpp src/launch.cpp src/operators.cpp src/pack.cpp src/state.cpp
-  src/${AOTFORGE_SYSTEM}/process.cpp)
+
+function(aotforge_compile_options target)
+  target_compile_options(${target} PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections
+    "$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN OFF DEFINE_SYMBOL "" POSITION_INDEPENDENT_CODE ON)
+endfunction()
+aotforge_compile_options(aotforge_core)
+target_include_directories(aotforge_core PRIVATE include "${CMAKE_CURRENT_BINARY_DIR}/include" src src/standin)
+
+add_library(aotriton_v2 ${AOTFORGE_LINKAGE} ${AOTFORGE_API_SOURCES} "$<TARGET_OBJECTS:aotforge_core>")
 add_library(aotriton::aotriton_v2 ALIAS aotriton_v2)
 target_include_directories(aotriton_v2
   PUBLIC "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}/include>"
          "$<INSTALL_INTERFACE:include>"
   PRIVATE src src/standin)
 target_compile_features(aotriton_v2 INTERFACE cxx_std_17)
-target_compile_options(aotriton_v2 PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections
-  "$<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>")
-set_target_properties(aotriton_v2 PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN OFF DEFINE_SYMBOL "")
+aotforge_compile_options(aotriton_v2)
 if(AOTRITON_NO_SHARED)
   include(cmake/static.cmake)
 else()
@@ -45,3 +55,29 @@ else()
   target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
   include(cmake/${AOTFORGE_SYSTEM}.cmake)
 endif()
+
+# For tests: the library at every other level, in levels/<level>, from the same core.
+function(aotforge_other_levels)
+  if(AOTRITON_NO_SHARED OR WIN32)
+    return()
+  endif()
+  foreach(level IN LISTS AOTFORGE_API_LEVELS)
+    if(level STREQUAL AOTFORGE_API_LEVEL)
+      continue()
+    endif()
+    aotforge_level_version(${level} version)
+    string(REPLACE "." ";" numbers "${version}")
+    list(GET numbers 0 AOTRITON_VERSION_MAJOR)
+    list(GET numbers 1 AOTRITON_VERSION_MINOR)
+    list(GET numbers 2 AOTRITON_VERSION_PATCH)
+    set(folder "${CMAKE_CURRENT_BINARY_DIR}/levels/${level}")
+    configure_file(include/aotriton/config.h.in "${folder}/include/aotriton/config.h" @ONLY)
+    set(target aotriton_v2_${level})
+    add_library(${target} SHARED ${AOTFORGE_API_SOURCES} "$<TARGET_OBJECTS:aotforge_core>")
+    target_include_directories(${target} PUBLIC "${folder}/include" include PRIVATE src src/standin)
+    aotforge_compile_options(${target})
+    target_link_libraries(${target} PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
+    aotforge_link(${target} ${version})
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME aotriton_v2 LIBRARY_OUTPUT_DIRECTORY "${folder}")
+  endforeach()
+endfunction()

@@ -2,17 +2,20 @@
 
 # libgcc stays shared: with a copy of our own, an exception that a caller's LazyTensor callback throws would abort the process on its
 # way through our frames (the two unwinders do not share their tables). Every glibc system has libgcc_s.so.1.
-target_link_options(aotriton_v2 PRIVATE
-  -static-libstdc++ -shared-libgcc -pthread
-  LINKER:--exclude-libs,ALL LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack LINKER:--gc-sections LINKER:-Bsymbolic
-  LINKER:--build-id=sha1 "LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
-if(NOT AOTFORGE_SANITIZE)
-  target_link_options(aotriton_v2 PRIVATE LINKER:-z,defs)
-endif()
 # Programs need libaotriton_v2.so.X.Y.Z by that name: a version, and the SONAME is the complete of it.
-set_target_properties(aotriton_v2 PROPERTIES
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
-  LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT AOTFORGE_SANITIZE)
-  target_link_options(aotriton_v2 PRIVATE LINKER:--strip-all)
-endif()
+function(aotforge_link target version)
+  target_link_options(${target} PRIVATE
+    -static-libstdc++ -shared-libgcc -pthread
+    LINKER:--exclude-libs,ALL LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack LINKER:--gc-sections LINKER:-Bsymbolic
+    LINKER:--build-id=sha1 "LINKER:--version-script=${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
+  if(NOT AOTFORGE_SANITIZE)
+    target_link_options(${target} PRIVATE LINKER:-z,defs)
+  endif()
+  set_target_properties(${target} PROPERTIES
+    VERSION ${version} SOVERSION ${version}
+    LINK_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/src/exports.map")
+  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT AOTFORGE_SANITIZE)
+    target_link_options(${target} PRIVATE LINKER:--strip-all)
+  endif()
+endfunction()
+aotforge_link(aotriton_v2 ${PROJECT_VERSION})

@@ -1,7 +1,7 @@
-# How the DLL is linked (mingw-w64). Its exports are src/windows/exports.def: the interface's symbols as mingw mangles them, and the MSVC
+# How the DLL is linked (mingw-w64). Its exports are src/windows/exports-<level>.def: the interface's symbols as mingw mangles them, and the MSVC
 # names of the entry points that programs of either compiler can call. Everything static: KERNEL32 and msvcrt are all it imports.
 
-set(AOTFORGE_EXPORTS "${CMAKE_CURRENT_SOURCE_DIR}/src/windows/exports.def")
+set(AOTFORGE_EXPORTS "${CMAKE_CURRENT_SOURCE_DIR}/src/windows/exports-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}.def")
 target_sources(aotriton_v2 PRIVATE src/windows/msvc.cpp)
 target_link_options(aotriton_v2 PRIVATE
   -static LINKER:--no-insert-timestamp LINKER:--gc-sections LINKER:--nxcompat LINKER:--dynamicbase LINKER:--high-entropy-va

@@ -58,7 +58,8 @@ hipError_t launch_named(State& state, const char* name, const aotforge_value* va
   Cell cells[kMaxValues];
   const Operator& op = device->dispatch().operators[static_cast<size_t>(index)];
   if (const hipError_t error = gather(name, op, values, count, cells); error != hipSuccess) return error;
-  return launch(*device, ordinal, {index, cells, nullptr, 0, nullptr, 0}, stream);
+  const Call call{index, cells, nullptr, 0, nullptr, 0};
+  return launch(*device, ordinal, &call, 1, stream);
 }
 
 }  // namespace

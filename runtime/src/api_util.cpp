@@ -8,9 +8,13 @@
 namespace aotriton {
 namespace {
 
-// Architectures of API level 0.11.2b that programs must query before they use them.
+// Architectures that programs must query before they use them, at every API level.
 constexpr const char* kExperimental[] = {"gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151",
                                          "gfx1152", "gfx1153", "gfx1200", "gfx1250"};
+
+#if AOTRITON_VERSION_MINOR >= 12
+constexpr const char* kTechPreview[] = {"gfx1250"};
+#endif
 
 // Run `body(state, hip, device)` for the stream's device.
 template <typename Body>
@@ -49,6 +53,15 @@ uint64_t arch_number(const char* name) {
   return number;
 }
 
+template <size_t Count>
+bool arch_is_one_of(hipStream_t stream, const char* const (&archs)[Count]) {
+  char name[aotforge::kArchNameSize];
+  if (arch_of(stream, name) != hipSuccess) return false;
+  for (const char* arch : archs)
+    if (std::strcmp(name, arch) == 0) return true;
+  return false;
+}
+
 }  // namespace
 
 Gpu getGpuFromStream(hipStream_t stream) {
@@ -58,13 +71,11 @@ Gpu getGpuFromStream(hipStream_t stream) {
   return number == 0 ? GPU_ARCH_UNKNOWN : static_cast<Gpu>(TRICAT(kAMD, number, 0));
 }
 
-bool isArchExperimentallySupported(hipStream_t stream) {
-  char name[aotforge::kArchNameSize];
-  if (arch_of(stream, name) != hipSuccess) return false;
-  for (const char* arch : kExperimental)
-    if (std::strcmp(name, arch) == 0) return true;
-  return false;
-}
+bool isArchExperimentallySupported(hipStream_t stream) { return arch_is_one_of(stream, kExperimental); }
+
+#if AOTRITON_VERSION_MINOR >= 12
+bool isArchTechPreview(hipStream_t stream) { return arch_is_one_of(stream, kTechPreview); }
+#endif
 
 int getMultiProcessorCount(hipStream_t stream) {
   int count = 0;

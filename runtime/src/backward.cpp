@@ -4,30 +4,28 @@
 namespace aotforge {
 namespace {
 
-using Params = aotriton::v3::flash::attn_bwd_params;
-
-// A caller's lazy tensor: acquired at most once, disposed of exactly when it was acquired, also when something throws.
+// A caller's buffer: acquired at most once, disposed of exactly when it was acquired, also when something throws.
 template <int Rank>
 class Borrowed : public Lazy {
  public:
-  Borrowed(const aotriton::LazyTensor<Rank>& lazy, const Problem& problem) : problem_(problem), lazy_(lazy) {}
+  Borrowed(Lender<Rank>* lender, const Problem& problem) : problem_(problem), lender_(lender) {}
   ~Borrowed() override {
-    if (acquired_ && lazy_.dispose != nullptr) lazy_.dispose(lazy_.cookie);
+    if (acquired_) lender_->dispose();
   }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
 
  protected:
-  bool given() const { return lazy_.acquire != nullptr; }
+  bool given() const { return lender_ != nullptr && lender_->given(); }
   TensorView<Rank> acquire() {
-    const TensorView<Rank> tensor = lazy_.acquire(lazy_.cookie);
+    const TensorView<Rank> tensor = lender_->acquire();
     acquired_ = true;
     return tensor;
   }
   const Problem& problem_;
 
  private:
-  const aotriton::LazyTensor<Rank>& lazy_;
+  Lender<Rank>* lender_;
   bool acquired_ = false;
 };
 
@@ -42,9 +40,9 @@ class LazyDelta final : public Borrowed<2> {
       return verdict.report("attn_bwd");
     }
     const T2 tensor = acquire();
-    check_rows(verdict, "D", tensor, problem_);
+    const RowStrides rows = check_rows(verdict, "D", tensor, problem_);
     cells[Bwd::D].p = tensor.data_ptr();
-    put_rows(verdict, cells + Bwd::stride_dz, tensor, problem_.heads_q);
+    put_rows(verdict, cells + Bwd::stride_dz, rows);
     return verdict.report("attn_bwd");
   }
 };
@@ -63,7 +61,7 @@ class LazyAccumulator final : public Borrowed<4> {
     }
     const T4 tensor = acquire();
     const Problem& p = problem_;
-    check4(verdict, "DQ_ACC", tensor, p.planes, p.heads_q, p.rows_q, p.head_dim, aotriton::kFloat32);
+    check4(verdict, "DQ_ACC", tensor, p.planes_q, p.heads_q, p.rows_q, p.head_dim, aotriton::kFloat32);
     check_output(verdict, "DQ_ACC", tensor);
     cells[Bwd::DQ_ACC].p = tensor.data_ptr();
     put_strides(verdict, cells + Bwd::stride_dqaz, tensor, 3);
@@ -71,79 +69,74 @@ class LazyAccumulator final : public Borrowed<4> {
   }
 };
 
-void check_gradients(Verdict& verdict, Required& required, const Params& in, const Problem& p) {
-  check4(verdict, "Out", in.Out, p.planes, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
-  check4(verdict, "DO", in.DO, p.planes, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
-  check4(verdict, "DQ", in.DQ, p.planes, p.heads_q, p.rows_q, p.head_dim, p.dtype);
-  check4(verdict, "DK", in.DK, p.planes, p.heads_k, p.rows_k, p.head_dim, p.dtype);
-  check4(verdict, "DV", in.DV, p.planes, p.heads_k, p.rows_k, p.head_dim_v, p.dtype);
-  check_output(verdict, "DQ", in.DQ);
-  check_output(verdict, "DK", in.DK);
-  check_output(verdict, "DV", in.DV);
-  check_rows(verdict, "L", in.L, p);
-  check_bias<Bwd>(verdict, required, in.B, p);
-  if (in.DB) {
-    if (!in.B) verdict.malformed("DB", "is given without B");
-    check_shape(verdict, "DB", in.DB, p.planes, p.heads_q, p.rows_q, p.rows_k, p.dtype);
-    if (in.DB.size(3) > 1 && in.DB.stride(3) != 1) required.add(Bwd::stride_dbn);
+RowStrides check_tensors(Verdict& verdict, Required& required, const Backward& call, const Problem& p) {
+  check4(verdict, "Out", call.Out, p.planes_q, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
+  check4(verdict, "DO", call.DO, p.planes_q, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
+  check4(verdict, "DQ", call.DQ, p.planes_q, p.heads_q, p.rows_q, p.head_dim, p.dtype);
+  check4(verdict, "DK", call.DK, p.planes_k, p.heads_k, p.rows_k, p.head_dim, p.dtype);
+  check4(verdict, "DV", call.DV, p.planes_k, p.heads_k, p.rows_k, p.head_dim_v, p.dtype);
+  check_output(verdict, "DQ", call.DQ);
+  check_output(verdict, "DK", call.DK);
+  check_output(verdict, "DV", call.DV);
+  check_bias<Bwd>(verdict, required, call, p);
+  if (call.DB) {
+    if (!call.B) verdict.malformed("DB", "is given without B");
+    check_shape(verdict, "DB", call.DB, p.planes_q, p.heads_q, p.rows_q, p.rows_k, p.dtype);
+    if (call.DB.size(3) > 1 && call.DB.stride(3) != 1) required.add(Bwd::stride_dbn);
     required.add(Bwd::DB);
   }
+  return check_rows(verdict, "L", call.L, p);
 }
 
-void put_tensors(Verdict& verdict, Cell* cells, const Params& in) {
-  cells[Bwd::Q].p = in.Q.data_ptr();
-  cells[Bwd::K].p = in.K.data_ptr();
-  cells[Bwd::V].p = in.V.data_ptr();
-  cells[Bwd::B].p = in.B.data_ptr();
-  cells[Bwd::Out].p = in.Out.data_ptr();
-  cells[Bwd::DO].p = in.DO.data_ptr();
-  cells[Bwd::DK].p = in.DK.data_ptr();
-  cells[Bwd::DV].p = in.DV.data_ptr();
-  cells[Bwd::DQ].p = in.DQ.data_ptr();
-  cells[Bwd::DB].p = in.DB.data_ptr();
-  cells[Bwd::L].p = in.L.data_ptr();
-  put_strides(verdict, cells + Bwd::stride_qz, in.Q, 3);
-  put_strides(verdict, cells + Bwd::stride_kz, in.K, 3);
-  put_strides(verdict, cells + Bwd::stride_vz, in.V, 3);
-  put_strides(verdict, cells + Bwd::stride_bz, in.B, 4);
-  put_strides(verdict, cells + Bwd::stride_oz, in.Out, 3);
-  put_strides(verdict, cells + Bwd::stride_doz, in.DO, 3);
-  put_strides(verdict, cells + Bwd::stride_dkz, in.DK, 3);
-  put_strides(verdict, cells + Bwd::stride_dvz, in.DV, 3);
-  put_strides(verdict, cells + Bwd::stride_dqz, in.DQ, 3);
-  put_strides(verdict, cells + Bwd::stride_dbz, in.DB, 4);
-  put_rows(verdict, cells + Bwd::stride_lz, in.L, in.Q.size(1));
+void put_tensors(Verdict& verdict, Cell* cells, const Backward& call, const RowStrides& rows) {
+  cells[Bwd::Q].p = call.Q.data_ptr();
+  cells[Bwd::K].p = call.K.data_ptr();
+  cells[Bwd::V].p = call.V.data_ptr();
+  cells[Bwd::B].p = call.B.data_ptr();
+  cells[Bwd::Out].p = call.Out.data_ptr();
+  cells[Bwd::DO].p = call.DO.data_ptr();
+  cells[Bwd::DK].p = call.DK.data_ptr();
+  cells[Bwd::DV].p = call.DV.data_ptr();
+  cells[Bwd::DQ].p = call.DQ.data_ptr();
+  cells[Bwd::DB].p = call.DB.data_ptr();
+  cells[Bwd::L].p = call.L.data_ptr();
+  put_strides(verdict, cells + Bwd::stride_qz, call.Q, 3);
+  put_strides(verdict, cells + Bwd::stride_kz, call.K, 3);
+  put_strides(verdict, cells + Bwd::stride_vz, call.V, 3);
+  put_strides(verdict, cells + Bwd::stride_bz, call.B, 4);
+  put_strides(verdict, cells + Bwd::stride_oz, call.Out, 3);
+  put_strides(verdict, cells + Bwd::stride_doz, call.DO, 3);
+  put_strides(verdict, cells + Bwd::stride_dkz, call.DK, 3);
+  put_strides(verdict, cells + Bwd::stride_dvz, call.DV, 3);
+  put_strides(verdict, cells + Bwd::stride_dqz, call.DQ, 3);
+  put_strides(verdict, cells + Bwd::stride_dbz, call.DB, 4);
+  put_rows(verdict, cells + Bwd::stride_lz, rows);
 }
 
-hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
-                           const char* function, bool serve_it) {
-  Verdict verdict;
+hipError_t check_and_serve(const Backward& call, hipStream_t stream) {
+  Verdict verdict = call.verdict;
   Required required;
   Cell cells[Bwd::kCount] = {};
-  const Lengths lengths{in.cu_seqlens_q, in.cu_seqlens_k, in.Max_seqlen_q, in.Max_seqlen_k, in.varlen_type};
-  const Philox philox{in.dropout_p, in.philox_seed_ptr, in.philox_offset1, in.philox_offset2};
-  const Problem p = measure(verdict, in.Q, in.K, in.V, lengths);
-  check_gradients(verdict, required, in, p);
-  check_dropout(verdict, philox);
-  check_options(verdict, options);
-  const Window window = resolve_window(verdict, in.causal_type, in.window_left, in.window_right, p);
-  put_tensors(verdict, cells, in);
-  put_common<Bwd>(verdict, cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
-  if (!serve_it) verdict.uncovered("arguments", "there are no kernels for this entry point");
-  if (!verdict.ok()) return verdict.report(function);
+  const Problem p = measure(verdict, call);
+  const RowStrides rows = check_tensors(verdict, required, call, p);
+  check_dropout(verdict, call.philox);
+  check_backend(verdict, call.backend);
+  const Window window = resolve_window(verdict, call, p);
+  put_tensors(verdict, cells, call, rows);
+  put_common<Bwd>(cells, required, p, window, call);
+  if (!call.served) verdict.uncovered("arguments", "there are no kernels for this entry point");
+  if (!verdict.ok()) return verdict.report(call.function);
   return guarded([&](State& state) {
-    LazyDelta delta(in.D, p);
-    LazyAccumulator accumulator(in.DQ_ACC, p);
+    LazyDelta delta(call.D, p);
+    LazyAccumulator accumulator(call.DQ_ACC, p);
     Lazy* const lazies[] = {&delta, &accumulator};
-    return serve(state, Served::attn_bwd, cells, required, lazies, 2, stream);
+    const Part part{Served::attn_bwd, cells, required, lazies, 2};
+    return serve(state, &part, 1, stream);
   });
 }
 
 }  // namespace
 
-hipError_t backward(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
-                    const char* function, bool serve_it) {
-  return announced(check_and_serve(in, stream, options, function, serve_it));
-}
+hipError_t backward(const Backward& call, hipStream_t stream) { return announced(check_and_serve(call, stream)); }
 
 }  // namespace aotforge

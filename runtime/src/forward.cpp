@@ -3,63 +3,112 @@
 namespace aotforge {
 namespace {
 
-using Params = aotriton::v3::flash::attn_fwd_params;
-
-void check_optional(Verdict& verdict, Required& required, const Params& in, const Problem& p) {
-  if (in.L) check_rows(verdict, "L", in.L, p);  // a null one: the caller does not need it, as in PyTorch's inference
-  check_bias<Fwd>(verdict, required, in.B, p);
-  if (in.A) verdict.uncovered("A", "ALiBi is not supported");
-  if (in.encoded_softmax) {
-    const T4& r = in.encoded_softmax;
-    check4(verdict, "encoded_softmax", r, p.batch, p.heads_q, p.seqlen_q, p.seqlen_k, r.dtype());
-    check_output(verdict, "encoded_softmax", r);
-    verdict.uncovered("encoded_softmax", "the dropout mask is not written");
-  }
+RowStrides check_optional(Verdict& verdict, Required& required, const Forward& call, const Problem& p) {
+  check_bias<Fwd>(verdict, required, call, p);
+  if (call.alibi) verdict.uncovered("A", "there are no kernels with ALiBi slopes");
+  // without L the caller does not need it, as in PyTorch's inference
+  const bool wanted = call.L && call.L.size(0) != 0 && call.L.size(1) != 0;
+  return wanted ? check_rows(verdict, "L", call.L, p) : RowStrides{};
 }
 
-void put_tensors(Verdict& verdict, Cell* cells, const Params& in) {
-  cells[Fwd::Q].p = in.Q.data_ptr();
-  cells[Fwd::K].p = in.K.data_ptr();
-  cells[Fwd::V].p = in.V.data_ptr();
-  cells[Fwd::B].p = in.B.data_ptr();
-  cells[Fwd::L].p = in.L.data_ptr();
-  cells[Fwd::Out].p = in.Out.data_ptr();
-  put_strides(verdict, cells + Fwd::stride_qz, in.Q, 3);
-  put_strides(verdict, cells + Fwd::stride_kz, in.K, 3);
-  put_strides(verdict, cells + Fwd::stride_vz, in.V, 3);
-  put_strides(verdict, cells + Fwd::stride_bz, in.B, 4);
-  put_rows(verdict, cells + Fwd::stride_lz, in.L, in.Q.size(1));
-  put_strides(verdict, cells + Fwd::stride_oz, in.Out, 3);
-  cells[Fwd::philox_seed_output].p = in.philox_seed_output.data_ptr();
-  cells[Fwd::philox_offset_output].p = in.philox_offset_output.data_ptr();
-  cells[Fwd::persistent_atomic_counter].p = in.persistent_atomic_counter.data_ptr();
+// The dropout mask as an operator of its own: +0.5 where an element is kept, -0.5 where it is dropped.
+void put_mask(Verdict& verdict, Cell* cells, Required& required, const char* name, const T4& r, const Philox& philox) {
+  check4(verdict, name, r, r.size(0), r.size(1), r.size(2), r.size(3), r.dtype());
+  check_output(verdict, name, r);
+  for (int i = 0; i < 4; ++i)
+    if (r.size(i) > INT32_MAX) verdict.uncovered(name, "a size is over 2^31 - 1");
+  if (r.dtype() == aotriton::kUnknown) verdict.malformed(name, "has no dtype");
+  cells[Mask::R].p = r.data_ptr();
+  put_strides(verdict, cells + Mask::stride_rz, r, 4);
+  cells[Mask::batch].u = r.size(0);
+  cells[Mask::num_head_q].u = r.size(1);
+  cells[Mask::seqlen_q].u = r.size(2);
+  cells[Mask::seqlen_k].u = r.size(3);
+  cells[Mask::dropout_p].f = philox.dropout_p;
+  cells[Mask::philox_seed].p = philox.seed.data_ptr();
+  cells[Mask::philox_offset1].p = philox.offset1.data_ptr();
+  cells[Mask::philox_offset2].u = philox.offset2;
+  cells[Mask::dtype].i = r.dtype();
+  required.add(Mask::dtype);
 }
 
-hipError_t check_and_serve(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
-                           const char* function) {
-  Verdict verdict;
+void put_tensors(Verdict& verdict, Cell* cells, const Forward& call, const RowStrides& rows) {
+  const bool dropout = call.philox.dropout_p > 0.0f;
+  cells[Fwd::Q].p = call.Q.data_ptr();
+  cells[Fwd::K].p = call.K.data_ptr();
+  cells[Fwd::V].p = call.V.data_ptr();
+  cells[Fwd::B].p = call.B.data_ptr();
+  cells[Fwd::L].p = rows.m == 0 ? nullptr : call.L.data_ptr();
+  cells[Fwd::Out].p = call.Out.data_ptr();
+  put_strides(verdict, cells + Fwd::stride_qz, call.Q, 3);
+  put_strides(verdict, cells + Fwd::stride_kz, call.K, 3);
+  put_strides(verdict, cells + Fwd::stride_vz, call.V, 3);
+  put_strides(verdict, cells + Fwd::stride_bz, call.B, 4);
+  put_rows(verdict, cells + Fwd::stride_lz, rows);
+  put_strides(verdict, cells + Fwd::stride_oz, call.Out, 3);
+  cells[Fwd::philox_seed_output].p = dropout ? call.philox_seed_output.data_ptr() : nullptr;
+  cells[Fwd::philox_offset_output].p = dropout ? call.philox_offset_output.data_ptr() : nullptr;
+  cells[Fwd::persistent_atomic_counter].p = call.persistent_atomic_counter.data_ptr();
+}
+
+// Without dropout the seed is not to be read, and everything is kept.
+Philox dropout_of(const Philox& philox) { return philox.dropout_p > 0.0f ? philox : Philox{}; }
+
+hipError_t check_and_serve(const Forward& call, hipStream_t stream) {
+  Verdict verdict = call.verdict;
   Required required;
   Cell cells[Fwd::kCount] = {};
-  const Lengths lengths{in.cu_seqlens_q, in.cu_seqlens_k, in.Max_seqlen_q, in.Max_seqlen_k, in.varlen_type};
-  const Philox philox{in.dropout_p, in.philox_seed_ptr, in.philox_offset1, in.philox_offset2};
-  const Problem p = measure(verdict, in.Q, in.K, in.V, lengths);
-  check4(verdict, "Out", in.Out, p.planes, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
-  check_output(verdict, "Out", in.Out);
-  check_dropout(verdict, philox);
-  check_options(verdict, options);
-  check_optional(verdict, required, in, p);
-  const Window window = resolve_window(verdict, in.causal_type, in.window_left, in.window_right, p);
-  put_tensors(verdict, cells, in);
-  put_common<Fwd>(verdict, cells, required, p, window, philox, in.Sm_scale, lengths, static_cast<bool>(in.B));
-  if (!verdict.ok()) return verdict.report(function);
-  return guarded([&](State& state) { return serve(state, Served::attn_fwd, cells, required, nullptr, 0, stream); });
+  const Problem p = measure(verdict, call);
+  check4(verdict, "Out", call.Out, p.planes_q, p.heads_q, p.rows_q, p.head_dim_v, p.dtype);
+  check_output(verdict, "Out", call.Out);
+  check_dropout(verdict, call.philox);
+  check_backend(verdict, call.backend);
+  const RowStrides rows = check_optional(verdict, required, call, p);
+  const Window window = resolve_window(verdict, call, p);
+  put_tensors(verdict, cells, call, rows);
+  put_common<Fwd>(cells, required, p, window, call);
+  Required mask_required;
+  Cell mask_cells[Mask::kCount] = {};
+  const T4& r = call.encoded_softmax;
+  if (!is_empty(r)) {
+    if (r.size(0) != p.batch || r.size(1) != p.heads_q) verdict.malformed("encoded_softmax", "sizes do not agree");
+    put_mask(verdict, mask_cells, mask_required, "encoded_softmax", r, dropout_of(call.philox));
+  }
+  if (!verdict.ok()) return verdict.report(call.function);
+  const Part parts[] = {{Served::attn_fwd, cells, required}, {Served::attn_dropout_mask, mask_cells, mask_required}};
+  return guarded([&](State& state) { return serve(state, parts, is_empty(r) ? 1 : 2, stream); });
 }
 
 }  // namespace
 
-hipError_t forward(const Params& in, hipStream_t stream, const aotriton::v3::flash::attn_options* options,
-                   const char* function) {
-  return announced(check_and_serve(in, stream, options, function));
+hipError_t forward(const Forward& call, hipStream_t stream) { return announced(check_and_serve(call, stream)); }
+
+hipError_t dropout_mask(const T4& r, const Philox& philox, hipStream_t stream) {
+  Verdict verdict;
+  Required required;
+  Cell cells[Mask::kCount] = {};
+  put_mask(verdict, cells, required, "r", r, philox);
+  if (!(philox.dropout_p >= 0.0f && philox.dropout_p <= 1.0f)) verdict.malformed("dropout_p", "is not within 0 and 1");
+  if (!verdict.ok()) return announced(verdict.report("debug_simulate_encoded_softmax"));
+  return announced(guarded([&](State& state) {
+    const Part part{Served::attn_dropout_mask, cells, required};
+    return serve(state, &part, 1, stream);
+  }));
+}
+
+hipError_t check_gpu(hipStream_t stream) {
+  return guarded([&](State& state) {
+    Device* device = nullptr;
+    if (const hipError_t error = state.device(stream, &device); error != hipSuccess) return error;
+    for (const auto which : {Served::attn_fwd, Served::attn_bwd}) {
+      int index = -1;
+      const hipError_t error = device->served(which, &index);
+      // a pack without attention is none for these entry points; one without the backward pass serves inference
+      if (error == hipErrorInvalidSource) return error;
+      if (error != hipSuccess && which == Served::attn_fwd) return hipErrorNoBinaryForGpu;
+    }
+    return hipSuccess;
+  });
 }
 
 }  // namespace aotforge

@@ -14,6 +14,7 @@ struct Prepared {
   const Kernel* kernel;
   const Functional* functional;
   const Choice* choice;
+  Cell* cells;
   HipFunction function;
   uint32_t grid[3];
 };
@@ -162,24 +163,24 @@ const char* compute_grid(const Dispatch& dispatch, const Choice& choice, const C
   return nullptr;
 }
 
-hipError_t prepare(const Device& device, const Call& call, Prepared& step) {
+hipError_t prepare(const Device& device, Prepared& step) {
   const Dispatch& dispatch = device.dispatch();
-  step.choice = find_choice(dispatch, *step.functional, call.cells);
+  step.choice = find_choice(dispatch, *step.functional, step.cells);
   if (step.choice == nullptr) return uncovered(device, *step.kernel, "no image whose conditions hold");
   for (const Parameter& parameter : step.kernel->parameters)
-    if (!fits(parameter, call.cells[parameter.value])) return uncovered(device, *step.kernel, "a value does not fit its parameter");
-  if (const char* reason = compute_grid(dispatch, *step.choice, call.cells, step.grid))
+    if (!fits(parameter, step.cells[parameter.value])) return uncovered(device, *step.kernel, "a value does not fit its parameter");
+  if (const char* reason = compute_grid(dispatch, *step.choice, step.cells, step.grid))
     return uncovered(device, *step.kernel, reason);
   return hipSuccess;
 }
 
 bool is_empty(const Prepared& step) { return step.grid[0] == 0; }
 
-hipError_t start(const Device& device, const Prepared& step, Cell* cells, hipStream_t stream) {
+hipError_t start(const Device& device, const Prepared& step, hipStream_t stream) {
   void* arguments[kMaxArguments];
   static const void* const null_pointer = nullptr;
   size_t count = 0;
-  for (const Parameter& parameter : step.kernel->parameters) arguments[count++] = &cells[parameter.value];
+  for (const Parameter& parameter : step.kernel->parameters) arguments[count++] = &step.cells[parameter.value];
   for (unsigned i = 0; i < step.kernel->null_pointers; ++i) arguments[count++] = const_cast<const void**>(&null_pointer);
   const hipError_t error = device.hip().launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.choice->threads,
                                                1, 1, step.choice->lds_bytes, stream, arguments, nullptr);
@@ -200,6 +201,7 @@ hipError_t find_steps(const Device& device, const Operator& op, const Call& call
   for (uint32_t i = 0; i < op.kernel_count; ++i) {
     const Kernel& kernel = device.dispatch().kernels[op.first_kernel + i];
     steps[i].kernel = &kernel;
+    steps[i].cells = call.cells;
     steps[i].functional = find_functional(kernel, device.arch_index(), call.cells);
     if (steps[i].functional == nullptr) {
       log_key(device, kernel, call.cells);
@@ -211,24 +213,32 @@ hipError_t find_steps(const Device& device, const Operator& op, const Call& call
 
 }  // namespace
 
-hipError_t launch(Device& device, int ordinal, const Call& call, hipStream_t stream) {
-  const Operator& op = device.dispatch().operators[static_cast<size_t>(call.operator_index)];
-  if (op.kernel_count == 0) return hipErrorNotSupported;
+hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, hipStream_t stream) {
+  const auto operator_of = [&](const Call& call) -> const Operator& {
+    return device.dispatch().operators[static_cast<size_t>(call.operator_index)];
+  };
   Prepared steps[kMaxSteps];
-  if (const hipError_t error = find_steps(device, op, call, steps); error != hipSuccess) return error;
+  size_t total = 0;
+  for (const Call* call = calls; call != calls + count; ++call) {
+    const Operator& op = operator_of(*call);
+    if (op.kernel_count == 0 || op.kernel_count > kMaxSteps - total) return hipErrorNotSupported;
+    if (const hipError_t error = find_steps(device, op, *call, steps + total); error != hipSuccess) return error;
+    total += op.kernel_count;
+  }
   const CurrentDevice current(device.hip(), ordinal);
   if (current.ok != hipSuccess) return current.ok;
-  for (size_t i = 0; i < call.lazy_count; ++i)
-    if (call.lazies[i]->wanted(op.consulted))
-      if (const hipError_t error = call.lazies[i]->fill(call.cells); error != hipSuccess) return error;
-  for (uint32_t i = 0; i < op.kernel_count; ++i)
-    if (const hipError_t error = prepare(device, call, steps[i]); error != hipSuccess) return error;
-  for (uint32_t i = 0; i < op.kernel_count; ++i)
+  for (const Call* call = calls; call != calls + count; ++call)
+    for (size_t i = 0; i < call->lazy_count; ++i)
+      if (call->lazies[i]->wanted(operator_of(*call).consulted))
+        if (const hipError_t error = call->lazies[i]->fill(call->cells); error != hipSuccess) return error;
+  for (size_t i = 0; i < total; ++i)
+    if (const hipError_t error = prepare(device, steps[i]); error != hipSuccess) return error;
+  for (size_t i = 0; i < total; ++i)
     if (!is_empty(steps[i]))
       if (const hipError_t error = device.function(steps[i].choice->slot, &steps[i].function); error != hipSuccess) return error;
-  for (uint32_t i = 0; i < op.kernel_count; ++i)
+  for (size_t i = 0; i < total; ++i)
     if (!is_empty(steps[i]))
-      if (const hipError_t error = start(device, steps[i], call.cells, stream); error != hipSuccess) return error;
+      if (const hipError_t error = start(device, steps[i], stream); error != hipSuccess) return error;
   return hipSuccess;
 }
 

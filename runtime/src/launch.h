@@ -35,7 +35,8 @@ struct Call {
   size_t lazy_count;
 };
 
-// Choose, load and launch every step of the operator on `stream`. Nothing is launched unless all steps are covered and loaded.
-hipError_t launch(Device& device, int ordinal, const Call& call, hipStream_t stream);
+// Choose, load and launch every step of the calls on `stream`, in their order. Nothing is launched, and no lazy value made, unless all
+// calls have images; nothing is launched unless all steps are covered and loaded.
+hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, hipStream_t stream);
 
 }  // namespace aotforge

@@ -7,15 +7,19 @@ namespace {
 
 // every value brings its comma; the first one is left out when hashing
 #define AOTFORGE_TEXT(op, type, value) "," #value ":" #type
-constexpr const char* kFwd = AOTFORGE_ATTN_FWD(AOTFORGE_TEXT, attn_fwd);
-constexpr const char* kBwd = AOTFORGE_ATTN_BWD(AOTFORGE_TEXT, attn_bwd);
+constexpr const char* kTexts[kServedCount] = {
+    AOTFORGE_ATTN_FWD(AOTFORGE_TEXT, attn_fwd),
+    AOTFORGE_ATTN_BWD(AOTFORGE_TEXT, attn_bwd),
+    AOTFORGE_ATTN_DROPOUT_MASK(AOTFORGE_TEXT, attn_dropout_mask),
+};
 #undef AOTFORGE_TEXT
+constexpr const char* kNames[kServedCount] = {"attn_fwd", "attn_bwd", "attn_dropout_mask"};
 
 }  // namespace
 
-const char* interface_text(Served which) { return (which == Served::attn_fwd ? kFwd : kBwd) + 1; }
+const char* interface_text(Served which) { return kTexts[static_cast<unsigned>(which)] + 1; }
 
-const char* operator_name(Served which) { return which == Served::attn_fwd ? "attn_fwd" : "attn_bwd"; }
+const char* operator_name(Served which) { return kNames[static_cast<unsigned>(which)]; }
 
 Digest interface_hash(Served which) {
   Sha256 hash;

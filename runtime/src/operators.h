@@ -15,10 +15,13 @@ struct Fwd {
 struct Bwd {
   enum : uint16_t { AOTFORGE_ATTN_BWD(AOTFORGE_POSITION, attn_bwd) kCount };
 };
+struct Mask {
+  enum : uint16_t { AOTFORGE_ATTN_DROPOUT_MASK(AOTFORGE_POSITION, attn_dropout_mask) kCount };
+};
 #undef AOTFORGE_POSITION
 
-enum class Served : uint8_t { attn_fwd, attn_bwd };
-constexpr unsigned kServedCount = 2;
+enum class Served : uint8_t { attn_fwd, attn_bwd, attn_dropout_mask };
+constexpr unsigned kServedCount = 3;
 
 // `attn_fwd(Q:ptr,...)` as this library was compiled.
 const char* interface_text(Served which);

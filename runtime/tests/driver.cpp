@@ -1,7 +1,8 @@
 // Runs public calls of the library as requested by lines on stdin, with one answer line each, so that tests describe calls as data.
 //   fwd|bwd|aiter|v2fwd|v2varfwd|v2bwd|v2fused|v2varbwd|softmax FIELD=VALUE...   ->  "rc N"
+//   `unset`: the params object is garbage but for what the line gives; `older` (level 0.14): an object of versions 3 and 6
 //   tensors: base:size,size,..:stride,..:dtype (decimal), LAZY fields the same; numbers as they are; stream=N (made by `stream`)
-//   check|arch|cus|experimental [stream=N]                    ->  "rc N" or the value
+//   check|arch|cus|experimental|preview [stream=N]                    ->  "rc N" or the value
 //   launch NAME VALUE=TYPE:NUMBER... [stream=N]               ->  "rc N" of aotforge_launch (TYPE: ptr, i32, i64, u64, f32)
 //   replace PATH | open                                       ->  "rc N": descriptors of containers that are now PATH's; those still open
 //   lasterror                                                 ->  hipGetLastError of this thread
@@ -12,13 +13,18 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <map>
+#include <new>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "system.h"
+#if AOTRITON_VERSION_MINOR >= 14
+#include "../src/api_older.h"
+#endif
 
 namespace {
 
@@ -94,83 +100,182 @@ struct Cookie {
 struct Thrown {};
 
 template <int Rank>
+TensorView<Rank> make(void* cookie) {
+  auto& made = *static_cast<Cookie<Rank>*>(cookie);
+  g_events += std::string(" +") + made.name;
+  if (made.throws) throw Thrown();
+  return made.view;
+}
+
+template <int Rank>
+void drop(void* cookie) {
+  g_events += std::string(" -") + static_cast<Cookie<Rank>*>(cookie)->name;
+}
+
+template <int Rank>
 LazyTensor<Rank> lazy(const Fields& fields, const char* name, Cookie<Rank>& cookie) {
-  if (fields.count(name) == 0) return {};
+  LazyTensor<Rank> made;
+  if (fields.count(name) == 0) return made;
   cookie = {tensor<Rank>(fields, name), name, fields.count("throw") != 0};
-  return {&cookie,
-          [](void* c) {
-            auto& made = *static_cast<Cookie<Rank>*>(c);
-            g_events += std::string(" +") + made.name;
-            if (made.throws) throw Thrown();
-            return made.view;
-          },
-          [](void* c) { g_events += std::string(" -") + static_cast<Cookie<Rank>*>(c)->name; }};
+  made.cookie = &cookie;
+#if AOTRITON_VERSION_MINOR >= 12
+  if (fields.count("eager") != 0) made.eager = cookie.view;
+  made.acquire = [](LazyTensor<Rank>* self) { return make<Rank>(self->cookie); };
+  made.dispose = [](LazyTensor<Rank>* self) { drop<Rank>(self->cookie); };
+#else
+  made.acquire = make<Rank>;
+  made.dispose = drop<Rank>;
+#endif
+  return made;
+}
+
+// A params object as the headers of AOTriton leave it: fields are garbage, but for a null base and no dtype in tensors and for
+// initialised members.
+template <class Params>
+class Object {
+ public:
+  explicit Object(const Fields& f) : unset_(f.count("unset") != 0) {
+    if (!unset_) new (bytes_) Params;
+    else std::memset(bytes_, 0xcd, sizeof bytes_);
+  }
+  Params& operator*() { return *std::launder(reinterpret_cast<Params*>(bytes_)); }
+
+ private:
+  bool unset_;
+  alignas(16) unsigned char bytes_[sizeof(Params) + 64];  // what follows the object is garbage too
+};
+
+template <int Rank>
+void set(TensorView<Rank>& field, const Fields& f, const char* name) {
+  if (f.count(name) != 0 || f.count("unset") == 0) {
+    if constexpr (Rank == 0) field = scalar(f, name); else field = tensor<Rank>(f, name);
+    return;
+  }
+  auto* const bytes = reinterpret_cast<unsigned char*>(&field);
+  std::memset(bytes, 0, 8);
+  std::memset(bytes + 8 + 16 * Rank, 0, 4);
+}
+
+template <class Params>
+void set_older_varlen(Params& p, const Fields& f) {
+  set(p.cu_seqlens_q, f, "cu_seqlens_q");
+  set(p.cu_seqlens_k, f, "cu_seqlens_k");
+#if AOTRITON_VERSION_MINOR >= 12
+  set(p.seq_strides_q, f, "seq_strides_q");
+  set(p.seq_strides_k, f, "seq_strides_k");
+#endif
+  p.varlen_type = static_cast<int8_t>(number(f, "varlen_type"));
+}
+
+#if AOTRITON_VERSION_MINOR >= 14
+void set_varlen(aotforge::older::attn_fwd_params& p, const Fields& f) { set_older_varlen(p, f); }
+void set_varlen(aotforge::older::attn_bwd_params& p, const Fields& f) { set_older_varlen(p, f); }
+#endif
+
+template <class Params>
+void set_varlen(Params& p, const Fields& f) {
+#if AOTRITON_VERSION_MINOR >= 14
+  set(p.seqinfo_q0, f, "cu_seqlens_q");
+  set(p.seqinfo_k0, f, "cu_seqlens_k");
+  set(p.seqinfo_q1, f, "seq_strides_q");
+  set(p.seqinfo_k1, f, "seq_strides_k");
+  const auto bits = static_cast<uint32_t>(number(f, "varlen_bits"));
+  std::memcpy(static_cast<void*>(&p.varlen_bits), &bits, sizeof bits);
+#else
+  set_older_varlen(p, f);
+#endif
 }
 
 template <class Params>
 void common(Params& p, const Fields& f) {
-  p.Q = tensor<4>(f, "Q");
-  p.K = tensor<4>(f, "K");
-  p.V = tensor<4>(f, "V");
-  p.B = tensor<4>(f, "B");
-  p.Out = tensor<4>(f, "Out");
-  p.L = tensor<2>(f, "L");
+  set(p.Q, f, "Q");
+  set(p.K, f, "K");
+  set(p.V, f, "V");
+  set(p.B, f, "B");
+  set(p.Out, f, "Out");
+  set(p.L, f, "L");
   p.Sm_scale = real(f, "sm_scale");
-  p.cu_seqlens_q = tensor<1>(f, "cu_seqlens_q");
-  p.cu_seqlens_k = tensor<1>(f, "cu_seqlens_k");
+  set_varlen(p, f);
   p.Max_seqlen_q = static_cast<int32_t>(number(f, "max_seqlen_q"));
   p.Max_seqlen_k = static_cast<int32_t>(number(f, "max_seqlen_k"));
   p.dropout_p = real(f, "dropout_p");
-  p.philox_seed_ptr = scalar(f, "philox_seed");
-  p.philox_offset1 = scalar(f, "philox_offset1");
+  set(p.philox_seed_ptr, f, "philox_seed");
+  set(p.philox_offset1, f, "philox_offset1");
   p.philox_offset2 = static_cast<uint64_t>(number(f, "philox_offset2"));
   p.causal_type = static_cast<int8_t>(number(f, "causal_type"));
-  p.varlen_type = static_cast<int8_t>(number(f, "varlen_type"));
+  if (f.count("unset") != 0 && p.causal_type == 0) return;
   p.window_left = static_cast<int32_t>(number(f, "window_left"));
   p.window_right = static_cast<int32_t>(number(f, "window_right"));
 }
 
-int forward(const Fields& f) {
-  v3::flash::attn_fwd_params p;
+template <class Params>
+int forward_as(const Fields& f) {
+  Object<Params> object(f);
+  Params& p = *object;
   common(p, f);
-  p.A = tensor<2>(f, "A");
-  p.philox_seed_output = scalar(f, "philox_seed_output");
-  p.philox_offset_output = scalar(f, "philox_offset_output");
-  p.encoded_softmax = tensor<4>(f, "encoded_softmax");
-  p.persistent_atomic_counter = scalar(f, "persistent_atomic_counter");
-  const v3::flash::attn_options options{static_cast<int>(number(f, "backend", -1))};
-  return v3::flash::attn_fwd(p, static_cast<int32_t>(number(f, "version", p.kVersion)), stream_of(f), &options);
+  set(p.A, f, "A");
+  set(p.philox_seed_output, f, "philox_seed_output");
+  set(p.philox_offset_output, f, "philox_offset_output");
+  set(p.encoded_softmax, f, "encoded_softmax");
+  set(p.persistent_atomic_counter, f, "persistent_atomic_counter");
+  v3::flash::attn_options options;
+  options.force_backend_index = static_cast<int>(number(f, "backend", -1));
+  const auto version = static_cast<int32_t>(number(f, "version", Params::kVersion));
+  return v3::flash::attn_fwd(reinterpret_cast<const v3::flash::attn_fwd_params&>(p), version, stream_of(f), &options);
 }
 
-int backward(const Fields& f, bool aiter) {
-  v3::flash::attn_bwd_params p;
+template <class Params>
+int backward_as(const Fields& f, bool aiter) {
+  Object<Params> object(f);
+  Params& p = *object;
   common(p, f);
-  p.DO = tensor<4>(f, "DO");
-  p.DQ = tensor<4>(f, "DQ");
-  p.DK = tensor<4>(f, "DK");
-  p.DV = tensor<4>(f, "DV");
-  p.DB = tensor<4>(f, "DB");
+  set(p.DO, f, "DO");
+  set(p.DQ, f, "DQ");
+  set(p.DK, f, "DK");
+  set(p.DV, f, "DV");
+  set(p.DB, f, "DB");
   Cookie<2> delta{};
   Cookie<4> accumulator{};
-  p.D = lazy<2>(f, "D", delta);
-  p.DQ_ACC = lazy<4>(f, "DQ_ACC", accumulator);
-  const auto version = static_cast<int32_t>(number(f, "version", p.kVersion));
+  new (&p.D) LazyTensor<2>(lazy<2>(f, "D", delta));
+  new (&p.DQ_ACC) LazyTensor<4>(lazy<4>(f, "DQ_ACC", accumulator));
+  const auto version = static_cast<int32_t>(number(f, "version", Params::kVersion));
+  const auto& given = reinterpret_cast<const v3::flash::attn_bwd_params&>(p);
   try {
-    return aiter ? v3::flash::aiter_bwd(p, version, stream_of(f)) : v3::flash::attn_bwd(p, version, stream_of(f));
+#if AOTRITON_VERSION_MINOR < 12
+    if (aiter) return v3::flash::aiter_bwd(given, version, stream_of(f));
+#endif
+    return aiter ? -2 : v3::flash::attn_bwd(given, version, stream_of(f));
   } catch (const Thrown&) {
     return -1;
   }
 }
 
+int forward(const Fields& f) {
+#if AOTRITON_VERSION_MINOR >= 14
+  if (f.count("older") != 0) return forward_as<aotforge::older::attn_fwd_params>(f);
+#endif
+  return forward_as<v3::flash::attn_fwd_params>(f);
+}
+
+int backward(const Fields& f, bool aiter) {
+#if AOTRITON_VERSION_MINOR >= 14
+  if (f.count("older") != 0) return backward_as<aotforge::older::attn_bwd_params>(f, aiter);
+#endif
+  return backward_as<v3::flash::attn_bwd_params>(f, aiter);
+}
+
 int version2(const std::string& call, const Fields& f) {
-  const auto q = tensor<4>(f, "Q"), k = tensor<4>(f, "K"), v = tensor<4>(f, "V"), b = tensor<4>(f, "B"), out = tensor<4>(f, "Out");
-  const auto lse = tensor<2>(f, "L");
+  const auto q = tensor<4>(f, "Q");
   const auto seed = scalar(f, "philox_seed"), offset = scalar(f, "philox_offset1");
-  const float scale = real(f, "sm_scale"), dropout = real(f, "dropout_p");
+  const float dropout = real(f, "dropout_p");
+  const Stream stream = stream_of(f);
+#if AOTRITON_VERSION_MINOR < 13
+  const float scale = real(f, "sm_scale");
+  const auto k = tensor<4>(f, "K"), v = tensor<4>(f, "V"), b = tensor<4>(f, "B"), out = tensor<4>(f, "Out");
+  const auto lse = tensor<2>(f, "L");
   const bool causal = number(f, "is_causal") != 0;
   const auto cq = tensor<1>(f, "cu_seqlens_q"), ck = tensor<1>(f, "cu_seqlens_k");
   const auto mq = static_cast<int32_t>(number(f, "max_seqlen_q")), mk = static_cast<int32_t>(number(f, "max_seqlen_k"));
-  const Stream stream = stream_of(f);
   if (call == "v2fwd")
     return v2::flash::attn_fwd(q, k, v, b, scale, lse, out, dropout, seed, offset, 0, {}, {}, {}, causal, {}, stream);
   if (call == "v2varfwd")
@@ -185,6 +290,8 @@ int version2(const std::string& call, const Fields& f) {
   if (call == "v2varbwd")
     return v2::flash::attn_bwd_compact_varlen(q, k, v, cq, ck, mq, mk, b, scale, out, dout, dq, dk, dv, db, lse, delta, dropout, seed,
                                               offset, 0, causal, stream);
+#endif
+  if (call != "softmax") return -2;  // not at this API level
   return v2::flash::debug_simulate_encoded_softmax(q, dropout, seed, offset, 0, stream);
 }
 
@@ -255,6 +362,9 @@ void query(const std::string& verb, const std::string& rest, const Fields& field
   else if (verb == "arch") std::cout << std::hex << getGpuFromStream(stream.native()) << std::dec << std::endl;
   else if (verb == "cus") std::cout << getMultiProcessorCount(stream.native()) << std::endl;
   else if (verb == "experimental") std::cout << isArchExperimentallySupported(stream.native()) << std::endl;
+#if AOTRITON_VERSION_MINOR >= 12
+  else if (verb == "preview") std::cout << isArchTechPreview(stream.native()) << std::endl;
+#endif
   else if (verb == "calls") std::cout << hip<long(const char*)>("hip_double_calls")(rest.c_str()) << std::endl;
   else if (verb == "lasterror") std::cout << hip<int()>("hipGetLastError")() << std::endl;
   else if (verb == "launch") std::cout << "rc " << launch_named(split(rest, ' '), stream.native()) << std::endl;

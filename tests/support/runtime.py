@@ -10,16 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aotforge.formats.api_level import library_name
 from aotforge.library.build_tools import Tools, find_tools, run_tool
 from aotforge.library.cmake_build import cmake_commands
 from aotforge.library.sources import load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).resolve().parents[2]
+DEFAULT_LEVEL = load_runtime_manifest(ROOT / "manifests").api_level
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
 
 
@@ -30,13 +32,22 @@ class Objects:
     folder: Path
     zstd: Path
     tools: Tools
+    level: str = DEFAULT_LEVEL
+
+    def at(self, level: str) -> Objects:
+        """The same build's library of another API level, such as 0.13b, and its driver; no other program has one."""
+        return replace(self, level=level)
+
+    @property
+    def level_folder(self) -> Path:
+        return self.folder if self.level == DEFAULT_LEVEL else self.folder / "levels" / self.level
 
     @property
     def library(self) -> Path:
-        return self.folder / "libaotriton_v2.so.0.11.2"
+        return self.level_folder / library_name(self.level)
 
     def program(self, name: str) -> Path:
-        return self.folder / "tests" / name
+        return self.folder / "tests" / (name if self.level == DEFAULT_LEVEL else f"{name}_{self.level}")
 
     def hip(self, major: int) -> Path:
         return self.folder / f"hip{major}"

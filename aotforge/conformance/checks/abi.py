@@ -151,7 +151,7 @@ def _measured(context: CheckContext) -> dict[str, int]:
     """Sizes and offsets that were measured on the reference's own headers."""
     data, rules = context.compat.interface, context.compat.interface.levels[context.compat.level]
     views = {f"TensorView<{rank}>": size for rank, size in data.tensor_view.sizes.items()}
-    lazy = {f"LazyTensor<{rank}>": rules.lazy_tensor.size for rank in (2, 4)}
+    lazy = {f"LazyTensor<{rank}>": size for rank, size in rules.lazy_tensor.size.items()}
     sizes = {name: entry.size for name, entry in rules.structs.items()}
     offsets = {
         f"{name}.{field}": offset

@@ -14,8 +14,8 @@ from aotforge.base.files import write_atomic
 from aotforge.conformance.checks.abi import OURS
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
-from aotforge.conformance.matrix_models import feature_level, version_key
 from aotforge.errors import ToolchainError
+from aotforge.formats.api_level import feature_level, version_key
 from aotforge.library.build_tools import run_tool
 
 FOLDER = Path("compat", "abi")

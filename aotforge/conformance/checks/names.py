@@ -147,4 +147,5 @@ def _normal(kind: str, name: str, type_: str) -> PublicName:
         .replace("std::", "")
         .replace("unsigned long", "uint64_t")
     )
+    type_ = re.sub(r"\bT(\d)\b", r"TensorView<\1>", type_)  # aliases of the same type
     return PublicName(kind, name, type_.strip())

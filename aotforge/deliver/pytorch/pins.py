@@ -9,8 +9,8 @@ from pathlib import Path
 
 from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
-from aotforge.conformance.matrix_models import version_key
 from aotforge.errors import ReleaseError, UnsupportedError
+from aotforge.formats.api_level import version_key
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, read_sums
 

@@ -78,7 +78,7 @@ def merge_shards(request: BuildRequest, folder: Path, *, observer: Observer) -> 
                         if request.verify
                         else {}
                     )
-                    packs.append(pack_images(plan, images, draft.manifest, verdicts))
+                    packs.append(pack_images(plan, images, draft.images, verdicts))
             observer.stage("tarballs")
             release = draft.assemble(packs, prefix)
     return MergeReport(plans=draft.plans, parts=len(found), release=release)

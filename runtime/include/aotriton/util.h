@@ -122,6 +122,21 @@ class AOTRITON_CLASS_API TensorView<0> {
 };
 
 // A buffer that the caller makes only when a chosen kernel needs it. Every acquire() is followed by one dispose().
+#if AOTRITON_VERSION_MINOR >= 12
+// A non-null `eager` is used as it is, and nothing is acquired.
+template <int Rank>
+struct LazyTensor {
+  void* cookie = nullptr;
+  TensorView<Rank> (*acquire)(LazyTensor<Rank>* self) = nullptr;
+  void (*dispose)(LazyTensor<Rank>* self) = nullptr;
+  TensorView<Rank> eager = {};
+
+  operator bool() const { return acquire != nullptr || eager; }
+  void free() {
+    if (dispose != nullptr) dispose(this);
+  }
+};
+#else
 template <int Rank>
 struct LazyTensor {
   void* cookie = nullptr;
@@ -133,6 +148,7 @@ struct LazyTensor {
     if (dispose != nullptr) dispose(cookie);
   }
 };
+#endif
 
 #ifndef _MSC_VER
 extern template class TensorView<1>;
@@ -146,6 +162,11 @@ AOTRITON_API Gpu getGpuFromStream(hipStream_t stream);
 
 // True for architectures whose kernels are published as experimental; false also when the device is unknown.
 AOTRITON_API bool isArchExperimentallySupported(hipStream_t stream);
+
+#if AOTRITON_VERSION_MINOR >= 12
+// True for architectures whose support is a preview; false also when the device is unknown.
+AOTRITON_API bool isArchTechPreview(hipStream_t stream);
+#endif
 
 // Compute units of the stream's device; 0 when it is unknown.
 AOTRITON_API int getMultiProcessorCount(hipStream_t stream);

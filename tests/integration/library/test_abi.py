@@ -11,30 +11,40 @@ from pathlib import Path
 import pytest
 
 from aotforge.conformance.checks import names as public_names
+from aotforge.conformance.checks.calls import make_program
+from aotforge.conformance.matrix import load_matrix
+from aotforge.formats.api_level import feature_level, library_version
+from aotforge.library.sources import load_runtime_manifest
+from aotforge.release.model import load_release_manifest
 from tests.support import abi
 from tests.support.runtime import ROOT, Objects
 
+RELEASE = ROOT / "manifests" / "release.yaml"
 LEVEL = "0.11"
+LEVELS = {feature_level(release): release for release in load_release_manifest(RELEASE).api_levels}
 OURS = "<aotriton/flash.h>"
+
+
+def interface(folder: Path, level: str) -> Path:
+    """`folder` with the generated header of a level and a HIP header of its own."""
+    (folder / "hip").mkdir(parents=True)
+    (folder / "hip" / "hip_runtime.h").write_text(abi.HIP)
+    (folder / "interface.h").write_text(abi.header(abi.facts(), level))
+    return folder
 
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the generated header and a HIP header of its own."""
-    folder = tmp_path_factory.mktemp("generated")
-    (folder / "hip").mkdir()
-    (folder / "hip" / "hip_runtime.h").write_text(abi.HIP)
-    (folder / "interface.h").write_text(abi.header(abi.facts(), LEVEL))
-    return folder
+    return interface(tmp_path_factory.mktemp("generated") / "interface", LEVEL)
 
 
 def our_headers(objects: Objects) -> list[Path]:
-    return [ROOT / "runtime" / "include", objects.folder / "include"]
+    return [ROOT / "runtime" / "include", objects.level_folder / "include"]
 
 
-def layout_of(include: str, folder: Path, includes: list[Path]) -> dict[str, str]:
+def layout_of(include: str, level: str, folder: Path, includes: list[Path]) -> dict[str, str]:
     done = abi.compile_program(
-        abi.layout(abi.facts(), LEVEL, include),
+        abi.layout(abi.facts(), level, include),
         folder,
         includes,
         name="layout",
@@ -47,47 +57,68 @@ def layout_of(include: str, folder: Path, includes: list[Path]) -> dict[str, str
     return dict(line.split(" ", 1) for line in printed.splitlines())
 
 
-def test_every_size_and_offset(objects: Objects, generated: Path, tmp_path: Path) -> None:
-    data = abi.facts()
-    ours = layout_of(OURS, tmp_path / "ours", [*our_headers(objects), generated])
-    theirs = layout_of('"interface.h"', tmp_path / "theirs", [generated])
+def test_the_levels_are_those_of_the_release_manifest() -> None:
+    """CMake's list, the facts and the manifest."""
+    text = (ROOT / "runtime" / "cmake" / "level.cmake").read_text()
+    (known,) = re.findall(r"set\(AOTFORGE_API_LEVELS (.*)\)", text)
+    assert known.split() == list(LEVELS.values())
+    data = abi.facts()["levels"]
+    assert list(data) == list(LEVELS)
+    for level, release in LEVELS.items():
+        assert data[level]["serves"][-1] == release
+        assert ".".join(map(str, data[level]["version"])) == library_version(release)
+    assert load_runtime_manifest(ROOT / "manifests").api_level == next(iter(LEVELS.values()))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_size_and_offset(level: str, objects: Objects, tmp_path: Path) -> None:
+    data, generated = abi.facts(), interface(tmp_path / "interface", level)
+    there = objects.at(LEVELS[level])
+    ours = layout_of(OURS, level, tmp_path / "ours", [*our_headers(there), generated])
+    theirs = layout_of('"interface.h"', level, tmp_path / "theirs", [generated])
     assert ours == theirs
-    assert data["tensor_view"]["sizes"] and data["levels"][LEVEL]["structs"]
+    assert data["tensor_view"]["sizes"] and data["levels"][level]["structs"]
     for rank, size in data["tensor_view"]["sizes"].items():
         assert ours[f"TensorView<{rank}>"] == str(size)
-    assert ours["LazyTensor<2>"] == ours["LazyTensor<4>"] == str(data["levels"][LEVEL]["lazy_tensor"]["size"])
-    for name, entry in data["levels"][LEVEL]["structs"].items():
+    for rank, size in data["levels"][level]["lazy_tensor"]["size"].items():
+        assert ours[f"LazyTensor<{rank}>"] == str(size)
+    for name, entry in data["levels"][level]["structs"].items():
         assert ours[name] == str(entry["size"])
         for field, offset in entry.get("offsets", {}).items():
             assert ours[f"{name}.{field}"].split()[0] == str(offset)
 
 
-def fields_in_header() -> list[str]:
+def fields_in_header() -> list[tuple[str, str]]:
+    """Each field of the params structs, with a level that has it."""
     text = (ROOT / "runtime" / "include" / "aotriton" / "flash.h").read_text()
     body = text[text.index("struct AOTRITON_CLASS_API attn_fwd_params") :]
-    return [
-        line
-        for line in body.splitlines()
-        if re.match(r"^  (mutable )?(T\d|LT\d|float|u?int\d+_t) .*;$", line)
-    ]
+    levels = {"#if AOTRITON_VERSION_MINOR >= 14": "0.14", "#elif AOTRITON_VERSION_MINOR >= 12": "0.13"}
+    found, level = [], LEVEL
+    for line in body.splitlines():
+        if line.startswith("#"):
+            level = levels.get(line, LEVEL)
+        elif re.match(r"^  (mutable )?(T\d|LT\d|float|u?int\d+_t|VarlenBits) .*;$", line):
+            found.append((line, level))
+    assert {level for _, level in found} == {"0.11", "0.13", "0.14"}
+    return found
 
 
-@pytest.mark.parametrize("line", fields_in_header())
-def test_deleting_a_field_is_noticed(line: str, objects: Objects, generated: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("line", "level"), fields_in_header())
+def test_deleting_a_field_is_noticed(line: str, level: str, objects: Objects, tmp_path: Path) -> None:
+    generated = interface(tmp_path / "interface", level)
     mutant = tmp_path / "include"
     shutil.copytree(ROOT / "runtime" / "include", mutant)
     header = mutant / "aotriton" / "flash.h"
     header.write_text(header.read_text().replace(line + "\n", "", 1))
-    source = abi.layout(abi.facts(), LEVEL, OURS)
-    done = abi.compile_program(
-        source, tmp_path, [mutant, objects.folder / "include", generated], flags=["-c", "-o", "mutant.o"]
-    )
+    source = abi.layout(abi.facts(), level, OURS)
+    config = objects.at(LEVELS[level]).level_folder / "include"
+    done = abi.compile_program(source, tmp_path, [mutant, config, generated], flags=["-c", "-o", "mutant.o"])
     assert done.returncode != 0
 
 
-def expected_symbols(generated: Path, folder: Path) -> set[str]:
+def expected_symbols(generated: Path, folder: Path, level: str = LEVEL) -> set[str]:
     done = abi.compile_program(
-        abi.references(abi.facts(), LEVEL),
+        abi.references(abi.facts(), level),
         folder,
         [generated],
         name="references",
@@ -99,10 +130,11 @@ def expected_symbols(generated: Path, folder: Path) -> set[str]:
     return wanted | {name.replace("C1E", "C2E") for name in wanted}
 
 
-def test_symbols_are_exactly_the_interface(objects: Objects, generated: Path, tmp_path: Path) -> None:
-    wanted = expected_symbols(generated, tmp_path)
+@pytest.mark.parametrize("level", LEVELS)
+def test_symbols_are_exactly_the_interface(level: str, objects: Objects, tmp_path: Path) -> None:
+    wanted = expected_symbols(interface(tmp_path / "interface", level), tmp_path, level)
     assert len(wanted) > 70
-    assert abi.defined_symbols(objects.library) == wanted | {"aotforge_launch"}
+    assert abi.defined_symbols(objects.at(LEVELS[level]).library) == wanted | {"aotforge_launch"}
 
 
 RUN = """
@@ -189,6 +221,21 @@ def test_pytorch_call_sites(
     assert ran.returncode == 0
 
 
+@pytest.mark.parametrize(("name", "level"), [("2.13", "0.12"), ("2.13", "0.13"), ("main", "0.14")])
+def test_calls_of_newer_pytorch(
+    name: str, level: str, objects: Objects, generated: Path, spy_images: Path, tmp_path: Path
+) -> None:
+    """The calls that PyTorch 2.13 and main compile; those of inference also run."""
+    there = objects.at(LEVELS[level])
+    source = make_program(load_matrix(ROOT).calls, name).source
+    flags = ["-std=c++20", "-Wno-error", str(there.library), f"-Wl,-rpath,{there.level_folder}"]
+    hip = ROOT / "runtime" / "src" / "standin"
+    done = abi.compile_program(source, tmp_path, [*our_headers(there), hip], flags=flags)
+    assert done.returncode == 0, done.stderr
+    env = os.environ | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(spy_images)}
+    assert subprocess.run([tmp_path / "program"], env=env, capture_output=True, check=False).returncode == 0
+
+
 @pytest.mark.parametrize(
     "lost", ["v25flash9check_gpu", "v35flash15attn_fwd_paramsC1", "10TensorViewILi3EE6stride"]
 )
@@ -198,7 +245,8 @@ def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, generated: Path, 
     names = " ".join(f"{name};" for name in sorted(wanted) if lost in name)  # exact names win over patterns
     script = (ROOT / "runtime" / "src" / "exports.map").read_text().replace("local: *;", f"local: *; {names}")
     (tmp_path / "exports.map").write_text(script)
-    parts = sorted((objects.folder / "CMakeFiles" / "aotriton_v2.dir" / "src").glob("*.o"))
+    targets = [objects.folder / "CMakeFiles" / f"{name}.dir" for name in ("aotriton_v2", "aotforge_core")]
+    parts = sorted(path for target in targets for path in target.rglob("*.o"))
     archives = [objects.folder / "libaotforge_readers.a", objects.folder / "libaotforge_zstd.a"]
     command = [
         "g++",
@@ -216,13 +264,15 @@ def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, generated: Path, 
     assert missing and all(lost in name for name in missing)
 
 
-@pytest.mark.parametrize("standard", ["c++17", "c++20"])
+@pytest.mark.parametrize(("level", "standard"), [("0.11", "c++20"), *((level, "c++17") for level in LEVELS)])
 def test_the_headers_declare_every_public_name_of_the_release(
-    objects: Objects, generated: Path, standard: str, tmp_path: Path
+    level: str, standard: str, objects: Objects, generated: Path, tmp_path: Path
 ) -> None:
-    found = names_of(our_headers(objects), generated, standard, tmp_path)
-    assert len(RELEASE_NAMES) > 180
-    assert public_names.differences(RELEASE_NAMES, found) == []
+    release = LEVELS[level]
+    found = names_of(our_headers(objects.at(release)), generated, standard, tmp_path)
+    wanted = public_names.read_names(ROOT / "compat" / "api_names" / f"{release}.tsv")
+    assert len(wanted) > 180
+    assert public_names.differences(wanted, found) == []
 
 
 def test_a_name_in_another_namespace_is_a_difference(
@@ -233,7 +283,8 @@ def test_a_name_in_another_namespace_is_a_difference(
         shutil.copytree(folder, moved, dirs_exist_ok=True)
     util = moved / "aotriton" / "util.h"
     text = util.read_text()
-    start, end = text.index("template <int Rank>\nstruct LazyTensor"), text.index("#ifndef _MSC_VER")
+    start = text.index("template <int Rank>\nstruct LazyTensor", text.index("  TensorView<Rank> eager"))
+    end = text.index("#endif", start)
     lazy = text[start:end]
     util.write_text(text.replace(lazy, "namespace v3 {\n" + lazy + "}\nusing v3::LazyTensor;\n"))
     found = public_names.differences(RELEASE_NAMES, names_of([moved], generated, "c++17", tmp_path))

@@ -356,6 +356,8 @@ VARLEN = {
     "cu_seqlens_k": Tensor(4096, (4,), 12),
     "max_seqlen_q": 20,
     "max_seqlen_k": 30,
+    "L": Tensor(0x800000, (12, 20), FP32),
+    "D": Tensor(0x900000, (12, 20), FP32),
 }
 
 

@@ -53,7 +53,7 @@ def tools(folder: Path) -> Tools:
 
 
 def key(folder: Path) -> str:
-    return inputs_key(manifest=MANIFEST.version, sources="sources", tools=tools(folder).identity)
+    return inputs_key(manifest=MANIFEST.api_level, sources="sources", tools=tools(folder).identity)
 
 
 @pytest.mark.parametrize("name", ["g++", "gcc", "cmake", "ld", "lib/libstdc++.a", "lib/libc.so.6"])

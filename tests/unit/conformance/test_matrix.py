@@ -11,8 +11,9 @@ import pytest
 
 from aotforge.base.yaml_reader import read_yaml
 from aotforge.conformance.matrix import Compatibility, load_matrix
-from aotforge.conformance.matrix_models import Row, feature_level, library_name, version_key
+from aotforge.conformance.matrix_models import Row
 from aotforge.errors import ManifestError, UnknownNameError
+from aotforge.formats.api_level import feature_level, library_name, version_key
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = read_yaml(ROOT / "tests" / "fixtures" / "compat" / "reference_rows.yaml").value()

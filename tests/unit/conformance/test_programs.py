@@ -27,7 +27,15 @@ def test_every_use_has_its_line(name: str) -> None:
         assert f"v2::flash::{CALLS.v2[call].function}" in program.uses.values()
     if used.v3:
         for way, own in (("fwd", CALLS.v3_fields.fwd), ("bwd", CALLS.v3_fields.bwd)):
-            for field in CALLS.v3_fields.both | own:
+            fields = list(CALLS.v3_fields.both | own)
+            if used.v3.varlen_bits:  # fields that level 0.14 has in their place
+                older = {
+                    "cu_seqlens_q": "seqinfo_q0",
+                    "cu_seqlens_k": "seqinfo_k0",
+                    "varlen_type": "varlen_bits",
+                }
+                fields = [older.get(field, field) for field in fields]
+            for field in fields:
                 assert f"  params.{field} = " in program.source
                 assert any(use.startswith(f"attn_{way}_params.{field}") for use in program.uses.values())
     for dtype in CALLS.dtypes:
@@ -48,6 +56,7 @@ def test_what_the_releases_differ_in() -> None:
     assert "attn_fwd_compact_varlen" in source["2.6"] and "attn_fwd_compact_varlen" not in source["2.5"]
     assert "#if !(AOTRITON_VERSION_MINOR == 9)" in source["2.7"]
     assert "isArchExperimentallySupported" not in source["2.6"]
+    assert "params.varlen_bits = VarlenBits{" in source["main"] and "varlen_type" not in source["main"]
 
 
 def test_complaints_name_uses() -> None:

@@ -11,7 +11,7 @@ import pytest
 from aotforge.errors import InterfaceError
 from aotforge.library.interface import DEFINITION, check_interfaces, library_operators
 from aotforge.plan.planner import plan_project
-from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 
 ROOT = Path(__file__).parents[3]
 
@@ -24,7 +24,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_operators_as_the_library_has_them() -> None:
-    assert library_operators(ROOT / DEFINITION) == {"attn_fwd": ATTN_FWD, "attn_bwd": ATTN_BWD}
+    found = library_operators(ROOT / DEFINITION)
+    assert found == {operator.name: operator for operator in (ATTN_FWD, ATTN_BWD, ATTN_DROPOUT_MASK)}
 
 
 def test_this_projects_library_and_rules_agree() -> None:
@@ -37,7 +38,7 @@ def test_this_projects_library_and_rules_agree() -> None:
     ("old", "new", "cause"),
     [
         ("X(op, ptr, Q) X(op, ptr, K)", "X(op, ptr, K) X(op, ptr, Q)", "value 0 is K:ptr in the library"),
-        ("X(op, i64, stride_rz)", "X(op, i32, stride_rz)", "stride_rz:i32 in the library and stride_rz:i64"),
+        ("X(op, i64, stride_qz)", "X(op, i32, stride_qz)", "stride_qz:i32 in the library and stride_qz:i64"),
         (" \\\n  X(op, ptr, persistent_atomic_counter)", "", "is missing in the library"),
     ],
     ids=["order", "type", "missing"],

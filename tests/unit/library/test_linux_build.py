@@ -37,19 +37,16 @@ def never(pin: ZstdPin, folder: Path) -> None:
 
 def test_the_manifest_is_that_of_the_release() -> None:
     manifest = load_runtime_manifest(ROOT / "manifests")
-    assert manifest.soname == f"libaotriton_v2.so.{manifest.version}"
     cmake = (ROOT / "runtime" / "CMakeLists.txt").read_text()
-    assert f"project(aotriton VERSION {manifest.version} " in cmake
+    assert f"set(AOTFORGE_API_LEVEL {manifest.api_level} CACHE" in cmake
     locked = (ROOT / "requirements" / "build.txt").read_text()
     assert f"zstandard=={manifest.zstd.version}" in locked and manifest.zstd.sha256 in locked
 
 
-def test_a_soname_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_a_malformed_api_level_is_refused(tmp_path: Path) -> None:
     text = (ROOT / "manifests" / "runtime.yaml").read_text()
-    (tmp_path / "runtime.yaml").write_text(
-        text.replace("libaotriton_v2.so.0.11.2", "libaotriton_v2.so.0.11.1")
-    )
-    with pytest.raises(ManifestError, match="soname"):
+    (tmp_path / "runtime.yaml").write_text(text.replace("0.11.2b", "v0.11.2"))
+    with pytest.raises(ManifestError, match="api_level"):
         load_runtime_manifest(tmp_path)
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from aotforge.rules import Operator
-from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 
 DEFINITION = Path(__file__).parents[3] / "runtime" / "src" / "operators.def"
 
@@ -23,14 +23,14 @@ def interface(operator: Operator) -> list[tuple[str, str]]:
 
 
 def test_the_same_values_in_the_same_order() -> None:
-    for name, operator in (("AOTFORGE_ATTN_FWD", ATTN_FWD), ("AOTFORGE_ATTN_BWD", ATTN_BWD)):
-        pairs = re.findall(r"X\(op, (\w+), (\w+)\)", macro(name))
+    for operator in (ATTN_FWD, ATTN_BWD, ATTN_DROPOUT_MASK):
+        pairs = re.findall(r"X\(op, (\w+), (\w+)\)", macro(f"AOTFORGE_{operator.name.upper()}"))
         assert [(value, type_) for type_, value in pairs] == interface(operator)
 
 
 def test_strides_of_a_tensor_stand_together() -> None:
     """The front ends fill them as runs: z, h and the row, then the column where there is one."""
-    for operator in (ATTN_FWD, ATTN_BWD):
+    for operator in (ATTN_FWD, ATTN_BWD, ATTN_DROPOUT_MASK):
         names = [value.name for value in operator.values]
         for first in (
             name for name in names if re.match(r"stride_\w+z$", name) and name.replace("z", "h") in names

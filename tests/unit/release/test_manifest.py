@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import ManifestError
+from aotforge.errors import ManifestError, UnknownNameError
 from aotforge.release.model import load_release_manifest, member_time
 
 MANIFEST = Path(__file__).parents[3] / "manifests" / "release.yaml"
@@ -28,11 +28,24 @@ def test_committed_manifest() -> None:
     assert {"6.2", "6.3", "6.4", "7.0", "7.1", "7.2"} <= set(manifest.rocm)
 
 
+def test_other_levels() -> None:
+    manifest = load_release_manifest(MANIFEST)
+    assert manifest.at(None) is manifest is manifest.at("0.11.2b") is manifest.at("0.11.2b-r1")
+    later = load_release_manifest(MANIFEST, "0.13b")
+    assert (later.name, later.soname, later.older_names) == ("0.13b-r1", "libaotriton_v2.so.0.13.0", ())
+    assert later == manifest.at("0.13b-r1")
+    assert later.compressor == manifest.compressor
+    for unknown in ("0.13b-r2", "0.10b", "../x"):
+        with pytest.raises(UnknownNameError, match=r"cannot be made[^$]*0\.14\.2b"):
+            manifest.at(unknown)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [
-        ("revision: 1", "revision: 0", "revision"),
-        ("revision: 1", "revisoin: 1", "revisoin: unknown key"),
+        ("\nrevision: 1", "\nrevision: 0", "revision"),
+        ("\nrevision: 1", "\nrevisoin: 1", "revisoin: unknown key"),
+        ("soname: libaotriton_v2.so.0.11.2", "soname: libaotriton_v2.so.0.11.3", "not that of 0.11.2b"),
         ("api_level: 0.11.2b", "api_level: ../0.11.2b", "api_level"),
         ("soname: libaotriton_v2.so.0.11.2", "soname: libaotriton_v2.so", "soname"),
         ("libaotriton_v2.so.0.11.0, ", "libaotriton_v2.so.0.11.2, ", "listed twice"),

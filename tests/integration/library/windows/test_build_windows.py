@@ -172,7 +172,7 @@ def test_missing_tools_name_the_packages(tmp_path: Path) -> None:
 
 
 def test_a_library_that_breaks_its_contract_is_refused(windows: WindowsObjects) -> None:
-    names = exported_names(ROOT)
+    names = exported_names(ROOT, "0.11")
     check_dll(windows.library, names)
     with pytest.raises(RuntimeBuildError, match="it lacks zzz"):
         check_dll(windows.library, names | {"zzz"})

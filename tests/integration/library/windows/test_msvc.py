@@ -12,7 +12,7 @@ import pytest
 
 from aotforge.formats.pe import exports, imports
 from aotforge.library.build_windows import ALLOWED_IMPORTS, exported_names
-from aotforge.library.exports import EXPORTS, exports_def
+from aotforge.library.exports import exports_def, exports_file
 from kernels.flash.operators import ATTN_BWD, ATTN_FWD
 from tests.support import abi
 from tests.support.attention import FP16, FP32, Problem, Tensor, decode, spy_pack
@@ -36,16 +36,17 @@ pytestmark = pytest.mark.skipif(
 LEVEL = "0.11"
 
 
-def test_the_export_table_matches_the_compiler() -> None:
+@pytest.mark.parametrize("level", ["0.11", "0.12", "0.13", "0.14"])
+def test_the_export_table_matches_the_compiler(level: str) -> None:
     """Drift between the interface's facts, the headers and the committed table."""
-    assert (ROOT / EXPORTS).read_text() == exports_def(ROOT)
+    assert (ROOT / exports_file(level)).read_text() == exports_def(ROOT, level)
 
 
 def test_exports_and_imports(windows: WindowsObjects) -> None:
     data = windows.library.read_bytes()
     found = [entry.name or "" for entry in exports(data)]
     assert set(imports(data)) <= ALLOWED_IMPORTS
-    assert set(found) == exported_names(ROOT) and len(found) == len(set(found))
+    assert set(found) == exported_names(ROOT, LEVEL) and len(found) == len(set(found))
     assert not any(entry.data or entry.forward for entry in exports(data))
     plain = {name for name in found if not name.startswith("?")}
     assert demangled(plain) == demangled(abi.defined_symbols(build_objects().library))
