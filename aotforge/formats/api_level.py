@@ -1,4 +1,4 @@
-"""API levels: AOTriton releases such as 0.13b whose C++ interface a library has, and the names that follow."""
+"""API levels: releases of AOTriton such as 0.13b whose interface a library has; names from them."""
 
 LEVEL_PATTERN = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b$"
 
