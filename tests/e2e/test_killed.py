@@ -12,7 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from aotforge.library.build_linux import build_runtime
+from aotforge.library.library_build import LibraryRequest
 from tests.e2e.checkouts import (
+    HOME,
     build_json,
     command,
     copy_checkout,
@@ -28,13 +31,13 @@ KILLS = 10
 
 def test_a_build_killed_ten_times_ends_as_if_undisturbed(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
-    share_interpreter(tmp_path / "undisturbed")
-    undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(tmp_path / "undisturbed"))
+    undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(HOME / "cache"))
     cache = tmp_path / "cache"
     # library and interpreter are built already: the kills hit kernels, verdicts, packing and assembly
     share_interpreter(cache)
-    for part in ("runtime", "sources"):
-        shutil.copytree(tmp_path / "undisturbed" / part, cache / part, symlinks=True)
+    library = build_runtime(LibraryRequest(root=checkout, cache=HOME / "cache"))
+    assert not library.fresh
+    shutil.copytree(library.prefix.parent, cache / "runtime" / library.inputs, symlinks=True)
     arguments = ("--profile", "smoke", "--cache", str(cache), "--output", str(tmp_path / "out"))
     dice = random.Random()  # the moments are random on purpose; what must hold, holds at every one
     done: set[str] = set()

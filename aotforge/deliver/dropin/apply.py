@@ -152,9 +152,16 @@ def _save_record(store: Path, record: _Record) -> None:
 
 
 def _remove_release(path: Path) -> None:
-    """Removes a staged release, and nothing that is not one."""
-    if _is_folder(path) and (path / IMAGE_SUMS).is_file():
-        shutil.rmtree(path)
+    """Removes a staged release, and nothing that is not one. Its sums go last, so that a killed run can be repeated."""
+    if not _is_folder(path):
+        return
+    if (path / IMAGE_SUMS).is_file():
+        for entry in path.iterdir():
+            if entry.name != IMAGE_SUMS:
+                _remove(entry)
+        (path / IMAGE_SUMS).unlink()
+    with suppress(OSError):  # it has what this program did not put there
+        path.rmdir()
 
 
 def undo(folder: Path, *, dry_run: bool = False) -> DropInReport:

@@ -27,13 +27,25 @@ def test_a_second_build_is_the_first(built: LibraryBuild) -> None:
     assert again.library.name == again.soname == "libaotriton_v2.so.0.11.2"
 
 
-def test_same_bytes_from_another_folder(built: LibraryBuild, tmp_path: Path) -> None:
+def test_a_damaged_build_is_repaired_with_the_same_bytes_from_another_folder(
+    built: LibraryBuild, tmp_path: Path
+) -> None:
     checkout = tmp_path / "another place" / "checkout"
     for part in ("runtime", "manifests"):
         shutil.copytree(ROOT / part, checkout / part)
     cache = tmp_path / "cache"
     shutil.copytree(CACHE / "sources", cache / "sources")
-    other = build_runtime(LibraryRequest(root=checkout, cache=cache, jobs=2))
+    copy = cache / "runtime" / built.inputs
+    shutil.copytree(built.prefix.parent, copy, symlinks=True)
+    request = LibraryRequest(root=checkout, cache=cache, jobs=2)
+    found = build_runtime(request)
+    assert not found.fresh and found.prefix == copy / "prefix"
+    for path in (copy / "prefix").rglob("*.so.*"):
+        path.unlink()  # not one byte of the library can be the copy's
+    damaged = copy / "prefix" / "include" / "aotriton" / "flash.h"
+    damaged.write_text(damaged.read_text() + "//")
+
+    other = build_runtime(request)
     assert other.fresh and other.source_digest == built.source_digest and other.inputs == built.inputs
 
     def contents(build: LibraryBuild) -> dict[str, bytes]:
@@ -46,10 +58,6 @@ def test_same_bytes_from_another_folder(built: LibraryBuild, tmp_path: Path) -> 
     assert contents(other) == contents(built)
     flagged = b"".join(contents(built).values())
     assert str(ROOT).encode() not in flagged and str(CACHE).encode() not in flagged
-    damaged = other.prefix / "include" / "aotriton" / "flash.h"
-    damaged.write_text(damaged.read_text() + "//")
-    repaired = build_runtime(LibraryRequest(root=checkout, cache=cache, jobs=2))
-    assert repaired.fresh and repaired.sha256 == built.sha256 and contents(repaired) == contents(built)
 
 
 def test_install_tree(built: LibraryBuild) -> None:

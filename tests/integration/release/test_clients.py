@@ -268,6 +268,7 @@ def test_prefix_that_is_installed_already(
     assert (status, output, launched(seen)) == (0, "client: as expected\n", ["attn_fwd"])
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_interrupted_download_resumes(made: Made, tmp_path: Path) -> None:
     file = made.release.folder / made.images_file()
     complete = file.read_bytes()

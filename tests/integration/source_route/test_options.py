@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.checkouts import copy_checkout
-from tests.integration.source_route.routes import PYTORCH, Route
+from tests.integration.source_route.routes import PYTORCH, Route, environment
 from tests.support.runtime import ROOT
 
 pytestmark = pytest.mark.compiler
@@ -108,6 +108,6 @@ def test_a_download_with_other_bytes_is_refused_and_a_good_one_taken(route: Make
 
 def test_a_build_in_the_source_folder_is_refused(tmp_path: Path) -> None:
     source = copy_checkout(tmp_path / "tree")
-    made = Route(source, source, tmp_path / "prefix", {"PATH": "/usr/bin:/bin"})
+    made = Route(source, source, tmp_path / "prefix", environment())
     done = made.configure(*PYTORCH, check=False)
     assert "a build inside the source folder would mix the two" in made.output(done)

@@ -64,6 +64,7 @@ def build_client(made: Route, tmp_path: Path) -> Path:
         "add_executable(program client.cpp)\ntarget_link_libraries(program PRIVATE aotriton::aotriton_v2)\n"
         f'target_include_directories(program SYSTEM PRIVATE "{ROOT}/runtime/src/standin")\n'
     )
-    made.run("cmake", "-S", str(source), "-B", str(build), f"-DCMAKE_PREFIX_PATH={made.prefix}")
+    prefix = f"-DCMAKE_PREFIX_PATH={made.prefix}"
+    made.run("cmake", "-G", "Ninja", "-S", str(source), "-B", str(build), prefix)
     made.run("cmake", "--build", str(build))
     return build / "program"

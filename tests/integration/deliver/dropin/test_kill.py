@@ -5,14 +5,34 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib
 from aotforge.deliver.dropin.store import STORE
 from tests.support.torch_lib import OLD, allowed, make_release, make_torch, state, tree
+
+_scandir = os.scandir
+
+
+class FilesFirst(Iterator["os.DirEntry[str]"]):
+    """os.scandir in an order that file systems may have: a folder's files go before its folders."""
+
+    def __init__(self, path: str | int = ".") -> None:
+        with _scandir(path) as found:
+            order = sorted(found, key=lambda one: (one.is_dir(follow_symlinks=False), one.name))
+        self._entries = iter(order)
+
+    def __next__(self) -> os.DirEntry[str]:
+        return next(self._entries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 def steps(action: Callable[[], object], kill_at: int) -> bool:
@@ -38,6 +58,7 @@ def steps(action: Callable[[], object], kill_at: int) -> bool:
                     os._exit(9)
 
         sys.addaudithook(hook)
+        os.scandir = FilesFirst  # type: ignore[assignment]
         try:
             action()
         except BaseException:  # noqa: BLE001 - a child of pytest must not return

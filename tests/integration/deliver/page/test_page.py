@@ -90,6 +90,7 @@ def test_every_file_is_listed_with_its_digest(site: Path) -> None:
     assert f"--from {BASE}" in page
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_printed_commands_install_the_release(site: Path, tmp_path: Path) -> None:
     """As a user pastes them; the page names the server and the folder to install to."""
     release = make_release(tmp_path / "release", standin.MANIFEST.name)
