@@ -12,15 +12,17 @@ from aotforge.plan.model import CompileJob
 SCRATCH_POINTERS = 2
 """Triton's global and profile scratch buffers: pointers after the parameters, null here."""
 
+HOST_CALLS = "hidden_hostcall_buffer"
+"""Argument of kernels that print or assert."""
 HIDDEN_ARGUMENTS = frozenset(
     (
         *(f"hidden_{what}_{axis}" for what in ("block_count", "group_size", "remainder") for axis in "xyz"),
         *(f"hidden_global_offset_{axis}" for axis in "xyz"),
-        *("hidden_grid_dims", "hidden_dynamic_lds_size"),
+        *("hidden_grid_dims", "hidden_dynamic_lds_size", HOST_CALLS),
     )
 )
-"""Launch geometry for `tl.num_programs`, after the explicit arguments, which HIP fills in by itself. Hidden arguments for
-services (host calls, heap, queues) are refused."""
+"""Hidden arguments after the explicit ones, which HIP sets: launch geometry, and the buffer of host calls. Others (heap, queues)
+are refused."""
 
 
 def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:

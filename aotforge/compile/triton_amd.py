@@ -5,8 +5,11 @@ Imported in worker processes only: it loads Triton. `triton.compile` is not used
 
 import hashlib
 import importlib
+import os
 import sys
 import types
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import zstandard
 from triton._C.libtriton import ir
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction
 
 from aotforge.compile.cache_entry import Entry, Summary
 from aotforge.compile.code_object_check import check_code_object, check_no_paths, read_arguments, read_stats
@@ -92,7 +96,16 @@ class Compiler:
         if job.source not in self._checked:
             self._check(SourceTree(root=self._root), job)
             self._checked.add(job.source)
+            self._name_files()
         return function
+
+    def _name_files(self) -> None:
+        """Give functions file names relative to the root: messages of assertions in an image have them."""
+        for name, module in list(sys.modules.items()):
+            for function in vars(module).values() if name.startswith(f"{PACKAGE}.") else ():
+                path = Path(getattr(function, "file_name", ""))
+                if isinstance(function, JITFunction) and path.is_relative_to(self._root):
+                    function.file_name = path.relative_to(self._root).as_posix()
 
     def _check(self, tree: SourceTree, job: CompileJob) -> None:
         if tree.digest(job.source) != job.source_digest:
@@ -105,6 +118,17 @@ def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, An
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
     return lower(function, target, dict(job.signature), dict(job.constants), hints, dict(job.options))
+
+
+@contextmanager
+def _locations() -> Iterator[None]:
+    """Source lines in the first representation, from where messages of assertions take them; later stages add no line info."""
+    before = os.environ.get("TRITON_DISABLE_LINE_INFO", "0")
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "0"
+    try:
+        yield
+    finally:
+        os.environ["TRITON_DISABLE_LINE_INFO"] = before
 
 
 def lower(
@@ -125,9 +149,10 @@ def lower(
     context = ir.context()
     ir.load_dialects(context)
     backend.load_dialects(context)
-    module: Any = source.make_ir(
-        target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
-    )
+    with _locations() if options.get("debug") else nullcontext():
+        module: Any = source.make_ir(
+            target, parsed, backend.get_codegen_implementation(parsed), backend.get_module_map(), context
+        )
     assembly = ""
     for name, stage in stages.items():
         module = stage(module, metadata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING
 from aotforge.base.architectures import Architecture, load_architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.compile.cache import Cache
+from aotforge.compile.code_object_check import HOST_CALLS
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
+from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
-from aotforge.errors import VerifyError
+from aotforge.errors import PackError, VerifyError
 from aotforge.library.interface import check_interfaces
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
@@ -138,11 +140,23 @@ class ImageBuilder:
         return images, {verdict.key: verdict for verdict in report.verdicts}
 
 
+def check_no_host_calls(images: Iterable[KernelImage]) -> None:
+    """Raises PackError for a kernel that prints or asserts: nobody reads the texts of a library's kernels."""
+    for image in images:
+        if HOST_CALLS.encode() in image.hsaco:
+            raise PackError(
+                f"the kernel {image.symbol} prints or asserts, and a release must not",
+                cause="its source calls tl.device_print, or tl.device_assert with the option debug",
+                hint="remove them from the kernel or the rules; ./dev verify executes such images",
+            )
+
+
 def pack_images(
     plan: Plan, images: ImageSet, manifest: ReleaseManifest, verdicts: Mapping[JobKey, Verdict]
 ) -> PackInput:
     """The plan's pack, read back, with a record per job for assembly. Raises PackError, CacheError."""
     loaded = list(images.values())
+    check_no_host_calls(loaded)
     pack = write_pack(plan, loaded, release=manifest.name, compressor=manifest.compressor)
     verify_pack(open_files(pack), plan, loaded)
     records = tuple(

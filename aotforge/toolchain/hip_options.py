@@ -21,7 +21,6 @@ _NOT_CODE = {
     "fpsan_homomorphic_casts": "it is part of the instrumentation",
     "launch_cooperative_grid": "it changes the launch, not the image",
     "num_ctas": "no arch here launches clusters",
-    "debug": "device assertions need a host that reads them",
     "sanitize_overflow": "it adds assertions to debug builds only",
 }
 """Options that a setting must not have, and why."""

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from aotforge.verify.compare import Comparison
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
+from aotforge.virtual_gpu.emulator.host_calls import OnPrint, PrintedText
 from aotforge.virtual_gpu.emulator.isa import approximations
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator, Program
@@ -27,6 +29,7 @@ from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of
 SCHEDULES = (None, 0x5EED)
 """Waves one after another, and in one seeded random order."""
 _RANDOM = ", random schedule"
+_PRINTED = 64  # texts of an image: a kernel may print for every element of every case
 _LISTED = 4  # a faulty image fails in every case: the first few show the fault
 _LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 
@@ -44,6 +47,8 @@ class _Results:
     faults: int = 0
     lacking: int = 0
     """How many of the failures are what the virtual GPU does not support."""
+    printed: list[str] = field(default_factory=list)
+    texts: int = 0
 
     def add(self, output: str, found: Comparison, case: str) -> None:
         new = OutputStats(
@@ -59,6 +64,16 @@ class _Results:
         # an instruction or operand at a line of the text, which is the image's: the emulator does not know it
         unknown = isinstance(error, DecodeError) and error.what.startswith("line ")
         self.lacking += unknown or isinstance(error, UnsupportedError)
+
+    def add_print(self, found: PrintedText, case: str) -> None:
+        if found.error:  # of a failed assertion, which is a failure
+            return
+        self.texts += 1
+        if len(self.printed) < _PRINTED:
+            text = found.text.rstrip("\n").replace("\n", "\n    ")
+            self.printed.append(
+                f"{case}: program {found.group}, wave {found.wave}, lane {found.lane}: {text}"
+            )
 
     @property
     def failure(self) -> str:
@@ -105,6 +120,8 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         instructions=results.counts.total(),
         mix=tuple((str(kind), count) for kind, count in instruction_mix(results.counts).items()),
         faults=results.faults,
+        printed=tuple(results.printed),
+        texts=results.texts,
         approximated=tuple(approximations(results.counts).items()),
         unsupported=0 < results.lacking == len(results.failures),
         seconds=time.perf_counter() - began,
@@ -134,7 +151,9 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
             seed = 1 + 2 * number + (schedule is not None)
             results.runs += 1
             try:
-                results.counts += _executed(task, program, launch, invocation, schedule, seed)
+                # in the order of waves; another schedule prints the same texts
+                prints = partial(results.add_print, case=case.name) if schedule is None else None
+                results.counts += _executed(task, program, launch, invocation, schedule, seed, prints)
             except AotforgeError as error:
                 results.faults += 1
                 results.add_error(error, f"{name} ({grid}): ")
@@ -143,14 +162,20 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
 
 
 def _executed(
-    task: ImageTask, program: Program, launch: Launch, invocation: Invocation, schedule: int | None, seed: int
+    task: ImageTask,
+    program: Program,
+    launch: Launch,
+    invocation: Invocation,
+    schedule: int | None,
+    seed: int,
+    on_print: OnPrint | None,
 ) -> Counter[str]:
     """Wave-instructions by name."""
     for tensor in invocation.inputs.values():
         tensor.storage.flags.writeable = False  # a store to an input is a fault at once
     report = program.launch(LaunchRequest(
         grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(), lds_bytes=task.resources.dynamic_lds_bytes,
-        schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source,
+        schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source, on_print=on_print,
     ))  # fmt: skip
     return report.counts
 

@@ -66,15 +66,22 @@ class VerifyReport:
         return finite(fields)  # type: ignore[no-any-return]
 
     def lines(self) -> list[str]:
-        """A line per kernel with passed images, each failure once, and a line for all images."""
+        """What images printed, a line per kernel with passed images, each failure once, and a line for all images."""
         totals = self.totals
         return [
+            *self._printed_lines(),
             *self._passed_lines(),
             *self._failed_lines(),
             f"{len(self.verdicts)} images of {self.pack}, profile {self.profile}: {totals['outcomes']} "
             f"({totals['cached']} known before); {totals['faithfulness']}; {totals['runs']} launches, "
             f"{totals['instructions'] / 1e6:.1f} million wave-instructions, {self.seconds:.1f} s",
         ]
+
+    def _printed_lines(self) -> Iterator[str]:
+        for v in self.verdicts:
+            if v.texts:
+                more = f"\n    and {v.texts - len(v.printed)} more texts" if v.texts > len(v.printed) else ""
+                yield f"printed     {v.label}:\n    " + "\n    ".join(v.printed) + more
 
     def _passed_lines(self) -> Iterator[str]:
         passed: dict[str, list[Verdict]] = {}

@@ -62,6 +62,7 @@ class Verdict:
     `verifier_digest` covers the emulator, this package and the family's cases. `runs` counts launches (cases times wave
     schedules). `instructions` are wave-instructions over all of them, `mix` the same by class. `failure` describes the
     errors; `faults` counts launches that the virtual GPU stopped.
+    `printed` are the first texts of `tl.device_print` with case, program and lane, of `texts` in all.
     `approximated` are executed instructions whose results may differ from hardware's in the last bits, with the reason.
     `unsupported`: nothing failed but that the virtual GPU lacks what the image uses. `seconds` and `cached` are about this
     run, everything else about the image.
@@ -81,6 +82,8 @@ class Verdict:
     failure: str = ""
     faults: int = 0
     approximated: tuple[tuple[str, str], ...] = ()
+    printed: tuple[str, ...] = ()
+    texts: int = 0
     unsupported: bool = False
     seconds: float = 0.0
     cached: bool = False

@@ -63,6 +63,7 @@ def load_verdict(folder: Path, key: str, task: ImageTask) -> Verdict | None:
         "cases": tuple(fields["cases"]),
         "outputs": tuple(OutputStats(**one) for one in fields["outputs"]),
         "mix": tuple((kind, count) for kind, count in fields["mix"]),
+        "printed": tuple(fields["printed"]),
         "approximated": tuple((name, why) for name, why in fields["approximated"]),
     }
     # an image may serve several jobs; the label and what follows from the manifest of archs are the task's

@@ -50,6 +50,9 @@ def test_the_page_makes_a_family_that_a_program_calls(tmp_path: Path) -> None:
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert "8 images for amd-gfx908, profile core-only" in done.stdout
     assert re.search(r"8 images of amd-gfx908.*8 passed", done.stdout)
+    printed = r"printed     norm\.rms_norm:gfx908:.*\n    rows=3, columns=8, .*: program \(0, 0, 0\), wave 0, lane 0: .* scale: [\d.]+"
+    assert re.search(printed, done.stdout)
+    assert re.search(r"approximate norm\.rms_norm: .*v_sqrt_f32.* \(last place\)", done.stdout)
     assert "estimated cycles, launch on all units" in done.stdout
     assert "rows=0, columns=64, unaligned" in done.stdout
     assert re.search(r"out +passed", done.stdout)

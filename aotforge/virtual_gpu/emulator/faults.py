@@ -79,7 +79,8 @@ def explain(
         )
         return UnsupportedError(what, cause=cause)
     if code == ASSERT:
-        return ExecutionError(f"{kernel}: {names.message.strip() or 'device assertion failed'}", cause=cause)
+        message = names.message.strip().replace(", in unknown at ", ", at ")  # without line info, no function
+        return ExecutionError(f"{kernel}: {message or 'device assertion failed'}", cause=cause)
     if code in {1, 2}:
         cause += f"; {_near(int(fault.address), memory)}"
     if code == UNSET_STORE and not fault.detail:

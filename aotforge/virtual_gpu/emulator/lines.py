@@ -100,6 +100,8 @@ def _file_names(program: Any, root: Path) -> list[str]:
 
 
 def _shown(path: PurePosixPath, root: Path) -> str:
+    if not path.is_absolute():  # of kernels: the compiler's workers name them so
+        return str(path)
     if path.is_relative_to(root):
         return str(path.relative_to(root))
     parts = path.parts  # a library's file by its module's path, on any machine

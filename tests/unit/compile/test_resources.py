@@ -152,13 +152,14 @@ def test_a_code_object_must_fit_its_job() -> None:
     assert isinstance(args, list)
     assert [(a.offset, a.size) for a in expected_arguments(job)] == [(a[".offset"], a[".size"]) for a in args]
     check_code_object(job, good, _NOTES)
-    check_code_object(job, _kernel(**{".args": [*args, _EXTRA]}), _NOTES)
+    for kind in ("hidden_block_count_x", "hidden_hostcall_buffer"):
+        check_code_object(job, _kernel(**{".args": [*args, {**_EXTRA, ".value_kind": kind}]}), _NOTES)
     for kernel, notes, reason in [
         (_kernel(**{".args": args[:-1]}), _NOTES, "kernarg 5 is missing"),
         (
-            _kernel(**{".args": [*args, {**_EXTRA, ".value_kind": "hidden_hostcall_buffer"}]}),
+            _kernel(**{".args": [*args, {**_EXTRA, ".value_kind": "hidden_heap_v1"}]}),
             _NOTES,
-            "hidden_hostcall",
+            "hidden_heap",
         ),
         (_kernel(**{".args": [*args, {**_EXTRA, ".value_kind": "by_value"}]}), _NOTES, "kernarg 6"),
         (_kernel(**{".args": [{**args[0], ".size": 4}, *args[1:]]}), _NOTES, "kernarg 0 is 4 bytes"),
