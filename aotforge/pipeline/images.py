@@ -141,7 +141,7 @@ class ImageBuilder:
 
 
 def check_no_host_calls(images: Iterable[KernelImage]) -> None:
-    """Raises PackError for a kernel that prints or asserts: nobody reads the texts of a library's kernels."""
+    """Raises PackError for a kernel that prints or asserts, which only `verify` executes."""
     for image in images:
         if HOST_CALLS.encode() in image.hsaco:
             raise PackError(
