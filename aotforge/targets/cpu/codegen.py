@@ -1,0 +1,97 @@
+"""LLVM IR to a shared library for x86-64, by the LLVM and the linker inside libtriton.
+
+libtriton initialises GPU targets only; its x86 target is in the library all the same. Optimising needs a module of
+libtriton's own, so the exported function is made in MLIR's LLVM dialect and the IR, which it calls, is linked into it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from triton._C import libtriton
+from triton._C.libtriton import amd, ir, llvm
+
+from aotforge.errors import CompileError
+
+from .lowering import SUFFIX
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+_SHIM = """module attributes {{llvm.target_triple = "{triple}"}} {{
+  llvm.func @{name}{suffix}(!llvm.ptr, !llvm.ptr)
+  llvm.func @{name}(%arguments: !llvm.ptr, %launch: !llvm.ptr) {{
+    llvm.call @{name}{suffix}(%arguments, %launch) : (!llvm.ptr, !llvm.ptr) -> ()
+    llvm.return
+  }}
+}}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A level of x86-64: `cpu` is LLVM's name, `lanes` float32 in a vector register, `flags` what /proc/cpuinfo must show."""
+
+    name: str
+    cpu: str
+    lanes: int
+    flags: frozenset[str]
+
+
+LEVELS = (
+    Level(
+        name="x86-64-v4", cpu="x86-64-v4", lanes=16,
+        flags=frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}),
+    ),
+    Level(name="x86-64-v3", cpu="x86-64-v3", lanes=8, flags=frozenset({"avx2", "fma", "f16c", "bmi2"})),
+)  # fmt: skip
+"""Highest first. Below v3 there is no conversion of float16 and no fused multiply-add in hardware."""
+
+
+@functools.cache
+def _initialise() -> None:
+    library = ctypes.CDLL(libtriton.__file__)
+    for part in ("TargetInfo", "Target", "TargetMC", "AsmParser", "AsmPrinter"):
+        getattr(library, f"LLVMInitializeX86{part}")()
+    llvm.init_targets()
+
+
+def optimised(name: str, text: str, level: Level) -> str:
+    """LLVM IR of the kernel `name` after the O3 pipeline. Raises CompileError when the text is not valid IR."""
+    _initialise()
+    with tempfile.TemporaryDirectory() as folder:
+        shim, kernel = Path(folder) / "shim.mlir", Path(folder) / "kernel.ll"
+        shim.write_text(_SHIM.format(triple=TRIPLE, name=name, suffix=SUFFIX))
+        kernel.write_text(text)
+        context = ir.context()
+        ir.load_dialects(context)
+        module = ir.parse_mlir_module(str(shim), context)
+        module.context = context
+        llvm_context = llvm.context()
+        result = llvm.to_module(module, llvm_context)
+        llvm.attach_datalayout(result, TRIPLE, level.cpu, "")
+        try:
+            llvm.link_extern_libs(result, [str(kernel)])
+        except RuntimeError as error:
+            raise CompileError(f"the CPU back end wrote LLVM IR that LLVM rejects: {error}") from error
+        llvm.optimize_module(result, llvm.OPTIMIZE_O3, level.cpu, "", [], True)
+        return str(result)
+
+
+def assembly(text: str, level: Level) -> str:
+    """Assembly of optimised IR."""
+    _initialise()
+    return str(llvm.translate_to_asm(text, TRIPLE, level.cpu, "", [], True, False, False))
+
+
+def shared_library(text: str, level: Level) -> bytes:
+    """An ELF shared library of optimised IR; the C library's functions are left undefined."""
+    _initialise()
+    code = llvm.translate_to_asm(text, TRIPLE, level.cpu, "", [], True, True, False)
+    with tempfile.TemporaryDirectory() as folder:
+        part, whole = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+        part.write_bytes(code)
+        amd.link_hsaco(str(part), str(whole))
+        return whole.read_bytes()

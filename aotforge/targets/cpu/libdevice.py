@@ -1,0 +1,75 @@
+"""Triton's device library for CPUs: the functions of `triton.language.extra.libdevice`, in their names and types on other targets.
+
+Symbols are the functions' names; `device_functions.py` gives them code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from triton.language import core
+
+_FP32, _FP64, _INT32, _INT64 = (core.dtype(name) for name in ("fp32", "fp64", "int32", "int64"))
+_FLOATS = (_FP32, _FP64)
+_Table = Mapping[tuple[Any, ...], Any]
+
+
+def _function(symbol: str, table: _Table, *, predicate: bool = False) -> Any:
+    """A function whose result's type follows from its arguments'. A predicate returns booleans."""
+    symbols = {arguments: (symbol, result) for arguments, result in table.items()}
+
+    def call(arguments: list[Any], semantic: Any) -> Any:
+        found = core.extern_elementwise("", "", arguments, symbols, is_pure=True, _semantic=semantic)
+        return found.to(core.int1, _semantic=semantic) if predicate else found
+
+    def one(arg0: Any, _semantic: Any = None) -> Any:
+        return call([arg0], _semantic)
+
+    def two(arg0: Any, arg1: Any, _semantic: Any = None) -> Any:
+        return call([arg0, arg1], _semantic)
+
+    def three(arg0: Any, arg1: Any, arg2: Any, _semantic: Any = None) -> Any:
+        return call([arg0, arg1, arg2], _semantic)
+
+    made = core.extern((one, two, three)[len(next(iter(table))) - 1])
+    made.__name__ = symbol
+    return made
+
+
+def _same(arguments: int) -> _Table:
+    return {(kind,) * arguments: kind for kind in _FLOATS}
+
+
+def _to(result: Any, *kinds: Any) -> _Table:
+    return {(kind,): result for kind in kinds}
+
+
+_INTEGERS = {(_INT32,): _INT32, (_INT64,): _INT64}
+_TABLES: dict[str, _Table] = (
+    dict.fromkeys(
+        "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp10 exp2 expm1 floor j0 j1 lgamma log log10 log1p log2 "
+        "nearbyint rint round rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1".split(),
+        _same(1),
+    )
+    | dict.fromkeys("atan2 copysign fdim fmod hypot nextafter remainder".split(), _same(2))
+    | dict.fromkeys("fast_expf fast_tanhf fast_logf fast_log2f fast_sinf fast_cosf".split(), {(_FP32,): _FP32})
+    | {
+        "abs": {**_same(1), **_INTEGERS},
+        "clz": _to(_INT32, _INT32, _INT64),
+        "fast_dividef": {(_FP32, _FP32): _FP32},
+        "finitef": _to(_INT32, _FP32),
+        "fma": _same(3),
+        "ilogb": _to(_INT32, *_FLOATS),
+        "isfinited": _to(_INT32, _FP64),
+        "ldexp": {(kind, _INT32): kind for kind in _FLOATS},
+        "llrint": _to(_INT64, *_FLOATS),
+        "popc": _to(_INT32, _INT32, _INT64),
+        "pow": {**_same(2), **{(kind, _INT32): kind for kind in _FLOATS}},
+        "signbit": _to(_INT32, *_FLOATS),
+    }
+)
+_PREDICATES = ("isnan", "isinf")
+
+globals().update({name: _function(name, table) for name, table in _TABLES.items()})
+globals().update({name: _function(name, _to(_INT32, *_FLOATS), predicate=True) for name in _PREDICATES})
