@@ -52,6 +52,14 @@ def python(arguments: Annotated[Sequence[str], "arguments of the interpreter"]) 
     os.execv(sys.executable, [sys.executable, *arguments])
 
 
+@cli_command("run", forwards=True)
+def run(arguments: Annotated[Sequence[str], "FILE.py and its arguments"]) -> None:
+    """Run a Python script whose Triton kernels execute on the CPU, compiled by the pinned Triton; see docs/cpu-backend.md."""
+    # not -m: the script's own folder, and not the current one, comes first among the places that modules are imported from
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import runpy; runpy.run_module('aotforge.targets.cpu', run_name='__main__')"
+    os.execv(sys.executable, [sys.executable, "-P", "-c", start, *arguments])
+
+
 @cli_command("bench")
 def bench(name: Annotated[str | None, "one benchmark, e.g. pack_size (default: all)"] = None) -> None:
     """Measure speed and size as ratios against peers; see docs/benchmarks.md."""

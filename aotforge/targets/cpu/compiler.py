@@ -71,7 +71,9 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
             if level.name == self.target.arch:
                 return level
         known = ", ".join(level.name for level in LEVELS)
-        raise UnsupportedError(f"{self.target.arch} is not a level of x86-64 that kernels are compiled for; those are {known}")
+        raise UnsupportedError(
+            f"{self.target.arch} is not a level of x86-64 that kernels are compiled for; those are {known}"
+        )
 
     def parse_options(self, options: dict[str, Any]) -> CPUOptions:
         """Options by name; others are ignored, as GPU back ends do with each other's."""
@@ -106,7 +108,9 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
     def add_stages(self, stages: dict[str, Any], options: CPUOptions, language: Language) -> None:
         """ttir, llir, asm, so."""
         if language != Language.TRITON:
-            raise UnsupportedError("the CPU back end compiles Triton, not Gluon: Gluon's layouts describe GPU registers")
+            raise UnsupportedError(
+                "the CPU back end compiles Triton, not Gluon: Gluon's layouts describe GPU registers"
+            )
         level = self.level()
         stages["ttir"] = lambda module, _metadata: make_ttir(module)
         stages["llir"] = lambda module, metadata: _make_llir(module, metadata, options, level)

@@ -6,9 +6,9 @@ import re
 import struct
 
 from .context import Context, unsupported
+from .element_types import Element
 from .llvm_ir import Value, integer, real
 from .mlir import Operation
-from .element_types import Element
 
 _DENSE = re.compile(r"dense<(.*)>\s*:", re.DOTALL)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from aotforge.errors import UnsupportedError
 
 from . import narrow_floats
+from .element_types import Element, TensorType, parse_type
 from .lanes import Lanes, arithmetic, full, uniform
 from .llvm_ir import Builder, Module, Value, Variable, integer, vector_type
 from .mlir import SSA, Operation
 from .tensors import Buffer, Index, Tensor
-from .element_types import Element, TensorType, parse_type
 
 _IN_FRAME = 2048
 """Bytes up to which a buffer lies in the stack frame, where LLVM may turn it into registers."""
@@ -32,7 +32,9 @@ class Machine:
 class Scratch:
     """Bytes of memory beside the stack that a program needs, in all functions together."""
 
-    size: int = 64  # never 0: kernels divide by a GPU's shared memory, whose place it has in Triton's interface
+    size: int = (
+        64  # never 0: kernels divide by a GPU's shared memory, whose place it has in Triton's interface
+    )
 
     def take(self, size: int) -> int:
         """The offset of `size` more bytes, 64-byte aligned."""
@@ -227,7 +229,11 @@ class Context:
 
     def materialise(self, tensor: Tensor, into: Buffer | None = None, *, wide: bool = False) -> Tensor:
         """The tensor in memory: as it is when it lies there already, and `into` when that is given."""
-        if into is None and tensor.buffer is not None and (tensor.buffer.wide or not wide or not tensor.element.is_narrow):
+        if (
+            into is None
+            and tensor.buffer is not None
+            and (tensor.buffer.wide or not wide or not tensor.element.is_narrow)
+        ):
             return tensor
         buffer = into or self.new_buffer(tensor.shape, tensor.element, wide=wide and tensor.element.is_narrow)
         self.fill(buffer, tensor)
@@ -272,7 +278,9 @@ class Context:
         """start, start + 1, ..."""
 
         def evaluate(index: Index, _axis: int, width: int) -> Lanes:
-            first = self.b.add(self.b.cast("trunc", index[0], type_.element.llvm), integer(start, type_.element.llvm))
+            first = self.b.add(
+                self.b.cast("trunc", index[0], type_.element.llvm), integer(start, type_.element.llvm)
+            )
             return arithmetic(type_.element, width, first, integer(1, type_.element.llvm))
 
         return Tensor(type=type_, evaluate=evaluate, natural=0, steps=lambda _: 1)

@@ -95,7 +95,12 @@ def assign(ctx: Context, places: Sequence[Carried], values: Sequence[SSA]) -> No
     for place, ssa in zip(places, values, strict=True):
         if place.increment is not None:
             assert place.variable is not None
-            scalars.append((place.variable, b.add(b.get(place.variable), _scalar_of(ctx, place.increment, place.variable.type))))
+            scalars.append(
+                (
+                    place.variable,
+                    b.add(b.get(place.variable), _scalar_of(ctx, place.increment, place.variable.type)),
+                )
+            )
         elif place.variable is not None:
             scalars.append((place.variable, ctx.scalar(ssa)))
         elif place.buffer is not None:
@@ -141,10 +146,10 @@ def lower_if(ctx: Context, operation: Operation, lower: LowerBlock) -> None:
     b.branch_if(ctx.scalar(operation.operands[0]), then, otherwise)
     for label, region in zip((then, otherwise), operation.regions, strict=True):
         b.label(label)
-        *body, terminator = region.entry.operations or [None]
-        if terminator is not None:
+        if region.entry.operations:
+            *body, terminator = region.entry.operations
             with ctx.outside_loops():
-                lower(ctx, [op for op in body if op is not None])
+                lower(ctx, body)
             assign(ctx, places, terminator.operands)
         b.branch(done)
     b.label(done)
@@ -204,7 +209,9 @@ class Target:
 def block_targets(ctx: Context, blocks: Sequence[Block]) -> dict[str, Target]:
     """Places for the arguments of all blocks of a function but the first."""
     return {
-        block.label: Target(label=ctx.b.name("block"), places=[_place(ctx, argument) for argument in block.arguments])
+        block.label: Target(
+            label=ctx.b.name("block"), places=[_place(ctx, argument) for argument in block.arguments]
+        )
         for block in blocks[1:]
     }
 
@@ -226,7 +233,9 @@ def lower_jump(ctx: Context, operation: Operation, targets: dict[str, Target]) -
     labels = [b.name("edge") for _ in operation.successors]
     b.branch_if(ctx.scalar(operation.operands[0]), labels[0], labels[1])
     begin = 1
-    for edge, label, count in zip(labels, operation.successors, operation.integers("operandSegmentSizes")[1:], strict=True):
+    for edge, label, count in zip(
+        labels, operation.successors, operation.integers("operandSegmentSizes")[1:], strict=True
+    ):
         b.label(edge)
         assign(ctx, targets[label].places, operation.operands[begin : begin + count])
         b.branch(targets[label].label)
@@ -236,7 +245,7 @@ def lower_jump(ctx: Context, operation: Operation, targets: dict[str, Target]) -
 def lower_call(ctx: Context, operation: Operation) -> None:
     """tt.call: tensors and results are handed over as addresses."""
     b = ctx.b
-    name = operation.string("callee") if operation.attributes["callee"].startswith('"') else operation.attributes["callee"].strip().lstrip("@")
+    name = operation.attributes["callee"].strip().lstrip("@").strip('"')
     arguments = []
     for operand in operation.operands:
         value = ctx.values[operand.name]
@@ -249,7 +258,13 @@ def lower_call(ctx: Context, operation: Operation) -> None:
         arguments.append(value)
     places = [_place(ctx, result) for result in operation.results]
     for place in places:
-        where = place.buffer.address if place.buffer is not None else place.variable.address if place.variable else None
+        where = (
+            place.buffer.address
+            if place.buffer is not None
+            else place.variable.address
+            if place.variable
+            else None
+        )
         assert where is not None
         arguments.append(where)
     hidden = list(ctx.launch.values())

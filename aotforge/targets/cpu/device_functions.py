@@ -43,11 +43,15 @@ def _leading_zeros(b: Builder, v: Arguments, result: str) -> Value:
 
 
 def _is_finite(b: Builder, v: Arguments, result: str) -> Value:
-    return b.cast("zext", b.compare("fcmp one", b.intrinsic("fabs", v[0]), _like(b, float("inf"), v[0])), result)
+    return b.cast(
+        "zext", b.compare("fcmp one", b.intrinsic("fabs", v[0]), _like(b, float("inf"), v[0])), result
+    )
 
 
 def _is_infinite(b: Builder, v: Arguments, result: str) -> Value:
-    return b.cast("zext", b.compare("fcmp oeq", b.intrinsic("fabs", v[0]), _like(b, float("inf"), v[0])), result)
+    return b.cast(
+        "zext", b.compare("fcmp oeq", b.intrinsic("fabs", v[0]), _like(b, float("inf"), v[0])), result
+    )
 
 
 def _is_nan(b: Builder, v: Arguments, result: str) -> Value:

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase, decompose_descriptor, expand_signature, wrap_handle_tensordesc_impl
+from triton.backends.driver import (
+    DriverBase,
+    decompose_descriptor,
+    expand_signature,
+    wrap_handle_tensordesc_impl,
+)
 
 from aotforge.errors import UnsupportedError
 
@@ -52,7 +57,9 @@ def _cpu_flags() -> frozenset[str]:
 
 def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Any]:
     """A shared library in this process, and its exported function."""
-    ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)  # the kernels' functions of the C library are found there
+    ctypes.CDLL(
+        "libm.so.6", mode=ctypes.RTLD_GLOBAL
+    )  # the kernels' functions of the C library are found there
     descriptor, path = tempfile.mkstemp(suffix=".so")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -69,7 +76,9 @@ def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Any]:
 class _Utilities:
     """Loads compiled kernels; Triton calls it by these names."""
 
-    def load_binary(self, name: str, code: bytes, scratch: int, _device: int) -> tuple[Any, Any, int, int, int]:
+    def load_binary(
+        self, name: str, code: bytes, scratch: int, _device: int
+    ) -> tuple[Any, Any, int, int, int]:
         """(module, function, registers, spills, threads at most)."""
         library, function = load_library(name, code)
         return library, (library, function, scratch), _REGISTERS, 0, 1 << 30
@@ -92,8 +101,12 @@ class _Launcher:
 
     def __init__(self, source: Any, metadata: Any) -> None:
         descriptors = getattr(metadata, "tensordesc_meta", None)
-        self.formats = list(_flattened(expand_signature(source.signature.values(), descriptors, "tensordesc")))
-        self.codes = struct.Struct("<" + "".join(self.code(type_) for type_ in self.formats if type_ != "constexpr"))
+        self.formats = list(
+            _flattened(expand_signature(source.signature.values(), descriptors, "tensordesc"))
+        )
+        self.codes = struct.Struct(
+            "<" + "".join(self.code(type_) for type_ in self.formats if type_ != "constexpr")
+        )
         self.messages = tuple(metadata.messages)
         self.launch: Callable[..., None] = wrap_handle_tensordesc_impl(
             self.start, dict(source.signature), descriptors, lambda value, *_: decompose_descriptor(value)
@@ -107,7 +120,19 @@ class _Launcher:
             raise UnsupportedError(f"the CPU back end does not take scalar arguments of type {type_}")
         return SCALARS[type_]
 
-    def __call__(self, x: int, y: int, z: int, stream: int, function: Any, packed: Any, metadata: Any, enter: Any, leave: Any, *arguments: Any) -> None:
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: int,
+        function: Any,
+        packed: Any,
+        metadata: Any,
+        enter: Any,
+        leave: Any,
+        *arguments: Any,
+    ) -> None:
         if enter is not None:
             enter(metadata)
         self.launch((x, y, z), function, arguments)
@@ -141,7 +166,9 @@ def _address(value: Any) -> int:
         return value
     device = getattr(value, "device", None)
     if device is not None and getattr(device, "type", "cpu") != "cpu":
-        raise ValueError(f"a tensor is on {device}; the CPU back end takes tensors on the CPU: move it with .cpu()")
+        raise ValueError(
+            f"a tensor is on {device}; the CPU back end takes tensors on the CPU: move it with .cpu()"
+        )
     return int(value.data_ptr())
 
 

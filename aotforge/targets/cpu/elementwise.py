@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from aotforge.errors import UnsupportedError
 
 from . import math_functions, narrow_floats
 from .context import Context, unsupported
 from .device_functions import device_function
+from .element_types import F32, Element, TensorType
 from .lanes import Lanes, arithmetic, full, step_of, uniform
 from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 from .mlir import Operation
 from .tensors import Index, Tensor, merged_reads
-from .element_types import F32, Element, TensorType
 
 _INTEGER = {
     "arith.addi": "add", "arith.subi": "sub", "arith.muli": "mul", "arith.andi": "and", "arith.ori": "or", "arith.xori": "xor",
@@ -21,7 +21,13 @@ _INTEGER = {
 }  # fmt: skip
 _DIVISION = {"arith.divsi": "sdiv", "arith.divui": "udiv", "arith.remsi": "srem", "arith.remui": "urem"}
 _INTEGER_CALLS = {"arith.maxsi": "smax", "arith.minsi": "smin", "arith.maxui": "umax", "arith.minui": "umin"}
-_FLOAT = {"arith.addf": "fadd", "arith.subf": "fsub", "arith.mulf": "fmul", "arith.divf": "fdiv", "tt.precise_divf": "fdiv"}
+_FLOAT = {
+    "arith.addf": "fadd",
+    "arith.subf": "fsub",
+    "arith.mulf": "fmul",
+    "arith.divf": "fdiv",
+    "tt.precise_divf": "fdiv",
+}
 _CONTRACTED = {"arith.addf", "arith.subf", "arith.mulf"}
 _FLOAT_CALLS = {
     "arith.maxnumf": "maxnum", "arith.minnumf": "minnum", "arith.maximumf": "maximum", "arith.minimumf": "minimum",
@@ -33,7 +39,13 @@ _FUNCTIONS = {
     "math.expm1": "expm1", "math.sin": "sin", "math.cos": "cos", "math.tan": "tan", "math.tanh": "tanh", "math.erf": "erf",
     "math.atan": "atan", "math.sinh": "sinh", "math.cosh": "cosh", "math.asin": "asin", "math.acos": "acos", "math.cbrt": "cbrt",
 }  # fmt: skip
-_COST = {"arith.divf": 8, "math.sqrt": 8, "math.rsqrt": 12, "arith.truncf": 3, "tt.fp_to_fp": 4} | dict.fromkeys(_FUNCTIONS, 25)
+_COST = {
+    "arith.divf": 8,
+    "math.sqrt": 8,
+    "math.rsqrt": 12,
+    "arith.truncf": 3,
+    "tt.fp_to_fp": 4,
+} | dict.fromkeys(_FUNCTIONS, 25)
 _EXPENSIVE = 8
 """Cost from which an expression with several uses is evaluated once, into a buffer."""
 _SIGNED = ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"]
@@ -51,7 +63,8 @@ _OTHER = {
     "math.absi", "tt.extern_elementwise", "arith.constant",
 }  # fmt: skip
 ELEMENTWISE = frozenset(
-    {*_INTEGER, *_DIVISION, *_INTEGER_CALLS, *_FLOAT, *_FLOAT_CALLS, *_FUNCTIONS, *_CASTS, *_OTHER} - {"arith.constant"}
+    {*_INTEGER, *_DIVISION, *_INTEGER_CALLS, *_FLOAT, *_FLOAT_CALLS, *_FUNCTIONS, *_CASTS, *_OTHER}
+    - {"arith.constant"}
 )
 
 
@@ -63,19 +76,27 @@ def lower(ctx: Context, operation: Operation) -> None:
     elements = [ctx.type_of(operand).element for operand in operation.operands]
     if type_.shape is None:
         scalars = [uniform(e, 1, v) for e, v in zip(elements, operands, strict=True) if isinstance(v, Value)]
-        ctx.values[result.name] = compute(ctx.b, ctx.machine.contract, operation, type_.element, scalars).value
+        ctx.values[result.name] = compute(
+            ctx.b, ctx.machine.contract, operation, type_.element, scalars
+        ).value
         return
     ctx.values[result.name] = _kept(ctx, operation, _expression(ctx, operation, type_, operands, elements))
 
 
 def _expression(
-    ctx: Context, operation: Operation, type_: TensorType, operands: Sequence[Value | Tensor], elements: Sequence[Element]
+    ctx: Context,
+    operation: Operation,
+    type_: TensorType,
+    operands: Sequence[Value | Tensor],
+    elements: Sequence[Element],
 ) -> Tensor:
     tensors = [operand for operand in operands if isinstance(operand, Tensor)]
 
     def evaluate(index: Index, axis: int, width: int) -> Lanes:
         lanes = [
-            ctx.evaluate(operand, index, axis, width) if isinstance(operand, Tensor) else uniform(element, width, operand)
+            ctx.evaluate(operand, index, axis, width)
+            if isinstance(operand, Tensor)
+            else uniform(element, width, operand)
             for operand, element in zip(operands, elements, strict=True)
         ]
         return compute(ctx.b, ctx.machine.contract, operation, type_.element, lanes)
@@ -84,7 +105,8 @@ def _expression(
     return Tensor(
         type=type_,
         evaluate=evaluate,
-        cost=sum(t.cost for t in tensors) + (0 if type_.element.kind != "float" else _COST.get(operation.name, 1)),
+        cost=sum(t.cost for t in tensors)
+        + (0 if type_.element.kind != "float" else _COST.get(operation.name, 1)),
         reads=merged_reads(*tensors),
         natural=dearest.natural,
         steps=lambda axis: _step(operation, operands, axis),
@@ -118,14 +140,18 @@ def _step(operation: Operation, operands: Sequence[Value | Tensor], axis: int) -
     return None
 
 
-def compute(b: Builder, contract: bool, operation: Operation, element: Element, lanes: Sequence[Lanes]) -> Lanes:
+def compute(
+    b: Builder, contract: bool, operation: Operation, element: Element, lanes: Sequence[Lanes]
+) -> Lanes:
     """The operation on some lanes of its operands."""
     width = lanes[0].width
     stepped = _arithmetic(b, operation, element, lanes)
     if stepped is not None:
         return stepped
     if all(lane.is_uniform for lane in lanes):
-        return uniform(element, width, _values(b, contract, operation, element, lanes, [lane.value for lane in lanes]))
+        return uniform(
+            element, width, _values(b, contract, operation, element, lanes, [lane.value for lane in lanes])
+        )
     return full(element, _values(b, contract, operation, element, lanes, [lane.vector(b) for lane in lanes]))
 
 
@@ -146,7 +172,9 @@ def _arithmetic(b: Builder, operation: Operation, element: Element, lanes: Seque
     if name in {"arith.extsi", "arith.index_cast", "arith.trunci"}:
         verb = _CASTS[name] if name != "arith.index_cast" else _index_cast(first.element, element)
         start = b.cast(verb, first.value, element.llvm)
-        return arithmetic(element, first.width, start, b.cast(verb, step_of(first, first.element.llvm), element.llvm))
+        return arithmetic(
+            element, first.width, start, b.cast(verb, step_of(first, first.element.llvm), element.llvm)
+        )
     if name == "tt.addptr":
         offset = lanes[1]
         start = b.address(first.value, _pointee(element).stored, b.cast("sext", offset.value, "i64"))
@@ -165,7 +193,12 @@ def _index_cast(source: Element, target: Element) -> str:
 
 
 def _values(  # noqa: PLR0911 - one return a group of operations
-    b: Builder, contract: bool, operation: Operation, element: Element, lanes: Sequence[Lanes], v: Sequence[Value]
+    b: Builder,
+    contract: bool,
+    operation: Operation,
+    element: Element,
+    lanes: Sequence[Lanes],
+    v: Sequence[Value],
 ) -> Value:
     """The operation on scalars or vectors."""
     name = operation.name
@@ -188,7 +221,9 @@ def _values(  # noqa: PLR0911 - one return a group of operations
     return _others(b, operation, element, lanes, v)
 
 
-def _others(b: Builder, operation: Operation, element: Element, lanes: Sequence[Lanes], v: Sequence[Value]) -> Value:  # noqa: PLR0911
+def _others(  # noqa: PLR0911 - one return an operation
+    b: Builder, operation: Operation, element: Element, lanes: Sequence[Lanes], v: Sequence[Value]
+) -> Value:
     name = operation.name
     match name:
         case "arith.cmpi":
@@ -295,6 +330,3 @@ def _reinterpreted(b: Builder, source: Element, target: Element, value: Value) -
     if target.is_narrow:
         return narrow_floats.decode(b, target, bits)
     return b.cast("bitcast", bits, target.llvm)
-
-
-Lowering = Callable[[Context, Operation], None]

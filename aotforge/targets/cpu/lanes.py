@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .llvm_ir import Builder, Value, integer, lanes_of, vector, vector_type
 from .element_types import Element
+from .llvm_ir import Builder, Value, integer, lanes_of, vector, vector_type
 
 
 @dataclass(frozen=True, kw_only=True)

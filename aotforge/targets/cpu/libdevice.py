@@ -46,14 +46,17 @@ def _to(result: Any, *kinds: Any) -> _Table:
 
 
 _INTEGERS = {(_INT32,): _INT32, (_INT64,): _INT64}
+_UNARY = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp", "exp10", "exp2", "expm1",
+    "floor", "j0", "j1", "lgamma", "log", "log10", "log1p", "log2", "nearbyint", "rint", "round", "rsqrt", "sin", "sinh", "sqrt",
+    "tan", "tanh", "tgamma", "trunc", "y0", "y1",
+)  # fmt: skip
+_BINARY = ("atan2", "copysign", "fdim", "fmod", "hypot", "nextafter", "remainder")
+_FAST = ("fast_expf", "fast_tanhf", "fast_logf", "fast_log2f", "fast_sinf", "fast_cosf")
 _TABLES: dict[str, _Table] = (
-    dict.fromkeys(
-        "acos acosh asin asinh atan atanh cbrt ceil cos cosh erf erfc exp exp10 exp2 expm1 floor j0 j1 lgamma log log10 log1p log2 "
-        "nearbyint rint round rsqrt sin sinh sqrt tan tanh tgamma trunc y0 y1".split(),
-        _same(1),
-    )
-    | dict.fromkeys("atan2 copysign fdim fmod hypot nextafter remainder".split(), _same(2))
-    | dict.fromkeys("fast_expf fast_tanhf fast_logf fast_log2f fast_sinf fast_cosf".split(), {(_FP32,): _FP32})
+    {name: _same(1) for name in _UNARY}
+    | {name: _same(2) for name in _BINARY}
+    | {name: {(_FP32,): _FP32} for name in _FAST}
     | {
         "abs": {**_same(1), **_INTEGERS},
         "clz": _to(_INT32, _INT32, _INT64),

@@ -83,7 +83,10 @@ class Module:
         return Value("ptr", name)
 
     def __str__(self) -> str:
-        constants = [f"{name} = private unnamed_addr constant {text}, align 64" for text, name in self._constants.items()]
+        constants = [
+            f"{name} = private unnamed_addr constant {text}, align 64"
+            for text, name in self._constants.items()
+        ]
         return "\n".join([*constants, *self._declarations.values(), *self.functions, ""])
 
 
@@ -99,7 +102,15 @@ class Builder:
 
     def finish(self) -> None:
         """Add the function to the module."""
-        lines = [f"{self._header} {{", "entry:", *self._frame, "  br label %start", "start:", *self._body, "}"]
+        lines = [
+            f"{self._header} {{",
+            "entry:",
+            *self._frame,
+            "  br label %start",
+            "start:",
+            *self._body,
+            "}",
+        ]
         self.module.functions.append("\n".join(lines))
 
     def name(self, stem: str = "") -> str:
@@ -145,7 +156,7 @@ class Builder:
 
     def binary(self, operation: str, a: Value, b: Value) -> Value:
         """`operation` may have flags, as in "add nsw". Integer literals are folded where that is trivial."""
-        folded = _fold(operation.split()[0], a, b)
+        folded = _fold(operation.split(maxsplit=1)[0], a, b)
         return folded or self.let(a.type, f"{operation} {a}, {b.text}")
 
     def add(self, a: Value, b: Value) -> Value:
@@ -218,7 +229,9 @@ class Builder:
 
     def insert(self, a: Value, scalar: Value, lane: int) -> Value:
         """`a` with one lane replaced."""
-        return self.let(a.type, f"insertelement {a}, {scalar}, i64 {lane}") if a.type.startswith("<") else scalar
+        return (
+            self.let(a.type, f"insertelement {a}, {scalar}, i64 {lane}") if a.type.startswith("<") else scalar
+        )
 
     def per_lane(self, width: int, result: str, function: Callable[[int], Value]) -> Value:
         """A vector of `function`'s scalars."""
@@ -310,7 +323,9 @@ def lanes_of(type_: str) -> int:
 def mangled(type_: str) -> str:
     """LLVM's suffix of overloaded intrinsics: v16f32."""
     lanes, element = lanes_of(type_), element_of(type_)
-    short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}.get(element, element)
+    short = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16", "ptr": "p0"}.get(
+        element, element
+    )
     return f"v{lanes}{short}" if lanes > 1 or type_.startswith("<") else short
 
 
@@ -324,18 +339,18 @@ def _wrapped(value: int, bits: int) -> str:
 
 
 def _fold(operation: str, a: Value, b: Value) -> Value | None:
+    """The result where it is trivial for scalar integers: two literals, or one that is neutral or zero."""
     x, y = a.constant, b.constant
     if a.type.startswith("<"):
         return None
     if x is not None and y is not None and operation in {"add", "mul", "sub"}:
         result = {"add": x + y, "mul": x * y, "sub": x - y}[operation]
         return Value(a.type, _wrapped(result, int(a.type[1:])))
-    if operation in {"add", "sub", "or", "shl"} and y == 0:
+    if y is not None and y == _NEUTRAL.get(operation):
         return a
-    if operation in {"add", "or"} and x == 0:
+    if operation in {"add", "or", "mul"} and x == _NEUTRAL[operation]:
         return b
-    if operation == "mul" and (x == 1 or y == 1):
-        return b if x == 1 else a
-    if operation == "mul" and (x == 0 or y == 0):
-        return Value(a.type, "0")
-    return None
+    return Value(a.type, "0") if operation == "mul" and 0 in {x, y} else None
+
+
+_NEUTRAL = {"add": 0, "sub": 0, "or": 0, "shl": 0, "mul": 1}

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from . import constants, control_flow, elementwise, memory, products, reductions, shapes
 from .context import Context, Machine, Scratch, unsupported
+from .element_types import TensorType, parse_type
 from .lanes import uniform
 from .llvm_ir import Builder, Module, Value, integer
 from .mlir import Operation
 from .tensors import Buffer, Tensor
-from .element_types import TensorType, parse_type
 
 SUFFIX = "__range"
 """Behind a kernel's name: the function that runs a range of programs; the exported one calls it."""
@@ -24,7 +24,14 @@ _HIDDEN = {
 }  # fmt: skip
 """What every function gets beside its arguments: the program's place, the grid, memory, and where to report a failed assertion."""
 
-_IGNORED = {"tt.debug_barrier", "ttg.barrier", "gpu.barrier", "llvm.intr.assume", "tt.assume", "ttg.local_barrier"}
+_IGNORED = {
+    "tt.debug_barrier",
+    "ttg.barrier",
+    "gpu.barrier",
+    "llvm.intr.assume",
+    "tt.assume",
+    "ttg.local_barrier",
+}
 
 _LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "arith.constant": constants.lower_constant,
@@ -114,7 +121,11 @@ class _Function:
         elif name in _LOWERINGS:
             _LOWERINGS[name](ctx, operation)
         elif name in {"scf.for", "scf.if", "scf.while"}:
-            structured = {"scf.for": control_flow.lower_for, "scf.if": control_flow.lower_if, "scf.while": control_flow.lower_while}
+            structured = {
+                "scf.for": control_flow.lower_for,
+                "scf.if": control_flow.lower_if,
+                "scf.while": control_flow.lower_while,
+            }
             structured[name](ctx, operation, self.block)
         elif name in {"cf.br", "cf.cond_br"}:
             control_flow.lower_jump(ctx, operation, self.targets)
@@ -169,7 +180,10 @@ class _Function:
     def poison(self, ctx: Context, operation: Operation) -> None:
         (result,) = operation.results
         type_ = ctx.type_of(result)
-        zero = Value(type_.element.llvm, "null" if type_.element.kind == "ptr" else "0" if type_.element.kind == "int" else "0.0")
+        zero = Value(
+            type_.element.llvm,
+            "null" if type_.element.kind == "ptr" else "0" if type_.element.kind == "int" else "0.0",
+        )
         ctx.values[result.name] = zero if type_.shape is None else ctx.constant_tensor(type_, zero)
 
     def leave(self, ctx: Context, operation: Operation) -> None:
@@ -255,7 +269,11 @@ def _print(ctx: Context, operation: Operation) -> None:
         value = ctx.values[operand.name]
         element = ctx.type_of(operand).element
         if isinstance(value, Value):
-            _printf(ctx, f"pid (%u, %u, %u) idx (){prefix}{_format(element.kind, signed[number], is_hex)}\n", [value])
+            _printf(
+                ctx,
+                f"pid (%u, %u, %u) idx (){prefix}{_format(element.kind, signed[number], is_hex)}\n",
+                [value],
+            )
             continue
         places = ", ".join(["%u"] * len(value.shape))
         text = f"pid (%u, %u, %u) idx ({places}){prefix}{_format(element.kind, signed[number], is_hex)}\n"
@@ -264,7 +282,7 @@ def _print(ctx: Context, operation: Operation) -> None:
             _printf(ctx, text, [*where, ctx.evaluate(value, index, 0, 1).vector(ctx.b)])
 
 
-def _format(kind: str, signed: int, is_hex: bool) -> str:  # noqa: FBT001
+def _format(kind: str, signed: int, is_hex: bool) -> str:
     if kind == "float":
         return "%f"
     if kind == "ptr":
@@ -303,7 +321,9 @@ def _export(module: Module, entry: Operation, name: str) -> None:
         values.append(b.cast("trunc", stored, "i1") if element.name == "i1" else stored)
 
     def field(offset: int, type_: str) -> Value:
-        return b.load(type_, b.address(Value("ptr", "%launch"), "i8", integer(offset)), 4 if type_ == "i32" else 8)
+        return b.load(
+            type_, b.address(Value("ptr", "%launch"), "i8", integer(offset)), 4 if type_ == "i32" else 8
+        )
 
     grid = [field(4 * axis, "i32") for axis in range(3)]
     begin, end, scratch, status = field(16, "i64"), field(24, "i64"), field(32, "ptr"), field(40, "ptr")

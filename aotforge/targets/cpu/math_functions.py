@@ -110,7 +110,9 @@ def _sigmoid_tanh(b: Builder, x: Value) -> Value:
     series = [-1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925, 21844 / 6081075, -929569 / 638512875]
     near = _fma(b, b.binary("fmul", square, x), _polynomial(b, square, series), x)
     power = _exp(b, b.binary("fmul", size, _all(b, 2.0, x)))
-    far = b.binary("fsub", _all(b, 1.0, x), b.binary("fdiv", _all(b, 2.0, x), b.binary("fadd", power, _all(b, 1.0, x))))
+    far = b.binary(
+        "fsub", _all(b, 1.0, x), b.binary("fdiv", _all(b, 2.0, x), b.binary("fadd", power, _all(b, 1.0, x)))
+    )
     return b.select(b.compare("fcmp olt", size, _all(b, 0.4, x)), near, b.intrinsic("copysign", far, x))
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from . import narrow_floats
 from .context import Context, unsupported
+from .element_types import Element, TensorType
 from .lanes import Lanes, full, uniform
 from .llvm_ir import Value, integer, mangled, vector_type, zero
 from .mlir import Operation
 from .tensors import Index, Tensor
-from .element_types import Element, TensorType
 
 _ATOMICS = {
     1: "and", 2: "or", 3: "xor", 4: "add", 5: "fadd", 6: "max", 7: "min", 8: "umax", 9: "umin", 10: "xchg",
@@ -50,13 +50,28 @@ def _feeds_product(ctx: Context, operation: Operation) -> bool:
 def _contiguous_axis(pointer: Tensor) -> int:
     """The axis along which the pointers are neighbours; else the last one that they change along."""
     axes = range(len(pointer.shape))
-    return next((axis for axis in reversed(axes) if pointer.steps(axis) == 1 and pointer.shape[axis] > 1), len(pointer.shape) - 1)
+    return next(
+        (axis for axis in reversed(axes) if pointer.steps(axis) == 1 and pointer.shape[axis] > 1),
+        len(pointer.shape) - 1,
+    )
+
+
+def _first(ctx: Context, lanes: Lanes | None) -> Value | None:
+    """The scalar of uniform lanes, or of a single one."""
+    if lanes is None:
+        return None
+    return lanes.value if lanes.is_uniform else lanes.vector(ctx.b)
 
 
 def _load_scalar(
-    ctx: Context, element: Element, pointer: Value, mask: Value | Tensor | None, other: Value | Tensor | None
+    ctx: Context,
+    element: Element,
+    pointer: Value | None,
+    mask: Value | Tensor | None,
+    other: Value | Tensor | None,
 ) -> Value:
     b = ctx.b
+    assert pointer is not None
     if mask is None:
         return ctx.from_memory(element, b.load(element.stored, pointer, element.size))
     assert isinstance(mask, Value)
@@ -66,13 +81,19 @@ def _load_scalar(
     return b.get(result)
 
 
-def _load_lanes(ctx: Context, element: Element, pointer: Lanes, mask: Lanes | None, other: Lanes | None) -> Lanes:
+def _load_lanes(
+    ctx: Context, element: Element, pointer: Lanes, mask: Lanes | None, other: Lanes | None
+) -> Lanes:
     b, width = ctx.b, pointer.width
     if pointer.is_uniform and (mask is None or mask.is_uniform) and (other is None or other.is_uniform):
-        scalar = _load_scalar(ctx, element, pointer.value, mask and mask.value, other and other.value)
+        scalar = _load_scalar(ctx, element, pointer.value, _first(ctx, mask), _first(ctx, other))
         return uniform(element, width, scalar)
     if width == 1:
-        return uniform(element, 1, _load_scalar(ctx, element, pointer.vector(b), mask and mask.vector(b), other and other.vector(b)))
+        return uniform(
+            element,
+            1,
+            _load_scalar(ctx, element, _first(ctx, pointer), _first(ctx, mask), _first(ctx, other)),
+        )
     stored = vector_type(element.stored, width)
     if mask is None and pointer.is_contiguous:
         return full(element, ctx.from_memory(element, b.load(stored, pointer.value, element.size)))
@@ -121,7 +142,7 @@ def _store_scalar(ctx: Context, element: Element, pointer: Value, value: Value, 
 def _store_lanes(ctx: Context, pointer: Lanes, value: Lanes, mask: Lanes | None) -> None:
     b, width, element = ctx.b, pointer.width, value.element
     if width == 1:
-        _store_scalar(ctx, element, pointer.vector(b), value.vector(b), mask and mask.vector(b))
+        _store_scalar(ctx, element, pointer.vector(b), value.vector(b), _first(ctx, mask))
         return
     bits = ctx.to_memory(element, value.vector(b))
     if mask is None and pointer.is_contiguous:
@@ -129,10 +150,24 @@ def _store_lanes(ctx: Context, pointer: Lanes, value: Lanes, mask: Lanes | None)
         return
     lanes = mask.vector(b) if mask is not None else b.splat(Value("i1", "true"), width)
     if pointer.is_contiguous:
-        b.call(f"llvm.masked.store.{mangled(bits.type)}.p0", "void", bits, pointer.value, integer(element.size, "i32"), lanes)
+        b.call(
+            f"llvm.masked.store.{mangled(bits.type)}.p0",
+            "void",
+            bits,
+            pointer.value,
+            integer(element.size, "i32"),
+            lanes,
+        )
     else:
         where = pointer.vector(b)
-        b.call(f"llvm.masked.scatter.{mangled(bits.type)}.v{width}p0", "void", bits, where, integer(element.size, "i32"), lanes)
+        b.call(
+            f"llvm.masked.scatter.{mangled(bits.type)}.v{width}p0",
+            "void",
+            bits,
+            where,
+            integer(element.size, "i32"),
+            lanes,
+        )
 
 
 def lower_atomic(ctx: Context, operation: Operation) -> None:
@@ -147,7 +182,9 @@ def lower_atomic(ctx: Context, operation: Operation) -> None:
     def one(pointer: Value, values: list[Value]) -> Value:
         if element.is_narrow:
             return _add_narrow(ctx, element, pointer, values[0])
-        return ctx.b.let(element.llvm, f"atomicrmw {_ATOMICS[kind]} {pointer}, {values[0]} seq_cst, align {element.size}")
+        return ctx.b.let(
+            element.llvm, f"atomicrmw {_ATOMICS[kind]} {pointer}, {values[0]} seq_cst, align {element.size}"
+        )
 
     operands = [ctx.values[operand.name] for operand in operation.operands]
     _each_lane(ctx, operation, operands[:2], operands[2] if len(operands) > 2 else None, one)
@@ -164,7 +201,9 @@ def _add_narrow(ctx: Context, element: Element, pointer: Value, value: Value) ->
     before = b.get(old)
     number = ctx.from_memory(element, before)
     total = ctx.to_memory(element, narrow_floats.rounded(b, element, b.binary("fadd", number, value)))
-    found = b.let(f"{{ {stored}, i1 }}", f"cmpxchg {pointer}, {before}, {total} seq_cst seq_cst, align {element.size}")
+    found = b.let(
+        f"{{ {stored}, i1 }}", f"cmpxchg {pointer}, {before}, {total} seq_cst seq_cst, align {element.size}"
+    )
     b.set(old, b.let(stored, f"extractvalue {found}, 0"))
     b.branch_if(b.let("i1", f"extractvalue {found}, 1"), done, again)
     b.label(done)

@@ -107,7 +107,9 @@ class _Parser:
 
     def fail(self, wanted: str) -> DecodeError:
         line = self.text.count("\n", 0, self.at) + 1
-        return DecodeError(f"line {line} of the module: {wanted} expected, found {self.text[self.at : self.at + 40]!r}")
+        return DecodeError(
+            f"line {line} of the module: {wanted} expected, found {self.text[self.at : self.at + 40]!r}"
+        )
 
     def space(self) -> None:
         found = _SPACE.match(self.text, self.at)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 from .element_types import Element
+from .llvm_ir import Builder, Value, element_of, integer, lanes_of, real
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def decode(b: Builder, element: Element, bits: Value) -> Value:
     word = b.cast("zext", bits, "i32")
     magnitude = _shift(b, "shl", _mask(b, word, 0x7F), 23 - small.mantissa)
     # the exponent field read as float32's is too small by the difference of the biases; the product is exact, subnormals too
-    value = b.binary("fmul", b.cast("bitcast", magnitude, "float"), _all(b, real(2.0 ** (127 - small.bias)), bits))
+    value = b.binary(
+        "fmul", b.cast("bitcast", magnitude, "float"), _all(b, real(2.0 ** (127 - small.bias)), bits)
+    )
     if small.nan is None:
         special = b.compare("icmp uge", _mask(b, word, 0x7F), _like(b, 0x7C, word))
         infinite = b.cast("bitcast", b.binary("or", magnitude, _like(b, 0x7F800000, word)), "float")
@@ -48,7 +50,9 @@ def decode(b: Builder, element: Element, bits: Value) -> Value:
     value = b.cast("bitcast", b.binary("or", b.cast("bitcast", value, "i32"), sign), "float")
     if small.nan is not None:
         code = word if small.nan == 0x80 else _mask(b, word, 0x7F)
-        value = b.select(b.compare("icmp eq", code, _like(b, small.nan, word)), _all(b, real(float("nan")), bits), value)
+        value = b.select(
+            b.compare("icmp eq", code, _like(b, small.nan, word)), _all(b, real(float("nan")), bits), value
+        )
     return value
 
 
@@ -111,7 +115,9 @@ def truncated(b: Builder, element: Element, value: Value) -> Value:
     if element.name == "bf16":
         return b.cast("bitcast", _mask(b, b.cast("bitcast", value, "i32"), ~0xFFFF), "float")
     half = b.cast("fptrunc", value, "half")
-    away = b.compare("fcmp ogt", b.intrinsic("fabs", b.cast("fpext", half, "float")), b.intrinsic("fabs", value))
+    away = b.compare(
+        "fcmp ogt", b.intrinsic("fabs", b.cast("fpext", half, "float")), b.intrinsic("fabs", value)
+    )
     bits = b.cast("bitcast", half, "i16")
     return decode(b, element, b.binary("sub", bits, b.cast("zext", away, "i16")))
 

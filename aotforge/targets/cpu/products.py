@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from . import narrow_floats
 from .context import Context, unsupported
+from .element_types import Element
 from .lanes import full
 from .llvm_ir import Value, Variable, integer, vector_type
 from .mlir import SSA, Operation
 from .tensors import Buffer, Index, Tensor
-from .element_types import Element
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,9 @@ def _operand(ctx: Context, tensor: Tensor, accumulator: Element) -> Buffer:
     if tensor.element.kind == "int" and tensor.element != accumulator:
         widened = ctx.new_buffer(tensor.shape, accumulator)
         with ctx.nest(tensor.shape) as (index, axis, width):
-            value = ctx.b.cast("sext", ctx.evaluate(tensor, index, axis, width).vector(ctx.b), accumulator.llvm)
+            value = ctx.b.cast(
+                "sext", ctx.evaluate(tensor, index, axis, width).vector(ctx.b), accumulator.llvm
+            )
             ctx.write(widened, index, full(accumulator, value))
         return widened
     buffer = ctx.materialise(tensor, wide=True).buffer
@@ -115,7 +117,9 @@ def _accumulator(ctx: Context, operation: Operation) -> Buffer | None:
     uses = ctx.uses_of(operation.results[0])
     if not ctx.loops or len(uses) != 1 or uses[0][0] is not ctx.loops[-1].terminator:
         return None
-    number = next(n for n, operand in enumerate(uses[0][0].operands) if operand.name == operation.results[0].name)
+    number = next(
+        n for n, operand in enumerate(uses[0][0].operands) if operand.name == operation.results[0].name
+    )
     carried = ctx.loops[-1].carried[number]
     if carried.buffer is None or not _only_addend(ctx, carried.argument, operation):
         return None

@@ -40,7 +40,9 @@ def _store(ctx: Context, buffers: Sequence[Buffer], index: Index, values: Sequen
         ctx.write(buffer, index, value)
 
 
-def _along_lanes(ctx: Context, operation: Operation, tensors: Sequence[Tensor], outer: Index, axis: int) -> list[Lanes]:
+def _along_lanes(
+    ctx: Context, operation: Operation, tensors: Sequence[Tensor], outer: Index, axis: int
+) -> list[Lanes]:
     """One result: partial results in the lanes of a vector, then halves of the vector are combined."""
     width = min(ctx.machine.lanes, tensors[0].shape[axis])
 
@@ -53,7 +55,10 @@ def _along_lanes(ctx: Context, operation: Operation, tensors: Sequence[Tensor], 
     while width > 1:
         width //= 2
         halves = [
-            [full(t.element, ctx.b.shuffle(v, v, range(start, start + width))) for t, v in zip(tensors, values, strict=True)]
+            [
+                full(t.element, ctx.b.shuffle(v, v, range(start, start + width)))
+                for t, v in zip(tensors, values, strict=True)
+            ]
             for start in (0, width)
         ]
         values = [lane.vector(ctx.b) for lane in combine(ctx, operation.regions[0], halves[0], halves[1])]
@@ -75,19 +80,27 @@ def _across_lanes(
 
 
 def _folded(
-    ctx: Context, operation: Operation, at: Callable[[Value], list[Lanes]], tensors: Sequence[Tensor], turns: int, step: int
+    ctx: Context,
+    operation: Operation,
+    at: Callable[[Value], list[Lanes]],
+    tensors: Sequence[Tensor],
+    turns: int,
+    step: int,
 ) -> list[Lanes]:
     """The combination of `turns` groups of lanes; group i begins at position i * step."""
     first = at(integer(0))
     width = first[0].width
     totals = [
-        ctx.b.variable(vector_llvm(tensor.element, width), lane.vector(ctx.b)) for tensor, lane in zip(tensors, first, strict=True)
+        ctx.b.variable(vector_llvm(tensor.element, width), lane.vector(ctx.b))
+        for tensor, lane in zip(tensors, first, strict=True)
     ]
     if turns > 1:
         with ctx.b.loop(turns - 1) as number, ctx.block():
             following = at(ctx.b.add(ctx.b.mul(number, integer(step)), integer(step)))
             so_far = _read(ctx, totals, tensors)
-            for total, lane in zip(totals, combine(ctx, operation.regions[0], so_far, following), strict=True):
+            for total, lane in zip(
+                totals, combine(ctx, operation.regions[0], so_far, following), strict=True
+            ):
                 ctx.b.set(total, lane.vector(ctx.b))
     return _read(ctx, totals, tensors)
 
@@ -130,7 +143,10 @@ def _scan(
         return [ctx.evaluate(tensor, index_at(number), lane_axis, width) for tensor in tensors]
 
     first = at(integer(0))
-    totals = [b.variable(vector_llvm(t.element, width), lane.vector(b)) for t, lane in zip(tensors, first, strict=True)]
+    totals = [
+        b.variable(vector_llvm(t.element, width), lane.vector(b))
+        for t, lane in zip(tensors, first, strict=True)
+    ]
     _store(ctx, buffers, index_at(integer(0)), first)
     if size == 1:
         return
@@ -167,6 +183,8 @@ def combine(ctx: Context, region: Region, left: Sequence[Lanes], right: Sequence
             raise unsupported(operation, "inside a combining function")
         lanes = [value(operand.name, operation, n) for n, operand in enumerate(operation.operands)]
         element = ctx.type_of(operation.results[0]).element
-        known[operation.results[0].name] = elementwise.compute(ctx.b, ctx.machine.contract, operation, element, lanes)
+        known[operation.results[0].name] = elementwise.compute(
+            ctx.b, ctx.machine.contract, operation, element, lanes
+        )
     last = block.operations[-1]
     return [value(operand.name, last, n) for n, operand in enumerate(last.operands)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .context import Context
+from .element_types import TensorType
 from .lanes import Lanes, arithmetic, full, uniform
 from .llvm_ir import Value, integer
 from .mlir import Operation
 from .tensors import Buffer, Index, Tensor, merged_reads
-from .element_types import TensorType
 
 
 def lower_splat(ctx: Context, operation: Operation) -> None:
@@ -35,7 +35,9 @@ def lower_expand_dims(ctx: Context, operation: Operation) -> None:
     """tt.expand_dims: a new axis of size 1."""
     new = operation.integer("axis")
     source = ctx.tensor(operation.operands[0])
-    ctx.values[operation.results[0].name] = _with_unit_axes(ctx, ctx.type_of(operation.results[0]), source, (new,))
+    ctx.values[operation.results[0].name] = _with_unit_axes(
+        ctx, ctx.type_of(operation.results[0]), source, (new,)
+    )
 
 
 def _with_unit_axes(ctx: Context, type_: TensorType, source: Tensor, new: tuple[int, ...]) -> Tensor:
@@ -120,7 +122,9 @@ def lower_reshape(ctx: Context, operation: Operation) -> None:
     stored = ctx.materialise(source)
     assert stored.buffer is not None
     view = replace(stored.buffer, shape=type_.shape)
-    ctx.values[result.name] = replace(ctx.buffered(view), reads={view: True, stored.buffer: False, **dict.fromkeys(stored.reads, False)})
+    ctx.values[result.name] = replace(
+        ctx.buffered(view), reads={view: True, stored.buffer: False, **dict.fromkeys(stored.reads, False)}
+    )
 
 
 def lower_join(ctx: Context, operation: Operation) -> None:
@@ -141,7 +145,11 @@ def lower_join(ctx: Context, operation: Operation) -> None:
         return full(type_.element, b.per_lane(2, type_.element.llvm, lambda lane: both[lane]))
 
     joined = Tensor(
-        type=type_, evaluate=evaluate, cost=left.cost + right.cost, reads=merged_reads(left, right, aligned=False), natural=last
+        type=type_,
+        evaluate=evaluate,
+        cost=left.cost + right.cost,
+        reads=merged_reads(left, right, aligned=False),
+        natural=last,
     )
     ctx.values[result.name] = ctx.materialise(joined)
 
@@ -155,7 +163,13 @@ def lower_split(ctx: Context, operation: Operation) -> None:
             return ctx.evaluate(source, (*index, integer(number)), axis, width)
 
         type_ = ctx.type_of(result)
-        half = Tensor(type=type_, evaluate=evaluate, cost=2, reads=merged_reads(source, aligned=False), natural=len(source.shape) - 2)
+        half = Tensor(
+            type=type_,
+            evaluate=evaluate,
+            cost=2,
+            reads=merged_reads(source, aligned=False),
+            natural=len(source.shape) - 2,
+        )
         ctx.values[result.name] = ctx.materialise(half)
 
 
@@ -230,7 +244,10 @@ def advanced(ctx: Context, tensor: Tensor, offset: Value) -> Tensor:
         if lanes.is_vector:
             if tensor.element.kind == "ptr":
                 assert tensor.element.pointee is not None
-                return full(tensor.element, b.address(lanes.value, tensor.element.pointee.stored, b.splat(offset, width)))
+                return full(
+                    tensor.element,
+                    b.address(lanes.value, tensor.element.pointee.stored, b.splat(offset, width)),
+                )
             return full(tensor.element, b.add(lanes.value, b.splat(offset, width)))
         if tensor.element.kind == "ptr":
             assert tensor.element.pointee is not None

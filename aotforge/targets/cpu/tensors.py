@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .element_types import Element, TensorType
 from .lanes import Lanes, full
 from .llvm_ir import Value, vector_type
-from .element_types import Element, TensorType
 
 Index = tuple[Value, ...]
 """One i64 per axis; along the axis of a vector, the first lane's."""

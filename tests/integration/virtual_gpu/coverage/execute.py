@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -84,6 +84,22 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
 
     from aotforge.compile.triton_amd import lower
 
+    kernel = kernel_of(feature, folder)
+    target = GPUTarget("hip", arch, emulated_target(arch).lanes)
+    hints: dict[tuple[int], list[list[Any]]] = {
+        (i,): [["tt.divisibility", 16]] for i in range(len(feature.tensors))
+    }
+    try:
+        hsaco, asm, metadata = lower(
+            kernel, target, feature.signature, dict(feature.constants), hints, options
+        )
+    except Exception as error:  # noqa: BLE001 - compilers may raise anything
+        return {"error": compiler_reason(error)}
+    return {"hsaco": hsaco.hex(), "asm": asm, "lds_bytes": metadata["shared"]}
+
+
+def kernel_of(feature: Feature, folder: Path) -> Any:
+    """The Triton function of a feature, from a module in the folder."""
     name = f"feature_{hashlib.sha256(feature.source.encode()).hexdigest()[:16]}"
     path = folder / f"{name}.py"
     if not path.exists():  # another process may be reading it
@@ -95,20 +111,10 @@ def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    target = GPUTarget("hip", arch, emulated_target(arch).lanes)
-    hints: dict[tuple[int], list[list[Any]]] = {
-        (i,): [["tt.divisibility", 16]] for i in range(len(feature.tensors))
-    }
-    try:
-        hsaco, asm, metadata = lower(
-            module.kernel, target, feature.signature, dict(feature.constants), hints, options
-        )
-    except Exception as error:  # noqa: BLE001 - compilers may raise anything
-        return {"error": _compiler_reason(error)}
-    return {"hsaco": hsaco.hex(), "asm": asm, "lds_bytes": metadata["shared"]}
+    return module.kernel
 
 
-def _compiler_reason(error: BaseException) -> str:
+def compiler_reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -137,8 +143,8 @@ def run(feature: Feature, arch: str, folder: Path) -> Outcome:
     return Outcome(feature=feature.name, arch=arch, verdict=WRONG if reason else PASSED, reason=reason)
 
 
-def execute(feature: Feature, program: Program, image: Image) -> dict[str, Array]:
-    """Launch with every check on; the tensors afterwards. Raises ExecutionError, UnsupportedError, DecodeError."""
+def buffers_of(feature: Feature) -> dict[str, Array]:
+    """A feature's tensors, aligned to 16 bytes; what is not given is garbage."""
     buffers: dict[str, Array] = {}
     for name, tensor in feature.tensors.items():
         kind = storage(tensor.kind)
@@ -148,6 +154,12 @@ def execute(feature: Feature, program: Program, image: Image) -> dict[str, Array
         if tensor.stored is not None:
             buffers[name][:] = tensor.stored
         buffers[name].flags.writeable = tensor.written
+    return buffers
+
+
+def execute(feature: Feature, program: Program, image: Image) -> dict[str, Array]:
+    """Launch with every check on; the tensors afterwards. Raises ExecutionError, UnsupportedError, DecodeError."""
+    buffers = buffers_of(feature)
     unset = frozenset(name for name, tensor in feature.tensors.items() if tensor.stored is None)
     arguments = [*(b.ctypes.data for b in buffers.values()), *(value for _, value in feature.values.values())]
     program.launch(
@@ -188,19 +200,29 @@ def difference(feature: Feature, found: dict[str, Array]) -> str:
 Task = tuple[Feature, str]
 
 
+Run = Callable[[Feature, str, Path], Outcome]
+
+
 def run_all(tasks: Sequence[Task], folder: Path, workers: int = 2) -> Iterator[Outcome]:
-    """Outcomes in the order in which they are known; a process executes several tasks, until the compiler ends it."""
+    """Outcomes in the order in which they are known, on the virtual GPU."""
     import aotforge.compile.triton_amd  # noqa: F401 - loaded before the processes fork
 
     if len(tasks) > _MANY:
         for lanes in sorted({emulated_target(arch).lanes for _, arch in tasks}):
             load_library(lanes, variant="checks")
+    yield from run_in_processes(run, tasks, folder, workers)
+
+
+def run_in_processes(
+    run_one: Run, tasks: Sequence[Task], folder: Path, workers: int = 2
+) -> Iterator[Outcome]:
+    """A process executes several tasks by `run_one`, until the compiler ends it."""
     waiting = [list(tasks[at : at + _BATCH]) for at in range(0, len(tasks), _BATCH)][::-1]
     running: dict[Any, tuple[Any, list[Task]]] = {}
     while waiting or running:
         while waiting and len(running) < workers:
             batch = waiting.pop()
-            receiver, process = _start(batch, folder)
+            receiver, process = _start(run_one, batch, folder)
             running[receiver] = process, batch
         for ready in wait(list(running), SECONDS) or list(running):
             process, batch = running[ready]
@@ -213,10 +235,10 @@ def run_all(tasks: Sequence[Task], folder: Path, workers: int = 2) -> Iterator[O
                 waiting += [batch] if batch else []
 
 
-def _start(batch: list[Task], folder: Path) -> tuple[Any, Any]:
+def _start(run_one: Run, batch: list[Task], folder: Path) -> tuple[Any, Any]:
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(list(batch), folder, sender))
+    process = context.Process(target=_child, args=(run_one, list(batch), folder, sender))
     process.start()
     sender.close()
     return receiver, process
@@ -237,12 +259,12 @@ def _received(receiver: Any, process: Any, task: Task) -> Outcome:
     return Outcome(feature=feature.name, arch=arch, verdict=verdict, reason=reason, ended=True)
 
 
-def _child(batch: list[Task], folder: Path, sender: Connection) -> None:
+def _child(run_one: Run, batch: list[Task], folder: Path, sender: Connection) -> None:
     with tempfile.TemporaryFile() as quiet:  # the compiler prints what it raises
         os.dup2(quiet.fileno(), 2)
         for feature, arch in batch:
             try:
-                sender.send(run(feature, arch, folder))
+                sender.send(run_one(feature, arch, folder))
             except Exception as error:  # noqa: BLE001 - a defect of the list of features, which the page shows
                 reason = f"the feature's own code failed: {error!r}"
                 sender.send(Outcome(feature=feature.name, arch=arch, verdict=WRONG, reason=reason))

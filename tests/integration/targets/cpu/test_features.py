@@ -1,0 +1,49 @@
+"""The Triton language on the CPU, against numpy: a sample by default, every feature of the catalogue among the slow tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotforge.targets.cpu.driver import host_level
+from tests.integration.targets.cpu.features import run
+from tests.integration.virtual_gpu.coverage.catalogue import FEATURES
+from tests.integration.virtual_gpu.coverage.execute import PASSED, run_in_processes
+
+pytestmark = pytest.mark.compiler
+SAMPLE = (
+    "i32 << >>", "fp16 tl.minimum(a, b)", "libdevice.asin fp32", "masked copy i8", "atomic_add i32", "atomic_add bf16",
+    "tl.sort(t) fp32", "tl.join(x, y) fp16", "while", "randn", "dot fp16, 32x32x32", "fp64 to floats", "function with early return",
+    "tl.map_elementwise(larger, x, 1500 - y) fp32", "fp32 to fp16 toward zero",
+)  # fmt: skip
+NOT_SUPPORTED = {
+    "inline assembly": "tt.elementwise_inline_asm",
+    "inline assembly with two instructions": "tt.elementwise_inline_asm",
+    **{f"dot_scaled {a} {b}": "tt.dot_scaled" for a, b in (
+        ("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e2m1", "e2m1"), ("e4m3", "e2m1"), ("bf16", "e4m3"), ("fp16", "e2m1"),
+    )},
+    **{f"libdevice.{name} {kind}": f"no attribute '{name}'" for name in ("cyl_bessel_i0", "cyl_bessel_i1", "erfcx", "erfinv")
+       for kind in ("fp32", "fp64")},
+}  # fmt: skip
+"""GPU assembly, block-scaled products, and functions that the C library does not have; with a part of the error."""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_a_sample_of_features(level: str, tmp_path: Path) -> None:
+    if level > host_level():
+        pytest.skip("this processor has no AVX-512")
+    outcomes = list(run_in_processes(run, [(FEATURES[name], level) for name in SAMPLE], tmp_path))
+    assert len(outcomes) == len(SAMPLE)
+    assert [one for one in outcomes if one.verdict != PASSED] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_feature(tmp_path: Path) -> None:
+    tasks = [(feature, host_level()) for feature in FEATURES.values()]
+    outcomes = {one.feature: one for one in run_in_processes(run, tasks, tmp_path)}
+    assert outcomes.keys() == FEATURES.keys()
+    failed = {name: one.reason for name, one in outcomes.items() if one.verdict != PASSED}
+    assert failed.keys() == NOT_SUPPORTED.keys()
+    assert all(part in failed[name] for name, part in NOT_SUPPORTED.items())
