@@ -1,4 +1,4 @@
-"""Runs a Python script whose Triton kernels execute on the CPU: `python -m aotforge.targets.cpu FILE.py [ARGUMENTS]`."""
+"""A Python script whose Triton kernels execute on the CPU: `python -m aotforge.targets.cpu FILE.py`."""
 
 import os
 import runpy

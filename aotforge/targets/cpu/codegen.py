@@ -91,7 +91,7 @@ def shared_library(text: str, level: Level) -> bytes:
     _initialise()
     code = llvm.translate_to_asm(text, TRIPLE, level.cpu, "", [], True, True, False)
     with tempfile.TemporaryDirectory() as folder:
-        part, whole = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+        part, complete = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         part.write_bytes(code)
-        amd.link_hsaco(str(part), str(whole))
-        return whole.read_bytes()
+        amd.link_hsaco(str(part), str(complete))
+        return complete.read_bytes()

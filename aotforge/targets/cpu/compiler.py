@@ -99,7 +99,7 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
     def load_dialects(self, context: Any) -> None:
         """Triton's own dialects are enough."""
 
-    @functools.cache  # noqa: B019 - a back end lives as long as the process
+    @functools.cache  # noqa: B019 - one back end per process
     def hash(self) -> str:
         """The identity of this back end in Triton's cache key: its own sources."""
         sources = sorted(Path(__file__).parent.glob("*.py"))

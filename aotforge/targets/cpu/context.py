@@ -16,7 +16,7 @@ from .mlir import SSA, Operation
 from .tensors import Buffer, Index, Tensor
 
 _IN_FRAME = 2048
-"""Bytes up to which a buffer lies in the stack frame, where LLVM may turn it into registers."""
+"""Bytes up to which a buffer is in the stack frame, where LLVM may turn it into registers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Scratch:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """Where a value lies that control flow carries: a `variable` for a scalar, a `buffer` for a tensor.
+    """Where a value is that control flow carries: a `variable` for a scalar, a `buffer` for a tensor.
 
     With `first` and `increment` the variable is the distance of a tensor of indices or pointers from its first value.
     """
@@ -205,7 +205,7 @@ class Context:
         self.b.store(stored, address, buffer.size)
 
     def from_memory(self, element: Element, stored: Value) -> Value:
-        """Register form of what lies in memory."""
+        """Register form of what is in memory."""
         if element.is_narrow:
             return narrow_floats.decode(self.b, element, stored)
         return self.b.cast("trunc", stored, "i1") if element.name == "i1" else stored
@@ -228,7 +228,7 @@ class Context:
         )
 
     def materialise(self, tensor: Tensor, into: Buffer | None = None, *, wide: bool = False) -> Tensor:
-        """The tensor in memory: as it is when it lies there already, and `into` when that is given."""
+        """The tensor in memory: as it is when it is there already, and `into` when that is given."""
         if (
             into is None
             and tensor.buffer is not None

@@ -1,4 +1,6 @@
-"""Loops, conditionals, calls and jumps. What they carry from one place to another lies in variables (scalars) and buffers (tensors)."""
+"""Loops, conditionals, calls and jumps.
+
+Values that they carry are kept in variables (scalars) and buffers (tensors)."""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def lower_for(ctx: Context, operation: Operation, lower: LowerBlock) -> None:
 
 
 def _carry(ctx: Context, argument: SSA, init: SSA, block: Block, following: SSA) -> Carried:
-    """Where a loop's value lies: a variable, a buffer, or, for indices that move by a scalar, an offset beside the first value."""
+    """Where a loop's value is: a variable, a buffer, or, for indices that move by a scalar, an offset beside the first value."""
     type_ = ctx.type_of(argument)
     if type_.shape is None:
         return Carried(argument=argument, variable=ctx.b.variable(type_.element.llvm, ctx.scalar(init)))
@@ -200,7 +202,7 @@ def _settled(ctx: Context, ssa: SSA) -> Value | Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A basic block that jumps lead to, and where its arguments lie."""
+    """A basic block that jumps lead to, and where its arguments are."""
 
     label: str
     places: list[Carried]

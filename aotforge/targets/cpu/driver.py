@@ -87,7 +87,7 @@ class _Utilities:
         """Libraries stay loaded: a launch may still run in another thread."""
 
     def get_device_properties(self, _device: int) -> dict[str, int]:
-        """Figures that Triton's tuners ask for."""
+        """Properties that Triton's tuners read."""
         return {
             "max_shared_mem": 1 << 40,
             "multiprocessor_count": thread_count(),

@@ -1,4 +1,4 @@
-"""Element-wise operations: arithmetic, comparisons, conversions and elementary functions, on scalars and on vectors of lanes."""
+"""Element-wise arithmetic, comparisons, conversions and elementary functions, on scalars and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of consecutive elements of a tensor: one number for all lanes, a number and a step, or a vector.
+"""A run of consecutive elements of a tensor: a number for all lanes, a number and a step, or a vector.
 
 Addresses keep their form through index arithmetic, so that a load knows at compile time whether its lanes are neighbours in memory.
 """

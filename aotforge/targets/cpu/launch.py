@@ -1,4 +1,4 @@
-"""Launching a compiled kernel: arguments and grid in memory as the exported function reads them, programs shared out over threads."""
+"""Launch of a compiled kernel: arguments and grid in memory, programs distributed over threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCALARS = {
     "i1": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u1": "?7x", "u8": "B7x", "u16": "H6x", "u32": "I4x",
     "u64": "Q", "fp32": "f4x", "f32": "f4x", "fp64": "d",
 }  # fmt: skip
-"""How an argument of Triton's type lies in its 8 bytes; pointers are unsigned 64-bit numbers."""
+"""How an argument of Triton's type is in its 8 bytes; pointers are unsigned 64-bit numbers."""
 
 
 def thread_count() -> int:

@@ -1,4 +1,6 @@
-"""Triton's device library for CPUs: the functions of `triton.language.extra.libdevice`, in their names and types on other targets.
+"""Triton's device library for CPUs: the functions of `triton.language.extra.libdevice`.
+
+Names and types are those of other targets.
 
 Symbols are the functions' names; `device_functions.py` gives them code.
 """

@@ -1,4 +1,6 @@
-"""LLVM IR as typed values and a builder of functions; loops, branches and variables are structured, SSA form is left to LLVM's mem2reg."""
+"""LLVM IR as typed values, and a builder of functions.
+
+Loops, branches and variables are structured; SSA form is left to LLVM's mem2reg."""
 
 from __future__ import annotations
 

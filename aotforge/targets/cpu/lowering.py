@@ -1,4 +1,4 @@
-"""TTIR to LLVM IR: a module of Triton as one exported function that runs a range of programs of the grid.
+"""TTIR to LLVM IR: a Triton module as one exported function that runs a range of the grid.
 
 The exported function takes two pointers: the kernel's arguments, 8 bytes each in order, and a `Launch` (launch.py).
 """

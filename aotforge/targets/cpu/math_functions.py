@@ -1,4 +1,4 @@
-"""Elementary functions on vectors of float32 as polynomials; others, and float64, by one call of the C library a lane."""
+"""Elementary functions: polynomials on vectors of float32, else the C library, a call per lane."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def function(b: Builder, name: str, x: Value) -> Value:
 
 def _exp2(b: Builder, x: Value) -> Value:
     """2^x: x = n + f with |f| <= 1/2, 2^f by a polynomial, 2^n in the exponent's bits, in two steps so that subnormals come out."""
-    whole = b.intrinsic("nearbyint", _clamped(b, x, -160.0, 129.0))
-    fraction = b.binary("fsub", _clamped(b, x, -160.0, 129.0), whole)
+    exponent = b.intrinsic("nearbyint", _clamped(b, x, -160.0, 129.0))
+    fraction = b.binary("fsub", _clamped(b, x, -160.0, 129.0), exponent)
     value = _polynomial(b, fraction, [math.log(2) ** k / math.factorial(k) for k in range(9)])
-    return _nan_or(b, x, _scaled(b, value, b.cast("fptosi", whole, "i32")))
+    return _nan_or(b, x, _scaled(b, value, b.cast("fptosi", exponent, "i32")))
 
 
 def _exp(b: Builder, x: Value) -> Value:
     """e^x: x = n ln 2 + f, as above."""
     bounded = _clamped(b, x, -110.0, 90.0)
-    whole = b.intrinsic("nearbyint", b.binary("fmul", bounded, _all(b, 1 / math.log(2), x)))
-    fraction = _fma(b, whole, _all(b, -_LN2_HIGH, x), bounded)
-    fraction = _fma(b, whole, _all(b, -_LN2_LOW, x), fraction)
+    exponent = b.intrinsic("nearbyint", b.binary("fmul", bounded, _all(b, 1 / math.log(2), x)))
+    fraction = _fma(b, exponent, _all(b, -_LN2_HIGH, x), bounded)
+    fraction = _fma(b, exponent, _all(b, -_LN2_LOW, x), fraction)
     value = _polynomial(b, fraction, [1 / math.factorial(k) for k in range(9)])
-    return _nan_or(b, x, _scaled(b, value, b.cast("fptosi", whole, "i32")))
+    return _nan_or(b, x, _scaled(b, value, b.cast("fptosi", exponent, "i32")))
 
 
 def _log(b: Builder, x: Value) -> Value:

@@ -1,4 +1,4 @@
-"""MLIR in its generic text form, as values: operations with their regions, blocks, attributes and source lines.
+"""MLIR in its generic text form, as values: operations with regions, attributes and source lines.
 
 The generic form (`"dialect.op"(operands) <{properties}> ({regions}) : type`) is the same for every dialect, so that one small
 parser reads all of TTIR. libtriton's Python bindings give no access to float constants, array attributes or the blocks of a region.

@@ -1,4 +1,4 @@
-"""Floats of 8 and 16 bits: decoding to float32, rounding float32 to what they can represent, and encoding."""
+"""Floats of 8 and 16 bits: decoding to float32, rounding of float32, encoding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that move elements: splat, broadcast, transpose, reshape, join, split, concatenate, gather, histogram."""
+"""Operations that move elements: splat, broadcast, transpose, reshape, join, gather, histogram."""
 
 from __future__ import annotations
 

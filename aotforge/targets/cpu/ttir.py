@@ -1,4 +1,4 @@
-"""Triton's TTIR module as an `Operation`: printed by libtriton in MLIR's generic form with source lines, then parsed."""
+"""Triton's TTIR module as an `Operation`: libtriton prints MLIR's generic form, which is parsed."""
 
 from __future__ import annotations
 

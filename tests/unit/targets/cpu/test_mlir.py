@@ -46,7 +46,7 @@ def test_operations_regions_blocks_and_lines() -> None:
     assert third.operations[0].name == "tt.return"
 
 
-@pytest.mark.parametrize("text", ["", '"a"(', '"a"() : () -> (', '%0 = a : i32', '"a"() <{x = "> : () -> ()'])
+@pytest.mark.parametrize("text", ["", '"a"(', '"a"() : () -> (', "%0 = a : i32", '"a"() <{x = "> : () -> ()'])
 def test_text_that_is_not_the_generic_form(text: str) -> None:
     with pytest.raises(DecodeError, match="line 1 of the module"):
         parse(text)
