@@ -294,7 +294,7 @@ def grid_pack(terms: list[list[tuple[str, int]]], threads: int = 256) -> SmallPa
         ([[("seqlen_q", 1), ("seqlen_k", 1)], [], []], 0),
         ([[("Q", 1)], [], []], INVALID_IMAGE),  # a pointer is not a size
         ([[("stride_qz", 1), ("stride_qz", 1)], [], []], NOT_SUPPORTED),
-        ([[("stride_qz", 1)] * 4, [], [("mask", 1)]], 0),  # too large times nothing is nothing
+        ([[("stride_qz", 1)] * 4, [], [("dropout", 1)]], 0),  # too large times nothing is nothing
         ([[], [("stride_qz", 1)], [("stride_kz", 4)]], 0),
         ([[], [("stride_qz", 1), ("seqlen_q", 1)], []], NOT_SUPPORTED),
         ([[("window_right", 1)], [], []], NOT_SUPPORTED),  # negative
