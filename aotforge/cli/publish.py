@@ -61,7 +61,7 @@ def publish(
     from aotforge.publish.session import open_publisher
     from aotforge.publish.upload import publish_release
 
-    store, signing = open_publisher(to, absolute(keys), os.environ)
+    store, signing = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
     with byte_progress(quiet=quiet or json) as on_progress:
         done = publish_release(
             Path(folder).absolute(),
@@ -104,7 +104,7 @@ def yank(
     from aotforge.publish.maintenance import yank_release
     from aotforge.publish.session import open_publisher
 
-    place = open_publisher(to, absolute(keys), os.environ)
+    place = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
     index = yank_release(*place, release, reason=reason, now=datetime.now(UTC), undo=undo)
     print_report(index, json=json)
 
@@ -115,7 +115,7 @@ def renew(to: To, keys: Keys = None, json: Json = False) -> None:
     from aotforge.publish.maintenance import renew_index
     from aotforge.publish.session import open_publisher
 
-    place = open_publisher(to, absolute(keys), os.environ)
+    place = open_publisher(to, absolute(keys), os.environ, cache_folder(None))
     print_report(renew_index(*place, now=datetime.now(UTC)), json=json)
 
 

@@ -36,10 +36,14 @@ _KEY_FILE = re.compile(r"(root|targets|snapshot|timestamp)-([0-9]+)\.pem")
 
 @dataclass(frozen=True, kw_only=True)
 class KeySet:
-    """Private keys by role, newest last, and the known roots, oldest first, as signed bytes."""
+    """Private keys by role, newest last, and the known roots, oldest first, as signed bytes.
+
+    `memory`: folder where the versions of indexes that were seen are remembered.
+    """
 
     roots: tuple[bytes, ...]
     signers: Mapping[str, tuple[CryptoSigner, ...]] = field(repr=False)
+    memory: Path | None = None
 
     def allowed(self, role: str, root: Root) -> list[CryptoSigner]:
         """Our keys that `root` names for a role."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -23,18 +24,26 @@ from aotforge.publish.trust import TrustedIndex, trusted_index, trusted_root
 from aotforge.publish.upload import publish_errors
 
 
+MEMORY = "trust"
+"""Folder of the cache with what was seen of indexes."""
+
+
 def open_for_publishing(url: str) -> Store:
     """The store at an address. Raises PublishError for one that cannot be published to."""
     with publish_errors():
         return open_store(url)
 
 
-def open_publisher(url: str, keys: Path | None, environment: Mapping[str, str]) -> tuple[Store, KeySet]:
+def open_publisher(
+    url: str, keys: Path | None, environment: Mapping[str, str], cache: Path
+) -> tuple[Store, KeySet]:
     """The store at an address, and the keys to change its index: of a folder, else those that `environment` names.
+
+    `cache` holds the versions of the indexes that were seen before.
 
     Raises PublishError, TrustError.
     """
-    return open_for_publishing(url), load_keys(keys, environment)
+    return open_for_publishing(url), replace(load_keys(keys, environment), memory=cache / MEMORY)
 
 
 def open_index(
@@ -57,7 +66,7 @@ def open_index(
         )
     reader = open_reader(address)
     anchor = trusted_root(root, checkout, environment)
-    return reader, trusted_index(reader, anchor, cache / "trust", on_progress=on_progress)
+    return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)
 
 
 def open_store(url: str) -> Store:

@@ -16,6 +16,7 @@ from tuf.api.metadata import Metadata, MetaFile, Root, Signed, Snapshot, Targets
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.index import FOLDER, Index, make_targets, read_index
 from aotforge.publish.keys import KeySet, S, metadata_errors, next_root, read_root, verify
+from aotforge.publish.seen_versions import seen_versions
 from aotforge.publish.stores.reading import read_small
 from aotforge.publish.stores.store import ErrorKind, Reader, Store, StoreError
 
@@ -51,9 +52,18 @@ class State:
         return self.roots[-1].signed
 
 
-def load_state(store: Store, known: tuple[bytes, ...]) -> State:
-    """Checks signatures, hashes and versions, not expiry: an expired index can be renewed. `known`: trusted roots,
-    oldest first. Raises TrustError, StoreError."""
+def load_state(store: Store, keys: KeySet) -> State:
+    """Checks signatures, hashes and versions, not expiry: an expired index can be renewed. An index that is older than one
+    seen before is refused. Raises TrustError, StoreError, OutputError."""
+    state = _verified_state(store, keys.roots)
+    if keys.memory:
+        seen_versions(keys.memory, keys.roots[0], store.url).check(
+            (state.timestamp_version, state.snapshot_version, state.index.version), store.url
+        )
+    return state
+
+
+def _verified_state(store: Store, known: tuple[bytes, ...]) -> State:
     roots, missing = _roots(store, known)
     found = store.load(TIMESTAMP, limit=LIMIT)
     if found is None:
@@ -86,7 +96,7 @@ def change_index(
     """Replaces the index by `change(index)`, retrying after concurrent changes. Without a difference nothing is written,
     unless `renew`. `change` may raise to refuse. Raises PublishError, TrustError, StoreError."""
     for _ in range(_TRIES):
-        state = load_state(store, keys.roots)
+        state = load_state(store, keys)
         keys.require(state.root)
         index = change(state.index)
         if index == state.index and not state.missing and not renew and state.token:
@@ -99,7 +109,7 @@ def change_index(
             if error.kind is not ErrorKind.EXISTS:
                 raise
             continue
-        written = load_state(store, keys.roots).index
+        written = load_state(store, keys).index
         # a store without conditional writes may have let another publisher overwrite ours
         if change(written) == written:
             return written

@@ -42,7 +42,7 @@ def publish_release(
     if not release.verified:
         notes += ("not every image was executed and compared",)
     with publish_errors():
-        state = load_state(store, keys.roots)
+        state = load_state(store, keys)
         keys.require(state.root)
         _check_published(state.index, release)
         _check_unrelated(store, release)
