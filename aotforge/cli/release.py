@@ -21,9 +21,7 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
     # store and keys first: what is missing is reported in a second instead of after an hour
     place = None
     if request.to:
-        place = open_publisher(
-            request.to, absolute(request.keys), request.environment, request.cache
-        )
+        place = open_publisher(request.to, absolute(request.keys), request.environment, request.cache)
     with BuildDisplay(quiet=quiet or json) as display:
         report = release(request, observer=display)
     fields = report.fields()

@@ -24,12 +24,20 @@ from aotforge.plan.model import CompileJob
 
 _LOG_TAIL = 4096
 _HEAD = struct.Struct("<II")
+_TEXT_LIMIT, _PAYLOAD_LIMIT = 1 << 24, 1 << 28
 
 
 def frame(message: dict[str, Any], payload: bytes = b"") -> bytes:
     """One frame: u32 sizes of both parts, the JSON, the payload."""
     text = json.dumps(message, separators=(",", ":")).encode("ascii")
     return b"".join((_HEAD.pack(len(text), len(payload)), text, payload))
+
+
+def _json(text: bytearray) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("a frame whose values are nested too deeply") from None
 
 
 class Frames:
@@ -39,16 +47,18 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[tuple[dict[str, Any], bytes]]:
-        """Frames that this piece completes. Raises ValueError for one without a JSON object."""
+        """Frames that this piece completes. Raises ValueError for one that is too large or without a JSON object."""
         self._buffer += piece
         complete = []
         while len(self._buffer) >= _HEAD.size:
             text, payload = _HEAD.unpack_from(self._buffer)
             middle = _HEAD.size + text
             end = middle + payload
+            if text > _TEXT_LIMIT or payload > _PAYLOAD_LIMIT:
+                raise ValueError(f"a frame of {text} and {payload} bytes")
             if len(self._buffer) < end:
                 break
-            message = json.loads(self._buffer[_HEAD.size : middle])
+            message = _json(self._buffer[_HEAD.size : middle])
             if not isinstance(message, dict):
                 raise ValueError("a frame without a JSON object")
             complete.append((message, bytes(self._buffer[middle:end])))

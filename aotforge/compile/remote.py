@@ -21,7 +21,7 @@ from aotforge.errors import AotforgeError, ExecutorError, LimitError, ToolchainE
 from aotforge.formats.tree import input_tree
 from aotforge.plan.model import CompileJob, JobKey, build
 from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.step import Step, StepLimits, StepResult, limit_error
+from aotforge.sandbox.executors.step import OutputTail, Step, StepLimits, StepResult, limit_error
 from aotforge.toolchain.triton import Toolchain
 
 _START_SECONDS = 600.0
@@ -164,13 +164,13 @@ def rootfs_toolchain(execution: ExecutionTarget, pinned: str, *, cache: Path) ->
 
 def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple[StepResult, list[str]]:
     """Run a step of the remote worker: its result and the lines of its log. An error that it reports is raised here."""
-    frames, log = Frames(), bytearray()
+    frames, log = Frames(), OutputTail()
 
     def on_output(stream: str, data: bytes) -> None:
         if stream == "stderr":
-            log.extend(data)
+            log.add(data)
             return
-        for message, payload in frames.feed(data):
+        for message, payload in _fed(frames, data, step.name):
             if "error" in message:
                 kind = getattr(errors, str(message["error"]), AotforgeError)
                 error = kind(str(message["what"]), cause=str(message["cause"]), hint=str(message["hint"]))
@@ -179,7 +179,18 @@ def _run(step: Step, execution: ExecutionTarget, on_message: OnMessage) -> tuple
             on_message(message, payload)
 
     result = execution.executor.run(step, execution.rootfs, on_output=on_output)
-    return result, log.decode("utf-8", "replace").strip().splitlines()
+    return result, log.text().strip().splitlines()
+
+
+def _fed(frames: Frames, data: bytes, step: str) -> list[tuple[dict[str, Any], bytes]]:
+    try:
+        return frames.feed(data)
+    except ValueError as error:
+        raise ExecutorError(
+            f"{step}: the worker's messages are not valid: {error}",
+            cause="something in the step writes to the worker's stdout",
+            hint="run it again; if it happens again, try another --executor",
+        ) from error
 
 
 def _step(

@@ -13,7 +13,7 @@ from aotforge.formats.tree import input_tree, unpack_outputs
 from aotforge.library.build_tools import Tools, run_tool
 from aotforge.sandbox.executors.choose import choose_executor
 from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.sandbox.executors.step import GIB, Step, StepLimits
+from aotforge.sandbox.executors.step import GIB, OutputTail, Step, StepLimits
 
 WORK = "{work}"
 """Placeholder for the step's working directory in a command line."""
@@ -132,7 +132,7 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
     Raises RuntimeBuildError with the end of the output, LimitError, ExecutorError, OutputError.
     """
     jobs = build.jobs or execution.executor.capacity().cpus
-    output = bytearray()
+    output = OutputTail()
     step = Step(
         name=f"{build.name} ({execution.executor.name})",
         command=("/bin/sh", "-c", build.script(jobs)),
@@ -146,9 +146,9 @@ def build_in_executor(execution: ExecutionTarget, build: CMakeBuild, install: Pa
             scratch_bytes=2 * GIB,
         ),
     )
-    done = execution.executor.run(step, execution.rootfs, on_output=lambda _, data: output.extend(data))
+    done = execution.executor.run(step, execution.rootfs, on_output=lambda _, data: output.add(data))
     if done.status:
-        raise build_error(step.name, done.status, output.decode("utf-8", "replace"), kept=done.kept)
+        raise build_error(step.name, done.status, output.text(), kept=done.kept)
     with output_errors(install):
         folder = install.parent / f"{install.name}.outputs"
         unpack_outputs(done.outputs, folder)

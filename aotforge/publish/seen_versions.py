@@ -1,6 +1,6 @@
 """Versions of a place's index that publishers on this machine have seen; an older index is not signed again.
 
-Signatures alone do not tell an index from an earlier one: who can write to the store can put an old one back, and the next publisher
+Signatures do not distinguish an index from an earlier one: who can write to the store can put an old one back, and the next publisher
 would build on it, without the releases in between. Clients have python-tuf's memory (trust.py); this is the publishers'.
 """
 

@@ -23,7 +23,6 @@ from aotforge.publish.stores.store import (
 from aotforge.publish.trust import TrustedIndex, trusted_index, trusted_root
 from aotforge.publish.upload import publish_errors
 
-
 MEMORY = "trust"
 """Folder of the cache with what was seen of indexes."""
 

@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
 
 from aotforge.errors import AotforgeError, ExecutorError
+from aotforge.formats.untrusted_file import parse_json
 from aotforge.sandbox.executors.step import OnOutput, Step, StepResult, limit_error
 
 BOOTSTRAP = (
@@ -63,6 +66,21 @@ class AgentConfig:
     keep_alive: int = 0
 
 
+class AgentReport(BaseModel):
+    """The agent's last frame. It is not trusted: the step may have written to the agent's stdout."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    status: int
+    signal: int
+    reason: Literal["", "memory", "seconds", "processes"]
+    trouble: str
+    cpu_seconds: float
+    peak_bytes: int
+    oom_kills: int
+    refused_forks: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class AgentExit:
     """What the engine knows about an agent that exited without a result: the limit that was exceeded, or ''; a sentence."""
@@ -97,6 +115,7 @@ class Session:
         self._channel, self._step, self._config, self._on_output = channel, step, config, on_output
         self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(maxsize=64)
         self._outputs: list[bytes] = []
+        self._output_bytes = 0
         self._over = threading.Event()
         self.has_result = False
         """The agent reported a result; it stays for inspection if it is configured to."""
@@ -118,23 +137,38 @@ class Session:
                 kind, payload = frame
                 if kind == b"X":
                     self.has_result = True
-                    return self._result(json.loads(payload))
+                    return self._result(self._report(payload))
                 if kind == b"O":
+                    self._output_bytes += len(payload)
+                    if self._output_bytes > self._step.limits.output_bytes:
+                        raise limit_error(self._step.name, "outputs", self._step.limits)
                     self._outputs.append(payload)
                 elif kind in b"12":
                     self._on_output("stdout" if kind == b"1" else "stderr", payload)
         finally:
             self._over.set()
 
-    def _result(self, report: dict[str, Any]) -> StepResult:
-        step, status = self._step, int(report["status"])
-        seen = self._channel.counters()
-        count = {name: max(int(report[name]), seen.get(name, 0)) for name in ("oom_kills", "refused_forks")}
-        if report["reason"]:
-            raise limit_error(step.name, str(report["reason"]), step.limits)
-        if report["trouble"]:
+    def _report(self, payload: bytes) -> AgentReport:
+        try:
+            return AgentReport.model_validate(parse_json(payload))
+        except ValueError:
             raise ExecutorError(
-                f"{step.name} could not be started, or its outputs could not be read: {report['trouble']}",
+                f"{self._step.name}: the agent's report is not valid",
+                cause="something in the step writes to the agent's stdout",
+                hint="run it again; if it happens again, try another --executor",
+            ) from None
+
+    def _result(self, report: AgentReport) -> StepResult:
+        step, status = self._step, report.status
+        seen = self._channel.counters()
+        count = {
+            name: max(getattr(report, name), seen.get(name, 0)) for name in ("oom_kills", "refused_forks")
+        }
+        if report.reason:
+            raise limit_error(step.name, report.reason, step.limits)
+        if report.trouble:
+            raise ExecutorError(
+                f"{step.name} could not be started, or its outputs could not be read: {report.trouble}",
                 hint=f"its files may take {step.limits.scratch_bytes >> 20} MiB: check the free space",
             )
         for limit, counter in (("memory", "oom_kills"), ("processes", "refused_forks")):
@@ -142,10 +176,10 @@ class Session:
                 raise limit_error(step.name, limit, step.limits)
         return StepResult(
             status=status,
-            signal=int(report["signal"]),
+            signal=report.signal,
             outputs=b"".join(self._outputs),
-            cpu_seconds=float(report["cpu_seconds"]),
-            peak_bytes=int(report["peak_bytes"]),
+            cpu_seconds=report.cpu_seconds,
+            peak_bytes=report.peak_bytes,
             oom_kills=count["oom_kills"],
         )
 

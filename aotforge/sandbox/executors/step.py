@@ -22,12 +22,13 @@ OnOutput = Callable[[Stream, bytes], None]
 @dataclass(frozen=True, kw_only=True)
 class StepLimits:
     """Resources of a step: memory in bytes and number of processes (over all its processes), wall time in seconds, files in bytes
-    (files in a tmpfs count as memory too)."""
+    (files in a tmpfs count as memory too), bytes of the outputs, which the client has in memory."""
 
     memory_bytes: int = 4 * GIB
     processes: int = 512
     seconds: float = 3600.0
     scratch_bytes: int = 4 * GIB
+    output_bytes: int = GIB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +74,23 @@ class StepResult:
     kept: str = ""
 
 
+class OutputTail:
+    """The end of a step's text output: a program that prints without end must not fill the client's memory."""
+
+    def __init__(self, limit: int = 1 << 20) -> None:
+        self._limit, self._data = limit, bytearray()
+
+    def add(self, data: bytes) -> None:
+        """Appends; what exceeds the limit is dropped at the beginning."""
+        self._data += data
+        if len(self._data) > 2 * self._limit:
+            del self._data[: -self._limit]
+
+    def text(self) -> str:
+        """At most `limit` bytes, as UTF-8."""
+        return self._data[-self._limit :].decode("utf-8", "replace")
+
+
 _LIMITS: dict[str, tuple[Callable[[StepLimits], str], str]] = {
     "memory": (
         lambda limits: f"{limits.memory_bytes / GIB:.3g} GiB of memory",
@@ -82,6 +100,10 @@ _LIMITS: dict[str, tuple[Callable[[StepLimits], str], str]] = {
         lambda limits: f"{limits.seconds:g} s of time",
         "run it on a faster machine, or with more processes (--jobs)",
     ),
+    "outputs": (
+        lambda limits: f"{limits.output_bytes / GIB:.3g} GiB of output files",
+        "a program writes without end: run the step with --keep and inspect it",
+    ),
     "processes": (
         lambda limits: f"{limits.processes} processes",
         "a program starts processes without end: run the step with --keep and inspect it",
@@ -90,7 +112,7 @@ _LIMITS: dict[str, tuple[Callable[[StepLimits], str], str]] = {
 
 
 def limit_error(step: str, limit: str, limits: StepLimits, *, detail: str = "", kept: str = "") -> LimitError:
-    """The error for a step that exceeded one of its limits ("memory", "seconds" or "processes")."""
+    """The error for a step that exceeded one of its limits ("memory", "seconds", "outputs" or "processes")."""
     amount, hint = _LIMITS[limit]
     return LimitError(
         f"{step} needs more than its limit of {amount(limits)}" + (f": {detail}" if detail else ""),
