@@ -70,7 +70,6 @@ hipError_t Device::module(const Slot& slot, HipModule* out) {
   const auto at = modules_.emplace(key, std::move(fresh)).first;  // before HIP, so that no failure can lose the handle
   const hipError_t error = hip_.load_module(&made.handle, made.image.data());
   if (error != hipSuccess) {
-    made.handle = nullptr;
     modules_.erase(at);
     const std::string_view file = dispatch().containers[slot.container].file;
     log(Level::error, "%s/%.*s: image %u: HIP does not load it: %s", pack_.directory().c_str(),

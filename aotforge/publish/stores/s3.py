@@ -17,6 +17,7 @@ from urllib3.exceptions import HTTPError
 from aotforge.publish.stores.reading import Clock, Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
 from aotforge.publish.stores.s3_parts import abort_uploads, put_parts
+from aotforge.publish.stores.s3_transport import pace_responses
 from aotforge.publish.stores.store import (
     CHUNK,
     Content,
@@ -92,6 +93,7 @@ class S3Store:
         self._sleep = sleep
         self._clock = clock
         self._honoured = Guarantees(put=True, large=True, swap=True)
+        pace_responses(client, lambda: Pace(self.url, clock))
 
     @property
     def url(self) -> str:
@@ -239,7 +241,7 @@ class S3Store:
             data = collect(pieces, place, limit=limit)
             if len(data) != int(response["ContentLength"]):
                 raise ConnectionError("the answer is truncated")
-        return data, response["ETag"]
+            return data, response["ETag"]
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """PUT with If-Match, or If-None-Match for the first version; without support for these, load and compare first."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
 from aotforge.publish.stores.store import ErrorKind, StoreError
@@ -65,7 +66,15 @@ def s3_errors(place: str) -> Iterator[None]:
         what = f"{place} is not a valid bucket or object name"
         hint = "s3://BUCKET/PREFIX, bucket names have 3 to 63 characters"
         raise StoreError(ErrorKind.REFUSED, what, hint=hint) from None
+    except (ResponseParserError, KeyError, ValueError):  # a field is missing, or is not a number
+        what = f"{place}: the response is not one of S3"
+        cause = "another kind of server, or a proxy, responds at this address"
+        hint = "check the address and AWS_ENDPOINT_URL_S3"
+        raise StoreError(ErrorKind.UNAVAILABLE, what, cause=cause, hint=hint) from None
     except (boto.BotoCoreError, HTTPError, ConnectionError) as error:
+        wrapped = getattr(error, "kwargs", {}).get("error")
+        if isinstance(wrapped, StoreError):  # of s3_transport, on the way through botocore
+            raise wrapped from None
         raise StoreError(
             ErrorKind.UNAVAILABLE,
             f"{place}: the connection failed ({type(error).__name__})",

@@ -179,6 +179,19 @@ def test_grids(objects: Objects, tmp_path: Path) -> None:
             assert [one["grid"] for one in driver.launches()] == ([grid] if grid else []), (terms, given)
 
 
+def test_a_kernel_without_workgroups_is_not_loaded(objects: Objects, tmp_path: Path) -> None:
+    """An empty call succeeds, whatever state the image is in."""
+    choice = Choice(image=image("gfx908", "k", ["i64"]), symbol="k", grid=((("a", 1),), (), ()))
+    kernel = Kernel(
+        name="e.k", operator="op", parameters=[("i64", "a")], functionals={("gfx908", ()): [choice]}
+    )
+    write(SmallPack(archs=["gfx908"], operators={"op": [("a", "i64")]}, kernels=[kernel]), tmp_path / "amd")
+    with Driver(objects, tmp_path) as driver:
+        assert driver.rc("launch op a=i64:0") == 0
+        assert [event for event in driver.record() if event["event"] in ("load", "launch")] == []
+        assert driver.rc("launch op a=i64:1") == 0
+
+
 def test_steps_run_in_order_or_not_at_all(objects: Objects, tmp_path: Path) -> None:
     """Two kernels of one operator; a value that the second cannot take keeps the first from starting."""
     kernels = []

@@ -54,6 +54,16 @@ def test_values_of_variable_length(
     assert [values[name] for name in names] == [sequences, 20, 30, 4096, 4096, bits]
 
 
+@pytest.mark.parametrize(("left", "right"), [(-2147483647, -2147483646), (1000, 5), (3, 1000), (-7, -7)])
+def test_windows_of_variable_length_are_the_callers(driver: Driver, left: int, right: int) -> None:
+    """Sequences differ in length: neither constants nor bounds can be resolved for all of them."""
+    driver.send("clear")
+    window = {"causal_type": 3, "window_left": left, "window_right": right}
+    assert driver.rc(varlen(**window).line("fwd")) == 0
+    values = decode(driver.launches()[-1], ATTN_FWD)
+    assert (values["window_left"], values["window_right"]) == (left, right)
+
+
 def test_without_variable_length_its_tensors_do_not_matter(driver: Driver) -> None:
     driver.send("clear")
     assert driver.rc(varlen(0, cu_seqlens_q=Tensor(4096, (9,), FP32)).line("fwd")) == 0

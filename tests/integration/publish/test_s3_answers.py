@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 
 from aotforge.publish.keys import KeySet
+from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from tests.support.publishing import make_release, publish, released_names, try_install
 from tests.support.s3_stub import Answer, Fault, S3Stub, failure, tag
@@ -189,3 +190,28 @@ def test_a_file_has_at_most_ten_thousand_parts(
         file.truncate(size)
     S3Stub().store(part=16 * MIB).put_if_absent("large", tmp_path / "large")
     assert seen == [part] and -(-size // part) <= 10_000
+
+
+ACTIONS: dict[str, tuple[str, Callable[[S3Store], object]]] = {
+    "size": ("HeadObject", lambda store: store.size("file")),
+    "read": ("GetObject", lambda store: list(store.read("file"))),
+    "load": ("GetObject", lambda store: store.load("file", limit=10**6)),
+    "names": ("ListObjectsV2", lambda store: store.names("")),
+}
+
+
+@pytest.mark.parametrize(
+    "answer", [(200, {}, b"<html>"), (200, {"etag": "x", "content-length": "none"}, b""), (500, {}, b"{}")]
+)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_server_that_does_not_speak_s3(action: str, answer: Answer) -> None:
+    """A named error, whatever is missing in its answers; nothing is believed that it does not say."""
+    stub = S3Stub()
+    operation, act = ACTIONS[action]
+    stub.faults[operation] = [lambda usual: answer for _ in range(20)]
+    try:
+        found = act(stub.store())
+    except StoreError as error:
+        assert error.kind in {ErrorKind.UNAVAILABLE, ErrorKind.REFUSED} and error.cause
+    else:
+        assert found in (6, [b"<html>"], {})

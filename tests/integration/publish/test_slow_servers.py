@@ -22,12 +22,15 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
 from aotforge.publish.stores.http_transport import _Redirects
 from aotforge.publish.stores.reading import GRACE_SECONDS, LEAST_RATE, METADATA_SECONDS, Pace, read_small
+from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
 from aotforge.publish.trust import trusted_index
 from tests.support.publishing import make_release, publish
+from tests.support.s3 import Server
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\nX-Padding: "
 BODY = HEAD + b"\r\n\r\n"
+S3_BODY = HEAD + b"\r\nETag: tag\r\n\r\n"
 
 
 class Clock:
@@ -88,6 +91,30 @@ def test_a_byte_now_and_then(head: bytes, keys: KeySet, tmp_path: Path) -> None:
         refused(
             lambda: trusted_index(reader, keys.roots[0], tmp_path, clock=clock),
             r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s",
+        )
+
+
+S3_ACTIONS: dict[str, Callable[[S3Store], object]] = {
+    "size": lambda store: store.size("file"),
+    "read": lambda store: list(store.read("file")),
+    "load": lambda store: store.load("file", limit=10**6),
+    "names": lambda store: store.names(""),
+    "put": lambda store: store.put_if_absent("file", b"content"),
+    "swap": lambda store: store.compare_and_swap("file", b"content", token="tag"),
+}
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 100 ", HEAD, S3_BODY], ids=["status", "headers", "body"])
+@pytest.mark.parametrize("action", S3_ACTIONS)
+def test_a_byte_now_and_then_from_an_s3_server(head: bytes, action: str) -> None:
+    """A HEAD request has no body: its answer is complete with the headers."""
+    if action == "size" and head == S3_BODY:
+        return
+    clock = Clock()
+    with slow_server(clock, head, b"x", 5.0) as url:
+        store = S3Store(Server(url=url).client(), "bucket", "", sleep=lambda seconds: None, clock=clock)
+        refused(
+            lambda: S3_ACTIONS[action](store), r"is too slow: \d+ bytes in \d+ s|was not complete after \d+ s"
         )
 
 

@@ -80,7 +80,7 @@ def test_a_result(piece: int) -> None:
 def test_outputs_are_bounded() -> None:
     parts = framed(b"O", bytes(600))
     assert run(parts + report())[0].outputs == bytes(600)
-    with pytest.raises(LimitError, match="a step needs more than its limit of .* GiB of output files"):
+    with pytest.raises(LimitError, match=r"a step needs more than its limit of .* GiB of output files"):
         run(parts * 2 + report())
 
 
@@ -96,7 +96,16 @@ def test_a_report_that_is_not_valid(payload: bytes) -> None:
         run(framed(b"X", payload))
 
 
-@pytest.mark.parametrize("data", [b"", b"X", framed(b"X", b"{}")[:-1], struct.pack("<cI", b"1", 1 << 26) + b"x", struct.pack("<cI", b"1", (1 << 26) + 1)])  # fmt: skip
+CUT = (
+    b"",
+    b"X",
+    report()[:-1],
+    struct.pack("<cI", b"1", 1 << 26) + b"x",
+    struct.pack("<cI", b"1", (1 << 26) + 1),
+)
+
+
+@pytest.mark.parametrize("data", CUT)
 def test_an_agent_that_ends_without_a_report(data: bytes) -> None:
     with pytest.raises(ExecutorError, match="exited without reporting a result"):
         run(data)

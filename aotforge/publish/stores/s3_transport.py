@@ -1,0 +1,74 @@
+"""Least rate of S3 responses, headers included: botocore limits the time of one receive only."""
+
+import io
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
+
+from aotforge.publish.stores.reading import Pace
+
+_BUFFER = 64 * 1024
+_RECEIVE_SECONDS = 60.0
+MakePace = Callable[[], Pace]
+
+
+def pace_responses(client: Any, make_pace: MakePace) -> None:
+    """Makes a client's responses raise StoreError when one falls short of a new pace, which begins after the request was sent."""
+    pools = {
+        "http": _pool(AWSHTTPConnectionPool, AWSHTTPConnection, make_pace),
+        "https": _pool(AWSHTTPSConnectionPool, AWSHTTPSConnection, make_pace),
+    }
+    # botocore has no public way to other connections; managers of proxies take the first of the two when they are made
+    session = client._endpoint.http_session
+    session._pool_classes_by_scheme = pools
+    session._manager.pool_classes_by_scheme = pools
+
+
+def _pool(kind: Any, connection: Any, make_pace: MakePace) -> Any:
+    class Connection(connection):  # type: ignore[misc]
+        def connect(self) -> None:
+            super().connect()
+            self.sock = _PacedSocket(self.sock, make_pace)
+
+    return type(kind.__name__, (kind,), {"ConnectionCls": Connection})
+
+
+class _PacedSocket:
+    """A connected socket whose files are paced."""
+
+    def __init__(self, connection: socket.socket, make_pace: MakePace) -> None:
+        self._connection, self._make_pace = connection, make_pace
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def makefile(self, mode: str, buffering: int | None = None, **named: Any) -> Any:
+        """A reader of one response."""
+        raw = self._connection.makefile(mode, buffering=0, **named)  # type: ignore[call-overload]
+        paced = _PacedFile(self._connection, raw, self._make_pace())
+        return paced if buffering == 0 else io.BufferedReader(paced, _BUFFER)
+
+
+class _PacedFile(io.RawIOBase):
+    def __init__(self, connection: socket.socket, raw: Any, pace: Pace) -> None:
+        self._connection, self._raw, self._pace = connection, raw, pace
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._connection.settimeout(min(_RECEIVE_SECONDS, self._pace.left()))
+        size: int | None = self._raw.readinto(buffer)
+        self._pace.count(size or 0)
+        return size
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
