@@ -316,7 +316,7 @@ int launch_named(const std::vector<std::string>& words, hipStream_t stream) {
     values.push_back(value);
   }
   for (size_t i = 0; i < names.size(); ++i) values[i].name = names[i] == "(null)" ? nullptr : names[i].c_str();
-  return aotforge_launch(words.at(0).c_str(), values.data(), values.size(), stream);
+  return aotforge_launch(words.at(0) == "(null)" ? nullptr : words.at(0).c_str(), values.data(), values.size(), stream);
 }
 
 void answer_record() {

@@ -33,6 +33,8 @@ def pace_responses(client: Any, make_pace: MakePace) -> None:
 
 def _pool(kind: Any, connection: Any, make_pace: MakePace) -> Any:
     class Connection(connection):  # type: ignore[misc]
+        sock: Any
+
         def connect(self) -> None:
             super().connect()
             self.sock = _PacedSocket(self.sock, make_pace)

@@ -15,8 +15,9 @@ from tests.support.readers import Readers, python_reads
 from tests.support.small_pack import container
 
 DICE = random.Random(5)
-IMAGES = [DICE.randbytes(900) for _ in range(3)]
 DICTIONARY = DICE.randbytes(700)
+IMAGES = [DICE.randbytes(200) + DICTIONARY[at:] for at in range(3)]
+"""Frames that cannot be decoded without the dictionary."""
 RIGHT = container(IMAGES, DICTIONARY)
 PLAIN = container(IMAGES, b"")
 MIB = 1 << 20

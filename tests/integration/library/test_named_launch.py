@@ -120,6 +120,7 @@ def test_values_that_are_not_the_operators_are_invalid(converting: Driver, value
     assert converting.launches() == []
     assert converting.rc("launch i64-i64 x=i64:1") == 0
     assert converting.rc("launch none x=i64:1") == NOT_SUPPORTED
+    assert converting.rc("launch (null) x=i64:1") == INVALID_VALUE
 
 
 M = 2**32 - 1
