@@ -204,8 +204,8 @@ ACTIONS: dict[str, tuple[str, Callable[[S3Store], object]]] = {
     "answer", [(200, {}, b"<html>"), (200, {"etag": "x", "content-length": "none"}, b""), (500, {}, b"{}")]
 )
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_server_that_does_not_speak_s3(action: str, answer: Answer) -> None:
-    """A named error, whatever is missing in its answers; nothing is believed that it does not say."""
+def test_a_server_of_another_protocol(action: str, answer: Answer) -> None:
+    """A named error, whatever its answers lack."""
     stub = S3Stub()
     operation, act = ACTIONS[action]
     stub.faults[operation] = [lambda usual: answer for _ in range(20)]
