@@ -27,7 +27,7 @@ from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
 from aotforge.conformance.matrix import load_matrix
 from aotforge.errors import AotforgeError, UnknownNameError, suggest
 from aotforge.formats.api_level import level_of
-from aotforge.sandbox.release_programs import ReleasePrograms, find_release_programs
+from aotforge.sandbox.release_programs import available_programs, find_release_programs
 
 _BEFORE_EXECUTION = frozenset({"folder", "sonames", "elf"})
 """Checks of files that must pass before the release's library is executed."""
@@ -102,7 +102,7 @@ def make_context(
         compilers=found,
         missing=missing,
         hip=find_hip(checkout),
-        programs=ReleasePrograms(sandbox=()),
+        programs=available_programs(),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aotforge.errors import ToolchainError
 from aotforge.library.build_tools import run_tool
+from aotforge.sandbox.release_programs import ReleasePrograms
 
 WANTED = (*(("gcc", n) for n in (9, 10, 11, 12)), *(("clang", n) for n in (11, 12, 13, 14)))
 STANDARDS = ("17", "20")
@@ -123,10 +124,11 @@ def tree_digest(folder: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CompilationCache:
-    """Compilations in the temporary folder `work`; successful results are kept in `cache`."""
+    """Compilations in the temporary folder `work`, by `programs`; successful results are kept in `cache`."""
 
     work: Path
     cache: Path
+    programs: ReleasePrograms
 
     def compile(
         self,
@@ -155,10 +157,16 @@ class CompilationCache:
         command = [str(compiler.path), *(f"-I{path}" for path in includes), "program.cpp", "-o", "program"]
         command += [*flags, *map(str, objects)]
         try:
-            done = run_tool(command, os.environ, seconds=_SECONDS, folder=folder)
+            done = self.programs.compile(
+                command,
+                readable=[self.work, *includes, *objects],
+                writable=[folder],
+                seconds=_SECONDS,
+                folder=folder,
+            )
         except ToolchainError as error:
             return Compilation(ok=False, output=error.what, program=None)
-        output, ok = done.stdout + done.stderr, done.returncode == 0
+        output, ok = done.stdout + done.stderr, done.status == 0
         program = folder / "program" if ok and (folder / "program").exists() else None
         if ok:  # a failure may have a cause outside the key: a full disk, a broken linker
             self._save(key, output, program)

@@ -1,4 +1,4 @@
-"""Versions of a place's index that publishers on this machine have seen; an older index is not signed again.
+"""Index versions that this machine's publishers have seen; an older index is refused.
 
 Signatures do not distinguish an index from an earlier one: who can write to the store can put an old one back, and the next publisher
 would build on it, without the releases in between. Clients have python-tuf's memory (trust.py); this is the publishers'.

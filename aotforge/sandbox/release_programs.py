@@ -1,4 +1,4 @@
-"""Runs programs that load a release's library in bubblewrap, without network and keys.
+"""Runs programs that load or compile a release's files in bubblewrap, without network and keys.
 
 The sandbox has no files of the caller: it has this machine's /usr read-only, and the folders that a call names. Code of a release
 that this checkout did not build runs without it only after an explicit consent.
@@ -15,7 +15,7 @@ from shutil import which
 from typing import IO, Any
 
 from aotforge.base.child_processes import child_environment, run_child, secrets_in
-from aotforge.errors import ExecutorError
+from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox.executors.session import UID
 
 _PROBE_SECONDS = 30
@@ -33,7 +33,7 @@ _ROOT = (
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramResult:
-    """Exit status (None: the time limit was exceeded), and the first MiB of both outputs."""
+    """Exit status (None: the time limit was exceeded), and the beginning of both outputs."""
 
     status: int | None
     stdout: str
@@ -54,15 +54,25 @@ class ReleasePrograms:
         readable: Sequence[Path],
         writable: Sequence[Path] = (),
         seconds: float,
+        text: str = "",
+        folder: Path = Path("/"),
+        output_limit: int = _OUTPUT_LIMIT,
     ) -> ProgramResult:
-        """Runs `command` with `environment` added to that of release programs; in a sandbox it sees `readable` and `writable` only.
+        """Runs `command` in `folder` with `text` on stdin and `environment` added to that of release programs; in a sandbox it sees
+        `readable` and `writable` only. At most `output_limit` bytes of each output are kept.
 
         Raises ExecutorError when it cannot be started.
         """
         own = child_environment("release program", add=environment)
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as err,
+        ):
+            given.write(text.encode())
+            given.seek(0)
             options: dict[str, Any] = {
-                "stdin": subprocess.DEVNULL,
+                "stdin": given,
                 "stdout": out,
                 "stderr": err,
                 "timeout": seconds,
@@ -72,13 +82,14 @@ class ReleasePrograms:
                     words = [
                         *self.sandbox,
                         *_mounts(readable, writable),
+                        *("--chdir", str(folder)),
                         *_variables(own),
                         *_limited(command),
                     ]
                     status: int | None = run_child("bubblewrap", words, **options).returncode
                 else:
                     status = run_child(
-                        "release program", _limited(command), given={}, add=own, **options
+                        "release program", _limited(command), given={}, add=own, cwd=folder, **options
                     ).returncode
             except subprocess.TimeoutExpired:
                 status = None
@@ -86,7 +97,36 @@ class ReleasePrograms:
                 raise ExecutorError(
                     f"{command[0]} cannot be started: {error.strerror}", hint="check the free memory"
                 ) from error
-            return ProgramResult(status=status, stdout=_beginning(out), stderr=_beginning(err))
+            return ProgramResult(
+                status=status, stdout=_beginning(out, output_limit), stderr=_beginning(err, output_limit)
+            )
+
+    def compile(
+        self,
+        command: Sequence[str],
+        *,
+        readable: Sequence[Path],
+        writable: Sequence[Path] = (),
+        seconds: float,
+        text: str = "",
+        folder: Path = Path("/"),
+    ) -> ProgramResult:
+        """Runs a compiler or another tool of this machine on files of a release: a header can include any file that it may read.
+
+        Raises ToolchainError when it does not start or takes longer than `seconds`.
+        """
+        own = [Path(command[0]).resolve().parent] if Path(command[0]).is_absolute() else []
+        environment = {"LC_ALL": "C", "CCACHE_DISABLE": "1"}  # ccache has no folder to write to
+        try:
+            done = self.run(
+                command, environment=environment, readable=[*own, *readable], writable=writable, seconds=seconds,
+                text=text, folder=folder, output_limit=_FILE_LIMIT,
+            )  # fmt: skip
+        except ExecutorError as error:
+            raise ToolchainError(error.what, cause=error.cause, hint=error.hint) from error
+        if done.status is None:
+            raise ToolchainError(f"{command[0]} ran for more than {seconds:g} s")
+        return done
 
 
 def find_release_programs(release: str, *, own: bool, unsandboxed: bool) -> ReleasePrograms:
@@ -110,6 +150,11 @@ def find_release_programs(release: str, *, own: bool, unsandboxed: bool) -> Rele
             hint="unset these variables, or apt-get install bubblewrap",
         )
     return ReleasePrograms(sandbox=())
+
+
+def available_programs() -> ReleasePrograms:
+    """The sandbox of this machine; where there is none, programs run as the caller. For tools that read a release's files."""
+    return ReleasePrograms(sandbox=_sandbox())
 
 
 @cache
@@ -145,7 +190,7 @@ def _mounts(readable: Sequence[Path], writable: Sequence[Path]) -> list[str]:
         words += ["--ro-bind", str(path), str(path)]
     for path in writable:
         words += ["--bind", str(path), str(path)]
-    return [*words, "--remount-ro", "/dev", "--chdir", "/"]
+    return [*words, "--remount-ro", "/dev"]
 
 
 def _variables(environment: Mapping[str, str]) -> list[str]:
@@ -159,6 +204,6 @@ def _limited(command: Sequence[str]) -> list[str]:
     return [*([limiter, "--core=0", f"--fsize={_FILE_LIMIT}", "--"] if limiter else []), *command]
 
 
-def _beginning(file: IO[bytes]) -> str:
+def _beginning(file: IO[bytes], limit: int) -> str:
     file.seek(0)
-    return file.read(_OUTPUT_LIMIT).decode("utf-8", "replace")
+    return file.read(limit).decode("utf-8", "replace")

@@ -10,7 +10,6 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
-from aotforge.base.child_processes import run_child
 from aotforge.base.html import render
 from aotforge.conformance.checks.calls import NO_COMPILER
 from aotforge.conformance.checks.context import CheckContext
@@ -110,8 +109,11 @@ def check_symbols(context: CheckContext) -> list[Finding]:
     wanted = _wanted_symbols(context, context.compilers[-1])
     found = dynamic_symbols(context.library)
     violations = [
-        *(f"{name} is missing" for name in _demangled(sorted(wanted - found))),
-        *(f"{name} is exported and not part of it" for name in _demangled(sorted(found - wanted - EXTRA))),
+        *(f"{name} is missing" for name in _demangled(context, sorted(wanted - found))),
+        *(
+            f"{name} is exported and not part of it"
+            for name in _demangled(context, sorted(found - wanted - EXTRA))
+        ),
     ]
     return [
         finding_from("symbols", what, violations, f"{len(wanted)} symbols and {', '.join(sorted(EXTRA))}")
@@ -167,9 +169,9 @@ def _printed(context: CheckContext, program: Path, environment: dict[str, str]) 
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
 
 
-def _demangled(names: list[str]) -> list[str]:
+def _demangled(context: CheckContext, names: list[str]) -> list[str]:
     """C++ names as in source code, where binutils are installed."""
     if not names or shutil.which("c++filt") is None:
         return names
-    done = run_child("compiler", ["c++filt"], input="\n".join(names), capture_output=True, timeout=_SECONDS)
-    return done.stdout.splitlines() if done.returncode == 0 else names
+    done = context.programs.compile(["c++filt"], readable=(), seconds=_SECONDS, text="\n".join(names))
+    return done.stdout.splitlines() if done.status == 0 else names

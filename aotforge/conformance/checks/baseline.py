@@ -4,7 +4,6 @@
 includes the headers (the library itself has no debug information). Both are made by `write_baseline`.
 """
 
-import os
 import re
 import shutil
 import tempfile
@@ -16,7 +15,6 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 from aotforge.errors import ToolchainError
 from aotforge.formats.api_level import feature_level, version_key
-from aotforge.library.build_tools import run_tool
 
 FOLDER = Path("compat", "abi")
 _SECONDS = 120
@@ -39,8 +37,8 @@ def check_baseline(context: CheckContext) -> list[Finding]:
     what = f"types of the headers against {types.name}"
     library = _probe_library(context)
     return [
-        _compare(f"symbols of the library against {symbols.name}", symbols, context.library),
-        _compare(what, types, library)
+        _compare(context, f"symbols of the library against {symbols.name}", symbols, context.library),
+        _compare(context, what, types, library)
         if library
         else not_run("abidiff", what, "no GCC, or the headers do not compile"),
     ]
@@ -71,8 +69,8 @@ def _write(context: CheckContext, kind: str, file: Path) -> Path:
     folder, name = Path(tempfile.mkdtemp(prefix="abidw-", dir=context.work)), context.compat.names[0]
     (folder / name).symlink_to(file)
     command = ["abidw", "--no-show-locs", "--no-corpus-path", "--no-comp-dir-path", name]
-    done = run_tool(command, os.environ, seconds=_SECONDS, folder=folder)
-    if done.returncode:
+    done = context.programs.compile(command, readable=[context.work], seconds=_SECONDS, folder=folder)
+    if done.status:
         raise ToolchainError(f"abidw fails: {done.stderr[-300:]}")
     path = context.checkout / FOLDER / f"{context.compat.release.api_level}.{kind}.xml"
     write_atomic(path, done.stdout.encode())
@@ -100,14 +98,16 @@ def _probe(context: CheckContext) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _compare(what: str, baseline: Path, file: Path) -> Finding:
+def _compare(context: CheckContext, what: str, baseline: Path, file: Path) -> Finding:
     if not baseline.is_file():
         return not_run("abidiff", what, f"{baseline.name} is missing")
     command = ["abidiff", "--no-show-locs", "--drop-private-types", str(baseline), str(file)]
-    done = run_tool(command, os.environ, seconds=_SECONDS, folder=file.parent)
-    if done.returncode & _ERRORS:
+    readable = [baseline, file.parent, context.work]
+    done = context.programs.compile(command, readable=readable, seconds=_SECONDS, folder=file.parent)
+    status = done.status or 0
+    if status < 0 or status & _ERRORS:
         return failed("abidiff", what, f"abidiff fails: {(done.stderr or done.stdout).strip()[:300]}")
-    return finding_from("abidiff", what, _losses(done.stdout, done.returncode), "libabigail")
+    return finding_from("abidiff", what, _losses(done.stdout, status), "libabigail")
 
 
 def _losses(report: str, status: int) -> list[str]:

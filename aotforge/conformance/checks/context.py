@@ -54,7 +54,7 @@ class CheckContext:
     @property
     def compilations(self) -> CompilationCache:
         """Compiler runs of these checks, with results of earlier ones."""
-        return CompilationCache(work=self.work, cache=self.cache or self.work)
+        return CompilationCache(work=self.work, cache=self.cache or self.work, programs=self.programs)
 
     @cached_property
     def headers_digest(self) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from aotforge.base.child_processes import run_child
 from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, not_run
 
@@ -52,13 +51,12 @@ def check_names(context: CheckContext) -> list[Finding]:
     wanted = read_names(context.checkout / FOLDER / f"{release}.tsv")
     hip = context.hip.include or context.standin.include
     includes = [context.prefix / "include", *([hip] if hip else [])]
-    done = run_child(
-        "compiler",
+    done = context.programs.compile(
         [str(clang.path), clang.standard("17"), *context.hip.flags, *(f"-I{path}" for path in includes),
          *CLANG_FLAGS, "-x", "c++", "-"],
-        input=program(), capture_output=True, timeout=_SECONDS,
+        readable=includes, seconds=_SECONDS, text=program(),
     )  # fmt: skip
-    if done.returncode:
+    if done.status:
         return [failed("names", what, f"{clang.name} does not compile the headers: {done.stderr[-300:]}")]
     found = differences(wanted, names_of_dump(done.stdout))
     return [finding_from("names", what, found, f"{len(wanted)} names, by {clang.name}")]

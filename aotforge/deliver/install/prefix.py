@@ -15,6 +15,7 @@ from aotforge.errors import InstallError
 RECORD = ".aotforge-install.json"
 _FIELDS = ("release", "archs", "archives", "files")
 _RECORD_LIMIT = 1 << 24
+_NAME_LIMIT, _PART_LIMIT = 2048, 255
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,11 @@ def _checked(record: InstallRecord) -> InstallRecord:
     for name in record.files:
         if name.startswith("/") or "\0" in name or {"", ".", ".."} & set(name.split("/")):
             raise ValueError(f"{name!r} is not a name of a file below the prefix")
+        if (
+            len(name.encode("utf-8", "surrogateescape")) > _NAME_LIMIT
+            or max(map(len, name.split("/"))) > _PART_LIMIT
+        ):
+            raise ValueError(f"a name has {len(name)} characters")
     return record
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.base.child_processes import run_child
 from aotforge.base.files import open_regular
 from aotforge.deliver.extract import ExtractedRelease
 from aotforge.devtools.demo.demo_report import CallResult, OutputResult
@@ -26,18 +25,23 @@ from kernels.flash.call import Case as Problem
 _CLIENT = Path(__file__).parent / "client.cpp"
 _OUTPUTS = {"out": "Q", "lse": "L", "dq": "Q", "dk": "K", "dv": "K"}
 _SECONDS = 3600
+_COMPILE_SECONDS = 300
 _LARGEST = 1 << 30
 
 
-def build_client(root: Path, extracted: ExtractedRelease, virtual: VirtualHip, out: Path) -> Path:
+def build_client(
+    root: Path, extracted: ExtractedRelease, virtual: VirtualHip, out: Path, programs: ReleasePrograms
+) -> Path:
     """Compile the client against the release's headers and link it with its library and HIP's. Raises ToolchainError."""
     command = [
         *find_compiler(os.environ), "-std=c++17", "-O1", str(_CLIENT), "-o", str(out),
         f"-I{extracted.prefix / 'include'}", f"-I{root / 'runtime' / 'src' / 'standin'}",
         f"-L{extracted.prefix / 'lib'}", "-laotriton_v2", f"-L{virtual.folder}", "-lamdhip64", f"-Wl,-rpath,{extracted.prefix / 'lib'}",
     ]  # fmt: skip
-    done = run_child("compiler", command, capture_output=True)
-    if done.returncode:
+    standin = root / "runtime" / "src" / "standin"
+    readable = [_CLIENT, standin, extracted.prefix, virtual.folder.parent]
+    done = programs.compile(command, readable=readable, writable=[out.parent], seconds=_COMPILE_SECONDS)
+    if done.status:
         raise ToolchainError(
             f"the demo's client does not compile against the release:\n{done.stderr[:2000]}",
             cause="a compiler without C++17 and libstdc++, or a damaged release",

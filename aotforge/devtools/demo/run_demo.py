@@ -56,7 +56,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         folder = Path(scratch)
         extracted = extract_release(release, [plan.pack for plan in plans], folder)
         virtual = build_virtual_hip(cache)
-        client = build_client(request.build.root, extracted, virtual, folder / "client")
+        client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
         # what a release of others makes in the cache would be used by later runs
         kept = cache if request.own or request.release is None else folder / "cache"
         kept.mkdir(parents=True, exist_ok=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.errors import ExecutorError
+from aotforge.conformance.compilers import CompilationCache, find_compilers
+from aotforge.errors import ExecutorError, ToolchainError
 from aotforge.sandbox import release_programs
-from aotforge.sandbox.release_programs import ProgramResult, find_release_programs
+from aotforge.sandbox.release_programs import ProgramResult, available_programs, find_release_programs
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -85,3 +86,32 @@ def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(name, "secret")
     with pytest.raises(ExecutorError, match=name):
         find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
+
+
+@needs_bubblewrap
+@pytest.mark.compiler
+@pytest.mark.parametrize("line", ['#include "{}"', 'asm(".incbin \\"{}\\"");'])
+def test_a_header_cannot_read_a_file_of_the_caller(line: str, tmp_path: Path) -> None:
+    """Compilers quote what they include in their messages, and put it into the program."""
+    compilers, _ = find_compilers()
+    if not compilers:
+        pytest.skip("no C++ compiler of the matrix is installed")
+    (tmp_path / "secret").write_text("planted secret\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "release.h").write_text(line.format(tmp_path / "secret") + "\nint main() {}\n")
+    cache = CompilationCache(work=work, cache=work, programs=available_programs())
+    done = cache.compile(compilers[-1], "#include <release.h>\n", includes=[work], inputs=[line])
+    assert not done.ok and "planted" not in done.output and "secret" in done.output
+    (work / "release.h").write_text("int main() {}\n")
+    done = cache.compile(compilers[-1], "#include <release.h>\n", includes=[work], inputs=["right"])
+    assert done.ok and done.program
+
+
+def test_a_compiler_that_does_not_end_or_start(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"sleep ran for more than 0\.2 s"):
+        available_programs().compile(["sleep", "60"], readable=(), seconds=0.2)
+    done = available_programs().compile(
+        ["cat"], readable=(), seconds=20, text="on stdin\n", folder=Path("/usr")
+    )
+    assert (done.status, done.stdout) == (0, "on stdin\n")

@@ -20,7 +20,7 @@ from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
 from aotforge.release.assemble import assemble_release
 from aotforge.release.model import PackInput
-from aotforge.sandbox.release_programs import find_release_programs
+from aotforge.sandbox.release_programs import available_programs, find_release_programs
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
 from kernels.flash.call import Case as Problem
 from tests.integration.release.real import CACHE, ROOT, small_attention
@@ -72,7 +72,7 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Stac
         MANIFEST, packs, prefix, output=folder / "dist", licence=LICENCE, epoch=MANIFEST.epoch, inputs="test"
     )
     extracted = extract_release(release.folder, [f"amd-{arch}" for arch in ARCHS], folder / "torch")
-    client = build_client(ROOT, extracted, virtual, folder / "client")
+    client = build_client(ROOT, extracted, virtual, folder / "client", available_programs())
     return Stack(folder=folder, extracted=extracted, client=client, virtual=virtual)
 
 

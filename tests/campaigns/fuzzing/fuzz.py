@@ -1,0 +1,109 @@
+"""A coverage-guided loop: inputs that execute new lines are kept and mutated further."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tests.campaigns.fuzzing.targets import Run, Target
+from tests.support.fuzzing import mutated
+
+CORPUS = Path(__file__).parent / "corpus"
+_LARGEST = 1 << 16
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """Of one target: executions, inputs kept, lines executed, inputs that raised with the error."""
+
+    runs: int
+    corpus: int
+    lines: int
+    findings: list[tuple[bytes, str]]
+
+
+def folder_of(name: str) -> Path:
+    """The kept inputs of a target."""
+    return CORPUS / name.replace(" ", "-").lower()
+
+
+def stored(name: str) -> list[bytes]:
+    """Inputs that earlier campaigns kept."""
+    return [path.read_bytes() for path in sorted(folder_of(name).glob("*"))]
+
+
+def replay(run: Run, inputs: Sequence[bytes]) -> None:
+    """Every input once."""
+    for data in inputs:
+        run(data)
+
+
+def fuzz(name: str, target: Target, *, seconds: float, seed: int, keep: bool) -> Outcome:
+    """Mutates seeds and kept inputs for some time; with `keep`, inputs with new lines are added to the corpus."""
+    dice, lines = random.Random(seed), set[tuple[str, int]]()
+    with target.open() as (seeds, run):
+        known = [*seeds, *stored(name)]
+        for data in known:
+            lines |= _lines(run, data, target.modules)
+        outcome = Outcome(runs=len(known), corpus=len(known), lines=0, findings=[])
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            data = _made(dice, known)
+            outcome.runs += 1
+            try:
+                new = _lines(run, data, target.modules) - lines
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+                if len(outcome.findings) < 20:
+                    outcome.findings.append((data, repr(error)))
+                continue
+            if new:
+                lines |= new
+                known.append(data)
+                if keep:
+                    folder_of(name).mkdir(parents=True, exist_ok=True)
+                    (folder_of(name) / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
+    outcome.corpus, outcome.lines = len(known), len(lines)
+    return outcome
+
+
+def _made(dice: random.Random, known: Sequence[bytes]) -> bytes:
+    data = dice.choice(known)
+    if dice.randrange(8) == 0:  # two inputs in one
+        other = dice.choice(known)
+        data = data[: dice.randrange(len(data) + 1)] + other[dice.randrange(len(other) + 1) :]
+    return mutated(data, dice)[:_LARGEST]
+
+
+def _lines(run: Run, data: bytes, modules: tuple[str, ...]) -> set[tuple[str, int]]:
+    """Lines of these modules that an input executes, in all threads."""
+    found: set[tuple[str, int]] = set()
+    wanted: dict[str, bool] = {}
+
+    def line(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
+        if event == "line":
+            found.add((frame.f_code.co_filename, frame.f_lineno))
+        return line
+
+    def call(frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
+        file = frame.f_code.co_filename
+        if file not in wanted:
+            wanted[file] = any(part in file for part in modules)
+        return line if wanted[file] else None
+
+    before = sys.gettrace()
+    threading.settrace(call)
+    sys.settrace(call)
+    try:
+        run(data)
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)
+    return found

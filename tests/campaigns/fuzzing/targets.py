@@ -1,0 +1,321 @@
+"""Fuzz targets: seeds, and a function that takes any bytes; an exception that it lets out is a finding."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import struct
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from securesystemslib.signer import CryptoSigner
+from tuf.api.metadata import Metadata
+
+from aotforge.compile.pool import Frames, frame
+from aotforge.deliver.install.prefix import (
+    RECORD,
+    InstallRecord,
+    changed_files,
+    check_other_files,
+    read_record,
+    write_record,
+)
+from aotforge.deliver.pytorch.serve import ReleaseServer
+from aotforge.errors import AotforgeError, InstallError, TrustError
+from aotforge.publish.index import Index
+from aotforge.publish.keys import KeySet, read_root
+from aotforge.publish.signed_index import load_state
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.store import StoreError
+from aotforge.publish.trust import trusted_index
+from aotforge.sandbox.executors.session import AgentConfig, AgentExit, Session
+from aotforge.sandbox.executors.step import Step, StepLimits
+from tests.support.publishing import NOW, make_keys, make_release, publish
+
+Run = Callable[[bytes], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """`open` makes the function and removes its files afterwards; `modules`: parts of file names whose lines count as coverage."""
+
+    open: Callable[[], AbstractContextManager[tuple[Sequence[bytes], Run]]]
+    modules: tuple[str, ...]
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="aotforge-fuzz-") as name:
+        yield Path(name)
+
+
+@contextmanager
+def install_records() -> Iterator[tuple[Sequence[bytes], Run]]:
+    """A record: a named error, or names below the prefix."""
+    with _folder() as folder:
+        (folder / "lib").mkdir()
+        (folder / "lib/a").write_bytes(b"content")
+        (folder / "lib/b").symlink_to("a")
+        files = {"lib/a": "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73", "lib/b": "-> a"}
+        record = InstallRecord(
+            release="0.11.2b-r1", archs={"gfx908": "amd"}, archives={"x.tar.gz": "0"}, files=files
+        )
+        write_record(folder, record)
+
+        def run(data: bytes) -> None:
+            (folder / RECORD).write_bytes(data)
+            try:
+                found = read_record(folder)
+                assert found is not None
+                for name in found.files:
+                    assert (folder / name).absolute().is_relative_to(folder) and ".." not in name.split("/")
+                changed_files(folder, found)
+                check_other_files(folder, found)
+            except InstallError as error:
+                assert (error.what and error.hint) or error.cause
+
+        yield [(folder / RECORD).read_bytes()], run
+
+
+class _Place:
+    """A store with an index of two releases, whose files a run replaces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.keys = folder, make_keys(folder / "keys")
+        self.store = DirectoryStore(folder / "store")
+        for number in (1, 2):
+            publish(make_release(folder / f"r{number}", f"0.11.2b-r{number}", size=10), self.store, self.keys)
+        self.tuf = folder / "store" / "tuf"
+        self.right = {path.name: path.read_bytes() for path in self.tuf.glob("*.json")}
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        for name, data in {**self.right, **files}.items():
+            (self.tuf / name).write_bytes(data)
+
+    def read(self) -> None:
+        """As a client without memory and as a publisher do: the index of our keys, or an error."""
+        memory = self.folder / "memory"
+        reads: tuple[Callable[[], Index], ...] = (
+            lambda: trusted_index(self.store, self.keys.roots[0], memory).index,
+            lambda: load_state(self.store, self.keys).index,
+        )
+        for read in reads:
+            with suppress(TrustError, StoreError):
+                assert {release.name for release in read().releases} <= {"0.11.2b-r1", "0.11.2b-r2"}
+        shutil.rmtree(memory, ignore_errors=True)
+
+
+_ROLES = ("timestamp.json", "2.snapshot.json", "2.targets.json", "1.root.json")
+
+
+@contextmanager
+def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
+    """A file of the index with any bytes: the first byte chooses which."""
+    with _folder() as folder:
+        place = _Place(folder)
+
+        def run(data: bytes) -> None:
+            name = _ROLES[(data[0] if data else 0) % len(_ROLES)]
+            place.put({name: data[1:]})
+            place.read()
+            with suppress(TrustError):
+                read_root(data[1:], "a file")
+
+        yield [bytes([number]) + place.right[name] for number, name in enumerate(_ROLES)], run
+
+
+@contextmanager
+def signed_targets() -> Iterator[tuple[Sequence[bytes], Run]]:
+    """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key can publish."""
+    with _folder() as folder:
+        place = _Place(folder)
+        sign = _resigner(place.keys)
+
+        def run(data: bytes) -> None:
+            try:
+                signed = json.loads(data)
+            except (ValueError, RecursionError):
+                return
+            made = sign(signed)
+            if made is None:
+                return
+            place.put(made)
+            memory = folder / "memory"
+            with suppress(TrustError, StoreError):
+                index = trusted_index(place.store, place.keys.roots[0], memory).index
+                index.lines()
+                json.dumps(index.fields())
+            with suppress(TrustError, StoreError):
+                load_state(place.store, place.keys)
+            shutil.rmtree(memory, ignore_errors=True)
+
+        yield [json.dumps(json.loads(place.right["2.targets.json"])["signed"]).encode()], run
+
+
+def _resigner(keys: KeySet) -> Callable[[Any], Mapping[str, bytes] | None]:
+    from tuf.api.metadata import MetaFile, Snapshot, Timestamp
+
+    until = (NOW + timedelta(days=30)).replace(microsecond=0)
+
+    def sign(role: str, metadata: Metadata[Any]) -> bytes:
+        signer: CryptoSigner = keys.signers[role][-1]
+        metadata.sign(signer)
+        return metadata.to_bytes()
+
+    def made(signed: Any) -> Mapping[str, bytes] | None:
+        try:
+            targets = Metadata.from_dict({"signatures": [], "signed": signed})
+            data = sign("targets", targets)
+            version = targets.signed.version
+        except Exception:  # noqa: BLE001 - python-tuf cannot express it, so no key can sign it
+            return None
+        snapshot = Metadata(
+            Snapshot(3, expires=until, meta={"targets.json": MetaFile.from_data(version, data, ["sha256"])})
+        )
+        third = sign("snapshot", snapshot)
+        timestamp = Timestamp(3, expires=until, snapshot_meta=MetaFile.from_data(3, third, ["sha256"]))
+        return {
+            f"{version}.targets.json": data,
+            "3.snapshot.json": third,
+            "timestamp.json": sign("timestamp", Metadata(timestamp)),
+        }
+
+    return made
+
+
+class _Canned:
+    """A channel whose agent sends these bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self._pieces = iter([data])
+
+    def send(self, data: bytes) -> None:
+        """Nothing is received."""
+
+    def receive(self) -> bytes:
+        return next(self._pieces, b"")
+
+    def ended(self) -> AgentExit:
+        return AgentExit(text="it exited with 0")
+
+    def counters(self) -> Mapping[str, int]:
+        return {}
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@contextmanager
+def agent_frames() -> Iterator[tuple[Sequence[bytes], Run]]:
+    """What an agent sends: a result, or a named error; the messages of a worker in it likewise."""
+    report = {
+        "status": 0,
+        "signal": 0,
+        "reason": "",
+        "trouble": "",
+        "cpu_seconds": 1.5,
+        "peak_bytes": 9,
+        "oom_kills": 0,
+    }
+    frames = ((b"R", b"{}"), (b"1", frame({"job": 1}, b"image")), (b"2", b"log\n"), (b"O", b"tar"),
+              (b"X", json.dumps(report | {"refused_forks": 0}).encode()))  # fmt: skip
+    seed = b"".join(struct.pack("<cI", kind, len(data)) + data for kind, data in frames)
+    step = Step(
+        name="s",
+        command=("true",),
+        environment={},
+        inputs=b"",
+        limits=StepLimits(output_bytes=4096, seconds=60),
+    )
+
+    def run(data: bytes) -> None:
+        worker = Frames()
+
+        def on_output(stream: str, text: bytes) -> None:
+            if stream == "stdout":
+                with suppress(ValueError):
+                    assert all(isinstance(message, dict) for message, _ in worker.feed(text))
+
+        with suppress(AotforgeError):
+            result = Session(_Canned(data), step, AgentConfig(folder="/w", sandboxed=False), on_output).run()
+            assert len(result.outputs) <= 4096
+
+    yield [seed], run
+
+
+class _Server(ReleaseServer):
+    """Notes what its threads raise but disconnections."""
+
+    raised: list[BaseException]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        import sys
+
+        if not isinstance(error := sys.exc_info()[1], ConnectionError) and error is not None:
+            self.raised.append(error)
+
+
+SECRET = b"planted outside of every release"
+
+
+@contextmanager
+def http_requests() -> Iterator[tuple[Sequence[bytes], Run]]:
+    """Bytes of a client: never a file outside of a release, never an exception, always an end."""
+    with _folder() as folder:
+        make_release(folder / "served" / "0.11.2b-r1", size=50)
+        for path in (
+            folder / "secret",
+            folder / "served" / "secret",
+            folder / "served" / "0.11.2b-r1" / ".hidden",
+        ):
+            path.write_bytes(SECRET)
+        server = _Server(folder / "served", host="127.0.0.1", port=0, log=lambda line: None)
+        server.raised = []
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+
+        def run(data: bytes) -> None:
+            with socket.create_connection(server.server_address[:2], timeout=20) as client:  # type: ignore[arg-type]
+                received = bytearray()
+                with suppress(ConnectionError):
+                    client.sendall(data)
+                    client.shutdown(socket.SHUT_WR)
+                    while piece := client.recv(1 << 16):
+                        received += piece
+            assert SECRET not in received
+            if server.raised:
+                raise server.raised.pop()
+
+        head = b" HTTP/1.1\r\nHost: x\r\n"
+        file = b"/0.11.2b-r1/MANIFEST.json"
+        seeds = [
+            b"GET " + file + head + b"\r\n",
+            b"HEAD " + file + head + b"Connection: close\r\n\r\n",
+            b"GET " + file + head + b"Range: bytes=3-9\r\n\r\nGET /0.11.2b-r1/SHA256SUMS" + head + b"\r\n",
+            b"GET /0.11.2b-r1/%2e%2e/%2e%2e/secret" + head + b"\r\n",
+            b"GET /0.11.2b-r1/../secret" + head + b"Range: bytes=-5\r\n\r\n",
+            b"POST /tuf/timestamp.json" + head + b"Content-Length: 3\r\n\r\nabc",
+        ]
+        try:
+            yield seeds, run
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+TARGETS: Mapping[str, Target] = {
+    "install records": Target(open=install_records, modules=("deliver/install/",)),
+    "index of strangers": Target(open=metadata_of_strangers, modules=("aotforge/publish/", "/tuf/")),
+    "signed targets": Target(open=signed_targets, modules=("aotforge/publish/", "/tuf/")),
+    "agent frames": Target(open=agent_frames, modules=("sandbox/executors/session", "compile/pool")),
+    "HTTP requests": Target(open=http_requests, modules=("pytorch/serve", "http/server")),
+}
+"""Name, in the table of docs/fuzzing.md, to target."""
