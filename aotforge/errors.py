@@ -161,8 +161,8 @@ class ReproduceError(AotforgeError, exit_code=38, kind="reproduce"):
     """A release that was built again with other bytes as the result."""
 
 
-_SHOWN = 20
-"""Known names that a message lists: every arch and every profile, but not every image."""
+_SHOWN, _SHOWN_LENGTH = 20, 240
+"""Known names that a message lists, and their length: every arch and every profile, but not every image."""
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
@@ -176,5 +176,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
         return f"perhaps you meant {' or '.join(near)}"
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"known names: {', '.join(names[:_SHOWN])}{more}"
+    most = next((n for n in range(_SHOWN) if len(", ".join(names[: n + 1])) > _SHOWN_LENGTH), _SHOWN)
+    return f"known names: {listed(names, max(most, 1))}"

@@ -140,7 +140,12 @@ def find_job(plan: Plan, name: str) -> CompileJob:
     for job in plan.jobs:
         if name == job.label or (len(name) >= 8 and job.key.startswith(name)):
             return job
-    raise UnknownNameError(f"unknown job {name}", hint=suggest(name, (job.label for job in plan.jobs)))
+    flags = f"--arch {','.join(plan.archs)} --profile {plan.profile}"
+    raise UnknownNameError(
+        f"unknown job {name}",
+        cause=suggest(name, (job.label for job in plan.jobs)),
+        hint=f"`./dev plan {flags}` lists all {len(plan.jobs)} jobs",
+    )
 
 
 @dataclass

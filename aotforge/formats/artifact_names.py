@@ -48,8 +48,7 @@ class ArtifactName:
     @property
     def manylinux(self) -> Manylinux | None:
         """What the platform tag of a manylinux runtime requires."""
-        found = _MANYLINUX.fullmatch(self.platform)
-        return found and Manylinux(policy=found[1], glibc=(int(found[2]), int(found[3])), machine=found[4])
+        return parse_manylinux(self.platform)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +58,17 @@ class Manylinux:
     policy: str
     glibc: tuple[int, int]
     machine: str
+
+    @property
+    def version(self) -> str:
+        """The oldest glibc as text."""
+        return ".".join(map(str, self.glibc))
+
+
+def parse_manylinux(tag: str) -> Manylinux | None:
+    """None for another platform's tag."""
+    found = _MANYLINUX.fullmatch(tag)
+    return found and Manylinux(policy=found[1], glibc=(int(found[2]), int(found[3])), machine=found[4])
 
 
 def parse_artifact_name(name: str) -> ArtifactName | None:

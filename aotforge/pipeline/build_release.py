@@ -12,6 +12,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
 from aotforge.formats.api_level import level_of
+from aotforge.formats.artifact_names import parse_manylinux
 from aotforge.library.build_linux import build_runtime
 from aotforge.library.interface import check_interfaces
 from aotforge.library.library_build import LibraryBuild, LibraryRequest
@@ -90,7 +91,9 @@ class AssembledReport:
             lines = [*self.made(), f"release in {release.folder}: {len(release.files)} files, {size:.1f} MB"]
         reasons = [f"development build: {reason}" for reason in release.development]
         if reasons:
-            reasons.append("it can be used on this machine; to publish one, build it with --executor auto")
+            platform = parse_manylinux(release.platform.tag)
+            others = f" and on others with glibc {platform.version} or newer" if platform else ""
+            reasons.append(f"it runs on this machine{others}; to publish one, build it with --executor auto")
         return [*lines, *notes, *reasons, *_next_steps(release.folder)]
 
 

@@ -22,6 +22,7 @@ from aotforge.publish.stores.store import (
 )
 from aotforge.publish.trust import TrustedIndex, trusted_index, trusted_root
 from aotforge.publish.upload import publish_errors
+from aotforge.release.model import MANIFEST
 
 MEMORY = "trust"
 """Folder of the cache with what was seen of indexes."""
@@ -64,6 +65,13 @@ def open_index(
             "the place of releases is not set", hint="--from URL or AOTFORGE_FROM; a folder is also possible"
         )
     reader = open_reader(address)
+    if isinstance(reader, DirectoryStore) and reader.size(MANIFEST) is not None:
+        raise InstallError(
+            f"{reader.url} is the folder of one release, not a place of published releases",
+            cause="an installation checks the publisher's signed index, which a build does not have",
+            hint=f"./dev release.dropin --release {reader.url} --pytorch-lib TORCH/LIB, or publish it: "
+            f"./dev release.publish {reader.url} --to PLACE",
+        )
     anchor = trusted_root(root, checkout, environment)
     return reader, trusted_index(reader, anchor, cache / MEMORY, on_progress=on_progress)
 

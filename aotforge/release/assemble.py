@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotforge.base.files import output_lock, staged_folder, sync, write_atomic
-from aotforge.errors import ReleaseError, VerifyError
+from aotforge.errors import ReleaseError, VerifyError, listed
 from aotforge.formats.archive import Digests, Members, check_tar_gz, sha256_file, write_tar_gz
-from aotforge.formats.artifact_names import ArtifactName
+from aotforge.formats.artifact_names import ArtifactName, parse_manylinux
 from aotforge.formats.sums import SUMS, TAR_SUMS, sums_bytes
 from aotforge.pack.reader import open_files
 from aotforge.release.existing_release import check_not_verified, check_replaceable, find_release, write_stamp
@@ -163,13 +163,25 @@ def _write_sums(folder: Path, document: bytes, tars: Mapping[str, str]) -> dict[
 def _development(packs: Sequence[PackInput], platform: PlatformTag) -> tuple[str, ...]:
     reasons = []
     if not platform.reaches:
-        needs = ", ".join(platform.reasons[:3]) + (", ..." if len(platform.reasons) > 3 else "")
-        reasons.append(f"the library is {platform.measured}, not {platform.promised}: it needs {needs}")
+        reasons.append(platform_reason(platform))
     for packed in packs:
         signature = open_files(packed.pack).signature
         if not signature.complete:
             reasons.append(f"{packed.pack.name} holds profile {signature.profile}, which is not complete")
     return tuple(reasons)
+
+
+def platform_reason(platform: PlatformTag) -> str:
+    """Why the library is not one of the promised platform."""
+    measured, promised = (parse_manylinux(tag) for tag in (platform.measured, platform.promised))
+    if measured and promised and all(reason.startswith("GLIBC_") for reason in platform.reasons):
+        return (
+            f"the library needs glibc {measured.version} ({platform.measured}), "
+            f"a release runs with {promised.version} ({platform.promised})"
+        )
+    return (
+        f"the library is {platform.measured}, not {platform.promised}: it needs {listed(platform.reasons, 3)}"
+    )
 
 
 def _require_verdicts(packs: Sequence[PackInput]) -> None:

@@ -39,3 +39,6 @@ def test_suggestions_are_near_or_everything() -> None:
     assert suggest("zzz", ["quick", "core"]) == "known names: core, quick"
     many = [f"image{n:03}" for n in range(100)]
     assert suggest("zzz", many) == f"known names: {', '.join(many[:20])} and 80 more"
+    labels = [f"flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=full,width=32:{n:02}" for n in range(99)]
+    assert suggest("zzz", labels) == f"known names: {', '.join(labels[:3])} and 96 more"
+    assert suggest("zzz", ["a" * 300, "b"]) == f"known names: {'a' * 300} and 1 more"

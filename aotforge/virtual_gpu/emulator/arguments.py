@@ -87,10 +87,13 @@ def segment(
 ) -> bytes:
     """The argument segment of a launch. Triton's two scratch pointers may be left out. Raises ExecutionError."""
     explicit = [p for p in parameters if p.source == EXPLICIT]
+    own = explicit[:-2] if all(p.kind == "global_buffer" for p in explicit[-2:]) else explicit
     missing = len(explicit) - len(arguments)
     if missing not in {0, 2} or any(p.kind != "global_buffer" for p in explicit[len(arguments) :]):
         raise ExecutionError(
-            f"{kernel} takes {len(explicit)} arguments, the last two being Triton's own, not {len(arguments)}"
+            f"{kernel} takes {_counted(own)}, {len(arguments)} given",
+            cause=f"they are {', '.join(f'{n}: {_described(p)}' for n, p in enumerate(own, 1))}",
+            hint="pass the kernel's own arguments in its order; Triton's two scratch pointers may be omitted",
         )
     values = zip([*arguments, *[0] * missing], explicit, strict=True)
     packed = [(p.offset, p.size, _pack(value, p)) for value, p in values]
@@ -102,6 +105,14 @@ def segment(
             value = known[parameter.source]
             packed.append((parameter.offset, parameter.size, value.to_bytes(parameter.size, "little")))
     return kernarg_segment(packed, size)
+
+
+def _counted(parameters: Sequence[KernelParameter]) -> str:
+    return f"{len(parameters)} argument{'' if len(parameters) == 1 else 's'}"
+
+
+def _described(parameter: KernelParameter) -> str:
+    return "a pointer" if parameter.kind == "global_buffer" else f"a number of {parameter.size} bytes"
 
 
 def _absent(parameter: KernelParameter) -> bytes:

@@ -33,6 +33,7 @@ _WHAT = {
 _HINTS = {
     1: "look for a missing mask, or a stride that does not belong to this tensor",
     2: "look for a missing mask, a stride that does not belong to this tensor, or a buffer that is read-only",
+    3: "check that the launch has the dynamic LDS of Triton's metadata.shared (`./dev emulator run --lds`), then the index",
     6: "raise the limit when the kernel really needs that long",
     PENDING: "a wait before this instruction is missing, or allows too many operations to be outstanding",
     RACE: "a barrier is missing between the two, or a wait before it",
