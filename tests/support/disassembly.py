@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from aotforge.errors import DecodeError, ToolchainError
@@ -19,12 +19,15 @@ from aotforge.formats.code_object import CodeObjectError
 from aotforge.formats.elf import Symbol, read_elf
 from aotforge.virtual_gpu.emulator.assembly import assemble
 from aotforge.virtual_gpu.emulator.decoded import Line, Listing, Operand
+from aotforge.virtual_gpu.emulator.isa import INSTRUCTIONS
 from aotforge.virtual_gpu.emulator.isa.wave_ops import NO_OPS
 from aotforge.virtual_gpu.emulator.listing import parse_line
 
 OBJDUMP = "llvm-objdump-22"
 _LINE = re.compile(r"\t(?P<text>.*?)\s*// (?P<address>[0-9A-F]{12}): (?P<words>[0-9A-F]{8}(?: [0-9A-F]{8})*)")
 _BRANCH = re.compile(r"s_c?branch(_|$)")
+_LITERAL = re.compile(r"\blit\((-?\w+)\)")
+"""A number in the instruction's literal that would fit in its operand."""
 _TIMEOUT = 60
 _TRUE16 = ("gfx11", "gfx12")
 _SIMM16 = frozenset({"s_barrier_wait"})
@@ -36,21 +39,42 @@ def find_objdump() -> str | None:
     return shutil.which(OBJDUMP)
 
 
-def disassemble(hsaco: bytes, kernel: str, arch: str) -> Listing:
-    """Decode a kernel from the bytes of its code object: every instruction from its symbol's first byte to its last.
+def disassemble(hsaco: bytes, kernel: str, arch: str, functions: Iterable[str] = ()) -> Listing:
+    """Decode a kernel, and functions that it calls, from the bytes of its code object: from each symbol's first byte to its last.
 
     Labels are `@ADDRESS`; addresses count from the kernel's first byte. Raises DecodeError with the address of
     bytes that are not a known instruction; ToolchainError without llvm-objdump 22.
     """
     try:
-        symbol = read_elf(hsaco).symbol(kernel)
+        elf = read_elf(hsaco)
+        symbols = sorted((elf.symbol(name) for name in {kernel, *functions}), key=lambda symbol: symbol.value)
     except CodeObjectError as error:
         raise DecodeError(f"the image of {kernel} cannot be read: {error}") from error
-    return parse_disassembly(_objdump(hsaco, arch), symbol, arch)
+    text, base = _objdump(hsaco, arch), elf.symbol(kernel).value
+    lines = [
+        _moved(line, symbol.value - base)
+        for symbol in symbols
+        for line in parse_disassembly(text, symbol, arch).lines
+    ]
+    # padding between functions belongs to the instruction before it, as in the text
+    ends = [*(line.address for line in lines[1:]), lines[-1].next_address]
+    lines = [replace(line, next_address=end) for line, end in zip(lines, ends, strict=True)]
+    return Listing(kernel=kernel, arch=arch, lines=tuple(lines), labels=_labels(lines), fields={})
+
+
+def _moved(line: Line, distance: int) -> Line:
+    """The line of a function, with addresses from the kernel's first byte."""
+    operands = tuple(
+        replace(one, text=f"@{int(one.text[1:], 0) + distance:#x}") if one.space == "label" else one
+        for one in line.operands
+    )
+    return replace(
+        line, address=line.address + distance, next_address=line.next_address + distance, operands=operands
+    )
 
 
 def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
-    """The output of llvm-objdump for one kernel. Raises DecodeError."""
+    """The output of llvm-objdump for one function. Raises DecodeError."""
     lines: list[Line] = []
     expected = 0
     for match in _LINE.finditer(text):
@@ -63,10 +87,10 @@ def parse_disassembly(text: str, symbol: Symbol, arch: str) -> Listing:
         if match["text"].startswith("."):  # `.long 0xffffffff`
             raise DecodeError(f"byte {address:#x}: {match['words']} is not an instruction of {arch}")
         try:
-            line = parse_line(match["text"], number=len(lines) + 1)
+            line = parse_line(_LITERAL.sub(r"\1", match["text"]), number=len(lines) + 1)
         except DecodeError as error:
             raise DecodeError(f"byte {address:#x}: {match['text']}: {error.what}") from error
-        lines.append(_placed(line, address, expected))
+        lines.append(_placed(replace(line, text=match["text"]), address, expected))
     if not lines or expected != symbol.size:
         raise DecodeError(f"the disassembly of {symbol.name} ends at byte {expected:#x} of {symbol.size:#x}")
     return Listing(kernel=symbol.name, arch=arch, lines=tuple(lines), labels=_labels(lines), fields={})
@@ -95,18 +119,29 @@ def disagreements(first: Listing, second: Listing) -> list[str]:
     """Differences between two decodings of the same code; empty when instructions, operands and modifiers are the same.
 
     These spellings count as the same (docs/virtual-gpu-faults.md): labels for addresses, `op_sel` that repeats the halves of
-    16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads, and
-    `s_nop 0` that the text has as alignment (`.p2align`).
+    16-bit registers (v1.h), the sign of 16-bit numbers in `s_barrier_wait`, `null` for an offset of 0 in gfx11's scalar loads,
+    `s_nop 0` that the text has as alignment (`.p2align`), `lit(0x40)` for 0x40 or a symbol, and the encoding (`_e32`, `_e64`) and the
+    arch's own name of an instruction where inline assembly leaves these to the assembler.
     """
     found = []
     decoded = _without_padding(first, second)
     here, there = _targets(first), _targets(second)
     for one, other in zip(first.lines, decoded, strict=False):
-        if _canonical(one, here) != _canonical(other, there):
+        if _canonical(_encoded_as(one, other), here) != _canonical(other, there):
             found.append(f"byte {one.address:#x}: {one.text.strip()} | byte {other.address:#x}: {other.text}")
     if len(first.lines) != len(decoded):
         found.append(f"{len(first.lines)} instructions | {len(decoded)} instructions")
     return found
+
+
+def _encoded_as(one: Line, other: Line) -> Line:
+    """The line with the other's encoding if it names none, and with its name for the same operation: the assembler's choices."""
+    if one.encoding or other.encoding not in {"e32", "e64"}:
+        return one
+    first, second = INSTRUCTIONS.get(one.name), INSTRUCTIONS.get(other.name)
+    if first is None or second is None or replace(first, name=second.name) != second:
+        return one
+    return replace(one, name=other.name, encoding=other.encoding)
 
 
 def _without_padding(first: Listing, second: Listing) -> tuple[Line, ...]:
@@ -200,4 +235,4 @@ def _same_spelling(operand: Operand, name: str, targets: Mapping[str, int]) -> O
         return Operand(text="", space="constant", hexadecimal=True)
     if name in _SIMM16 and operand.space == "constant":
         return replace(operand, text="", integer=operand.integer & 0xFFFF, hexadecimal=True)
-    return replace(operand, text="")
+    return replace(operand, text="", symbol=False)

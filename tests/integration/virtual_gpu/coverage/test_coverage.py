@@ -11,6 +11,7 @@ import triton
 
 from aotforge.errors import AotforgeError, ExecutionError
 from aotforge.virtual_gpu.emulator.assembly import assemble, link
+from aotforge.virtual_gpu.emulator.listing import functions
 from tests.integration.virtual_gpu.coverage.catalogue import FEATURES
 from tests.integration.virtual_gpu.coverage.execute import (
     PASSED,
@@ -73,7 +74,7 @@ def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
             listing = load(image, arch).listing
         except (CompileError, AotforgeError):  # the page has these
             continue
-        second = disassemble(image.hsaco, listing.kernel, arch)
+        second = disassemble(image.hsaco, listing.kernel, arch, functions(image.asm))
         different += [(feature.name, one) for one in disagreements(listing, second)]
         images, instructions = images + 1, instructions + len(listing.lines)
     print(f"{arch}: {images} images, {instructions} instructions, {len(different)} decoded differently")  # noqa: T201 - shown with -s

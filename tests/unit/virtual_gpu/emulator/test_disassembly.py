@@ -6,6 +6,7 @@ import pytest
 
 from aotforge.errors import DecodeError
 from aotforge.formats.elf import Symbol
+from aotforge.virtual_gpu.emulator.decoded import Listing
 from tests.support.disassembly import disagreements, parse_disassembly
 
 HEAD = "\nx.hsaco:\tfile format elf64-amdgpu\n\nDisassembly of section .text:\n\n0000000000001a00 <k>:\n"
@@ -36,6 +37,26 @@ def test_instructions_with_addresses_pairs_and_branch_targets() -> None:
     assert found.labels == {"@0x0": 0}
     assert found.lines[2].partner is not None
     assert disagreements(found, found) == []
+
+
+def _one(text: str) -> Listing:
+    symbol = Symbol(name="k", value=0, size=8)
+    return parse_disassembly(f"{HEAD}\t{text}    // 000000000000: BF810000 00000000\n", symbol, "gfx942")
+
+
+def test_spellings_of_literals_and_of_encodings_that_the_assembler_chooses() -> None:
+    literal = _one("s_add_u32 s0, s0, lit(0x40)")
+    assert literal.lines[0].operands[2].integer == 0x40
+    assert literal.lines[0].text == "s_add_u32 s0, s0, lit(0x40)"
+    assert disagreements(_one("s_add_u32 s0, s0, 0x40"), literal) == []
+    assert disagreements(_one("s_add_u32 s0, s0, 0x41"), literal) != []
+    short, chosen = _one("v_add_u32 v0, v2, v0"), _one("v_add_u32_e32 v0, v2, v0")
+    assert disagreements(short, chosen) == []
+    assert disagreements(chosen, short) != []
+    assert disagreements(_one("v_add_u32_e64 v0, v2, v0"), chosen) != []
+    assert disagreements(short, _one("v_add_u32_sdwa v0, v2, v0")) != []
+    assert disagreements(short, _one("v_add_nc_u32_e32 v0, v2, v0")) == []  # gfx11's name of it
+    assert disagreements(short, _one("v_sub_u32_e32 v0, v2, v0")) != []
 
 
 @pytest.mark.parametrize(
