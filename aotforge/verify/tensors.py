@@ -83,11 +83,17 @@ class Guarded:
     """A tensor of any rank inside a larger buffer of canaries: reading one shows in the result, writing one in `intact`.
 
     Canaries are NaN where the type has two of them, else numbers that differ from element to element. Those of outputs
-    differ from those of inputs, as NaN computed from inputs' canaries keeps their payload.
+    differ from those of inputs, as NaN computed from inputs' canaries keeps their payload. `within` has the tensor's number of
+    axes and broadcasts to its shape; elements where it is false are canaries, too, and read as 0.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: DType, layout: Layout, values: Array | None = None
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        layout: Layout,
+        values: Array | None = None,
+        within: npt.NDArray[np.bool_] | None = None,
     ) -> None:
         self.shape, self.dtype = shape, check_dtype(dtype)
         self.strides = layout.strides(shape)
@@ -97,8 +103,9 @@ class Guarded:
         skew = -raw.ctypes.data % 64 // itemsize  # offsets of 64 elements are then aligned, odd ones are not
         self.storage = raw[skew : skew + layout.offset + extent + _SPARE]
         self._origin = layout.offset
+        self._within = np.ones((1,) * len(shape), dtype=np.bool_) if within is None else within
         if values is not None:
-            self.bits()[...] = _encoded(values, dtype).view(raw.dtype)
+            np.copyto(self.bits(), _encoded(values, dtype).view(raw.dtype), where=self._within)
         self._before = self.storage.copy()
 
     @property
@@ -116,13 +123,13 @@ class Guarded:
 
     def values(self) -> Array:
         """The tensor's elements as numbers: a copy, float64 of floats, integers of their own type."""
-        stored = np.array(self.bits()).reshape(self.shape)
+        stored = np.where(self._within, self.bits(), self.storage.dtype.type(0)).reshape(self.shape)
         return decode(stored.view(STORAGE[self.dtype]), self.dtype)
 
     def intact(self) -> bool:
         """No element outside of the tensor has changed."""
         after = self.storage.copy()
-        self._inside(after)[...] = self._inside(self._before)
+        np.copyto(self._inside(after), self._inside(self._before), where=self._within)
         return bool(np.array_equal(after, self._before))
 
     def unchanged(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Literal
 
 import numpy as np
@@ -12,12 +13,17 @@ from aotforge.verify.tensors import Float, Guarded, Layout
 from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, DType, decode, encode
 
 from .philox import keep_mask
-from .reference import Options
+from .reference import Mask, Options
+from .sequences import Part, Side, Varlen, parts
 
 DTYPE_KEY: Mapping[DType, int] = {"fp32": 1, "fp16": 2, "bf16": 3}
 DENSE = Layout()
 BiasKind = Literal["normal", "masked", "lowest"]
 Draw = Literal["normal", "equal", "low"]
+TOP_LEFT, BOTTOM_RIGHT = -2147483647, -2147483646
+"""Windows that depend on the lengths of a sequence."""
+_UNMAPPED = 0x10000
+"""An address at which a kernel must not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +36,13 @@ class Bias:
     broadcast: tuple[int, ...] = ()
 
     def draw(self, rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Float:
-        """Values of that shape, broadcast dimensions shrunk to 1."""
-        stored = tuple(1 if axis in self.broadcast else size for axis, size in enumerate(shape))
-        values = rng.standard_normal(stored)
+        """Values of a shape whose broadcast dimensions are 1."""
+        values = rng.standard_normal(shape)
         if self.kind == "normal":
             return values
-        removed = rng.random(stored) < 0.25
+        removed = rng.random(shape) < 0.25
         removed[:, :, :2, :] = True
-        removed[:, :, 1:2, stored[-1] // 2] = False
+        removed[:, :, 1:2, shape[-1] // 2] = False
         lowest = -np.inf if self.kind == "masked" else -_largest(dtype)
         return np.asarray(np.where(removed, lowest, values), dtype=np.float64)
 
@@ -56,7 +61,9 @@ class Dropout:
 class Case:
     """One attention problem. A window of None on one side has no bound there.
 
-    `draw`: "equal" inputs are all 133120, as large as their sums still fit float32; "low" ones have scores near -120.
+    With `varlen`, `batch` is its number of sequences, `seqlen_q` and `seqlen_k` are at least its longest lengths.
+    `mixed`: every tensor has another order of axes than its neighbours.
+    `draw`: "equal" inputs are all one large number, whose products' sums still fit float32; "low" ones have scores near -120.
     """
 
     dtype: DType = "fp16"
@@ -75,46 +82,109 @@ class Case:
     layout: Layout = DENSE
     seed: int = 0
     draw: Draw = "normal"
+    varlen: Varlen | None = None
+    mixed: bool = False
 
-    def shape(self, name: str) -> tuple[int, int, int, int]:
-        """Of a tensor by its operator value's name: (batch, heads, rows, columns)."""
+    def side(self, *, keys: bool) -> Side:
+        """Sequences of the queries or of the keys."""
+        longest = self.seqlen_k if keys else self.seqlen_q
+        if self.varlen is None:
+            return Side(mode=0, lengths=(longest,) * self.batch, longest=longest)
+        lengths = self.varlen.keys if keys else self.varlen.queries
+        mode = self.varlen.word >> 8 if keys else self.varlen.word & 0xFF
+        if mode >> 1 & 3 == 0:  # every sequence has the longest length
+            lengths = (longest,) * self.batch
+        return Side(mode=mode, lengths=lengths, longest=longest, gap=self.varlen.gap)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor by its operator value's name: (planes, heads, rows, columns); L and D without columns."""
         if name in {"B", "DB"}:
             return (self.batch, self.heads_q, self.seqlen_q, self.seqlen_k)
         keys = name in {"K", "V", "DK", "DV"}
-        heads, rows = (self.heads_k, self.seqlen_k) if keys else (self.heads_q, self.seqlen_q)
+        side = self.side(keys=keys)
+        if name in {"L", "D"}:
+            return (
+                (1, self.heads_q, side.rows) if self.lse_packed else (self.batch, self.heads_q, self.seqlen_q)
+            )
         of_values = self.head_dim_v is not None and name in {"V", "Out", "DO", "DV"}
-        return (self.batch, heads, rows, self.head_dim_v if of_values else self.head_dim)  # type: ignore[return-value]
+        columns = (self.head_dim_v if of_values else None) or self.head_dim
+        return (side.planes, self.heads_k if keys else self.heads_q, side.rows, columns)
+
+    @property
+    def bias_shape(self) -> tuple[int, ...]:
+        """Of B as it is stored: its stride is 0 where the size is 1 here."""
+        broadcast = self.bias.broadcast if self.bias else ()
+        return tuple(1 if axis in broadcast else size for axis, size in enumerate(self.shape("B")))
+
+    def within(self, name: str) -> Mask | None:
+        """Elements of a tensor that belong to a sequence, to be broadcast; None: all."""
+        if self.varlen is None or name in {"B", "DB"}:
+            return None
+        if name not in {"L", "D"}:
+            return self.side(keys=name in {"K", "V", "DK", "DV"}).within()
+        found = np.zeros(self.shape(name), dtype=np.bool_)
+        for part in self.parts():
+            planes, rows = part.lse
+            found[planes, :, rows] = True
+        return found
+
+    @property
+    def lse_packed(self) -> bool:
+        """Rows of L and D are counted from the first token of all."""
+        return self.varlen is not None and self.varlen.lse != "rows" and self.side(keys=False).stacked
+
+    @property
+    def lse_swapped(self) -> bool:
+        """L and D are stored token by token, all heads of one together."""
+        return self.varlen is not None and self.varlen.lse == "TH" and self.lse_packed
+
+    def parts(self) -> list[Part]:
+        """What is independent of everything else and has lengths of its own."""
+        if self.varlen is not None:
+            return list(parts(self.side(keys=False), self.side(keys=True), packed=self.lse_packed))
+        every = (slice(0, self.batch), slice(None))
+        return [Part(first=0, count=self.batch, queries=every, keys=every, lse=every)]
 
     def inputs(self) -> dict[str, Float]:
         """Q, K, V, DO and, with a bias, B, already rounded to the case's dtype."""
         rng = np.random.default_rng(self.seed)
         drawn = {name: self._drawn(name, rng) for name in ("Q", "K", "V", "DO")}
         if self.bias:
-            drawn["B"] = self.bias.draw(rng, self.shape("B"), self.dtype)
+            drawn["B"] = self.bias.draw(rng, self.bias_shape, self.dtype)
         return {name: decode(encode(values, self.dtype), self.dtype) for name, values in drawn.items()}
 
     def _drawn(self, name: str, rng: np.random.Generator) -> Float:
         values = rng.standard_normal(self.shape(name))
         if self.draw == "equal" and name != "DO":
-            return np.full(values.shape, 133120.0)
+            return np.full(values.shape, 60000.0 if self.dtype == "fp16" else 133120.0)
         if self.draw == "low" and name in {"Q", "K"}:
             size = (120 / (abs(self.sm_scale) * self.head_dim)) ** 0.5
             return np.asarray(values / 32 + (size if name == "Q" else -size))
         return values
 
-    def options(self, inputs: Mapping[str, Float]) -> Options:
-        """What the references need beside the tensors. Numbers are as float32 has them: so they reach a kernel."""
+    def options(self, inputs: Mapping[str, Float], part: Part | None = None) -> Options:
+        """What the references need beside the tensors, of a part of a call (default: of a dense call).
+
+        Numbers are as float32 has them: so they reach a kernel.
+        """
+        first, count = (part.first, part.count) if part else (0, self.batch)
+        n_q, n_k = (self.side(keys=keys).lengths[first] if self.batch else 0 for keys in (False, True))
         keep, dropout_p = None, 0.0
         if self.dropout:
             dropout_p = float(np.float32(self.dropout.p))
             keep = keep_mask(
                 seed=self.dropout.seed, offset=self.dropout.offset1 + self.dropout.offset2, dropout_p=dropout_p,
-                planes=range(self.batch), heads=self.heads_q, rows=self.seqlen_q, columns=self.seqlen_k,
+                planes=range(first, first + count), heads=self.heads_q, rows=n_q, columns=n_k,
             )  # fmt: skip
+        left, right = self.window_left, self.window_right
+        if left in {TOP_LEFT, BOTTOM_RIGHT}:
+            left = n_q
+        if right in {TOP_LEFT, BOTTOM_RIGHT}:
+            right = 0 if right == TOP_LEFT else n_k - n_q
         return Options(
             sm_scale=float(np.float32(self.sm_scale)),
-            window_left=self.window_left,
-            window_right=self.window_right,
+            window_left=left,
+            window_right=right,
             bias=np.broadcast_to(inputs["B"], self.shape("B")) if self.bias else None,
             keep=keep,
             dropout_p=dropout_p,
@@ -129,24 +199,79 @@ def _largest(dtype: DType) -> float:
 
 
 def _window(case: Case) -> dict[str, int]:
-    """The mask and its window, resolved and clamped."""
+    """The mask and its window; resolved and clamped but with sequences of their own lengths."""
     if case.bias or case.window_left is case.window_right is None:
         return {"mask": 2 if case.bias else 0, "window_left": 0, "window_right": 0}
     left = case.seqlen_q if case.window_left is None else case.window_left
     right = case.seqlen_k if case.window_right is None else case.window_right
-    return {
-        "mask": 1,
-        "window_left": min(max(left, -case.seqlen_k), case.seqlen_q),
-        "window_right": min(max(right, -case.seqlen_q), case.seqlen_k),
-    }
+    if case.varlen is None:
+        left = min(max(left, -case.seqlen_k), case.seqlen_q)
+        right = min(max(right, -case.seqlen_q), case.seqlen_k)
+    return {"mask": 1, "window_left": left, "window_right": right}
 
 
-_LETTERS = {"Q": "q", "K": "k", "V": "v", "Out": "o", "DO": "do", "DK": "dk", "DV": "dv", "DQ": "dq"}
+_STRIDES = {
+    "Q": "qz qh qm", "K": "kz kh kn", "V": "vz vh vn", "Out": "oz oh om", "DO": "doz doh dom",
+    "DK": "dkz dkh dkn", "DV": "dvz dvh dvn", "DQ": "dqz dqh dqm", "B": "bz bh bm bn", "DB": "dbz dbh dbm dbn",
+    "L": "lz lh lm", "D": "dz dh dm", "R": "rz rh rm rn",
+}  # fmt: skip
+
+
+_ORDERS = {
+    name: Layout(order=order, row_padding=1, offset=65)
+    for name, order in zip(
+        ("Q", "K", "V", "Out", "DO", "DQ", "DK", "DV"),
+        cycle(((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))),
+        strict=False,
+    )
+}
+
+
+def tensor_of(case: Case, name: str, values: Float | None = None) -> Guarded:
+    """A tensor as the call has it; three elements between rows of L and D, which need not be dense."""
+    if name in {"L", "D"}:
+        within, shape = case.within(name), case.shape(name)
+        if case.lse_swapped:
+            shape = (shape[0], shape[2], shape[1])
+            values = None if values is None else np.swapaxes(values, 1, 2)
+            within = None if within is None else np.swapaxes(within, 1, 2)
+        return Guarded(shape, "fp32", Layout(row_padding=3), values, within)
+    if name in {"B", "DB"}:
+        stored = case.bias_shape if name == "B" else case.shape(name)
+        layout = (
+            case.layout
+            if case.layout.order
+            else Layout(row_padding=-stored[3] % 16, offset=case.layout.offset)
+        )
+        return Guarded(stored, case.dtype, layout, values)
+    layout = _ORDERS[name] if case.mixed else case.layout
+    return Guarded(case.shape(name), case.dtype, layout, values, case.within(name))
+
+
+def arrays_of(case: Case) -> dict[str, Guarded]:
+    """Further inputs: what describes sequences, and the generator's state."""
+    found: dict[str, Guarded] = {}
+    for keys, letter in ((False, "q"), (True, "k")):
+        for number, array in enumerate(case.side(keys=keys).arrays):
+            if array is not None:
+                found[f"seqinfo_{letter}{number}"] = Guarded(
+                    (len(array),), "i32", DENSE, np.array(array, np.int32)
+                )
+    if case.dropout:
+        for name, number in (("philox_seed", case.dropout.seed), ("philox_offset1", case.dropout.offset1)):
+            found[name] = Guarded((1,), "u64", DENSE, np.array([number], np.uint64))
+    return found
 
 
 def values_of(case: Case, tensors: Mapping[str, Guarded]) -> dict[str, int | float]:
-    """The operator values that the C++ library derives from such a call."""
+    """The operator values that the C++ library derives from such a call. Pointers without a tensor must not be read."""
     values: dict[str, int | float] = {
+        **dict.fromkeys(("B", "DB", "L", "seqinfo_q0", "seqinfo_q1", "seqinfo_k0", "seqinfo_k1"), 0),
+        **dict.fromkeys((f"stride_{s}" for names in _STRIDES.values() for s in names.split()), 0),
+        **dict.fromkeys(("philox_seed_output", "philox_offset_output"), 0),
+        "philox_seed": _UNMAPPED,
+        "philox_offset1": _UNMAPPED,
+        "philox_offset2": case.dropout.offset2 if case.dropout else 0,
         "batch": case.batch,
         "num_head_q": case.heads_q,
         "num_head_k": case.heads_k,
@@ -157,20 +282,28 @@ def values_of(case: Case, tensors: Mapping[str, Guarded]) -> dict[str, int | flo
         "head_dim_v": case.head_dim_v or case.head_dim,
         "width": max(case.head_dim, case.head_dim_v or 0),
         "sm_scale": case.sm_scale,
+        "dropout_p": case.dropout.p if case.dropout else 0.0,
         "dtype": DTYPE_KEY[case.dtype],
         **_window(case),
-        "dropout": 0,
-        "varlen_bits": 0,
-        "lse_packed": 0,
+        "dropout": int(case.dropout is not None),
+        "varlen_bits": case.varlen.word if case.varlen else 0,
+        "lse_packed": int(case.lse_packed),
     }
     for name, tensor in tensors.items():
         values[name] = tensor.address
-        if name in _LETTERS:
-            row = "n" if name in {"K", "V", "DK", "DV"} else "m"
-            for axis, stride in zip("zh" + row, tensor.strides[:3], strict=True):
-                values[f"stride_{_LETTERS[name]}{axis}"] = stride
-        else:
-            stride = tensor.strides[2]
-            for axis, step in {"z": stride * case.heads_q, "h": stride, "m": 1}.items():
-                values[f"stride_{name.lower()}{axis}"] = step
+        if name in _STRIDES:
+            values |= _strides(case, name, tensor)
     return values
+
+
+def _strides(case: Case, name: str, tensor: Guarded) -> dict[str, int]:
+    strides = list(tensor.strides)
+    if name == "B":
+        strides = [0 if size == 1 else stride for size, stride in zip(case.bias_shape, strides, strict=True)]
+        strides[3] = 1
+    if name in {"L", "D"} and case.lse_swapped:
+        strides = [strides[0], strides[2], strides[1]]
+    if name in {"L", "D"} and case.lse_packed:
+        strides[0] = 0  # rows are counted from the first token of all
+    names = _STRIDES[name].split()
+    return {f"stride_{axis}": stride for axis, stride in zip(names, strides[: len(names)], strict=True)}

@@ -55,4 +55,4 @@ def keep_mask(
     words = np.stack(philox(key, (group, row, plane, np.zeros_like(row))), axis=-1)
     signed = words.astype(np.uint32).view(np.int32)
     kept = signed > np.int64(threshold(dropout_p))
-    return np.asarray(kept.reshape(*kept.shape[:3], -1)[..., :columns])
+    return np.asarray(kept.reshape(*kept.shape[:3], 4 * kept.shape[3])[..., :columns])

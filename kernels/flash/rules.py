@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Target, Term, dtypes
 
+from .backward_settings import WIDTHS, backward_settings
 from .operators import ATTN_BWD, ATTN_FWD
 from .settings import settings_for
 
@@ -18,6 +19,14 @@ _DROPOUT = Choice(name="dropout", key="dropout", options={False: 0})
 _MASK = Choice(name="mask", key="mask", options={"full": 0, "window": 1})
 _WIDTH = Choice(name="width", key="width", options={32: 32, 64: 64, 128: 128}, ladder=True)
 _CHOICES = (_DTYPE, _DROPOUT, _MASK, _WIDTH)
+_EVERY_DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16", "fp32"))
+_EVERY_WIDTH = Choice(name="width", key="width", options={width: width for width in WIDTHS}, ladder=True)
+_EVERY_CHOICE = (
+    _EVERY_DTYPE,
+    Choice(name="dropout", key="dropout", options={False: 0, True: 1}),
+    Choice(name="mask", key="mask", options={"full": 0, "window": 1, "bias": 2}),
+    _EVERY_WIDTH,
+)
 
 
 def _tensors(names: str) -> tuple[Argument, ...]:
@@ -39,7 +48,7 @@ def _strides(names: str, *, divisible_by: int | None = 8) -> tuple[Argument, ...
 
 
 def _scalars(names: str) -> tuple[Argument, ...]:
-    types = {"sm_scale": "fp32"}
+    types = {"sm_scale": "fp32", "dropout_p": "fp32", "philox_offset2": "u64"}
     return tuple(Argument(name=n, type=types.get(n, "i32"), value=n) for n in names.split())
 
 
@@ -52,8 +61,35 @@ def _constants(functional: Functional) -> Mapping[str, Scalar]:
     return {"HEAD_DIM": functional["width"], "CAUSAL": functional["mask"] == "window"}
 
 
-def _width_only(functional: Functional) -> Mapping[str, Scalar]:
-    return {"HEAD_DIM": functional["width"]}
+def _pointers(names: str, type_: str) -> tuple[Argument, ...]:
+    return tuple(Argument(name=n, type=type_, value=n) for n in names.split())
+
+
+def _backward_arguments(strides: str, unaligned: str = "") -> tuple[Argument, ...]:
+    """After the tensors of the call's dtype; `strides` are those of the results."""
+    return (
+        *_vectors("L D"),
+        *_pointers("philox_seed philox_offset1", "*u64"),
+        *_pointers("seqinfo_q0 seqinfo_q1 seqinfo_k0 seqinfo_k1", "*i32"),
+        *_strides("qz qh qm kz kh kn vz vh vn bz bh bm"),
+        *_strides("bn", divisible_by=None),
+        *_strides(f"doz doh dom {strides}"),
+        *_strides(f"{unaligned} lz lh lm dz dh dm", divisible_by=None),
+        *_scalars(
+            "philox_offset2 num_head_q group seqlen_q seqlen_k head_dim head_dim_v window_left window_right"
+        ),
+        *_scalars("varlen_bits lse_packed sm_scale dropout_p"),
+    )
+
+
+def _backward_constants(functional: Functional) -> Mapping[str, Scalar]:
+    mask = functional["mask"]
+    return {
+        "WIDTH": functional["width"],
+        "WINDOW": mask == "window",
+        "BIAS": mask == "bias",
+        "DROPOUT": functional["dropout"],
+    }
 
 
 def _settings(kernel: str) -> Callable[[Target, Functional], tuple[Setting, ...]]:
@@ -62,6 +98,12 @@ def _settings(kernel: str) -> Callable[[Target, Functional], tuple[Setting, ...]
 
 def _grid(length: str, block: str, heads: str) -> tuple[tuple[Term, ...], ...]:
     return ((Term(value=length, divisor=block),), (Term(value=heads),), (Term(value="batch"),))
+
+
+def _parts(length: str, block: str, heads: str) -> tuple[tuple[Term, ...], ...]:
+    """A wide head_dim takes several programs per block."""
+    blocks, *others = _grid(length, block, heads)
+    return ((*blocks, Term(value="width", divisor="PART")), *others)
 
 
 _QUERY_GRID = _grid("seqlen_q", "BLOCK_M", "num_head_q")
@@ -95,16 +137,17 @@ FAMILY = Family(
             function="bwd_preprocess",
             operator="attn_bwd",
             step=0,
-            choices=(_DTYPE, _WIDTH),
+            choices=(_EVERY_DTYPE, _EVERY_WIDTH),
             arguments=(
                 *_tensors("Out DO"),
                 *_vectors("D"),
+                *_pointers("seqinfo_q0 seqinfo_q1", "*i32"),
                 *_strides("oz oh om doz doh dom"),
-                *_rows("d"),
-                *_scalars("num_head_q seqlen_q"),
+                *_strides("dz dh dm", divisible_by=None),
+                *_scalars("seqlen_q head_dim_v varlen_bits lse_packed"),
             ),
-            constants=_width_only,
-            settings=_settings("bwd_preprocess"),
+            constants=lambda functional: {"WIDTH": functional["width"]},
+            settings=lambda target, functional: backward_settings("bwd_preprocess", target, functional),
             grid=_QUERY_GRID,
         ),
         Kernel(
@@ -113,17 +156,14 @@ FAMILY = Family(
             function="bwd_dk_dv",
             operator="attn_bwd",
             step=1,
-            choices=_CHOICES,
+            choices=_EVERY_CHOICE,
             arguments=(
-                *_tensors("Q K V DO DK DV"),
-                *_vectors("L D"),
-                *_strides("qz qh qm kz kh kn vz vh vn doz doh dom dkz dkh dkn dvz dvh dvn"),
-                *_rows("l d"),
-                *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
+                *_tensors("Q K V B DO DK DV"),
+                *_backward_arguments("dkz dkh dkn dvz dvh dvn"),
             ),
-            constants=_constants,
-            settings=_settings("bwd_dk_dv"),
-            grid=_grid("seqlen_k", "BLOCK_N", "num_head_k"),
+            constants=_backward_constants,
+            settings=lambda target, functional: backward_settings("bwd_dk_dv", target, functional),
+            grid=_parts("seqlen_k", "BLOCK_N", "num_head_k"),
         ),
         Kernel(
             name="bwd_dq",
@@ -131,17 +171,14 @@ FAMILY = Family(
             function="bwd_dq",
             operator="attn_bwd",
             step=2,
-            choices=_CHOICES,
+            choices=_EVERY_CHOICE,
             arguments=(
-                *_tensors("Q K V DO DQ"),
-                *_vectors("L D"),
-                *_strides("qz qh qm kz kh kn vz vh vn doz doh dom dqz dqh dqm"),
-                *_rows("l d"),
-                *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
+                *_tensors("Q K V B DO DQ DB"),
+                *_backward_arguments("dqz dqh dqm dbz dbh dbm", "dbn"),
             ),
-            constants=_constants,
-            settings=_settings("bwd_dq"),
-            grid=_QUERY_GRID,
+            constants=_backward_constants,
+            settings=lambda target, functional: backward_settings("bwd_dq", target, functional),
+            grid=_parts("seqlen_q", "BLOCK_M", "num_head_q"),
         ),
     ),
 )

@@ -76,17 +76,6 @@ _GFX908: Table = {
         Tuned(block_m=128, block_n=64, mfma=16, num_warps=8, dtypes=("fp16",)),
         Tuned(block_m=128, block_n=32, num_stages=2, mfma=16, num_warps=8),
     ),
-    "bwd_preprocess": (Tuned(block_m=64, head_dims=(32, 64)), Tuned(block_m=32)),
-    "bwd_dk_dv": (
-        Tuned(block_m=32, block_n=128, mfma=16, waves_per_eu=2, head_dims=(32,)),
-        Tuned(block_m=32, block_n=64, mfma=16, waves_per_eu=2, head_dims=(64,)),
-        Tuned(block_m=16, block_n=64, mfma=16, num_warps=8),
-    ),
-    "bwd_dq": (
-        Tuned(block_m=128, block_n=64, mfma=16, waves_per_eu=2, head_dims=(32,)),
-        Tuned(block_m=64, block_n=32, mfma=16, waves_per_eu=2, head_dims=(64,)),
-        Tuned(block_m=64, block_n=32, mfma=16, num_warps=8),
-    ),
 }
 
 # RDNA3's WMMA takes A and B twice over, once per half of the wave: 8 registers for a 16x16 block of halves where
@@ -99,15 +88,6 @@ _GFX11: Table = {
         Tuned(block_m=64, block_n=32, num_warps=8, head_dims=(32, 64)),
         Tuned(block_m=64, block_n=16, num_warps=16),
     ),
-    "bwd_preprocess": (Tuned(block_m=32, num_warps=8, head_dims=(32, 64)),),
-    "bwd_dk_dv": (
-        Tuned(block_m=16, block_n=32, num_warps=8, head_dims=(32,)),
-        Tuned(block_m=16, block_n=64, num_warps=16, head_dims=(64,)),
-    ),
-    "bwd_dq": (
-        Tuned(block_m=32, block_n=16, num_warps=8, head_dims=(32,)),
-        Tuned(block_m=64, block_n=16, num_warps=16, head_dims=(64,)),
-    ),
 }
 
 _BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
@@ -115,9 +95,6 @@ _BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
 
 _WIDE: Table = {
     "attn_fwd": (Tuned(block_m=16, block_n=32, max_seqlen_q=16), Tuned(block_m=64, block_n=32)),
-    "bwd_preprocess": (Tuned(block_m=32),),
-    "bwd_dk_dv": (Tuned(block_m=16, block_n=32),),
-    "bwd_dq": (Tuned(block_m=32, block_n=32),),
 }
 """Wavefronts of 64 lanes: compiles without scratch for gfx90a and gfx942; nothing here has been timed."""
 
@@ -126,12 +103,6 @@ _NARROW: Table = {
         Tuned(block_m=16, block_n=32, num_warps=8, max_seqlen_q=16),
         Tuned(block_m=64, block_n=32, num_warps=8),
     ),
-    "bwd_preprocess": (Tuned(block_m=32, num_warps=8),),
-    "bwd_dk_dv": (
-        Tuned(block_m=16, block_n=32, num_warps=8, head_dims=(32, 64)),
-        Tuned(block_m=16, block_n=64, num_warps=16),
-    ),
-    "bwd_dq": (Tuned(block_m=32, block_n=16, num_warps=8),),
 }
 """Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
 

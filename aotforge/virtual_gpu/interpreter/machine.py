@@ -39,7 +39,9 @@ _SCALARS: dict[str, tuple[Opaque, Opaque]] = {
     "u64": (np.uint64, tl.uint64),
     "fp32": (np.float32, tl.float32),
 }
-_POINTEES: dict[str, Opaque] = {"fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32}
+_POINTEES: dict[str, Opaque] = {
+    "fp16": tl.float16, "bf16": tl.bfloat16, "fp32": tl.float32, "i32": tl.int32, "i64": tl.int64, "u64": tl.uint64,
+}  # fmt: skip
 
 
 def run_launch(launch: SourceLaunch, folder: Path, memory: Memory) -> None:

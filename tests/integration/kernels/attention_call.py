@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aotforge.rules import Scalar, Target
 from aotforge.verify.tensors import Float, Guarded, Layout
-from kernels.flash.call import DTYPE_KEY, Case, values_of
+from kernels.flash.call import DTYPE_KEY, Case, tensor_of, values_of
 from kernels.flash.rules import FAMILY
 from tests.support.run_operator import run_operator
 
@@ -31,12 +31,6 @@ class Outcome:
     tensors: Mapping[str, Guarded]
 
 
-def _vector(case: Case) -> Guarded:
-    # three elements between rows: L and D need not be dense
-    shape = (1, 1, case.batch * case.heads_q, case.seqlen_q)
-    return Guarded(shape, "fp32", Layout(row_padding=3))
-
-
 def run_case(
     case: Case,
     *,
@@ -50,19 +44,16 @@ def run_case(
     kernels' sources.
     """
     inputs = case.inputs()
-    tensors = {name: Guarded(case.shape(name), case.dtype, case.layout, inputs[name]) for name in inputs}
-    for name in ("Out", "DQ", "DK", "DV"):
-        tensors[name] = Guarded(case.shape(name), case.dtype, case.layout)
-    tensors["L"], tensors["D"] = _vector(case), _vector(case)
+    tensors = {name: tensor_of(case, name, inputs[name]) for name in inputs}
+    tensors |= {name: tensor_of(case, name) for name in ("Out", "DQ", "DK", "DV", "L", "D")}
     call = {**values_of(case, tensors), **(values or {})}
     buffers = {name: tensor.storage for name, tensor in tensors.items()}
     for operator in ("attn_fwd", "attn_bwd"):
         run_operator(FAMILY, folder, operator, target=GFX908, values=call, buffers=buffers, override=override)
-    rows = (case.batch, case.heads_q, case.seqlen_q)
     return Outcome(
         out=tensors["Out"].values(),
-        lse=tensors["L"].values().reshape(rows),
-        delta=tensors["D"].values().reshape(rows),
+        lse=tensors["L"].values(),
+        delta=tensors["D"].values(),
         dq=tensors["DQ"].values(),
         dk=tensors["DK"].values(),
         dv=tensors["DV"].values(),

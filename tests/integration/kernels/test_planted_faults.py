@@ -32,16 +32,16 @@ FAULTS = {
     "mask off by one": ("common.py", "queries + window_right + 1, seqlen_k", "queries + window_right, seqlen_k", CAUSAL),
     "keys not masked": ("common.py", "mask=(start + row)[:, None] < limit, other=0.0", "mask=(start + row)[:, None] <= limit, other=0.0", FULL),
     "rows written too far": ("common.py", "mask=(start + row)[:, None] < limit)", "mask=(start + row)[:, None] <= limit)", FULL),
-    "tail of LSE is zero": ("backward.py", 'seqlen_q, float("inf"), BLOCK_M, MASKED', "seqlen_q, -200.0, BLOCK_M, MASKED", FULL),
+    "tail of LSE is zero": ("backward.py", 'n_q, float("inf"), BLOCK_M, MASKED', "n_q, -200.0, BLOCK_M, MASKED", FULL),
     "masked blocks skipped": ("backward.py", "masked = masked_before + end - end_full", "masked = masked_before", FULL),
     "masked blocks twice": ("backward.py", "end_full + index - masked_before)", "end_full + index)", CAUSAL),
-    "complete blocks too early": ("backward.py", "first_full = tl.cdiv(tl.maximum(last_k - window_right, 0), BLOCK_M)", "first_full = tl.maximum(last_k - window_right, 0) // BLOCK_M", CAUSAL),
+    "complete blocks too early": ("backward.py", "tl.cdiv(tl.maximum(last_k - window_right, 0), BLOCK_M)", "(tl.maximum(last_k - window_right, 0) // BLOCK_M)", CAUSAL),
     "first block too late": ("backward.py", "tl.maximum(start_k - window_right, 0) // BLOCK_M, end", "tl.cdiv(tl.maximum(start_k - window_right, 0), BLOCK_M), end", CAUSAL),
     "keys cut short": ("common.py", "last_q = tl.minimum(start_q + BLOCK_M, seqlen_q) - 1", "last_q = start_q", CAUSAL),
     "complete keys too many": ("common.py", "return (common // BLOCK_N) * BLOCK_N, end", "return tl.cdiv(common, BLOCK_N) * BLOCK_N, end", FULL),
-    "dK not scaled": ("backward.py", "dk * sm_scale", "dk", FULL),
-    "D left out": ("backward.py", "tl.trans(do)) - delta[None, :])", "tl.trans(do)))", FULL),
-    "dQ without mask": ("backward.py", "keys[None, :] < limits[:, None], p, 0.0)", "keys[None, :] < 2147483647, p, 0.0)", CAUSAL),
+    "dK not scaled": ("backward.py", "dk, sm_scale, BLOCK_N", "dk, 1.0, BLOCK_N", FULL),
+    "D left out": ("backward.py", "p * (dp - delta)\n", "p * dp\n", FULL),
+    "dQ without mask": ("backward.py", "spans[:, None].to(tl.uint32, bitcast=True), p, 0.0)", "2147483647, p, 0.0)", CAUSAL),
 }  # fmt: skip
 
 

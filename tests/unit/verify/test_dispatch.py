@@ -36,7 +36,7 @@ def calls_of(use: Use) -> tuple[Values, ...]:
 
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a"])
 def test_every_image_is_reached_by_a_case_that_launches(arch: str) -> None:
-    plan = plan_of(ROOT, arch=arch, compiler=FAKE_TOOLCHAIN)
+    plan = plan_of(ROOT, profile="quick", arch=arch, compiler=FAKE_TOOLCHAIN)
     found = uses(plan)
     assert plan.jobs
     for job in plan.jobs:
@@ -49,7 +49,7 @@ def test_every_image_is_reached_by_a_case_that_launches(arch: str) -> None:
 
 
 def test_launches_are_those_of_the_rules() -> None:
-    plan = plan_of(ROOT, compiler=FAKE_TOOLCHAIN)
+    plan = plan_of(ROOT, profile="quick", compiler=FAKE_TOOLCHAIN)
     kernels = {k.name: k for loaded in load_families(ROOT) for k in loaded.family.kernels}
     found = uses(plan)
     assert plan.jobs and all(found[job.key] for job in plan.jobs)
@@ -65,7 +65,7 @@ def test_launches_are_those_of_the_rules() -> None:
 
 
 def test_calls_of_other_functionals_and_calls_that_lack_values() -> None:
-    plan = plan_of(ROOT, compiler=FAKE_TOOLCHAIN)
+    plan = plan_of(ROOT, profile="quick", compiler=FAKE_TOOLCHAIN)
     job = next(j for j in plan.jobs if j.label.startswith("add.add:gfx908:dtype=fp32"))
     use = uses(plan)[job.key][0]
     values = calls_of(use)[6]

@@ -18,7 +18,10 @@ def test_the_verifier_files_are_those_that_cases_import() -> None:
         "cases.py",
         "bounds.py",
         "call.py",
+        "expectations.py",
         "philox.py",
+        "problems.py",
+        "sequences.py",
         "same_precision_reference.py",
         "reference.py",
     }
@@ -32,7 +35,18 @@ def family(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name", ["cases.py", "bounds.py", "call.py", "philox.py", "same_precision_reference.py", "reference.py"]
+    "name",
+    [
+        "cases.py",
+        "bounds.py",
+        "call.py",
+        "expectations.py",
+        "philox.py",
+        "problems.py",
+        "sequences.py",
+        "same_precision_reference.py",
+        "reference.py",
+    ],
 )
 def test_a_change_in_the_verifier_changes_the_digest(family: Path, name: str) -> None:
     before = (family_verifier_digest(family), verifier_digest(family.parent, ["flash"]))

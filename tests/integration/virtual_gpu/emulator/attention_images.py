@@ -18,8 +18,9 @@ from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.interpreter.dispatch import SourceLaunch, select
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from kernels.flash.bounds import bounds
+from kernels.flash.call import tensor_of
 from kernels.flash.rules import FAMILY
-from tests.integration.kernels.attention_call import Case, Guarded, Layout, Outcome, values_of
+from tests.integration.kernels.attention_call import Case, Guarded, Outcome, values_of
 from tests.support.families import PROJECT, architectures
 
 OPERATORS = ("attn_fwd", "attn_bwd")
@@ -99,13 +100,8 @@ class Done:
 
 def tensors_of(case: Case) -> dict[str, Guarded]:
     inputs = case.inputs()
-    tensors = {name: Guarded(case.shape(name), case.dtype, case.layout, inputs[name]) for name in inputs}
-    for name in ("Out", "DQ", "DK", "DV"):
-        tensors[name] = Guarded(case.shape(name), case.dtype, case.layout)
-    for name in ("L", "D"):  # three elements between rows: they need not be dense
-        shape = (1, 1, case.batch * case.heads_q, case.seqlen_q)
-        tensors[name] = Guarded(shape, "fp32", Layout(row_padding=3))
-    return tensors
+    tensors = {name: tensor_of(case, name, inputs[name]) for name in inputs}
+    return tensors | {name: tensor_of(case, name) for name in ("Out", "DQ", "DK", "DV", "L", "D")}
 
 
 def launches(case: Case, target: Target, tensors: Mapping[str, Guarded]) -> list[SourceLaunch]:
@@ -141,11 +137,10 @@ def execute(case: Case, images: Images, *, schedule: int | None = None, seed: in
                 seed=seed,
             )
         )
-    rows = (case.batch, case.heads_q, case.seqlen_q)
     outcome = Outcome(
         out=tensors["Out"].values(),
-        lse=tensors["L"].values().reshape(rows),
-        delta=tensors["D"].values().reshape(rows),
+        lse=tensors["L"].values(),
+        delta=tensors["D"].values(),
         dq=tensors["DQ"].values(),
         dk=tensors["DK"].values(),
         dv=tensors["DV"].values(),

@@ -1,0 +1,172 @@
+"""Tuned configurations of the backward kernels, per arch, as data; SETTINGS.md has the measurements.
+
+Two images serve a functional: one with hints for aligned calls of exactly its width whose L and D (and bias) are dense by rows, and
+the general one. The first configuration of a table that fits is taken; where none fits, the arch does not serve the
+functional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aotforge.rules import Condition, Equals, Functional, Setting, Target
+
+WIDTHS = (16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 512)
+"""Widths of heads with images; a call takes the smallest one at or above the larger of its head_dim and head_dim_v."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A configuration for widths up to `max_width`, and for some dtypes (all when empty).
+
+    `parts` programs make the columns of a block's results, in pieces of at most 128; one holds the block's own tiles in registers,
+    several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
+    `plain`: without bias and dropout only.
+    """
+
+    max_width: int
+    block_m: int
+    block_n: int
+    num_warps: int = 4
+    waves_per_eu: int = 0
+    mfma: int = 0
+    parts: int = 1
+    hold: bool = True
+    dtypes: tuple[str, ...] = ()
+    plain: bool = False
+
+    def fits(self, functional: Functional) -> bool:
+        """Whether this configuration is for the functional."""
+        plain = functional.get("mask") != "bias" and not functional.get("dropout")
+        return (
+            int(functional["width"]) <= self.max_width
+            and (not self.dtypes or functional["dtype"] in self.dtypes)
+            and (plain or not self.plain)
+        )
+
+    def setting(self, kernel: str, width: int, when: tuple[Condition, ...], *, exact: bool) -> Setting:
+        """The image with hints for calls for which `when` holds, or the general one."""
+        part = width // self.parts
+        piece = min(128, 1 << part.bit_length() - 1)
+        constants: dict[str, int | str | bool] = {"EXACT": exact, "BLOCK_M": self.block_m, "PIECE": piece}
+        if kernel != "bwd_preprocess":
+            constants |= {"BLOCK_N": self.block_n, "PART": part, "HOLD": self.hold}
+        return Setting(
+            constants=constants,
+            when=when,
+            hinted=exact,
+            unaligned=not exact,
+            num_warps=self.num_warps,
+            num_stages=1,
+            waves_per_eu=self.waves_per_eu,
+            matrix_instr_nonkdim=self.mfma,
+        )
+
+
+Table = Mapping[str, tuple[Tuned, ...]]
+_HALVES = ("fp16", "bf16")
+
+# MI100: 256 VGPRs and 256 AGPRs per lane and SIMD, so at most 128 VGPRs let two waves share a SIMD and hide
+# each other's loads; 64 KiB of LDS per CU, so at most 32 KiB a workgroup. MFMA 16x16 needs fewer registers
+# than 32x32 at the same rate.
+_GFX908: Table = {
+    "bwd_preprocess": (
+        Tuned(max_width=64, block_m=64, block_n=0),
+        Tuned(max_width=512, block_m=32, block_n=0),
+    ),
+    "bwd_dk_dv": (
+        Tuned(max_width=32, dtypes=_HALVES, block_m=32, block_n=128, mfma=16, waves_per_eu=2),
+        Tuned(max_width=64, dtypes=_HALVES, block_m=32, block_n=64, mfma=16, waves_per_eu=2),
+        Tuned(max_width=128, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=512, parts=4, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+    ),
+    "bwd_dq": (
+        Tuned(max_width=32, dtypes=_HALVES, block_m=128, block_n=64, mfma=16, waves_per_eu=2),
+        Tuned(max_width=64, dtypes=_HALVES, block_m=64, block_n=32, mfma=16, waves_per_eu=2),
+        Tuned(max_width=128, dtypes=_HALVES, block_m=64, block_n=32, mfma=16, num_warps=8),
+        Tuned(max_width=128, block_m=64, block_n=16, mfma=16, num_warps=8),
+        Tuned(max_width=256, parts=2, hold=False, block_m=64, block_n=16, mfma=16, num_warps=8),
+        Tuned(max_width=512, parts=4, hold=False, block_m=64, block_n=16, mfma=16, num_warps=8),
+    ),
+}
+
+# RDNA3's WMMA takes A and B twice over, once per half of the wave: 8 registers for a 16x16 block of halves where
+# RDNA4 needs 4. So few rows per wave (16 warps) and narrow steps, and nothing held from head_dim 80 on; nothing here has been timed.
+_GFX11: Table = {
+    "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0, num_warps=8),),
+    "bwd_dk_dv": (
+        Tuned(max_width=32, dtypes=_HALVES, block_m=16, block_n=32, num_warps=8),
+        Tuned(max_width=64, dtypes=_HALVES, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
+        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=512, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+    ),
+    "bwd_dq": (
+        Tuned(max_width=32, dtypes=_HALVES, block_m=32, block_n=16, num_warps=8),
+        Tuned(max_width=64, dtypes=_HALVES, plain=True, block_m=64, block_n=16, num_warps=16),
+        Tuned(max_width=64, hold=False, block_m=32, block_n=16, num_warps=16),
+        Tuned(max_width=256, parts=2, hold=False, block_m=64, block_n=16, num_warps=16),
+        Tuned(max_width=512, parts=8, hold=False, block_m=64, block_n=16, num_warps=16),
+    ),
+}
+
+_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
+"""By the name of an arch or its beginning; at most one fits."""
+
+_WIDE: Table = {
+    "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0),),
+    "bwd_dk_dv": (
+        Tuned(max_width=128, dtypes=_HALVES, block_m=16, block_n=32),
+        Tuned(max_width=128, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=512, parts=4, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+    ),
+    "bwd_dq": (
+        Tuned(max_width=128, dtypes=_HALVES, block_m=32, block_n=32),
+        Tuned(max_width=128, block_m=64, block_n=16, mfma=16, num_warps=8),
+        Tuned(max_width=256, parts=2, hold=False, block_m=64, block_n=16, mfma=16, num_warps=8),
+        Tuned(max_width=512, parts=4, hold=False, block_m=64, block_n=16, mfma=16, num_warps=8),
+    ),
+}
+"""Wavefronts of 64 lanes: compiles without scratch for gfx90a and gfx942; nothing here has been timed."""
+
+_NARROW: Table = {
+    "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0, num_warps=8),),
+    "bwd_dk_dv": (
+        Tuned(max_width=64, dtypes=_HALVES, block_m=16, block_n=32, num_warps=8),
+        Tuned(max_width=128, dtypes=_HALVES, plain=True, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
+        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=512, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+    ),
+    "bwd_dq": (
+        Tuned(max_width=64, dtypes=_HALVES, block_m=32, block_n=16, num_warps=8),
+        Tuned(max_width=128, dtypes=_HALVES, plain=True, block_m=32, block_n=16, num_warps=8),
+        Tuned(max_width=64, hold=False, block_m=32, block_n=16, num_warps=16),
+        Tuned(max_width=256, parts=2, hold=False, block_m=64, block_n=16, num_warps=16),
+        Tuned(max_width=512, parts=8, hold=False, block_m=64, block_n=16, num_warps=16),
+    ),
+}
+"""Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
+
+
+def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
+    """The configurations of one backward kernel, in the order in which the runtime tries them; the last one serves every call."""
+    general = _WIDE if target.wavefront == 64 else _NARROW
+    table = next((table for name, table in _BY_ARCH.items() if target.arch.startswith(name)), general)
+    found = next((entry for entry in table[kernel] if entry.fits(functional)), None)
+    if found is None:
+        return ()
+    width = int(functional["width"])
+    wanted = {"head_dim_v": width, "stride_dm": 1}
+    if kernel != "bwd_preprocess":
+        wanted |= {"head_dim": width, "stride_lm": 1}
+    if functional.get("mask") == "bias":
+        wanted["stride_bn"] = 1
+    when = tuple(Equals(value=name, to=number) for name, number in wanted.items())
+    return (
+        found.setting(kernel, width, when, exact=True),
+        found.setting(kernel, width, (), exact=False),
+    )

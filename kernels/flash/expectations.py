@@ -1,0 +1,139 @@
+"""Expected results of each attention kernel: float64 reference with bounds, and the same computation in the same precision.
+
+A call of variable length is computed sequence by sequence, as if each were a call of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from aotforge.verify.compare import Bounded, Expected
+from aotforge.verify.tensors import Float
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, decode, encode
+
+from . import same_precision_reference as same_precision
+from .bounds import bounds
+from .call import Case as Problem
+from .reference import attention, attention_backward
+from .sequences import Part
+
+OUTPUTS: Mapping[str, Mapping[str, str]] = {
+    "attn_fwd": {"Out": "out", "L": "lse"},
+    "bwd_preprocess": {"D": "delta"},
+    "bwd_dk_dv": {"DK": "dk", "DV": "dv"},
+    "bwd_dq": {"DQ": "dq", "DB": "db"},
+}
+"""Names in `bounds` of each kernel's outputs."""
+INPUTS: Mapping[str, str] = {
+    "attn_fwd": "Q K V B",
+    "bwd_preprocess": "Out DO",
+    "bwd_dk_dv": "Q K V B DO L D",
+    "bwd_dq": "Q K V B DO L D",
+}
+_ORDERS = (None, 1, 4, 16, 64)
+"""Products that the same-precision sums add at a time: a kernel may add in any order. 1 is a matrix instruction
+that rounds after each product, None one sum of everything."""
+_STRIDES = (3, 5, 7, 9, 11, 13)
+"""D is one sum per row, so that a case of one row has few sums to err in, and adding neighbours first can be lucky by an order
+of magnitude: its same-precision results also take every n-th column (all of them in the end: only strides without a factor in
+common with head_dim_v)."""
+
+
+def outputs_of(kernel: str, problem: Problem) -> tuple[str, ...]:
+    """The kernel's outputs of a call."""
+    return tuple(name for name in OUTPUTS[kernel] if name != "DB" or problem.bias)
+
+
+@lru_cache(maxsize=64)
+def known_of(problem: Problem) -> Mapping[str, Float]:
+    """Inputs, and Out, L and D as the forward and the preprocessing store them."""
+    known = problem.inputs()
+    found = {name: np.zeros(problem.shape(name)) for name in ("Out", "L", "D")}
+    for part in problem.parts():
+        own, options = part.all_of(known), problem.options(known, part)
+        out, lse = attention(own["Q"], own["K"], own["V"], options)
+        delta = attention_backward(own["Q"], own["K"], own["V"], own["DO"], options).delta
+        for name, values in (("Out", out), ("L", lse), ("D", delta)):
+            part.of(name, found[name])[...] = values
+    for name, values in found.items():
+        dtype = problem.dtype if name == "Out" else "fp32"
+        known[name] = decode(encode(values, dtype), dtype)
+    return known
+
+
+@lru_cache(maxsize=64)
+def expected_of(kernel: str, problem: Problem) -> Mapping[str, Expected]:
+    """Expectation of each output in the tensor's logical shape."""
+    known = known_of(problem)
+    names = outputs_of(kernel, problem)
+    values, errors = ({name: np.zeros(problem.shape(name)) for name in names} for _ in range(2))
+    # one set of results in every order of addition; D has more orders than the others
+    stored = [dict.fromkeys(names, np.zeros(0)) for _ in range(_results(kernel, problem))]
+    for result in stored:
+        result.update({name: np.zeros(problem.shape(name)) for name in names})
+    for part in problem.parts():
+        own = part.all_of(known)
+        bounded = _bounded(kernel, problem, own, part)
+        same = _same_precision(kernel, problem, own, part)
+        for name in names:
+            part.of(name, values[name])[...] = bounded[name].value
+            part.of(name, errors[name])[...] = bounded[name].error
+            for result, one in zip(stored, same, strict=True):
+                part.of(name, result[name])[...] = one[name]
+    return {
+        name: Expected(
+            bounded=Bounded(value=values[name], error=errors[name]),
+            same_precision=[result[name] for result in stored],
+            dtype="fp32" if name in {"L", "D"} else problem.dtype,
+        )
+        for name in names
+    }
+
+
+def _results(kernel: str, problem: Problem) -> int:
+    return len(_ORDERS) + (len(_strides_for(problem)) if kernel == "bwd_preprocess" else 0)
+
+
+def _strides_for(problem: Problem) -> Sequence[int]:
+    columns = problem.shape("Out")[3]
+    return [stride for stride in _STRIDES if math.gcd(stride, columns) == 1]
+
+
+def _bounded(kernel: str, problem: Problem, own: Mapping[str, Float], part: Part) -> dict[str, Bounded]:
+    if kernel == "bwd_preprocess":
+        products = own["Out"] * own["DO"]
+        error = products.shape[-1] * EPSILON["fp32"] * np.abs(products).sum(axis=-1) + 2.0**-150
+        return {"D": Bounded(value=products.sum(axis=-1), error=error)}
+    options = problem.options(own, part)
+    results = bounds(
+        own["Q"], own["K"], own["V"], own["DO"], options, dtype=problem.dtype, given=kernel != "attn_fwd"
+    )
+    return {name: results[result] for name, result in OUTPUTS[kernel].items()}
+
+
+def _same_precision(
+    kernel: str, problem: Problem, own: Mapping[str, Float], part: Part
+) -> list[dict[str, Float]]:
+    if kernel == "bwd_preprocess":
+        out, do = own["Out"], own["DO"]
+        found = [same_precision.preprocess(out, do, order=order) for order in _ORDERS]
+        for stride in _strides_for(problem):
+            columns = np.arange(out.shape[-1]) * stride % out.shape[-1]
+            found.append(same_precision.preprocess(out[..., columns], do[..., columns], order=1))
+        return [{"D": one} for one in found]
+    q, k, v, options, dtype = own["Q"], own["K"], own["V"], problem.options(own, part), problem.dtype
+    results = []
+    for order in _ORDERS:
+        if kernel == "attn_fwd":
+            forward = same_precision.attention(q, k, v, options, dtype=dtype, order=order)
+            results.append(dict(zip(("Out", "L"), forward, strict=True)))
+        else:
+            grads = same_precision.attention_backward(
+                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order
+            )
+            results.append(dict(zip(("DQ", "DK", "DV", "DB"), grads, strict=True)))
+    return results

@@ -1,0 +1,143 @@
+# ruff: noqa: E501 - one fault per line
+"""The backward kernels on calls with every feature, interpreted with small blocks, and faults planted in their sources.
+
+Each problem is one of section "acceptance" of docs/attention.md; the comparison is the verifier's.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import AccessError
+from aotforge.rules import Scalar
+from aotforge.verify.tensors import Layout
+from aotforge.virtual_gpu.interpreter.dispatch import select
+from aotforge.virtual_gpu.interpreter.machine import run_launch
+from kernels.flash.call import BOTTOM_RIGHT, TOP_LEFT, Bias, Case, Dropout
+from kernels.flash.cases import invocation_of
+from kernels.flash.rules import FAMILY
+from kernels.flash.sequences import LseLayout, Varlen
+from tests.integration.kernels.attention_call import FOLDER, GFX908
+
+KERNELS = {kernel.name: kernel for kernel in FAMILY.kernels if kernel.operator == "attn_bwd"}
+SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
+IN_PARTS = {**SMALL, "PART": 16, "PIECE": 16, "HOLD": False}
+WIDER = Layout(row_padding=5)
+BASE = Case(dtype="fp32", heads_q=2, heads_k=1, seqlen_q=37, seqlen_k=43, head_dim=16, sm_scale=0.2)
+LENGTHS = Varlen(word=0x0B0B, queries=(13, 0, 20, 1), keys=(20, 9, 0, 33), gap=3)
+SEVERAL = replace(BASE, batch=4, seqlen_q=23, seqlen_k=35)
+PROBLEMS = {
+    "narrower than the image": replace(BASE, head_dim=7, head_dim_v=13, layout=WIDER),
+    "several pieces": replace(BASE, head_dim=72, head_dim_v=80, seqlen_q=20, seqlen_k=20, layout=WIDER),
+    "wide": replace(BASE, head_dim=203, head_dim_v=24, seqlen_q=17, seqlen_k=20, layout=WIDER),
+    "window": replace(BASE, window_left=3, window_right=5),
+    "window above the diagonal": replace(BASE, window_left=-2, window_right=4),
+    "window below the diagonal": replace(BASE, window_left=9, window_right=-4),
+    "window and many keys": replace(BASE, seqlen_q=20, seqlen_k=90, window_left=30, window_right=-25),
+    "window and many queries": replace(BASE, seqlen_q=90, seqlen_k=20, window_left=30, window_right=0),
+    "bias": replace(BASE, bias=Bias()),
+    "masking bias": replace(BASE, bias=Bias(kind="masked", broadcast=(1,))),
+    "lowest bias": replace(BASE, dtype="bf16", bias=Bias(kind="lowest", broadcast=(0, 1))),
+    "bias, one key": replace(BASE, seqlen_k=1, bias=Bias(kind="lowest")),
+    "bias, scale 0": replace(BASE, seqlen_k=17, sm_scale=0.0, bias=Bias(broadcast=(0, 1, 2))),
+    "dropout": replace(BASE, batch=2, dropout=Dropout()),
+    "dropout of everything": replace(BASE, dropout=Dropout(p=1.0)),
+    "dropout and bias": replace(BASE, dropout=Dropout(p=0.5, offset1=3, offset2=2**33), bias=Bias()),
+    "low scores": replace(BASE, seqlen_q=64, seqlen_k=72, draw="low"),
+    "strides apart": replace(BASE, heads_q=3, batch=2, mixed=True),
+    "0.11's rows of L": replace(SEVERAL, varlen=replace(LENGTHS, lse="rows")),
+    "dropout of packed sequences": replace(SEVERAL, dropout=Dropout(), varlen=LENGTHS),
+    "packed, top-left": replace(SEVERAL, window_left=TOP_LEFT, window_right=TOP_LEFT, varlen=LENGTHS),
+}  # fmt: skip
+WORDS: tuple[tuple[int, LseLayout], ...] = (
+    (0x0B0B, "HT"), (0x0202, "HT"), (0x1313, "TH"), (0x000B, "HT"), (0x150B, "HT"), (0x040B, "TH"),
+)  # fmt: skip
+for word, lse in WORDS:
+    PROBLEMS[f"{word:#06x}"] = replace(
+        SEVERAL, window_left=24, window_right=BOTTOM_RIGHT, varlen=replace(LENGTHS, word=word, lse=lse)
+    )
+PREPROCESSED = (
+    "narrower than the image",
+    "several pieces",
+    "strides apart",
+    "0.11's rows of L",
+    "0x1313",
+    "0x040b",
+)
+
+
+def violations(
+    kernel: str, problem: Case, folder: Path = FOLDER, override: Mapping[str, Scalar] = SMALL
+) -> Iterator[str]:
+    invocation = invocation_of(kernel, problem)
+    launch = select(KERNELS[kernel], GFX908, invocation.values, override=override)
+    run_launch(launch, folder, invocation.memory())
+    expected = invocation.expected()
+    for name, tensor in invocation.outputs.items():
+        yield from expected[name].compare(tensor.values()).violations(name)
+        if not tensor.intact():
+            yield f"elements outside of {name} were written"
+    yield from (f"{name} was written" for name, tensor in invocation.inputs.items() if not tensor.unchanged())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "problem"),
+    [(kernel, p) for kernel in KERNELS for p in (PREPROCESSED if kernel == "bwd_preprocess" else PROBLEMS)],
+)
+def test_features_agree_with_float64(kernel: str, problem: str) -> None:
+    assert list(violations(kernel, PROBLEMS[problem])) == []
+
+
+@pytest.mark.parametrize("problem", ["several pieces", "dropout and bias", "0x150b"])
+@pytest.mark.parametrize("kernel", ["bwd_dk_dv", "bwd_dq"])
+def test_results_in_parts_agree_with_float64(kernel: str, problem: str) -> None:
+    assert list(violations(kernel, replace(PROBLEMS[problem], head_dim_v=40), override=IN_PARTS)) == []
+
+
+FAULTS = {
+    "columns of padding read": ("tiles.py", "(column[None, :] < columns)\n        return", "(column[None, :] < columns + 1)\n        return", "bwd_dk_dv", "narrower than the image"),
+    "a piece at the wrong column": ("tiles.py", "first + piece_start(WIDTH, PIECE, i)", "first", "bwd_dq", "several pieces"),
+    "columns of V by head_dim": ("backward.py", "stride_vn, start_k, n_k, head_dim_v, BLOCK_N", "stride_vn, start_k, n_k, head_dim, BLOCK_N", "bwd_dk_dv", "narrower than the image"),
+    "DO with Out's strides": ("backward.py", "DO += plane * stride_doz + head * stride_doh", "DO += plane * stride_oz + head * stride_oh", "bwd_preprocess", "strides apart"),
+    "left bound off by one": ("backward.py", "lows = queries - window_left", "lows = queries - window_left + 1", "bwd_dq", "window"),
+    "left bound ignored": ("backward.py", "low = -window_left", "low = -1000000", "bwd_dk_dv", "window"),
+    "last blocks of queries left out": ("backward.py", "tl.minimum(last_k + window_left + 1, n_q)", "tl.minimum(start_k + window_left + 1, n_q)", "bwd_dk_dv", "window and many queries"),
+    "first blocks of keys left out": ("backward.py", "tl.maximum(start_q - window_left, 0) // BLOCK_N", "tl.cdiv(tl.maximum(start_q - window_left, 0), BLOCK_N)", "bwd_dq", "window"),
+    "dB with sm_scale": ("backward.py", "stride_dbn), ds, mask", "stride_dbn), (ds * sm_scale).to(ds.dtype), mask", "bwd_dq", "bias"),
+    "a bias scaled like a score": ("backward.py", "(dots * sm_scale + bias - lse) * LOG2E", "((dots + bias) * sm_scale - lse) * LOG2E", "bwd_dk_dv", "masking bias"),
+    "a bias in base 2": ("backward.py", "(dots * sm_scale + bias - lse) * LOG2E", "dots * sm_scale * LOG2E + (bias * LOG2E - lse * LOG2E)", "bwd_dq", "lowest bias"),
+    "the bias divided by sm_scale": ("backward.py", "dots * sm_scale + bias - lse", "(dots + bias / sm_scale) * sm_scale - lse", "bwd_dq", "bias, scale 0"),
+    "dP without dropout": ("backward.py", "tl.where(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain, 0.0)", "dp", "bwd_dq", "dropout"),
+    "dV without its gain": ("backward.py", "dv, gain, BLOCK_N", "dv, 1.0, BLOCK_N", "bwd_dk_dv", "dropout"),
+    "a mask per key head": ("backward.py", "        plane += 1\n", "", "bwd_dk_dv", "dropout"),
+    "an infinite gain": ("features.py", "tl.where(p < 1.0, 1.0 / (1.0 - tl.minimum(p, 0.99999994)), 0.0)", "1.0 / (1.0 - p)", "bwd_dk_dv", "dropout of everything"),
+    "the second half of the offset left out": ("features.py", " + offset2.to(tl.uint64)", "", "bwd_dq", "dropout and bias"),
+    "columns of random numbers in another order": ("features.py", "tl.join(r0, r2), tl.join(r1, r3)", "tl.join(r0, r1), tl.join(r2, r3)", "bwd_dq", "dropout"),
+    "a mask of positions in the pack": ("backward.py", "dropout_key(philox_seed, philox_offset1, philox_offset2)", "dropout_key(philox_seed, philox_offset1, philox_offset2) + first_q.to(tl.uint64)", "bwd_dq", "dropout of packed sequences"),
+    "lengths of the longest sequence": ("features.py", "length = tl.load(info0 + z + 1) - tl.load(info0 + z)", "length = longest", "bwd_dq", "0x0b0b"),
+    "positions ignored": ("features.py", "start = tl.load(info1 + z)", "start = 0", "bwd_dk_dv", "0x150b"),
+    "keys in the queries' plane": ("backward.py", "K += plane_k * stride_kz", "K += plane_q * stride_kz", "bwd_dq", "0x000b"),
+    "bottom-right of the longest lengths": ("backward.py", "window_of(window_left, window_right, n_q, n_k)", "window_of(window_left, window_right, seqlen_q, seqlen_k)", "bwd_dk_dv", "0x0202"),
+    "L by sequences where it is packed": ("backward.py", "L += first_q * lse_packed * stride_lm", "L += first_q * 0 * stride_lm", "bwd_dq", "0x1313"),
+    "L packed where it has rows of its own": ("backward.py", "D += first * lse_packed * stride_dm", "D += first * stride_dm", "bwd_preprocess", "0.11's rows of L"),
+    "keys of the padding count": ("backward.py", "    if MASKED:\n        # a query sees `spans`", "    if False:\n        # a query sees `spans`", "bwd_dq", "low scores"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
+    file, sound, faulty, kernel, problem = FAULTS[fault]
+    for source in FOLDER.glob("*.py"):
+        shutil.copy(source, tmp_path)
+    text = (tmp_path / file).read_text()
+    assert sound in text
+    (tmp_path / file).write_text(text.replace(sound, faulty))
+    try:
+        assert list(violations(kernel, PROBLEMS[problem], tmp_path))
+    except AccessError:
+        return
