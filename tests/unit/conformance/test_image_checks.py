@@ -260,6 +260,13 @@ def test_an_incomplete_profile_is_a_development_build(
     assert found[0].evidence == "profile core is not complete, as requested"
 
 
+def test_a_complete_profile_in_a_development_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = candidate()
+    given.development = True
+    found = check(given, tmp_path, monkeypatch)
+    assert (found[0].what, found[0].evidence) == (f"{NAME} is of a profile that may be released", "core")
+
+
 def test_other_sources_are_one_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = candidate()
     for row in given.rows:

@@ -1,0 +1,105 @@
+"""Results of an image's launches: the worst one of each output is shown, and what the virtual GPU lacks is no fault."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from aotforge.errors import AotforgeError, DecodeError, ExecutionError, RulesError, UnsupportedError
+from aotforge.verify.check_image import _Results
+from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
+from aotforge.verify.tensors import Guarded, Layout, dtype_of
+
+
+def compared(error: float, *, element: float = 0.0, tile: float = 0.0) -> Comparison:
+    one = np.zeros((1, 1))
+    return Comparison(
+        actual=one, value=one, elements=one + element, error=error, allowed=2.0, tiles=one + tile
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_largest_error_of_all_launches_is_shown_with_its_case(order: tuple[int, ...]) -> None:
+    launches = [compared(1.0, element=0.5), compared(3.0, tile=0.25), compared(2.0, element=0.25, tile=0.75)]
+    results = _Results()
+    for number in order:
+        results.add("out", launches[number], f"case {number}")
+    (found,) = results.outputs.values()
+    assert (found.tensor, found.error, found.at) == (1.5, 3.0, "case 1")
+    assert (found.element, found.tile) == (0.5, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [
+        (DecodeError("line 3: v_magic_b32 is not known"), 1),
+        (DecodeError("the code object is cut"), 0),
+        (UnsupportedError("two programs"), 1),
+        (ExecutionError("line 3: out of bounds"), 0),
+    ],
+)
+def test_what_the_virtual_gpu_lacks_is_counted(error: AotforgeError, lacking: int) -> None:
+    results = _Results()
+    results.add_error(error, "case: ")
+    assert results.lacking == lacking and results.failures == [f"case: {error}"]
+
+
+def test_an_expectation_of_zeros_shows_nothing() -> None:
+    def expected(*values: float) -> Expected:
+        value = np.array([values])
+        return Expected(
+            bounded=Bounded(value=value, error=np.zeros_like(value)), same_precision=[value], dtype="fp32"
+        )
+
+    assert not expected(0.0, 0.0).is_informative and not expected(np.inf, 0.0).is_informative
+    assert expected(1.0, 2.0).is_informative and expected(np.inf, 0.0, 1.0).is_informative
+    assert not Exact(value=np.zeros(3)).is_informative and Exact(value=np.ones(3)).is_informative
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-3, 1e-12])
+def test_a_scaled_tile_is_found_whatever_the_size_of_its_numbers(size: float) -> None:
+    value = np.random.default_rng(1).standard_normal((1, 1, 16, 16)) * size
+    want = Expected(
+        bounded=Bounded(value=value, error=np.abs(value)), same_precision=[value * (1 + 1e-6)], dtype="fp32"
+    )
+    assert want.compare(value * 1.2).tile > 1 >= want.compare(value).tile
+
+
+def test_a_number_that_is_no_element_type() -> None:
+    assert dtype_of(2) == "fp16"
+    with pytest.raises(RulesError, match="99 is not the number of an element type"):
+        dtype_of(99)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i8", "u8", "i16", "i32", "i64"])
+def test_canaries_of_integers(dtype: str) -> None:
+    """They differ from element to element, and those of outputs from those of inputs."""
+    out, given = (Guarded((4, 4), dtype, Layout(), values) for values in (None, np.zeros((4, 4))))  # type: ignore[arg-type]
+    assert len(out.storage) == len(given.storage) == 64 + 16 + 64
+    assert len(np.unique(out.storage)) > 20
+    assert not np.array_equal(out.storage[:64], given.storage[:64])
+
+
+def test_a_tensor_without_axes() -> None:
+    scalar = Guarded((), "fp32", Layout(), np.array(2.5))
+    assert scalar.strides == () and scalar.values() == 2.5 and scalar.intact()
+
+
+INPUTS = [
+    ("i1", 1, True),
+    ("i1", 2, False),
+    ("u8", 255, True),
+    ("u8", 256, False),
+    ("i8", 2, True),
+    ("i8", 200, False),
+]
+
+
+@pytest.mark.parametrize(("dtype", "value", "right"), INPUTS)
+def test_an_input_that_its_type_does_not_have(dtype: str, value: int, right: bool) -> None:
+    values = np.full((2, 2), value)
+    if right:
+        assert np.array_equal(Guarded((2, 2), dtype, Layout(), values).values(), values)  # type: ignore[arg-type]
+        return
+    with pytest.raises(RulesError, match=f"an input of type {dtype} has a value that {dtype} does not have"):
+        Guarded((2, 2), dtype, Layout(), values)  # type: ignore[arg-type]
