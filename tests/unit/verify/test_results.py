@@ -1,4 +1,4 @@
-"""Results of an image's launches: the worst one of each output is shown, and what the virtual GPU lacks is no fault."""
+"""Results of an image's launches: the worst one of each output is shown; what the virtual GPU lacks is not a fault."""
 
 from __future__ import annotations
 
