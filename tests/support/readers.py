@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -12,16 +13,19 @@ from aotforge.pack.dispatch import decode_dispatch
 from tests.support.runtime import Objects
 
 _MEMORY = 2 << 30
-"""Bytes of address space: a reader that believes a count of the file ends here."""
+"""Bytes of address space, or of an allocation of a sanitized program: a reader that believes a count of the file ends here."""
 
 
 class Readers:
     """The program `readers`: bytes of a dispatch file or container in, one line with the result out."""
 
-    def __init__(self, objects: Objects, folder: Path) -> None:
+    def __init__(self, objects: Objects, folder: Path, *, sanitized: bool = False) -> None:
         self._file = folder / "bytes"
+        # AddressSanitizer reserves terabytes of address space
+        limit = [] if sanitized else ["prlimit", f"--as={_MEMORY}"]
+        options = {"ASAN_OPTIONS": f"max_allocation_size_mb={_MEMORY >> 20}"}
         self._process = subprocess.Popen(
-            ["prlimit", f"--as={_MEMORY}", objects.program("readers")],
+            [*limit, objects.program("readers")], env=os.environ | options,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
 

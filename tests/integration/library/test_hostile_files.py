@@ -36,7 +36,7 @@ def sanitized() -> Objects:
 
 @pytest.fixture
 def readers(sanitized: Objects, tmp_path: Path) -> Iterator[Readers]:
-    started = Readers(sanitized, tmp_path)
+    started = Readers(sanitized, tmp_path, sanitized=True)
     yield started
     started.close()
 
