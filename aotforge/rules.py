@@ -205,9 +205,32 @@ class Kernel:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GateCalls:
+    """Calls of an operator: every combination of the numbers in `values`, by operator value.
+
+    A ladder's numbers are the largest ones: all below them are calls too. `uses` are values that some kernel must use. Archs
+    that begin with one of `except_archs` get no such calls.
+    """
+
+    operator: str
+    values: Mapping[str, tuple[int, ...]]
+    uses: tuple[str, ...] = ()
+    except_archs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """All calls that a client may make once a query stated that a GPU is served. A pack lists the gates that it serves."""
+
+    name: str
+    calls: tuple[GateCalls, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Everything that a folder below kernels/ declares; `rules.py` assigns it to FAMILY."""
 
     name: str
     operators: tuple[Operator, ...]
     kernels: tuple[Kernel, ...]
+    gates: tuple[Gate, ...] = ()

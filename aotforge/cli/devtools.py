@@ -157,6 +157,35 @@ def images_ls(pack: Pack, json: Json = False) -> None:
     print_result((listing_json(images) if json else listing_text(images)).rstrip("\n"))
 
 
+@cli_command("coverage", positional=["pack"])
+def coverage(
+    pack: Pack,
+    calls: Annotated[
+        str | None,
+        "a log of a program (AOTRITON_LOG=debug), or a list: attn_fwd dtype=fp16 head_dim=72 mask=window",
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The calls that image packs serve, and with --calls which of a program's calls have an image, and why not."""
+    from dataclasses import asdict
+
+    from aotforge.deliver.extract import image_packs
+    from aotforge.devtools import coverage as tool
+    from aotforge.pack.reader import open_pack
+
+    made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
+    with image_packs(Path(pack).absolute()) as folders:
+        packs = [open_pack(folder) for folder in folders]
+        tables = [tool.pack_coverage(one) for one in packs]
+        found = tool.coverage(made, packs)
+    fields = {
+        "packs": [asdict(table) for table in tables],
+        "calls": [asdict(one) for one in found],
+        "refused": dict(refusals),
+    }
+    print_either(fields, tool.coverage_lines(tables, found, refusals), json=json)
+
+
 @cli_command("images.cat", positional=["pack", "image"])
 def images_cat(
     pack: Pack,

@@ -17,7 +17,16 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *("compat.show", "compat.explain", "virtual-hip"),
     ),
     "Build": (
-        *("build", "verify", "source.images", "images.ls", "images.cat", "dl.build", "dl.forward"),
+        *(
+            "build",
+            "verify",
+            "source.images",
+            "images.ls",
+            "images.cat",
+            "coverage",
+            "dl.build",
+            "dl.forward",
+        ),
         *("containers.build", "containers.list", "containers.lock", "containers.shell"),
         *("containers.prune", "containers.reap"),
     ),

@@ -17,7 +17,7 @@ from aotforge.pack.model import (
     DispatchTable,
 )
 from aotforge.plan.conditions import FACTOR_LIMIT, PRODUCT_DIVISOR_LIMIT
-from aotforge.plan.model import GridTerm, Predicate
+from aotforge.plan.model import GridTerm, Predicate, ServedGate
 from aotforge.rules import Operator, Value, ValueType
 
 MAGIC = b"AOTFDSP\n"
@@ -29,6 +29,7 @@ CONTAINER_LIMIT = 1024
 OPERATOR_LIMIT = 256
 VALUE_LIMIT = 512
 KERNEL_LIMIT = 1024
+GATE_LIMIT = 1024
 KEY_LIMIT = 32
 PARAMETER_LIMIT = 256
 NULL_POINTER_LIMIT = 8
@@ -62,6 +63,9 @@ def encode_dispatch(table: DispatchTable, *, file: str) -> bytes:
         out.integer("u8", kernel.step, "a step")
         out.integer("u16", containers.index(kernel.container), "a container index")
         _write_kernel(out, kernel, values, table.archs)
+    for gate in out.items("u16", table.gates, "the gate count", 0, GATE_LIMIT):
+        out.string(gate.gate, "gate")
+        out.integer("u16", table.archs.index(gate.arch), "an arch index")
     body = out.bytes()
     if HEADER_SIZE + len(body) > SIZE_LIMIT:
         raise out.unfit(f"{HEADER_SIZE + len(body)} bytes, {SIZE_LIMIT} are allowed")
@@ -158,9 +162,17 @@ def decode_dispatch(data: bytes, *, file: str) -> DispatchTable:
     _ascending(cursor, [operator.name for operator in operators], "operators")
     table = DispatchTable(archs=archs, containers=containers, operators=operators, kernels=())
     kernels = cursor.items("u16", "the kernel count", lambda: _read_kernel(cursor, table), 1, KERNEL_LIMIT)
+    gates = cursor.items(
+        "u16",
+        "the gate count",
+        lambda: ServedGate(gate=cursor.string("a gate"), arch=cursor.one_of("u16", "an arch index", archs)),
+        0,
+        GATE_LIMIT,
+    )
+    _ascending(cursor, gates, "gates")
     cursor.end()
     _check_steps(cursor, kernels)
-    return replace(table, kernels=kernels)
+    return replace(table, kernels=kernels, gates=gates)
 
 
 def _header(data: bytes, file: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from aotforge.base.manifest_reader import Manifest
-from aotforge.plan.model import GridTerm, Predicate
+from aotforge.plan.model import GridTerm, Predicate, ServedGate
 from aotforge.rules import Operator, ValueType
 
 SIGNATURE_FILE = "__signature__"
@@ -109,6 +109,7 @@ class DispatchTable:
     containers: tuple[DispatchContainer, ...]
     operators: tuple[Operator, ...]
     kernels: tuple[DispatchKernel, ...]
+    gates: tuple[ServedGate, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

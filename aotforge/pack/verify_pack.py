@@ -27,6 +27,7 @@ def verify_pack(opened: OpenPack, plan: Plan, images: Iterable[KernelImage] | No
         ("operators", signature.operators, {o.name: o.interface_hash() for o in plan.operators}),
     ):
         _check_equal(opened, what, packed, planned)
+    _check_equal(opened, "gates", opened.dispatch.gates, plan.gates)
     kernels = {(kernel.operator, kernel.step): kernel for kernel in opened.dispatch.kernels}
     wanted = {(kernel.operator, kernel.step): kernel for kernel in plan.kernels}
     for operator, step in sorted(kernels.keys() ^ wanted.keys()):

@@ -57,6 +57,7 @@ def write_pack(
         ),
         operators=tuple(sorted(plan.operators, key=lambda operator: operator.name)),
         kernels=tuple(_kernel(kernel, indexes[container_file(kernel)], by_key) for kernel in kernels),
+        gates=plan.gates,
     )
     files[DISPATCH_FILE] = encode_dispatch(table, file=DISPATCH_FILE)
     files[SIGNATURE_FILE] = encode_signature(

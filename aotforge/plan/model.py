@@ -117,12 +117,20 @@ class LeftOut:
         return f"{self.functionals} {what} of {self.kernel} left out by profile {profile} ({values})"
 
 
+@dataclass(frozen=True, kw_only=True, order=True)
+class ServedGate:
+    """A gate (`rules.Gate`) all of whose calls are served on an arch."""
+
+    gate: str
+    arch: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The contract of a build: `jobs` in canonical order (family, kernel, arch, functional, setting), no key twice.
 
     `pack` is the directory below aotriton.images; `archs` are those that it serves; `complete` means that it may be released.
-    `left_out` is what the profile does not keep.
+    `left_out` is what the profile does not keep, `gates` what is served completely.
     """
 
     pack: str
@@ -136,6 +144,7 @@ class Plan:
     settings_digest: str
     toolchain: Toolchain
     left_out: tuple[LeftOut, ...] = ()
+    gates: tuple[ServedGate, ...] = ()
 
     def notes(self) -> list[str]:
         """A line for each kernel of which the profile leaves functionals out."""

@@ -18,6 +18,7 @@ from aotforge.plan.closure import SourceTree
 from aotforge.plan.context import KernelContext, RulesLocation, read_signature
 from aotforge.plan.expand import expand_kernel, left_out
 from aotforge.plan.families import LoadedFamily, load_families
+from aotforge.plan.gates import served_gates
 from aotforge.plan.model import CompileJob, JobKey, LeftOut, Plan, PlannedKernel, json_digest
 from aotforge.plan.selection import ONLY_SUFFIX, Only, check_profiles, keep_of
 from aotforge.rules import Operator, Target
@@ -119,6 +120,11 @@ def make_plan(
         settings_digest=json_digest(settings),
         toolchain=toolchain,
         left_out=tuple(absent),
+        gates=served_gates(
+            (gate for loaded in families for gate in loaded.family.gates),
+            kernels,
+            [target.arch for target in targets],
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Target, Term, dtypes
 
 from .backward_settings import WIDTHS, backward_settings
+from .gates import GATES
 from .operators import ATTN_BWD, ATTN_FWD
 from .settings import settings_for
 
@@ -110,6 +111,7 @@ _QUERY_GRID = _grid("seqlen_q", "BLOCK_M", "num_head_q")
 
 FAMILY = Family(
     name="flash",
+    gates=GATES,
     operators=(ATTN_FWD, ATTN_BWD),
     kernels=(
         Kernel(

@@ -5,7 +5,17 @@
 
 namespace aotriton::v2::flash {
 
-hipError_t check_gpu(Stream stream) { return aotforge::check_gpu(stream.native()); }
+#if AOTRITON_VERSION_MINOR >= 14
+constexpr char kGate[] = "0.14";
+#elif AOTRITON_VERSION_MINOR >= 13
+constexpr char kGate[] = "0.13";
+#elif AOTRITON_VERSION_MINOR >= 12
+constexpr char kGate[] = "0.12";
+#else
+constexpr char kGate[] = "0.11";
+#endif
+
+hipError_t check_gpu(Stream stream) { return aotforge::check_gpu(stream.native(), kGate); }
 
 hipError_t debug_simulate_encoded_softmax(TensorView<4> r, float dropout_p, TensorView<0> philox_seed,
                                           TensorView<0> philox_offset1, uint64_t philox_offset2, Stream stream) {

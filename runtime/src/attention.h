@@ -236,6 +236,7 @@ hipError_t serve(State& state, const Part* parts, size_t count, hipStream_t stre
 hipError_t forward(const Forward& call, hipStream_t stream);
 hipError_t backward(const Backward& call, hipStream_t stream);
 hipError_t dropout_mask(const T4& r, const Philox& philox, hipStream_t stream);
-hipError_t check_gpu(hipStream_t stream);
+// hipSuccess when the pack of the stream's device serves the gate (kernels/flash/gates.py), or the user permits less.
+hipError_t check_gpu(hipStream_t stream, const char* gate);
 
 }  // namespace aotforge

@@ -6,6 +6,7 @@ namespace aotforge {
 
 Device::Device(const HipApi& hip, std::string arch, Pack& pack)
     : hip_(hip),
+      logs_calls_(log_enabled(Level::debug)),
       arch_(std::move(arch)),
       pack_(pack),
       arch_index_(static_cast<uint16_t>(pack.dispatch().find_arch(arch_))),

@@ -24,6 +24,8 @@ class Device {
   ~Device();
 
   const HipApi& hip() const { return hip_; }
+  // AOTRITON_LOG was debug when the device was first used: launches are too frequent to read it each time.
+  bool logs_calls() const { return logs_calls_; }
   const std::string& arch() const { return arch_; }
   uint16_t arch_index() const { return arch_index_; }
   const Dispatch& dispatch() const { return pack_.dispatch(); }
@@ -48,6 +50,7 @@ class Device {
   hipError_t module(const Slot& slot, HipModule* out);
 
   const HipApi& hip_;
+  const bool logs_calls_;
   std::string arch_;
   Pack& pack_;
   uint16_t arch_index_;

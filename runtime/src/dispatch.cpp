@@ -43,6 +43,7 @@ class Parser {
     containers();
     operators();
     kernels();
+    gates();
     in_.require(in_.at_end(), "bytes after the end");
     if (in_.ok()) assign_slots();
     return in_.refusal();
@@ -109,6 +110,18 @@ class Parser {
     for (uint32_t i = 0; i < n && in_.ok(); ++i) {
       out_.kernels.emplace_back();
       kernel(out_.kernels.back(), i);
+    }
+  }
+
+  void gates() {
+    const uint32_t n = in_.count(in_.u16(), 0, 1024, 4, "gate count out of bounds");
+    out_.gates.reserve(n);
+    for (uint32_t i = 0; i < n && in_.ok(); ++i) {
+      const Gate gate{in_.str(), in_.u16()};
+      in_.require(gate.arch < out_.archs.size(), "arch index out of bounds");
+      const auto key = [](const Gate& g) { return std::tie(g.name, g.arch); };
+      in_.require(i == 0 || key(out_.gates.back()) < key(gate), "gates are not sorted or not unique");
+      out_.gates.push_back(gate);
     }
   }
 
@@ -305,6 +318,10 @@ Digest Operator::interface_hash() const {
 
 int Dispatch::find_operator(std::string_view name) const {
   return find_sorted(operators, name, [](const Operator& op) { return op.name; });
+}
+
+bool Dispatch::serves(std::string_view gate, uint16_t arch) const {
+  return std::any_of(gates.begin(), gates.end(), [&](const Gate& g) { return g.name == gate && g.arch == arch; });
 }
 
 int Dispatch::find_arch(std::string_view name) const {

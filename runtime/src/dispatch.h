@@ -103,6 +103,12 @@ struct Slot {
   std::string_view symbol;
 };
 
+// All calls that a client may make once check_gpu has succeeded are served on this arch.
+struct Gate {
+  std::string_view name;
+  uint16_t arch;
+};
+
 // Views point into `bytes`, so a Dispatch is neither copied nor moved after parsing.
 struct Dispatch {
   std::vector<uint8_t> bytes;
@@ -114,6 +120,7 @@ struct Dispatch {
   std::vector<Predicate> predicates;
   std::vector<Term> terms;
   std::vector<Slot> slots;
+  std::vector<Gate> gates;  // sorted
 
   Dispatch() = default;
   Dispatch(const Dispatch&) = delete;
@@ -122,6 +129,7 @@ struct Dispatch {
   // Index of `name`, or -1.
   int find_operator(std::string_view name) const;
   int find_arch(std::string_view name) const;
+  bool serves(std::string_view gate, uint16_t arch) const;
 };
 
 // Parse `out.bytes`. On refusal `out` holds nothing usable. Throws std::bad_alloc only.

@@ -1,4 +1,6 @@
 #include "attention.h"
+#include "log.h"
+#include "system.h"
 
 namespace aotforge {
 namespace {
@@ -51,6 +53,15 @@ void put_tensors(Verdict& verdict, Cell* cells, const Forward& call, const RowSt
   cells[Fwd::persistent_atomic_counter].p = call.persistent_atomic_counter.data_ptr();
 }
 
+constexpr char kPartial[] = "AOTFORGE_PARTIAL_PACK";
+
+// For programs that switch off what the pack lacks.
+bool partial_packs_permitted() {
+  char text[kShortVariable];
+  short_variable(kPartial, text);
+  return text[0] == '1' && text[1] == 0;
+}
+
 // Without dropout the seed is not to be read, and everything is kept.
 Philox dropout_of(const Philox& philox) { return philox.dropout_p > 0.0f ? philox : Philox{}; }
 
@@ -96,7 +107,7 @@ hipError_t dropout_mask(const T4& r, const Philox& philox, hipStream_t stream) {
   }));
 }
 
-hipError_t check_gpu(hipStream_t stream) {
+hipError_t check_gpu(hipStream_t stream, const char* gate) {
   return guarded([&](State& state) {
     Device* device = nullptr;
     if (const hipError_t error = state.device(stream, &device); error != hipSuccess) return error;
@@ -107,7 +118,10 @@ hipError_t check_gpu(hipStream_t stream) {
       if (error == hipErrorInvalidSource) return error;
       if (error != hipSuccess && which == Served::attn_fwd) return hipErrorNoBinaryForGpu;
     }
-    return hipSuccess;
+    if (device->dispatch().serves(gate, device->arch_index()) || partial_packs_permitted()) return hipSuccess;
+    log(Level::warn, "check_gpu: the pack for %s does not serve all attention that PyTorch may request at API level %s; "
+        "%s=1 permits its use", device->arch().c_str(), gate, kPartial);
+    return hipErrorNotSupported;
   });
 }
 

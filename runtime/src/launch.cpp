@@ -39,6 +39,22 @@ void log_key(const Device& device, const Kernel& kernel, const Cell* cells) {
       device.arch().c_str(), text.c_str());
 }
 
+// The integers that decide over the image, for `./dev coverage`; zeros are left out, and of pointers all but the alignment.
+void log_call(const Device& device, const Operator& op, const Cell* cells) {
+  if (!device.logs_calls()) return;
+  std::string text;
+  for (size_t at = 0; at < op.values.size(); ++at) {
+    const Value& value = op.values[at];
+    const int64_t number = value.type == Type::ptr ? cells[at].i & 255 : value.type == Type::f32 ? 0 : cells[at].i;
+    if (number == 0) continue;
+    text += ' ';
+    text += value.name;
+    text += '=';
+    text += std::to_string(number);
+  }
+  log(Level::debug, "call %.*s on %s:%s", static_cast<int>(op.name.size()), op.name.data(), device.arch().c_str(), text.c_str());
+}
+
 // < 0, 0, > 0 as functional `at` sorts before, at or after the call, by arch and the first `count` keys.
 int compare(const Kernel& kernel, size_t at, uint16_t arch, const Cell* cells, size_t count) {
   const Functional& f = kernel.functionals[at];
@@ -221,6 +237,7 @@ hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, 
   size_t total = 0;
   for (const Call* call = calls; call != calls + count; ++call) {
     const Operator& op = operator_of(*call);
+    log_call(device, op, call->cells);
     if (op.kernel_count == 0 || op.kernel_count > kMaxSteps - total) return hipErrorNotSupported;
     if (const hipError_t error = find_steps(device, op, *call, steps + total); error != hipSuccess) return error;
     total += op.kernel_count;

@@ -72,7 +72,10 @@ TensorView<Rank> tensor(const Fields& fields, const char* name) {
 
 TensorView<0> scalar(const Fields& fields, const char* name) {
   const auto found = fields.find(name);
-  return found == fields.end() ? TensorView<0>() : TensorView<0>(static_cast<intptr_t>(std::stoull(found->second)), kUInt64);
+  if (found == fields.end()) return {};
+  const auto dtype = fields.find("seed_dtype");
+  return {static_cast<intptr_t>(std::stoull(found->second)),
+          dtype == fields.end() ? kUInt64 : static_cast<DType>(std::stoi(dtype->second))};
 }
 
 int64_t number(const Fields& fields, const char* name, int64_t otherwise = 0) {

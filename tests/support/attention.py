@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aotforge.rules import Operator
-from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 
 from .fake_hsaco import FakeKernel, fake_hsaco
 from .small_pack import Choice, Kernel, SmallPack
@@ -74,8 +74,10 @@ def spy_pack(
     without: Sequence[str] = (),
     backward_without: Sequence[str] = ("DQ_ACC", "stride_dqaz", "stride_dqah", "stride_dqam"),
     options: Mapping[str, Sequence[int]] | None = None,
+    mask_dtypes: Sequence[int] = (),
 ) -> SmallPack:
-    """One kernel per operator with all of its values as parameters, but `without`. `options` are the key values served."""
+    """One kernel per operator with all of its values as parameters, but `without`. `options` are the key values served; `mask_dtypes`
+    those of the dropout mask, which has no kernel without."""
     served: dict[str, Sequence[int]] = {
         "dtype": (FP16, BF16),
         "dropout": (0,),
@@ -87,7 +89,11 @@ def spy_pack(
         _spy(ATTN_FWD, arch, served, without, "seqlen_q"),
         _spy(ATTN_BWD, arch, served, (*without, *backward_without), "seqlen_k"),
     ]
-    operators = {op.name: [(v.name, v.type) for v in op.values] for op in (ATTN_FWD, ATTN_BWD)}
+    served_operators = [ATTN_FWD, ATTN_BWD]
+    if mask_dtypes:
+        kernels.append(_spy(ATTN_DROPOUT_MASK, arch, {"dtype": mask_dtypes}, (), "seqlen_q"))
+        served_operators.append(ATTN_DROPOUT_MASK)
+    operators = {op.name: [(v.name, v.type) for v in op.values] for op in served_operators}
     return SmallPack(archs=[arch], operators=operators, kernels=kernels)
 
 
@@ -95,7 +101,7 @@ def _spy(
     op: Operator, arch: str, served: Mapping[str, Sequence[int]], without: Sequence[str], rows: str
 ) -> Kernel:
     values = [v for v in op.values if v.name not in without]
-    keys = [key for key in KEYS if key not in without]
+    keys = [key for key in KEYS if key not in without and key in served]
     image = fake_hsaco(
         arch, [FakeKernel(symbol=op.name, types=[*(v.type for v in values), "ptr", "ptr"], lds_bytes=1024)]
     )

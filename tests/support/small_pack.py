@@ -48,6 +48,8 @@ class SmallPack:
     """operator name to (value name, type) in order"""
     kernels: Sequence[Kernel]
     dictionary: bytes = b""
+    gates: Sequence[tuple[str, str]] = ()
+    """(gate, arch)"""
 
 
 def text(value: str) -> bytes:
@@ -144,6 +146,9 @@ def files(pack: SmallPack) -> dict[str, bytes]:
             )
             body += struct.pack("<H", len(choices))
             body += b"".join(_choice(c, values, images[file].index(c.image)) for c in choices)
+    body += struct.pack("<H", len(pack.gates))
+    for gate, arch in sorted(pack.gates, key=lambda row: (row[0], archs.index(row[1]))):
+        body += text(gate) + struct.pack("<H", archs.index(arch))
     return out | {"dispatch.aotd": seal(body)}
 
 

@@ -26,7 +26,7 @@ _SETTINGS = {
     "WINEDEBUG": "-all",  # also stops Debian's `wine` from asking for 32-bit Wine at every start
     "WINEDLLOVERRIDES": "mscoree,mshtml=",  # else the first start opens a window that offers downloads
 }
-_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR")
+_PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "AOTFORGE_PARTIAL_PACK")
 
 
 @dataclass(frozen=True, kw_only=True)

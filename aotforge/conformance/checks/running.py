@@ -17,6 +17,7 @@ from aotforge.errors import ReleaseError, ToolchainError
 from aotforge.pack.dispatch import encode_dispatch
 from aotforge.pack.model import FORMAT
 from aotforge.pack.reader import OpenPack, open_pack
+from aotforge.plan.model import ServedGate
 from aotforge.rules import Value
 
 _SECONDS = 60
@@ -74,6 +75,7 @@ def run(
         "LD_LIBRARY_PATH": f"{library}:{_hip_double(context)}",
         "HIP_DOUBLE_DEVICES": f"{arch}@120",
         "AOTRITON_LOG": "error",
+        "AOTFORGE_PARTIAL_PACK": "1",
     }
     if images is not None:
         environment["AOTRITON_IMAGES_DIR"] = str(images)
@@ -198,7 +200,12 @@ def _serves(probe: PackProbe, arch: str) -> Finding:
     violations = [f"{text!r} is not printed: {result.text[:300]}" for text in wanted if text not in lines]
     what = f"{probe.opened.name} serves {arch}; params of another version are refused"
     dtype, head_dim = probe.plain_call(arch)
-    evidence = f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}"
+    level = probe.context.compat.level
+    complete = ServedGate(gate=level, arch=arch) in probe.opened.dispatch.gates
+    gate = "serves" if complete else "does not serve"
+    evidence = (
+        f"check_gpu, attn_fwd of DType {dtype}, head_dim {head_dim}; {gate} all of PyTorch's gate of {level}"
+    )
     return finding_from("refusal", what, violations, evidence)
 
 

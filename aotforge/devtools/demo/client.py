@@ -93,6 +93,7 @@ class ClientRunner:
         """Standard output of the client, which writes to the folder `shared` and the cache only."""
         (shared / "record").touch()
         add = {**self.settings, "AOTFORGE_VIRTUAL_RECORD": str(shared / "record"), "AOTRITON_LOG": "warn"}
+        add["AOTFORGE_PARTIAL_PACK"] = "1"  # the client calls only what its problems name
         writable = (shared, self.cache)
         done = self.programs.run(
             command, environment=add, readable=self.readable, writable=writable, seconds=_SECONDS

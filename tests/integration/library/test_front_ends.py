@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.flash.operators import ATTN_BWD, ATTN_FWD
+from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import write
@@ -375,3 +375,96 @@ def test_entry_points_without_kernels_check_arguments_first(
     assert driver.rc(Problem(batch=1, extra=extra).line(verb)) == NOT_SUPPORTED
     broken = {**extra, "Q": Tensor(0, (1, 4, 48, 64), FP16)}
     assert driver.rc(Problem(batch=1, extra=broken).line(verb)) == INVALID_VALUE
+
+
+@pytest.fixture(scope="module")
+def dropping(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver of a pack with dropout, and the mask in fp16 and fp32."""
+    folder = tmp_path_factory.mktemp("dropping")
+    pack = spy_pack(options={"dropout": (0, 1)}, mask_dtypes=(FP16, FP32))
+    write(pack, folder / "amd-gfx908")
+    with Driver(objects, folder) as started:
+        assert started.rc("check") == 0
+        yield started
+
+
+SEEDS = {"philox_seed": 64, "philox_offset1": 72, "philox_seed_output": 80, "philox_offset_output": 88}
+
+
+def test_seeds_are_passed_on_with_dropout_alone(dropping: Driver) -> None:
+    """Without it they may be host memory, and outputs are not written."""
+    on = forward(dropping, Problem(extra={**SEEDS, "dropout_p": 0.25, "philox_offset2": 9}))
+    assert {name: on[name] for name in SEEDS} == SEEDS
+    assert (on["dropout"], on["dropout_p"], on["philox_offset2"]) == (1, 0.25, 9)
+    off = forward(dropping, Problem(extra=SEEDS))
+    assert {off[name] for name in SEEDS} == {0} and off["dropout"] == 0
+    dropping.send("clear")
+    assert dropping.rc(Problem(extra={**SEEDS, "dropout_p": 0.25}).line("bwd")) == 0
+    assert decode(dropping.launches()[-1], ATTN_BWD)["philox_seed"] == 64
+
+
+@pytest.mark.parametrize(("dtype", "code"), [(13, 0), (23, 0), (12, INVALID_VALUE), (0, INVALID_VALUE)])
+def test_the_dtypes_of_seeds(dropping: Driver, dtype: int, code: int) -> None:
+    """Eager PyTorch passes int64, captured uint64."""
+    extra = {**SEEDS, "dropout_p": 0.25, "seed_dtype": dtype}
+    assert dropping.rc(Problem(extra=extra).line("fwd")) == code
+    assert dropping.rc(Problem(extra={**extra, "dropout_p": 0}).line("fwd")) == 0
+
+
+R = Tensor(0x600000, (2, 4, 48, 64), FP16)
+
+
+def test_encoded_softmax_is_a_second_step(dropping: Driver) -> None:
+    dropping.send("clear")
+    extra = {**SEEDS, "dropout_p": 0.5, "encoded_softmax": R, "philox_offset2": 9}
+    assert dropping.rc(Problem(extra=extra).line("fwd")) == 0
+    first, second = dropping.launches()
+    assert (first["kernel"], second["kernel"]) == ("attn_fwd", "attn_dropout_mask")
+    mask = decode(second, ATTN_DROPOUT_MASK)
+    assert [mask[f"stride_r{x}"] for x in "zhmn"] == [4 * 48 * 64, 48 * 64, 64, 1]
+    shape = [mask[name] for name in ("batch", "num_head_q", "seqlen_q", "seqlen_k", "dtype")]
+    assert shape == [2, 4, 48, 64, FP16] and mask["R"] == 0x600000
+    assert (mask["dropout_p"], mask["philox_seed"], mask["philox_offset1"], mask["philox_offset2"]) == (
+        0.5,
+        64,
+        72,
+        9,
+    )
+    for empty in (Tensor(0, (0, 0, 0, 0), FP16), Tensor(4096, (0, 0, 0, 0), FP16)):
+        dropping.send("clear")
+        assert dropping.rc(Problem(extra={"encoded_softmax": empty}).line("fwd")) == 0
+        assert len(dropping.launches()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"encoded_softmax": Tensor(0x600000, (2, 4, 48, 64), BF16)}, NOT_SUPPORTED),  # no mask kernel
+        ({"encoded_softmax": Tensor(0x600000, (2, 3, 48, 64), FP16)}, INVALID_VALUE),
+        ({"encoded_softmax": Tensor(0x600000, (2, 4, 48, 64), FP16, (1, 1, 1, 0))}, INVALID_VALUE),
+        ({"encoded_softmax": R, "dropout_p": 2}, INVALID_VALUE),
+    ],
+)
+def test_nothing_is_launched_when_the_mask_is_not_served(
+    dropping: Driver, changes: dict[str, Any], code: int
+) -> None:
+    dropping.send("clear")
+    assert dropping.rc(Problem(extra={**SEEDS, "dropout_p": 0.5, **changes}).line("fwd")) == code
+    assert dropping.launches() == []
+
+
+@pytest.mark.parametrize("dtype", [FP16, FP32])
+def test_the_debug_call_writes_the_mask(dropping: Driver, dtype: int) -> None:
+    dropping.send("clear")
+    extra = {"Q": Tensor(0x600000, (2, 4, 48, 64), dtype), "dropout_p": 0.5}
+    assert dropping.rc(Problem(extra=extra).line("softmax")) == 0  # a null seed counts as 0
+    assert dropping.rc(Problem(extra={**extra, **SEEDS}).line("softmax")) == 0
+    found = [decode(launch, ATTN_DROPOUT_MASK) for launch in dropping.launches()]
+    assert [mask["philox_seed"] for mask in found] == [0, 64]
+    assert {mask["dtype"] for mask in found} == {dtype}
+    for wrong in (
+        {"dropout_p": 1.5},
+        {"Q": Tensor(0, (2, 4, 48, 64), dtype)},
+        {"Q": Tensor(8, (2, 4, 48, 64), 0)},
+    ):
+        assert dropping.rc(Problem(extra={**extra, **wrong}).line("softmax")) == INVALID_VALUE

@@ -1,0 +1,140 @@
+"""docs/attention.md: the calls of attention that each arch serves, generated from the plan.
+
+`python -m aotforge.devtools.attention_page` writes it again after a change of rules or settings; a test compares.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aotforge.base.files import write_atomic
+from aotforge.plan.gates import missing_calls
+from aotforge.plan.model import Plan, PlannedKernel
+from aotforge.plan.planner import plan_project
+from kernels.flash.gates import GATES
+
+PAGE = Path("docs", "attention.md")
+"""Below the checkout."""
+
+ARCHS = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
+_DTYPES = {1: "fp32", 2: "fp16", 3: "bf16"}
+_MASKS = {0: "full", 1: "window", 2: "bias"}
+_HEAD = """\
+# Attention
+
+This page is generated: `python -m aotforge.devtools.attention_page`.
+It lists which calls the complete profile serves on each arch.
+`./dev coverage RELEASE` prints the same of a built release; `--calls LOG` compares a program's calls.
+The interface is described in [runtime.md](runtime.md), API levels in [compatibility.md](compatibility.md).
+
+## What decides over a call
+
+| property | values of the interface | how a kernel is found |
+|---|---|---|
+| dtype | fp16, bf16, fp32; the same for all tensors | an image each |
+| head_dim | 1 to 512, that of V may differ | the next compiled width at or above both |
+| mask | none; window (causal is one); bias | an image each |
+| dropout | off, on | an image each |
+| variable length | compact, padded, strided, `VarlenBits` | a branch in the kernel |
+| heads | those of K divide those of Q | a value of the kernel |
+| strides, alignment | any, last stride 1 | conditions of images, and one without |
+
+## What is refused
+
+| call | result |
+|---|---|
+| bias together with a causal mask or window | hipErrorNotSupported, named in the log |
+| bias with variable length | hipErrorNotSupported |
+| ALiBi slopes (`A`) | hipErrorNotSupported |
+| `v2::attn_bwd_fused`, `v3::aiter_bwd` | hipErrorNotSupported |
+| another back end than -1 and 0 | hipErrorNotSupported |
+| `L` or `D` too small for its layout | hipErrorInvalidValue |
+| malformed `cu_seqlens`, `VarlenBits`, `causal_type` | hipErrorInvalidValue |
+| params of another version | hipErrorInvalidSymbol |
+| no image for the call | hipErrorNotSupported |
+
+All of it is refused before a buffer is acquired or a kernel is launched.
+"""
+
+
+def attention_page(root: Path) -> str:
+    """The page's text for a checkout. Raises what planning raises."""
+    plans = {arch: plan_project(root, archs=[arch], profile="full") for arch in ARCHS}
+    kernels = {arch: [k for k in plan.kernels if k.family == "flash"] for arch, plan in plans.items()}
+    lines = [
+        _HEAD,
+        "## Head dims by arch",
+        "",
+        "Compiled widths; a call takes the next one at or above its head_dims.",
+        "",
+    ]
+    lines += _table(_widths(kernels))
+    lines += ["", "## Images by arch", ""]
+    lines += _table(_images(plans))
+    lines += ["", "## PyTorch's gates by arch", ""]
+    lines += ["Where a gate is not served, `check_gpu` fails without `AOTFORGE_PARTIAL_PACK=1`.", ""]
+    lines += _table(_gates(kernels))
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    head, *body = rows
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    yield from (f"| {' | '.join(row)} |" for row in body)
+
+
+def _widths(kernels: Mapping[str, Sequence[PlannedKernel]]) -> list[list[str]]:
+    """A row per kernel and functional without the width; widths that every arch has are written once."""
+    found: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for arch, planned in kernels.items():
+        for kernel in planned:
+            for functional in kernel.functionals:
+                call = dict(zip(kernel.keys, functional.key, strict=True))
+                width = call.pop("width", 0)
+                row = found.setdefault((kernel.name, _call_text(call)), {})
+                row.setdefault(arch, []).append(width)
+    rows = [["kernel", "call", "widths", "except"]]
+    for (name, text), by_arch in sorted(found.items()):
+        largest = max(by_arch.values(), key=len)
+        less = [
+            f"{arch}: {' '.join(str(w) for w in largest if w not in by_arch.get(arch, []))}"
+            for arch in ARCHS
+            if by_arch.get(arch) != largest
+        ]
+        rows.append([name, text, " ".join(map(str, largest)), "; ".join(less) or "-"])
+    return rows
+
+
+def _call_text(call: Mapping[str, int]) -> str:
+    words = []
+    for key, number in call.items():
+        names = {"dtype": _DTYPES, "mask": _MASKS, "dropout": {0: "", 1: "dropout"}}.get(key, {})
+        words.append(names.get(number, f"{key} {number}"))
+    return " ".join(word for word in words if word)
+
+
+def _images(plans: Mapping[str, Plan]) -> list[list[str]]:
+    rows = [["arch", "images"]]
+    for arch, plan in plans.items():
+        rows.append([arch, str(sum(job.family == "flash" for job in plan.jobs))])
+    return rows
+
+
+def _gates(kernels: Mapping[str, Sequence[PlannedKernel]]) -> list[list[str]]:
+    """Yes, or the first kind of calls that is missing."""
+    rows = [["API level", "arch", "served"]]
+    for gate in GATES:
+        texts: dict[str, list[str]] = {}
+        for arch, planned in kernels.items():
+            missing = next(missing_calls(gate, planned, arch), "")
+            text = f"no: {missing}"[:60] if missing else "yes"
+            texts.setdefault(text, []).append(arch)
+        rows += [[gate.name, " ".join(archs), text] for text, archs in texts.items()]
+    return rows
+
+
+if __name__ == "__main__":
+    _root = Path(__file__).resolve().parents[2]
+    write_atomic(_root / PAGE, attention_page(_root).encode())
+    sys.stdout.write(f"{PAGE}\n")

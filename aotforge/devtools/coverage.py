@@ -1,0 +1,216 @@
+"""Coverage of calls, from a log of the library or a list, by the image packs of a release."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aotforge.base.files import read_bytes
+from aotforge.errors import UsageError
+from aotforge.pack.model import DispatchFunctional, DispatchKernel, DispatchTable
+from aotforge.pack.reader import OpenPack
+from aotforge.plan.model import Predicate
+from aotforge.rules import DTYPE_NUMBERS
+
+_LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?\d+)*)$")
+_REFUSED = re.compile(r"^aotriton: warn: (?P<function>[\w ]+): (?P<what>[\w, ()]+): (?P<reason>.+)$")
+_WORD = re.compile(r"(?P<name>\w+)=(?P<value>-?\w+)")
+_MASKS = {"full": 0, "window": 1, "bias": 2}
+_NON_NEUTRAL = ("varlen_bits", "lse_packed")
+"""Values that some kernel must use when they are not 0, and are not keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """The integers of an operator's call, sorted by name; those that are not listed are 0. `arch` is empty when it is any."""
+
+    operator: str
+    arch: str = ""
+    values: tuple[tuple[str, int], ...]
+
+    def text(self) -> str:
+        """As a line of a list of calls."""
+        return " ".join([self.operator, *(f"{name}={number}" for name, number in self.values)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCoverage:
+    """A call, how often it was made, and by arch the reason why no image serves it; empty when one does."""
+
+    call: Call
+    count: int
+    reasons: tuple[tuple[str, str], ...]
+
+
+def read_calls(path: Path) -> tuple[Counter[Call], Counter[str]]:
+    """Calls and refusals of a log (AOTRITON_LOG=debug) or a list of calls. Raises UsageError for a malformed line of a list.
+
+    A line of a list is an operator and its values: `attn_fwd dtype=fp16 head_dim=72 mask=window seqlen_q=4096`; `#` begins a
+    comment. In logs, other programs' lines are skipped.
+    """
+    lines = (
+        read_bytes(path, UsageError, hint="name a file with a log or calls")
+        .decode("utf-8", "replace")
+        .splitlines()
+    )
+    is_log = any(line.startswith("aotriton: ") for line in lines)
+    calls: Counter[Call] = Counter()
+    refusals: Counter[str] = Counter()
+    for number, line in enumerate(lines, 1):
+        if logged := _LOGGED.search(line):
+            words = (word.partition("=") for word in logged["values"].split())
+            values = tuple(sorted((name, int(value)) for name, _, value in words))
+            calls[Call(operator=logged["operator"], arch=logged["arch"], values=values)] += 1
+        elif is_log:
+            if refused := _REFUSED.match(line):
+                refusals[f"{refused['function']}: {refused['what']}: {refused['reason']}"] += 1
+        elif text := line.partition("#")[0].strip():
+            calls[_listed(text, f"{path}:{number}")] += 1
+    return calls, refusals
+
+
+def coverage(calls: Mapping[Call, int], packs: Sequence[OpenPack]) -> tuple[CallCoverage, ...]:
+    """Every call against every arch of the packs, or its own; the most frequent first."""
+    found = []
+    for call, count in sorted(calls.items(), key=lambda item: (-item[1], item[0].text(), item[0].arch)):
+        reasons = [
+            (arch, reason_without_image(call, pack.dispatch, arch))
+            for pack in packs
+            for arch in pack.dispatch.archs
+            if call.arch in ("", arch)
+        ]
+        if call.arch and not reasons:
+            reasons = [(call.arch, f"no pack serves {call.arch}")]
+        found.append(CallCoverage(call=call, count=count, reasons=tuple(sorted(reasons))))
+    return tuple(found)
+
+
+def reason_without_image(call: Call, table: DispatchTable, arch: str) -> str:
+    """The reason why a pack has no image for the call on one of its archs; empty when it has."""
+    steps = [kernel for kernel in table.kernels if kernel.operator == call.operator]
+    if not steps:
+        return f"the pack has no operator {call.operator}"
+    values = dict(call.values)
+    used = {name for kernel in steps for name in _used(kernel)}
+    needed = [name for name in _NON_NEUTRAL if values.get(name)]
+    if values.get("head_dim_v", 0) not in (0, values.get("head_dim", 0)):
+        needed.append("head_dim_v")
+    for name in needed:
+        if name not in used:
+            return f"no kernel of {call.operator} uses {name}, which is {values[name]}"
+    return next(filter(None, (_kernel_reason(kernel, values, arch) for kernel in steps)), "")
+
+
+def _kernel_reason(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> str:
+    functional = _functional(kernel, values, arch)
+    if functional is None:
+        key = ", ".join(f"{name} {values.get(name, 0)}" for name in kernel.keys)
+        return f"{kernel.name} has no image for {key}"
+    if any(
+        all(_holds(predicate, values) for predicate in choice.predicates) for choice in functional.choices
+    ):
+        return ""
+    return f"{kernel.name} has images under conditions that do not hold"
+
+
+def _functional(kernel: DispatchKernel, values: Mapping[str, int], arch: str) -> DispatchFunctional | None:
+    wanted = tuple(values.get(name, 0) for name in kernel.keys)
+    fixed = len(wanted) - kernel.ladder
+    fitting = (
+        f
+        for f in kernel.functionals
+        if f.arch == arch and f.key[:fixed] == wanted[:fixed] and f.key[fixed:] >= wanted[fixed:]
+    )
+    return min(fitting, key=lambda f: f.key, default=None)
+
+
+def _holds(predicate: Predicate, values: Mapping[str, int]) -> bool:
+    product = 1
+    for name in predicate.values:
+        product *= values.get(name, 0)
+    if predicate.kind == "multiple":
+        return product % predicate.low == 0
+    return predicate.low <= product <= predicate.high
+
+
+def _used(kernel: DispatchKernel) -> Iterator[str]:
+    yield from kernel.keys
+    yield from (value for _, value in kernel.parameters)
+
+
+def _listed(text: str, where: str) -> Call:
+    operator, *words = text.split()
+    values: dict[str, int] = {}
+    for word in words:
+        found = _WORD.fullmatch(word)
+        number = _number(found["name"], found["value"]) if found else None
+        if found is None or number is None:
+            raise UsageError(
+                f"{where}: {word!r} is not a value of a call",
+                cause="a call is an operator and name=number words, e.g. attn_fwd dtype=fp16 head_dim=64 mask=window",
+            )
+        values[found["name"]] = number
+    if "head_dim" in values:
+        values.setdefault("head_dim_v", values["head_dim"])
+        values.setdefault("width", max(values["head_dim"], values["head_dim_v"]))
+    return Call(operator=operator, values=tuple(sorted(values.items())))
+
+
+def _number(name: str, text: str) -> int | None:
+    named = {"dtype": DTYPE_NUMBERS, "mask": _MASKS}.get(name, {})
+    if text in named:
+        return named[text]
+    return int(text) if re.fullmatch(r"-?\d+", text) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackCoverage:
+    """What a pack serves: bytes of its files, and per kernel and arch the numbers of each key."""
+
+    pack: str
+    bytes: int
+    images: int
+    gates: tuple[str, ...]
+    kernels: tuple[tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...]], ...]
+
+
+def pack_coverage(pack: OpenPack) -> PackCoverage:
+    """The table of one pack."""
+    rows = []
+    for kernel in pack.dispatch.kernels:
+        for arch in pack.dispatch.archs:
+            keys = [f.key for f in kernel.functionals if f.arch == arch]
+            numbers = tuple(
+                (name, tuple(sorted({key[at] for key in keys}))) for at, name in enumerate(kernel.keys)
+            )
+            if keys:
+                rows.append((kernel.name, arch, numbers))
+    return PackCoverage(
+        pack=pack.name,
+        bytes=sum(source.size for source in pack.sources.values()),
+        images=pack.signature.images,
+        gates=tuple(f"{gate.gate} {gate.arch}" for gate in pack.dispatch.gates),
+        kernels=tuple(rows),
+    )
+
+
+def coverage_lines(
+    packs: Iterable[PackCoverage], calls: Sequence[CallCoverage], refusals: Mapping[str, int]
+) -> list[str]:
+    """Lines of text."""
+    lines = []
+    for pack in packs:
+        served = ", ".join(pack.gates) or "none: check_gpu fails without AOTFORGE_PARTIAL_PACK=1"
+        lines.append(
+            f"{pack.pack}: {pack.images} images, {pack.bytes:,} bytes; PyTorch's gates served: {served}"
+        )
+        for name, arch, numbers in pack.kernels:
+            values = "; ".join(f"{key} {' '.join(map(str, found))}" for key, found in numbers)
+            lines.append(f"  {name} on {arch}: {values}")
+    for one in calls:
+        for arch, reason in one.reasons:
+            state = f"no: {reason}" if reason else "yes"
+            lines.append(f"{one.count:>6} x {one.call.text()} on {arch}: {state}")
+    lines += [f"{count:>6} x refused by the library: {text}" for text, count in sorted(refusals.items())]
+    return lines

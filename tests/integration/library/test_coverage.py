@@ -1,0 +1,90 @@
+"""`./dev coverage` against the library: the log of calls, and its verdict on each, agree with what the library does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aotforge.devtools.coverage import Call, read_calls, reason_without_image
+from aotforge.errors import UsageError
+from aotforge.pack.dispatch import decode_dispatch
+from tests.support.attention import FP32, Problem, Tensor, spy_pack
+from tests.support.runtime import Driver, Objects
+from tests.support.small_pack import files, write
+
+WINDOW = {"causal_type": 3, "window_left": 4, "window_right": 4}
+CALLS = (
+    Problem(),
+    Problem(head_dim=72),
+    Problem(dtype=FP32),
+    Problem(extra=WINDOW),
+    Problem(extra={"B": Tensor(4096, (2, 4, 48, 64), 2)}),
+    Problem(extra={"dropout_p": 0.5, "philox_seed": 8, "philox_offset1": 8}),
+    Problem(extra={"Q": Tensor(0x100002, (2, 4, 48, 64), 2)}),
+)
+
+
+def test_the_log_of_a_program(objects: Objects, tmp_path: Path) -> None:
+    pack = spy_pack(widths=(16, 64))
+    kernels = [  # images for aligned tensors only, as the first choice of a setting is
+        replace(
+            kernel,
+            ladder=True,
+            functionals={
+                row: [replace(choice, predicates=[(0, ["Q"], 16, 0)]) for choice in choices]
+                for row, choices in kernel.functionals.items()
+            },
+        )
+        for kernel in pack.kernels
+    ]
+    pack = replace(pack, kernels=kernels)
+    write(pack, tmp_path / "images" / "amd-gfx908")
+    with Driver(objects, tmp_path / "images", log="debug") as driver:
+        codes = [driver.rc(problem.line(verb)) for problem in CALLS for verb in ("fwd", "bwd")]
+        driver.rc(Problem(extra={"A": Tensor(8, (8, 48), FP32)}).line("fwd"))
+    (tmp_path / "log").write_text("unrelated\n" + driver.log, encoding="utf-8")
+    calls, refusals = read_calls(tmp_path / "log")
+    table = decode_dispatch(files(pack)["dispatch.aotd"], file="pack")
+    reasons = [reason_without_image(call, table, "gfx908") for call in calls]
+    assert [bool(reason) for reason in reasons] == [code != 0 for code in codes]
+    assert {code for code in codes if code} == {801}
+    assert sum("conditions that do not hold" in reason for reason in reasons) == 2
+    assert "no image for dtype 2, dropout 0, mask 0, width 72" in reasons[2]
+    assert all(call.arch == "gfx908" for call in calls)
+    assert list(refusals) == ["attn_fwd: A: there are no kernels with ALiBi slopes"]
+
+
+def test_a_list_of_calls(tmp_path: Path) -> None:
+    table = decode_dispatch(files(spy_pack())["dispatch.aotd"], file="pack")
+    path = tmp_path / "calls"
+    path.write_text(
+        "# what the model does\n"
+        "attn_fwd dtype=fp16 head_dim=64 mask=window  # twice\nattn_fwd dtype=fp16 mask=window head_dim=64\n"
+        "attn_bwd dtype=bf16 head_dim=64 head_dim_v=96\nmatmul m=3\nattn_fwd dtype=fp16 head_dim=64 varlen_bits=2827\n"
+    )
+    calls, refusals = read_calls(path)
+    assert not refusals and list(calls.values()) == [2, 1, 1, 1]
+    reasons = [reason_without_image(call, table, "gfx908") for call in calls]
+    assert reasons[0] == reasons[3] == ""
+    assert "width 96" in reasons[1] and "no operator matmul" in reasons[2]
+    without = decode_dispatch(files(spy_pack(without=("varlen_bits",)))["dispatch.aotd"], file="pack")
+    assert "uses varlen_bits, which is 2827" in reason_without_image(list(calls)[3], without, "gfx908")
+    assert "gfx90a" not in table.archs and reason_without_image(next(iter(calls)), table, "gfx90a")
+
+
+@pytest.mark.parametrize(
+    "line", ["attn_fwd dtype", "attn_fwd dtype=half", "attn_fwd head_dim=6x", "attn_fwd -"]
+)
+def test_a_line_that_is_no_call_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "calls"
+    path.write_text(f"attn_fwd\n{line}\n")
+    with pytest.raises(UsageError, match=r"calls:2: .* is not a value of a call"):
+        read_calls(path)
+    with pytest.raises(UsageError):
+        read_calls(tmp_path / "nowhere")
+
+
+def test_a_call_is_a_line_of_a_list() -> None:
+    assert Call(operator="op", values=(("a", 1), ("b", -2))).text() == "op a=1 b=-2"
