@@ -1,20 +1,45 @@
 """A second model of wait counters, in Python and from the assembly text alone: what the emulator's checks are held against.
 
-It follows a trace as lists of outstanding operations, where the emulator numbers them. gfx9 only: vmcnt counts vector memory in order;
-lgkmcnt counts LDS, in order, and scalar loads, which come back in any order.
+It follows a trace as lists of outstanding operations, where the emulator numbers them. Counters by generation:
+
+- gfx9: vmcnt counts vector memory; lgkmcnt counts LDS, and scalar loads, which come back in any order.
+- gfx11: the same, but vscnt counts the stores of vector memory.
+- gfx12: loadcnt, storecnt, dscnt and kmcnt. Loads complete in order for their counter, but write registers in any order.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aotforge.virtual_gpu.emulator.decoded import Line, Operand
 from aotforge.virtual_gpu.emulator.launch import Step
 
-Register = tuple[str, int]
-_WAIT = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
+Register = tuple[str, int, int]
+"""Space, number, half."""
+_NAMED = re.compile(r"(vmcnt|lgkmcnt)\((\d+)\)")
+_SPLIT = re.compile(r"s_wait_(load|store|ds|km)cnt(?:_(ds)cnt)?")
 _IMPLIED_VCC = re.compile(r"s_cbranch_vcc|v_div_fmas")
+_LOCAL = re.compile(r"ds_(read|write|load|store|add)")
+_NARROW_STORE = re.compile(r"_(store|write)_(b16|b8|short|byte|d16_hi)")
+_VECTOR_MEMORY = ("global_", "buffer_", "scratch_", "flat_")
+_CACHES = re.compile(r"buffer_(wb|inv|gl\d_inv)|global_(inv|wb)")
+
+
+def allowed(wait: Line) -> dict[str, int]:
+    """Operations that may be outstanding after a wait, by counter; empty for other instructions."""
+    if wait.name == "s_waitcnt":
+        return {name: int(number) for name, number in _NAMED.findall(wait.text)}
+    found = _SPLIT.fullmatch(wait.name)
+    if found is None and wait.name != "s_waitcnt_vscnt":
+        return {}
+    number = int(wait.text.split()[-1], 0)
+    if found is None:
+        return {"vscnt": number}
+    if found[2]:  # the first counter has the higher bits
+        return {f"{found[1]}cnt": number >> 8 & 63, "dscnt": number & 63}
+    return {f"{found[1]}cnt": number}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,40 +55,59 @@ class Operation:
 @dataclass(kw_only=True)
 class Replay:
     """Feed it every step of a launch on one thread. `violations`: an instruction that touches what is still outstanding, or a
-    barrier that a wave reaches with LDS operations outstanding.
+    barrier that a wave reaches with LDS operations outstanding. `generation` of the arch's instruction set.
     """
 
+    generation: int = 9
     violations: list[str] = field(default_factory=list)
     _outstanding: dict[int, list[Operation]] = field(default_factory=dict)
+    _groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def step(self, step: Step) -> None:
         """One executed instruction."""
-        wave, line = int(step.wave.number), step.line
-        if line.address == 0:  # another workgroup's
-            self._outstanding[wave] = []
+        wave, line, group = int(step.wave.number), step.line, tuple(step.wave.group)
+        if self._groups.get(wave) != group:
+            self._groups[wave], self._outstanding[wave] = group, []
         operations = self._outstanding[wave]
-        if line.name == "s_waitcnt":
-            self._outstanding[wave] = _after(operations, line)
+        if waits := allowed(line):
+            self._outstanding[wave] = _after(operations, waits)
             return
-        counter, loads = _counter(line), _loads(line)
-        touched = _registers(line)
+        counter, loads = _counter(line, self.generation), self._loads(line)
+        touched = self._registers(line)
+        # gfx12 has no order between the registers that vector loads write
+        ordered = counter is not None and counter != "loadcnt" and not line.name.startswith("s_")
         for operation in operations:
-            in_order = (
-                counter == operation.counter and not operation.scalar and not line.name.startswith("s_")
-            )
+            in_order = ordered and counter == operation.counter and not operation.scalar
             if operation.loads & (touched - loads if in_order else touched):
                 self.violations.append(f"{line.location} after {operation.line.location}")
-            if line.name == "s_barrier" and operation.line.name.startswith(("ds_read", "ds_write", "ds_add")):
+            if line.name in {"s_barrier", "s_barrier_signal"} and _LOCAL.match(operation.line.name):
                 self.violations.append(f"{line.location} with {operation.line.location}")
         if counter:
             operations.append(
                 Operation(counter=counter, scalar=line.name.startswith("s_"), loads=loads, line=line)
             )
 
+    def _loads(self, line: Line) -> frozenset[Register]:
+        """The registers that an operation writes: the first operand, when it is a load."""
+        loads = "_load_" in line.name or "_read" in line.name or "permute" in line.name
+        if not loads or _counter(line, self.generation) is None:
+            return frozenset()
+        half = None if self.generation == 9 or "d16" not in line.name else int("d16_hi" in line.name)
+        return _of(line.operands[0], half)
 
-def _after(operations: list[Operation], wait: Line) -> list[Operation]:
-    for counter, text in _WAIT.findall(wait.text):
-        most = int(text)
+    def _registers(self, line: Line) -> frozenset[Register]:
+        """Those that an instruction names; loads and stores of 16 bits and less mean one half, but of all archs with gfx9's ECC both."""
+        found = self._loads(line)
+        narrow = self.generation > 9 and _NARROW_STORE.search(line.name)
+        data = 0 if line.name.startswith("buffer_") else 1
+        for number, operand in enumerate(line.operands[1 if found else 0 :]):
+            half = operand.half if self.generation > 9 else None
+            found |= _of(operand, int("d16_hi" in line.name) if narrow and number == data else half)
+        return found | _of_vcc() if _IMPLIED_VCC.match(line.name) else found
+
+
+def _after(operations: list[Operation], waits: Mapping[str, int]) -> list[Operation]:
+    for counter, most in waits.items():
         in_order = [o for o in operations if o.counter == counter and not o.scalar]
         kept = [] if most == 0 else in_order[-most:]
         operations = [
@@ -72,27 +116,29 @@ def _after(operations: list[Operation], wait: Line) -> list[Operation]:
     return operations
 
 
-def _counter(line: Line) -> str | None:
-    if line.name.startswith(("ds_", "s_load_", "s_buffer_load_")):
-        return "lgkmcnt"
-    memory = line.name.startswith(("global_", "buffer_", "scratch_")) and not line.name.startswith(
-        "buffer_wb"
-    )
-    return "vmcnt" if memory else None
+def _counter(line: Line, generation: int) -> str | None:
+    if line.name.startswith("ds_"):
+        return "dscnt" if generation >= 12 else "lgkmcnt"
+    if line.name.startswith(("s_load_", "s_buffer_load_")):
+        return "kmcnt" if generation >= 12 else "lgkmcnt"
+    if not line.name.startswith(_VECTOR_MEMORY) or _CACHES.match(line.name):
+        return None
+    stores = "_store_" in line.name or ("_atomic_" in line.name and not _returns(line))
+    if generation >= 12:
+        return "storecnt" if stores else "loadcnt"
+    return "vscnt" if stores and generation >= 10 else "vmcnt"
 
 
-def _loads(line: Line) -> frozenset[Register]:
-    """The registers that an operation writes: the first operand, when it is a load."""
-    loads = "_load_" in line.name or "_read" in line.name or "permute" in line.name
-    return _of(line.operands[0]) if loads and _counter(line) else frozenset()
+def _returns(line: Line) -> bool:
+    return any(word in line.text for word in (" glc", " sc0", "RETURN"))
 
 
-def _registers(line: Line) -> frozenset[Register]:
-    found: frozenset[Register] = frozenset().union(*(_of(operand) for operand in line.operands))
-    return found | {("scalar", 106), ("scalar", 107)} if _IMPLIED_VCC.match(line.name) else found
-
-
-def _of(operand: Operand) -> frozenset[Register]:
+def _of(operand: Operand, half: int | None = None) -> frozenset[Register]:
     if operand.space not in {"vector", "scalar"}:
         return frozenset()
-    return frozenset((operand.space, operand.index + i) for i in range(operand.words))
+    halves = (0, 1) if half is None or operand.space == "scalar" else (half,)
+    return frozenset((operand.space, operand.index + i, h) for i in range(operand.words) for h in halves)
+
+
+def _of_vcc() -> frozenset[Register]:
+    return frozenset(("scalar", register, half) for register in (106, 107) for half in (0, 1))

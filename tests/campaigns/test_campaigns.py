@@ -17,7 +17,9 @@ pytestmark = pytest.mark.compiler
 needs_objdump = pytest.mark.skipif(
     find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)"
 )
-SMALL = "flash.bwd_preprocess:gfx908:dtype=fp16,width=32:0"
+SMALL = "flash.bwd_preprocess:{}:dtype=fp16,width=32:0"
+ARCHS = ("gfx908", "gfx1100", "gfx1201")
+"""One of each way to wait and to meet at a barrier."""
 UNSEEN = {"refused", "fault", "wrong", "within", "equal", "unused", "identical"}
 
 
@@ -42,14 +44,22 @@ def test_flipped_bits_are_refused_by_the_assembly_check_and_classified_without_i
     assert {"refused", "wrong"} <= {flip.kind for flip in done}
 
 
-def test_removed_barriers_are_caught(cache: Path) -> None:
-    (subject,) = subjects("gfx908", lambda label: label == SMALL, cache)
+@needs_objdump
+@pytest.mark.parametrize("arch", ARCHS[1:])
+def test_flipped_bits_of_other_archs(cache: Path, arch: str) -> None:
+    done = list(flips(SMALL.format(arch), cache, seed=1, count=4, jobs=1))
+    assert_classified(done, 4)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_removed_barriers_are_caught(cache: Path, arch: str) -> None:
+    (subject,) = subjects(arch, lambda label: label == SMALL.format(arch), cache)
     done = remove_each(subject)
     assert done and all(removal.executed and removal.caught for removal in done)
 
 
 def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None:
-    (subject,) = subjects("gfx908", lambda label: label == SMALL, cache)
+    (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), cache)
     program = subject.load(subject.image.hsaco)
     calls, executed = calls_of(subject, program, (None, 1))
     same = subject.altered(program.listing)
@@ -66,14 +76,15 @@ def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None
 
 @pytest.mark.slow
 @needs_objdump
-def test_five_hundred_flipped_bits(cache: Path) -> None:
-    done = list(flips(IMAGE, cache, seed=908, count=500, jobs=2))
+@pytest.mark.parametrize("arch", ARCHS)
+def test_five_hundred_flipped_bits(cache: Path, arch: str) -> None:
+    done = list(flips(IMAGE.replace("gfx908", arch), cache, seed=908, count=500, jobs=2))
     assert_classified(done, 500)
     print(Counter(flip.kind for flip in done))  # noqa: T201 - shown with -s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["gfx908", "gfx942", "gfx1201"])
+@pytest.mark.parametrize("arch", [*ARCHS, "gfx942"])
 def test_every_barrier_removed(cache: Path, arch: str) -> None:
     kernels = ("attn_fwd", "bwd_preprocess", "bwd_dk_dv", "bwd_dq")
     done = [removal for removal in removals(arch, kernels, cache, jobs=2) if removal.executed]

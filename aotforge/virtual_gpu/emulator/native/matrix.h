@@ -34,6 +34,22 @@ INLINE void input_bytes(const Wave *w, u32 index, int e, int is_signed, u32 *row
         EACH_LANE row[l] = (u32)(i8)row[l];
 }
 
+/* 16 neighbouring lanes. Compilers split the operations for processors with shorter vectors. */
+typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
+typedef u32 Words __attribute__((vector_size(64), aligned(4), may_alias));
+
+#ifdef __AVX512F__
+INLINE void floats_of_halves(const u32 *x, float *row)
+{
+#ifdef BUILTINS
+    Shorts16 halves = __builtin_ia32_pmovdw512_mask(*(const Ints16 *)x, (Shorts16){0}, (u16)-1);
+    *(Floats *)row = __builtin_ia32_vcvtph2ps512_mask(halves, (Floats){0}, (u16)-1, 4);
+#else
+    _mm512_storeu_ps(row, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_loadu_si512(x))));
+#endif
+}
+#endif
+
 /* Element e of an input register row, as float32. */
 INLINE void input_row(const Wave *w, u32 index, int e, int type, int fnuz, float *row)
 {
@@ -41,7 +57,14 @@ INLINE void input_row(const Wave *w, u32 index, int e, int type, int fnuz, float
     input_bits(w, index, e, element_bits(type), x);
     switch (type) {
     case IN_F32: memcpy(row, x, sizeof x); break;
+#ifdef __AVX512F__
+    case IN_F16: /* signalling NaNs become quiet, as in the sums later */
+        for (int l = 0; l < LANES; l += 16)
+            floats_of_halves(x + l, row + l);
+        break;
+#else
     case IN_F16: EACH_LANE row[l] = f32_of_f16(x[l]); break;
+#endif
     case IN_BF16: EACH_LANE row[l] = f32_of_bf16(x[l]); break;
     case IN_XF32: EACH_LANE row[l] = xf32_of_f32(as_f32(x[l])); break;
     case IN_FP8: EACH_LANE row[l] = f32_of_fp8(x[l], fnuz); break;
@@ -67,12 +90,11 @@ INLINE const u32 *addend_rows(const Wave *w, const Instruction *I, int registers
     return rows;
 }
 
-/* 16 neighbouring lanes. Compilers split the operations for processors with shorter vectors. */
-typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
-typedef u32 Words __attribute__((vector_size(64), aligned(4), may_alias));
 INLINE Floats fused(Floats a, Floats b, Floats c)
 {
-#if defined __AVX512F__
+#ifdef BUILTINS
+    return __builtin_ia32_vfmaddps512_mask(a, b, c, (u16)-1, 4); /* 4: the current rounding */
+#elif defined __AVX512F__
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #else
     float x[16], y[16], z[16];

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from aotforge.base.machine import default_cache
 from aotforge.errors import ExecutionError
 from aotforge.virtual_gpu.emulator.program import Program
-from tests.campaigns.replay import Replay
+from tests.campaigns.replay import Replay, allowed
 from tests.campaigns.subjects import Subject, calls_of, execute, subjects
 from tests.campaigns.waits import CHECKS, KERNELS, alter_each, alterations, altered_listings
 
@@ -16,11 +18,11 @@ pytestmark = pytest.mark.compiler
 ENDS = {"dtype=fp16,width=32:", "dtype=fp16,dropout=false,mask=window,width=32:"}
 
 
-def _subject(kernel: str) -> Subject:
+def _subject(kernel: str, arch: str = "gfx908") -> Subject:
     def wanted(label: str) -> bool:  # bwd_preprocess has one image for both masks
         return f".{kernel}:" in label and any(end in label for end in ENDS)
 
-    return next(iter(subjects("gfx908", wanted, default_cache())))
+    return next(iter(subjects(arch, wanted, default_cache())))
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,35 @@ def test_what_is_altered(forward: tuple[Subject, Program]) -> None:
         "s_waitcnt vmcnt(1) lgkmcnt(0)",
         "s_waitcnt vmcnt(0) lgkmcnt(1)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed_before", "altered"),
+    [
+        ("s_waitcnt_vscnt null, 0x0", {"vscnt": 0}, ["s_waitcnt_vscnt null, 0x1"]),
+        ("s_wait_kmcnt 0x0", {"kmcnt": 0}, ["s_wait_kmcnt 0x1"]),
+        (
+            "s_wait_loadcnt_dscnt 0x305",
+            {"loadcnt": 3, "dscnt": 5},
+            ["s_wait_loadcnt_dscnt 0x405", "s_wait_loadcnt_dscnt 0x306"],
+        ),
+        ("s_waitcnt_depctr depctr_sa_sdst(0)", {}, []),
+    ],
+)
+def test_waits_of_gfx11_and_gfx12(
+    forward: tuple[Subject, Program], text: str, allowed_before: dict[str, int], altered: list[str]
+) -> None:
+    line = replace(forward[1].listing.lines[0], name=text.split(maxsplit=1)[0], text=text)
+    assert allowed(line) == allowed_before
+    assert [one.text for one in alterations(line)] == ["s_nop 0", *altered]
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_waits_of_other_counters(arch: str) -> None:
+    done = alter_each(_subject("bwd_preprocess", arch), every=2)
+    assert len(done) >= 5
+    assert {one.kind for one in done} <= {"caught", "redundant"}
+    assert sum(one.kind == "caught" for one in done) > len(done) / 2
 
 
 def test_a_sample_of_waits_and_both_models_agree(forward: tuple[Subject, Program]) -> None:
@@ -74,9 +105,10 @@ def test_the_checks_change_no_result(forward: tuple[Subject, Program]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx908", "gfx1100", "gfx1201"])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_wait_of_a_kernel(kernel: str) -> None:
-    done = alter_each(_subject(kernel))
+def test_every_wait_of_a_kernel(kernel: str, arch: str) -> None:
+    done = alter_each(_subject(kernel, arch))
     assert done
     assert [one for one in done if one.kind == "missed"] == []
     assert sum(one.kind == "caught" for one in done) > len(done) / 2

@@ -63,6 +63,25 @@ def test_so_does_a_load() -> None:
     )
 
 
+@pytest.mark.parametrize("loads", [1, 700])
+def test_a_store_meets_every_load_before_it(loads: int) -> None:
+    """Loads are recorded when a store comes near, or when too many have been kept; wave 0 loads, then wave 1 stores there."""
+    body = "\n".join(
+        [
+            "v_lshlrev_b32_e32 v1, 2, v0",
+            "v_xor_b32_e32 v3, 0x100, v1",
+            *["ds_read_b32 v2, v1", "ds_read_b32 v4, v1 offset:512"] * loads,
+            "s_waitcnt lgkmcnt(0)",
+            "v_cmp_lt_u32_e32 vcc, 63, v0",
+            "s_and_saveexec_b64 s[4:5], vcc",
+            "ds_write_b32 v3, v0 offset:{}",
+        ]
+    )
+    fault = caught(body.format(0), lds=2048, checks=ONLY_RACES)
+    assert "data race" in fault.what and "ds_read_b32 v2" in fault.cause
+    run(body.format(1024), lds=2048, checks=ONLY_RACES)
+
+
 def test_what_one_wave_does_alone_is_no_race() -> None:
     run(without(SWAP, "s_barrier").replace("0x100", "0xc0"), lds=512)
 

@@ -406,6 +406,18 @@ def test_global_accesses_stay_inside_their_buffers(bench: Bench, text: str, shif
     assert (bench.fault.lane, bench.fault.code) == (9, 1 if "load" in text else 2)
 
 
+def test_lanes_may_reach_different_buffers(bench: Bench) -> None:
+    """Lanes of one buffer are checked together, others one by one."""
+    buffers = np.arange(64, dtype=np.uint32), np.arange(100, 164, dtype=np.uint32)
+    bench.give(*buffers)
+    addresses = np.array([buffers[lane % 2].ctypes.data + 4 * lane for lane in range(64)], dtype=np.uint64)
+    bench.v[0], bench.v[1] = addresses.astype(np.uint32), (addresses >> np.uint64(32)).astype(np.uint32)
+    bench.exec = bench.full
+    bench.run("global_load_dword v20, v[0:1], off")
+    assert bench.wave.state == RUNNING
+    assert bench.v[20].tolist() == [lane + 100 * (lane % 2) for lane in range(64)]
+
+
 def test_a_read_only_buffer_can_be_read_only(bench: Bench) -> None:
     memory = np.zeros(16, dtype=np.uint32)
     memory.flags.writeable = False

@@ -48,7 +48,7 @@ static void start_watch(Launch *job, Wave *w, Watch *x, Checker *c)
     if (job->ids_in_ttmp)
         memset(&x->state[TTMP0 + 7], SAME, 3);
     memset(&x->state[SCALARS], SAME, job->item_ids);
-    x->checks = job->checks;
+    x->checks = job->waves > 1 ? job->checks : job->checks & ~(u64)CHECK_RACES;
     x->shadow = t;
     x->wave = w;
     x->checker = c;

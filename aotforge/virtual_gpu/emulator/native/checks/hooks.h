@@ -1,6 +1,6 @@
-/* The checking variant's hooks. */
+/* The checking variant's hooks. Those of rare accesses are functions of their own: compiling them into every handler took half of its time. */
 
-INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane, u64 address, u64 bytes)
+SLOW static void observe(Wave *w, const Instruction *I, int space, int kind, int lane, u64 address, u64 bytes)
 {
     Watch *x = w->observer;
     (void)I;
@@ -12,6 +12,8 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
         x->address[x->logged] = address;
         x->lane[x->logged++] = (u8)lane;
     }
+    if (space == IN_LDS)
+        extend_bounds(x, (u32)address, (u32)(address + bytes));
     x->bytes = (u32)bytes;
     x->space = (u32)space;
     x->access = (u32)kind;
@@ -19,19 +21,57 @@ INLINE void observe(Wave *w, const Instruction *I, int space, int kind, int lane
         watch_bytes(w, x, space, kind, (u32)lane, address, bytes);
     if (space == IN_LDS && !LIKELY(x->to_lds <= x->done[LOADS]) && x->effects->memory != TO_LDS && x->checks & CHECK_WAITS)
         touches_loading(w, x, kind, lane, address, bytes);
-    if (space == IN_LDS && x->checks & CHECK_RACES)
+    if (space == IN_LDS && x->checks & CHECK_RACES) {
+        if (kind != LOAD)
+            stores_between(w, x, x->low, x->high);
         watch_local(w, x, kind, lane, address, bytes);
+    }
 }
 
 INLINE int observe_global(Wave *w, const Instruction *I, int kind, const u64 *addresses, u64 exec, u64 bytes)
 {
-    (void)w, (void)I, (void)kind, (void)addresses, (void)exec, (void)bytes;
-    return 0;
+    Watch *x = w->observer;
+    (void)I;
+    if (w == x->shadow)
+        return 0;
+    log_lanes(x, addresses, 1, exec);
+    x->bytes = (u32)bytes, x->space = IN_GLOBAL, x->access = (u32)kind;
+    if (x->checks & CHECK_UNSET && w->ranges[w->hint].unset)
+        watch_logged_bytes(w, x, IN_GLOBAL, kind, bytes);
+    return 1;
 }
 INLINE int observe_local(Wave *w, const Instruction *I, int kind, const u32 (*addresses)[LANES], int count, u64 exec, u64 bytes)
 {
-    (void)w, (void)I, (void)kind, (void)addresses, (void)count, (void)exec, (void)bytes;
-    return 0;
+    Watch *x = w->observer;
+    (void)I;
+    if (w == x->shadow || !LIKELY(x->to_lds <= x->done[LOADS]))
+        return 0;
+    u64 a[2 * LANES];
+    for (int i = 0; i < count; i++)
+        EACH_LANE a[count * l + i] = addresses[i][l];
+    log_lanes(x, a, count, exec);
+    x->bytes = (u32)bytes, x->space = IN_LDS, x->access = (u32)kind;
+    for (int i = 0; i < count; i++) {
+        u32 low = ~0u, high = 0;
+        if (LIKELY(exec == FULL))
+            EACH_LANE {
+                low = addresses[i][l] < low ? addresses[i][l] : low;
+                high = addresses[i][l] > high ? addresses[i][l] : high;
+            }
+        else
+            ACTIVE_LANES(exec)
+            {
+                low = addresses[i][LANE] < low ? addresses[i][LANE] : low;
+                high = addresses[i][LANE] > high ? addresses[i][LANE] : high;
+            }
+        if (exec)
+            extend_bounds(x, low, high + (u32)bytes);
+    }
+    if (x->checks & CHECK_UNSET)
+        watch_logged_bytes(w, x, IN_LDS, kind, bytes);
+    if (x->checks & CHECK_RACES && exec)
+        watch_logged_local(w, x, kind, bytes);
+    return 1;
 }
 
 /* The memory of an access: a shadow's global stores and atomics get a sink. */
@@ -58,7 +98,13 @@ INLINE int begin_instruction(Launch *job, Wave *w, const Instruction *I)
     x->pc = w->pc - 1;
     x->effects = e;
     x->logged = x->touched_unset = 0;
+    x->low = ~0u, x->high = 0;
     x->space = IN_GLOBAL;
+    x->settled = (u32)is_settled(x, e);
+    if (LIKELY(x->settled && !e->memory)) {
+        x->run_shadow = 0;
+        return 1;
+    }
     if (x->checks & CHECK_WAITS && touches_pending(w, x, e))
         return 0;
     if (x->checks & CHECK_UNSET)
@@ -86,7 +132,7 @@ INLINE void end_instruction(Launch *job, Wave *w, const Instruction *I)
     }
     if (e->role)
         arrive(w, x, e);
-    if (x->checks & CHECK_UNSET)
+    if (x->checks & CHECK_UNSET && !LIKELY(x->settled && !x->touched_unset))
         compare_shadow(w, x, I, e);
 }
 
@@ -116,7 +162,7 @@ INLINE void end_launch(Launch *job, Wave *waves)
     (void)waves;
     if (!c)
         return;
-    void *parts[] = {c->shadows, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c};
+    void *parts[] = {c->shadows, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c->loads, c};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
     job->observer = NULL;
@@ -136,7 +182,8 @@ INLINE int begin_launch(Launch *job, Wave *waves)
     c->lds_origin = calloc(lds / 4 + 1, sizeof(u32));
     c->words = calloc(lds / 4 + 1, sizeof(Cell)), c->bytes = calloc(lds + 4, sizeof(Cell));
     c->split = calloc(lds / 4 + 1, sizeof(u16));
-    int complete = c->shadows && c->watches && c->lds && c->lds_state && c->scratch && c->scratch_state && c->lds_origin && c->words &&
+    c->loads = malloc(sizeof(LocalAccess) * DEFERRED);
+    int complete = c->loads && c->shadows && c->watches && c->lds && c->lds_state && c->scratch && c->scratch_state && c->lds_origin && c->words &&
                 c->bytes && c->split;
     if (!complete)
         end_launch(job, waves);

@@ -27,6 +27,12 @@ INLINE void record(Cell *cell, u32 epoch, u32 party, int kind)
         cell->other_reader = party;
 }
 
+INLINE void extend_bounds(Watch *x, u32 low, u32 high)
+{
+    x->low = low / 4 * 4 < x->low ? low / 4 * 4 : x->low;
+    x->high = (high + 3) / 4 * 4 > x->high ? (high + 3) / 4 * 4 : x->high;
+}
+
 /* A conflict is a race, unless it is a store that turns out to leave the bytes as they are: see stores_done. */
 SLOW static void conflicting(Wave *w, Watch *x, int kind, int lane, u64 address, u64 bytes, u32 other)
 {
@@ -89,21 +95,85 @@ SLOW static void stores_done(Wave *w, Watch *x)
     x->suspects = 0;
 }
 
-/* Keep the accesses of an instruction for the next barrier. The log of a load to LDS has an access to global memory before each of them. */
+/* Keep the accesses of an instruction. The log of a load to LDS has an access to global memory before each of them. */
+INLINE void keep(const Watch *x, LocalAccess *kept, u32 number, int kind, int to_lds)
+{
+    u32 step = to_lds ? 2 : 1, count = x->logged / step < 2 * LANES ? x->logged / step : 2 * LANES;
+    kept->number = number, kept->pc = x->pc, kept->count = count, kept->kind = (u32)kind, kept->bytes = x->bytes;
+    kept->low = x->low, kept->high = x->high, kept->wave = x->wave->number;
+    if (!to_lds && count <= LANES)
+        EACH_LANE kept->address[l] = (u32)x->address[l];
+    else if (!to_lds)
+        for (u32 i = 0; i < 2 * LANES; i++)
+            kept->address[i] = (u32)x->address[i];
+    else
+        for (u32 i = 0; i < count; i++)
+            kept->address[i] = (u32)x->address[2 * i + 1];
+}
+
+/* For the next barrier. */
 INLINE void keep_recent(Watch *x, int kind, int to_lds)
 {
-    u32 number = x->issued[to_lds ? LOADS : LOCAL], step = to_lds ? 2 : 1;
-    LocalAccess *kept = to_lds ? &x->recent_to_lds[number % RECENT] : &x->recent[number % RECENT];
-    u32 count = x->logged / step < 2 * LANES ? x->logged / step : 2 * LANES;
-    kept->number = number, kept->pc = x->pc, kept->count = count, kept->kind = (u32)kind, kept->bytes = x->bytes;
-    kept->low = ~0u, kept->high = 0;
-    for (u32 i = 0; i < count; i++) {
-        u32 address = kept->address[i] = (u32)x->address[step * i + step - 1];
-        kept->low = address < kept->low ? address : kept->low;
-        kept->high = address + x->bytes > kept->high ? address + x->bytes : kept->high;
-    }
+    u32 number = x->issued[to_lds ? LOADS : LOCAL];
+    keep(x, to_lds ? &x->recent_to_lds[number % RECENT] : &x->recent[number % RECENT], number, kind, to_lds);
     if (to_lds)
         x->to_lds = number;
+}
+
+/* Loads race with stores only: they are kept, and recorded when a store since the same barrier comes near. So most are never recorded. */
+SLOW static void record_deferred(Wave *w, Watch *x, u32 low, u32 high)
+{
+    Checker *c = x->checker;
+    u32 left = 0;
+    for (u32 i = 0; i < c->deferred; i++) {
+        const LocalAccess *kept = &c->loads[i];
+        if (kept->high <= low || kept->low >= high) {
+            if (left != i)
+                c->loads[left] = *kept;
+            left++;
+            continue;
+        }
+        for (u32 k = 0; k < kept->count; k++)
+            local_access(w, x, kept->address[k], kept->bytes, VALID | kept->wave << 24 | kept->pc, LOAD, 0);
+    }
+    c->deferred = left;
+}
+
+/* Before a store or atomic in these bounds is recorded. */
+INLINE void stores_between(Wave *w, Watch *x, u32 low, u32 high)
+{
+    Checker *c = x->checker;
+    c->stored_low = low < c->stored_low ? low : c->stored_low;
+    c->stored_high = high > c->stored_high ? high : c->stored_high;
+    if (c->deferred)
+        record_deferred(w, x, low, high);
+}
+
+/* Not inlined: it is compiled once for all handlers. */
+__attribute__((noinline)) static void watch_logged_local(Wave *w, Watch *x, int kind, u64 bytes)
+{
+    Checker *c = x->checker;
+    if (LIKELY(kind == LOAD && (x->high <= c->stored_low || x->low >= c->stored_high))) {
+        if (!LIKELY(c->deferred < DEFERRED))
+            record_deferred(w, x, 0, ~0u);
+        keep(x, &c->loads[c->deferred++], 0, LOAD, 0);
+        return;
+    }
+    if (kind != LOAD)
+        stores_between(w, x, x->low, x->high);
+    u32 party = VALID | w->number << 24 | x->pc, epoch = c->epoch, count = x->logged;
+    Cell *words = c->words;
+    const u16 *split = c->split;
+    for (u32 k = 0; k < count; k++) {
+        u64 address = x->address[k];
+        int first = kind == STORE && !((address | bytes) & 3); /* no other access since the last barrier */
+        for (u64 i = address / 4; first && i < (address + bytes) / 4; i++)
+            first = (words[i].write_epoch != epoch) & (words[i].read_epoch != epoch) & (split[i] != epoch);
+        for (u64 i = address / 4; first && i < (address + bytes) / 4; i++)
+            words[i].writer = party, words[i].write_epoch = (u16)epoch;
+        if (!LIKELY(first))
+            watch_local(w, x, kind, x->lane[k], address, bytes);
+    }
 }
 
 /* An access to bytes that a load to LDS of the same wave may still write. */
@@ -126,6 +196,8 @@ static void carry(Wave *w, const LocalAccess *recent, u32 first, u32 last)
     u32 oldest = last >= RECENT ? last - RECENT + 1 : 1;
     for (u32 n = first > oldest ? first : oldest; n <= last; n++) {
         const LocalAccess *kept = &recent[n % RECENT];
+        if (kept->number == n && kept->kind != LOAD)
+            stores_between(w, w->observer, kept->low, kept->high);
         u32 party = VALID | CARRIED | (kept->kind == ATOMIC ? BY_ATOMIC : 0) | w->number << 24 | kept->pc;
         for (u32 k = 0; k < (kept->number == n ? kept->count : 0); k++)
             local_access(w, w->observer, kept->address[k], kept->bytes, party, (int)kept->kind, 0);
@@ -141,6 +213,7 @@ static void next_epoch(Launch *job, Wave *waves, Checker *c)
         memset(c->split, 0, sizeof(u16) * (job->lds_bytes / 4 + 1));
         c->epoch = 1;
     }
+    c->deferred = c->stored_high = 0, c->stored_low = ~0u;
     for (u32 i = 0; i < job->waves; i++) {
         Watch *x = waves[i].observer;
         carry(&waves[i], x->recent, x->carry_from + 1, x->issued[LOCAL]);

@@ -31,10 +31,7 @@ static void fetch(Wave *w, Watch *x, u32 r)
 
 INLINE int any_differs(const Watch *x, const Span *span)
 {
-    u32 found = 0;
-    for (u32 r = span->first, end = r + span->count; r < end; r++)
-        found |= x->state[r];
-    return found != 0;
+    return any_set(&x->state[span->first], span->count);
 }
 
 /* Destinations count as sources where part of them is kept. */
@@ -90,6 +87,29 @@ INLINE void watch_bytes(Wave *w, Watch *x, int space, int kind, u32 lane, u64 ad
         for (u64 i = 0; i < bytes; i++)
             if (!LIKELY(state[i] == SAME) && !x->touched_unset)
                 x->touched_unset = x->logged; /* 1 + its place in the log */
+}
+
+/* watch_bytes of all accesses in the log, which are in one buffer or in LDS. */
+INLINE void watch_logged_bytes(Wave *w, Watch *x, int space, int kind, u64 bytes)
+{
+    const Range *r = &w->ranges[w->hint];
+    u8 *states = space == IN_LDS ? x->checker->lds_state : r->unset;
+    u64 first = space == IN_LDS ? 0 : r->low, found = 0;
+    u32 count = x->logged;
+    for (u32 k = 0; k < count; k++) {
+        u8 *state = states + (x->address[k] - first);
+        if (kind == STORE)
+            memset(state, SAME, bytes);
+        for (u64 i = 0; kind != STORE && i < bytes; i += 8) {
+            u64 some = 0;
+            memcpy(&some, state + i, bytes - i < 8 ? bytes - i : 8);
+            found |= some;
+        }
+    }
+    for (u32 k = 0; found && k < count && !x->touched_unset; k++)
+        for (u64 i = 0; i < bytes; i++)
+            if (states[x->address[k] - first + i] != SAME)
+                x->touched_unset = k + 1; /* 1 + its place in the log */
 }
 
 /* The shadow does the access that its wave has logged; the bytes that it loads are brought up to date. */
@@ -264,7 +284,8 @@ INLINE void compare_shadow(Wave *w, Watch *x, const Instruction *I, const Effect
         return;
     }
     for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
-        memset(&x->state[e->spans[i].first], SAME, e->spans[i].count);
+        if (!LIKELY(!any_differs(x, &e->spans[i])))
+            memset(&x->state[e->spans[i].first], SAME, e->spans[i].count);
 }
 
 /* An access out of bounds: when the shadow's address differs, the address is garbage. */

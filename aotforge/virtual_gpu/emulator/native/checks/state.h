@@ -6,11 +6,11 @@ enum { PENDING_LDS = 7 }; /* FaultReport.detail of FAULT_PENDING: the address is
 enum { CHECK_WAITS = 1, CHECK_RACES = 2, CHECK_BARRIERS = 4, CHECK_UNSET = 8 }; /* Launch.checks */
 /* A shadow's register or byte against its wave's: the same, stored in the shadow, or still the garbage of the start, complemented. */
 enum { SAME, DIFFERS, GARBAGE };
-enum { LOGGED = 4 * LANES, RECENT = 64 };
+enum { LOGGED = 4 * LANES, RECENT = 64, DEFERRED = 512 };
 
 /* An access to LDS that a wave may not have waited for; `low` and `high` bound its addresses. */
 typedef struct {
-    u32 number, pc, count, kind, bytes, low, high;
+    u32 number, pc, count, kind, bytes, low, high, wave;
     u32 address[2 * LANES];
 } LocalAccess;
 
@@ -38,14 +38,16 @@ typedef struct Watch {
     struct Checker *checker;
     const Effects *effects; /* of the instruction that is executed */
     u64 checks;
-    u32 pc, run_shadow, touched_unset, loading;
+    u32 pc, run_shadow, touched_unset, loading, settled; /* settled: see is_settled */
     u32 issued[COUNTERS], done[COUNTERS]; /* by kind: how many operations, how many of the oldest are known to be complete */
     u32 pending[REGISTERS][2];            /* the operation that writes each half of a register: kind in 3 bits, number; 0: none */
     u32 pending_pc[REGISTERS][2];
-    u8 state[REGISTERS];                  /* SAME, DIFFERS, GARBAGE */
+    u8 unsettled[REGISTERS + 8];          /* 0: nothing is pending; else look at `pending` */
+    u8 state[REGISTERS + 8];              /* SAME, DIFFERS, GARBAGE */
     u32 origin[REGISTERS];                /* 1 + the instruction that first read what the register's difference comes from */
     /* accesses of this instruction */
     u32 logged, shadow_logged, bytes, space, access;
+    u32 low, high; /* bounds of those to LDS, in complete dwords */
     u64 address[LOGGED], returned[LOGGED];
     u8 lane[LOGGED];
     u64 unset_data; /* lanes whose atomic operand differs */
@@ -67,7 +69,43 @@ typedef struct Checker {
     Cell *words, *bytes;
     u16 *split; /* by dword: the epoch of its last access of less than a dword */
     u32 epoch;
+    u32 stored_low, stored_high; /* bounds what has been stored to LDS since the last barrier */
+    u32 deferred;                /* loads that have been kept instead of recorded: see races.h */
+    LocalAccess *loads;
 } Checker;
+
+/* Whether one of the bytes is not zero. Up to 7 bytes behind them are read. */
+INLINE int any_set(const u8 *bytes, u32 count)
+{
+    u64 found = 0, x;
+    for (; count > 8; count -= 8, bytes += 8) {
+        memcpy(&x, bytes, 8);
+        found |= x;
+    }
+    memcpy(&x, bytes, 8);
+    return (found | (x & (~(u64)0 >> (64 - 8 * count)))) != 0;
+}
+
+/* Whether no operation is pending on any register of an instruction and all of them are the same in the shadow: the usual case, in which
+ * waits and shadow have nothing to do. */
+INLINE int is_settled(const Watch *x, const Effects *e)
+{
+    enum { USUAL = 4 }; /* spans, of 8 registers and less: no branches for them. Further ones of an instruction have a count of 0 */
+    static const u64 masks[16] = {0, 0xff, 0xffff, 0xffffff, ~0u, ~0ull >> 24, ~0ull >> 16, ~0ull >> 8, ~0ull};
+    u32 total = (u32)e->reads + e->writes, most = 0;
+    u64 found = 0, a, b;
+    for (u32 i = 0; i < USUAL; i++) {
+        u32 r = e->spans[i].first, count = e->spans[i].count;
+        memcpy(&a, &x->unsettled[r], 8), memcpy(&b, &x->state[r], 8);
+        found |= (a | b) & masks[count & 15];
+        most = count > most ? count : most;
+    }
+    if (LIKELY(most <= 8 && total <= USUAL))
+        return !found;
+    for (u32 i = 0; !found && i < total; i++)
+        found = (u64)(any_set(&x->unsettled[e->spans[i].first], e->spans[i].count) | any_set(&x->state[e->spans[i].first], e->spans[i].count));
+    return !found;
+}
 
 /* A fault with another party. Only a wave's first fault counts. */
 SLOW static void fault_with(Wave *w, u32 code, u32 lane, u64 address, u64 bytes, u32 other_wave, u64 other, u32 detail)
@@ -79,6 +117,24 @@ SLOW static void fault_with(Wave *w, u32 code, u32 lane, u64 address, u64 bytes,
     w->fault->other = other;
     w->fault->other_wave = other_wave;
     w->fault->detail = detail;
+}
+
+/* Log an access of the active lanes; `count` of them by each lane. */
+INLINE void log_lanes(Watch *x, const u64 *addresses, int count, u64 exec)
+{
+    if (LIKELY(exec == FULL)) {
+        memcpy(x->address, addresses, sizeof(u64) * (u32)count * LANES);
+        for (int i = 0; i < count * LANES; i++)
+            x->lane[i] = (u8)(i / count);
+        x->logged = (u32)count * LANES;
+        return;
+    }
+    x->logged = 0;
+    ACTIVE_LANES(exec)
+        for (int i = 0; i < count; i++) {
+            x->address[x->logged] = addresses[LANE * count + i];
+            x->lane[x->logged++] = (u8)LANE;
+        }
 }
 
 INLINE u32 first_lane(const Wave *w) { return EXEC ? (u32)__builtin_ctzll(EXEC) : 0; }
