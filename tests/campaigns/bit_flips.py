@@ -179,7 +179,9 @@ def flips(image: str, folder: Path, *, seed: int, count: int, jobs: int) -> Iter
     """Try `count` different bits, drawn by `seed`, in that many processes."""
     arch = image.split(":")[1]
     (subject,) = subjects(arch, image.__eq__, folder)
-    size = 8 * subject.load(subject.image.hsaco).listing.lines[-1].next_address  # s_code_end behind it is never executed
+    size = (
+        8 * subject.load(subject.image.hsaco).listing.lines[-1].next_address
+    )  # s_code_end behind it is never executed
     drawn = random.Random(seed).sample(range(size), count)
     with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(image, str(folder))) as pool:
         yield from pool.map(_try, drawn)

@@ -53,8 +53,8 @@ def alterations(line: Line) -> Iterator[Line]:
         weaker = f"{found[1]}({int(found[2]) + 1})"
         yield replace(line, text=line.text[: found.start()] + weaker + line.text[found.end() :])
     for pattern, units in ((_SINGLE, (1,)), (_DOUBLE, (1 << 8, 1))):
-        if found := pattern.match(line.text):
-            yield from (replace(line, text=f"{found[1]}{int(found[2], 0) + unit:#x}") for unit in units)
+        if split := pattern.match(line.text):
+            yield from (replace(line, text=f"{split[1]}{int(split[2], 0) + unit:#x}") for unit in units)
 
 
 def altered_listings(listing: Listing) -> Iterator[tuple[int, Line, Listing]]:
