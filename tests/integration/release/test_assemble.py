@@ -17,10 +17,11 @@ import pytest
 
 from aotforge.base.architectures import load_architectures
 from aotforge.base.files import output_lock
-from aotforge.errors import AotforgeError, OutputBusyError, OutputError, ReleaseError
+from aotforge.errors import AotforgeError, OutputBusyError, OutputError, PublishError, ReleaseError
 from aotforge.formats.archive import Digests, Members, write_tar_gz
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import read_pack
+from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.assemble import assemble_release
 from aotforge.release.existing_release import find_release, inputs_digest
 from aotforge.release.model import PackInput, Release
@@ -88,6 +89,24 @@ def test_files_of_a_release(runtime: Path, tmp_path: Path) -> None:
 
 
 IMAGES_OF = "aotriton-0.11.2b-r1-images-{}.tar.gz"
+
+
+NEW_GLIBC = "void *dlopen(const char *, int); void *open_it(void) { return dlopen(0, 2); }"
+"""dlopen moved into libc with glibc 2.34."""
+
+
+def test_a_library_that_needs_a_newer_glibc_than_promised_is_not_published(
+    runtime: Path, tmp_path: Path
+) -> None:
+    library(runtime / "lib" / MANIFEST.soname, code=NEW_GLIBC, flags="-lc")
+    folder = assemble(runtime, tmp_path / "dist").folder
+    manifest = json.loads((folder / "MANIFEST.json").read_bytes())
+    (reason,) = manifest["development"]
+    assert "2.34" in reason and "2.28" in reason
+    assert not list(folder.glob(f"*{TAG}*")) and list(folder.glob("*manylinux_2_34_x86_64*"))
+    with pytest.raises(PublishError, match=r"is a development build: .*2\.34"):
+        read_release_folder(folder)
+    assert read_release_folder(folder, allow_development=True).development == (reason,)
 
 
 def test_another_archs_pack_is_not_deleted(runtime: Path, tmp_path: Path) -> None:

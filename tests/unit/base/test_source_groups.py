@@ -30,6 +30,13 @@ def test_every_pattern_matches_and_renaming_any_file_group_is_an_error(group: st
     assert group_digest(group, package) == before
 
 
+@pytest.mark.parametrize("package", ["compile", "formats", "pack", "release"])
+def test_the_stamp_of_a_release_covers_each_package_that_makes_its_bytes(package: str) -> None:
+    """A stale release would otherwise be found made already."""
+    modules = {str(path.relative_to(PACKAGE)) for path in (PACKAGE / package).glob("*.py")}
+    assert modules and modules <= set(group_files("release"))
+
+
 @pytest.mark.parametrize(
     ("group", "seen", "unseen"),
     [
