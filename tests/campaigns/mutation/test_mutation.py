@@ -78,7 +78,9 @@ def test_every_module_has_tests_and_mutants() -> None:
         for change in made[::7]:
             ast.parse(change.text)
     for module in (*modules("cpp"), *modules("python")):
-        assert module.tests and all((ROOT / test.partition("::")[0]).is_file() for test in module.tests), module.name
+        assert module.tests and all((ROOT / test.partition("::")[0]).is_file() for test in module.tests), (
+            module.name
+        )
     assert set(equivalents()) <= names  # a reason for what is not there any more is stale
 
 
