@@ -54,6 +54,7 @@ _LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "tt.gather": shapes.lower_gather,
     "tt.histogram": shapes.lower_histogram,
     "tt.dot": products.lower_dot,
+    "tt.dot_scaled": products.lower_dot_scaled,
     "tt.call": control_flow.lower_call,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import narrow_floats
+from . import narrow_floats, scaled_products
 from .context import Context, unsupported
 from .element_types import Element
 from .lanes import full
@@ -32,12 +32,21 @@ class _Operands:
 
 def lower_dot(ctx: Context, operation: Operation) -> None:
     """a b + c, with or without a leading batch axis. Floats are multiplied and added as float32, or float64; integers as int32."""
-    (result,) = operation.results
-    type_ = ctx.type_of(result)
-    assert type_.shape is not None
     a, b, c = (ctx.tensor(operand) for operand in operation.operands)
     if a.element.kind != c.element.kind or (a.element.bits == 64) != (c.element.bits == 64):
         raise unsupported(operation, f"of {a.element.name} into {c.element.name}")
+    _lower_product(ctx, operation, a, b, c)
+
+
+def lower_dot_scaled(ctx: Context, operation: Operation) -> None:
+    """The same of numbers that are stored in blocks with a common scale."""
+    _lower_product(ctx, operation, *scaled_products.operands(ctx, operation))
+
+
+def _lower_product(ctx: Context, operation: Operation, a: Tensor, b: Tensor, c: Tensor) -> None:
+    (result,) = operation.results
+    type_ = ctx.type_of(result)
+    assert type_.shape is not None
     stored = [_operand(ctx, tensor, c.element) for tensor in (a, b)]
     in_place = _accumulator(ctx, operation)
     buffer = in_place or ctx.new_buffer(type_.shape, type_.element)

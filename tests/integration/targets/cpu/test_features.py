@@ -15,18 +15,15 @@ pytestmark = pytest.mark.compiler
 SAMPLE = (
     "i32 << >>", "fp16 tl.minimum(a, b)", "libdevice.asin fp32", "masked copy i8", "atomic_add i32", "atomic_add bf16",
     "tl.sort(t) fp32", "tl.join(x, y) fp16", "while", "randn", "dot fp16, 32x32x32", "fp64 to floats", "function with early return",
-    "tl.map_elementwise(larger, x, 1500 - y) fp32", "fp32 to fp16 toward zero",
+    "dot_scaled e2m1 e2m1", "dot_scaled fp16 e2m1", "tl.map_elementwise(larger, x, 1500 - y) fp32", "fp32 to fp16 toward zero",
 )  # fmt: skip
 NOT_SUPPORTED = {
     "inline assembly": "tt.elementwise_inline_asm",
     "inline assembly with two instructions": "tt.elementwise_inline_asm",
-    **{f"dot_scaled {a} {b}": "tt.dot_scaled" for a, b in (
-        ("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e2m1", "e2m1"), ("e4m3", "e2m1"), ("bf16", "e4m3"), ("fp16", "e2m1"),
-    )},
     **{f"libdevice.{name} {kind}": f"no attribute '{name}'" for name in ("cyl_bessel_i0", "cyl_bessel_i1", "erfcx", "erfinv")
        for kind in ("fp32", "fp64")},
 }  # fmt: skip
-"""GPU assembly, block-scaled products, and functions that the C library does not have; with a part of the error."""
+"""GPU assembly, and functions that the C library does not have; with a part of the error."""
 
 
 @pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
