@@ -1,4 +1,4 @@
-"""Masked accesses touch nothing beyond the mask: tensors end where a page begins that nobody may read or write."""
+"""Masked accesses touch nothing beyond the mask: tensors end where a page begins without any access."""
 
 from __future__ import annotations
 
