@@ -1,4 +1,4 @@
-"""tt.dot_scaled: operands in blocks of 32 numbers with a common power of two become float32, and are multiplied as such."""
+"""tt.dot_scaled: operands in blocks of 32 numbers with a common power of two, as float32 expressions."""
 
 from __future__ import annotations
 
