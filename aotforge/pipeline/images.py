@@ -128,6 +128,7 @@ class ImageBuilder:
             architectures=load_architectures(self.request.root / "manifests"),
             jobs=self.request.jobs,
             on_event=self.observer.verdict,
+            on_stage=self.observer.stage,
         )
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:

@@ -1,6 +1,6 @@
 """Verification of a profile's images, or of a release folder: its bytes, dispatch data and texts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -49,6 +49,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             only=Only(request.only),
             jobs=request.jobs,
             on_event=observer.verdict,
+            on_stage=observer.stage,
         )
     if not request.archs:
         raise UnsupportedError(
@@ -73,6 +74,7 @@ def verify_release(
     only: Only | None = None,
     jobs: int | None = None,
     on_event: OnEvent | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
@@ -106,6 +108,7 @@ def verify_release(
                     cache=cache,
                     jobs=jobs,
                     on_event=on_event,
+                    on_stage=on_stage,
                 )
             )
     return joined_report(reports)

@@ -35,12 +35,13 @@ _EXPLAINED = 4  # images compiled again for their source lines: a fault in one k
 
 
 class VerifyOptions(TypedDict, total=False):
-    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` runs in the calling thread."""
+    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run in the calling thread."""
 
     kernels_root: Required[Path]
     cache: Required[Path]
     jobs: int | None
     on_event: OnEvent | None
+    on_stage: Callable[[str], None] | None
     timeout: float
 
 
@@ -84,8 +85,10 @@ def source_map(
     return read_lines(image.hsaco, hsaco, image.symbol, root=kernels_root)
 
 
-def load_interpreters(tasks: Iterable[ImageTask], cache: Path) -> None:
-    """Compile what the emulator needs for these images unless cached, before workers race for it.
+def load_interpreters(
+    tasks: Iterable[ImageTask], cache: Path, on_stage: Callable[[str], None] | None = None
+) -> None:
+    """Compile what the emulator needs for these images unless cached, before workers race for it; `on_stage` is told.
 
     Raises UnknownNameError, ToolchainError, CacheError.
     """
@@ -93,7 +96,7 @@ def load_interpreters(tasks: Iterable[ImageTask], cache: Path) -> None:
     for task in tasks:
         texts.setdefault(emulated_target(task.arch).lanes, []).append(task.asm)
     for lanes, found in texts.items():
-        build_library(lanes, cache, "checks", instruction_names(found))
+        build_library(lanes, cache, "checks", instruction_names(found), on_stage)
 
 
 def verify_tasks(
@@ -121,7 +124,7 @@ def verify_tasks(
             done(stored)
         else:
             missing.append(task)
-    load_interpreters(missing, cache)
+    load_interpreters(missing, cache, options.get("on_stage"))
     began = time.monotonic()  # compiling is no part of the speed
     for verdict in _checked(missing, sources, options) if missing else ():
         if verdict.outcome == "passed":

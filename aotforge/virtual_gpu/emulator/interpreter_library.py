@@ -72,9 +72,16 @@ def _opened(path: Path, lanes: int) -> ctypes.CDLL:
 
 
 def build_library(
-    lanes: int, folder: Path, variant: Variant = "plain", names: Iterable[str] | None = None
+    lanes: int,
+    folder: Path,
+    variant: Variant = "plain",
+    names: Iterable[str] | None = None,
+    on_stage: Callable[[str], None] | None = None,
 ) -> Path:
-    """Compile and link unless a library with these handlers is there. Files appear atomically, so several processes may do this."""
+    """Compile and link unless a library with these handlers is there. Files appear atomically, so several processes may do this.
+
+    `on_stage` is told before something is compiled.
+    """
     wanted = _digests(INSTRUCTIONS if names is None else names)
     command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
     common = [*_NATIVE.identity(command), processor()]
@@ -87,6 +94,8 @@ def build_library(
     for path, has in libraries.entries():
         if wanted.items() <= has.items():
             return path / _LIBRARY
+    if on_stage:
+        on_stage(f"compiling the virtual GPU's interpreter: {len(wanted)} instructions, {lanes} lanes")
     accesses, others = ({n: wanted[n] for n in wanted if touches_memory(n) is kind} for kind in (True, False))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         machines = threads.submit(_machine_object, folder, command, common, text)

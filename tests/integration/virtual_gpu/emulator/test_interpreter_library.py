@@ -23,10 +23,13 @@ def test_only_missing_handlers_are_compiled(tmp_path: Path) -> None:
     assert not library.handler(OPCODES["v_mul_f32"])
     assert load_library(64, tmp_path, "plain", FIRST[:1]) is library
     before = _objects(tmp_path, "set")
-    second = build_library(64, tmp_path, "plain", SECOND)
+    stages: list[str] = []
+    second = build_library(64, tmp_path, "plain", SECOND, stages.append)
+    assert stages == ["compiling the virtual GPU's interpreter: 3 instructions, 64 lanes"]
     (new,) = set(_objects(tmp_path, "set")) - set(before)
     assert [line.split()[0] for line in (new / "names").read_text().splitlines()] == ["v_mul_f32"]
-    assert build_library(64, tmp_path, "plain", SECOND) == second
+    assert build_library(64, tmp_path, "plain", SECOND, stages.append) == second
+    assert len(stages) == 1  # nothing was compiled
     # another variant has its own handlers of what touches memory, and no others
     build_library(64, tmp_path, "checks", FIRST)
     (checked,) = set(_objects(tmp_path, "set")) - {*before, new}
