@@ -88,7 +88,7 @@ def source_map(
 def load_interpreters(
     tasks: Iterable[ImageTask], cache: Path, on_stage: Callable[[str], None] | None = None
 ) -> None:
-    """Compile what the emulator needs for these images unless cached, before workers race for it; `on_stage` is told.
+    """Compile what the emulator needs for these images unless cached, before workers race for it; `on_stage` is called then.
 
     Raises UnknownNameError, ToolchainError, CacheError.
     """

@@ -80,7 +80,7 @@ def build_library(
 ) -> Path:
     """Compile and link unless a library with these handlers is there. Files appear atomically, so several processes may do this.
 
-    `on_stage` is told before something is compiled.
+    `on_stage` is called before something is compiled.
     """
     wanted = _digests(INSTRUCTIONS if names is None else names)
     command = [*c_compiler(), *_FLAGS.split(), f"-DLANES={lanes}"]
