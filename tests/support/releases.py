@@ -20,8 +20,8 @@ from .runtime import CACHE, ROOT
 RUNTIME, IMAGES, TEXTS = "-shared.tar.gz", "-images-", "-asm-"
 
 
-def build_small(output: Path) -> Path:
-    """The release of the profile `smoke` for gfx908, compiled and verified unless the project's cache has it; its folder."""
+def build_small(output: Path, *, version: str | None = None) -> Path:
+    """The release of the profile `smoke` for gfx908 at an API level, compiled and verified unless the project's cache has it; its folder."""
 
     request = BuildRequest(
         root=ROOT,
@@ -30,6 +30,7 @@ def build_small(output: Path) -> Path:
         output=output,
         cache=CACHE,
         jobs=2,
+        version=version,
         environment=dict(os.environ),
     )
     return build(request, observer=BuildDisplay(quiet=True)).release.folder

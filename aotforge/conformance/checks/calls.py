@@ -90,7 +90,19 @@ class CompileAttempt(NamedTuple):
 
 def rows_with_calls(context: CheckContext, *, served: bool = True) -> list[Row]:
     """Rows whose calls must compile and link, or those that this release does not serve: theirs must not compile."""
-    return [row for row in context.compat.rows if row.calls and context.compat.service(row).build == served]
+    return [
+        row
+        for row in context.compat.rows
+        if row.calls
+        and context.compat.service(row).build == served
+        and (not served or _is_read(context, row))
+    ]
+
+
+def _is_read(context: CheckContext, row: Row) -> bool:
+    """The row's calls are those of its commits that take our level: a branch may move to another level."""
+    compat = context.compat
+    return bool(row.calls) and compat.level in compat.calls.sets[row.calls or ""].levels
 
 
 def _programs(context: CheckContext, *, served: bool) -> list[Program]:
@@ -134,7 +146,8 @@ def _calls_findings(context: CheckContext, attempts: list[CompileAttempt]) -> li
     return findings + [
         not_run("calls", "refused or served", "its sources were not read", row=row.name)
         for row in context.compat.rows
-        if row.calls is None and row.status == "supported"
+        if row.status == "supported"
+        and (row.calls is None or (context.compat.service(row).build and not _is_read(context, row)))
     ]
 
 

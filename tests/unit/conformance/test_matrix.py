@@ -236,3 +236,26 @@ def test_a_wrong_matrix_is_refused(tmp_path: Path, old: str, new: str, complaint
     with pytest.raises(ManifestError, match=re.escape(complaint)) as raised:
         load_matrix(tmp_path)
     assert "pytorch.yaml" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("version", "built", "links"),
+    [
+        ("0.12.1b", {"upstream 2.13", "upstream main (mid-2026)"}, {"libaotriton_v2.so.0.12.0", "libaotriton_v2.so.0.12.1"}),
+        (
+            "0.13b",
+            {"upstream 2.13", "upstream main (mid-2026)", "rocm-fork 2.12", "rocm-fork 2.13", "rocm-fork 2.14"},
+            {"libaotriton_v2.so.0.13.0"},
+        ),
+        ("0.14.2b", {"upstream main (after 2026-09-26)"}, {"libaotriton_v2.so.0.14.2"}),
+    ],
+)  # fmt: skip
+def test_what_other_levels_serve(version: str, built: set[str], links: set[str]) -> None:
+    compat = load_matrix(ROOT, version)
+    services = [compat.service(row) for row in compat.rows]
+    assert {service.row.name for service in services if service.build} == built
+    assert {link for service in services for link in service.links} == links
+    assert (
+        compat.names[0]
+        == f"libaotriton_v2.so.{'.'.join(map(str, compat.interface.levels[compat.level].version))}"
+    )
