@@ -87,7 +87,7 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
     for n in ("Out", "DQ", "DK", "DV"):
         tensors[n] = Guarded(CASE.shape(n), CASE.dtype, Layout(), np.ones(CASE.shape(n)))
     for n in ("L", "D"):
-        tensors[n] = Guarded((1, 1, CASE.heads_q, CASE.seqlen_q), "fp32", Layout())
+        tensors[n] = Guarded((1, CASE.heads_q, CASE.seqlen_q), "fp32", Layout())
     kernel = next(k for k in FAMILY.kernels if k.name == name)
     launch: SourceLaunch = select(kernel, kernels.plan.jobs[0].target, values_of(CASE, tensors))
     job = next(
