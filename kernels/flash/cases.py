@@ -17,6 +17,7 @@ from aotforge.verify.tensors import Guarded, dtype_of
 from .call import DENSE, Bias, Dropout, arrays_of, tensor_of, values_of
 from .call import Case as Problem
 from .expectations import INPUTS, expected_of, known_of, outputs_of
+from .mask_cases import mask_cases, shaped_mask
 from .problems import BASE, problems
 
 _STATE = {"philox_seed_output": "seed", "philox_offset_output": "offset"}
@@ -24,6 +25,8 @@ _STATE = {"philox_seed_output": "seed", "philox_offset_output": "offset"}
 
 def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
     """Every problem; the forward also without log-sum-exp, dQ also without dB, dropout also with its state as outputs."""
+    if kernel == "attn_dropout_mask":
+        return mask_cases(keys)
     found = []
     for name, problem in problems(kernel, keys):
         found.append(Case(name=name, make=partial(invocation_of, kernel, problem)))
@@ -43,6 +46,8 @@ SHAPE = {"batch": 1, "heads_q": 2, "heads_k": 2, "seqlen_q": 512, "seqlen_k": 51
 def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
     """A call of a given shape on dense, aligned tensors; a window is causal and by default bottom-right: the last query sees all keys."""
     sizes = {**SHAPE, **shape}
+    if kernel == "attn_dropout_mask":
+        return shaped_mask(keys, sizes)
     window = sizes.pop("window_right", sizes["seqlen_k"] - sizes["seqlen_q"])
     mask = keys.get("mask", 0)
     problem = Problem(
@@ -71,7 +76,9 @@ def invocation_of(kernel: str, problem: Problem, *, complete: bool = True) -> In
     inputs = {name: tensor_of(problem, name, known[name]) for name in read} | arrays_of(problem)
     names = [name for name in outputs_of(kernel, problem) if complete or name not in {"L", "DB"}]
     outputs = {name: tensor_of(problem, name) for name in names}
-    state = _STATE if kernel == "attn_fwd" and problem.dropout and complete else {}
+    # without queries nothing is launched
+    writes_state = kernel == "attn_fwd" and problem.dropout and problem.seqlen_q > 0 and complete
+    state = _STATE if writes_state else {}
     outputs |= {name: Guarded((1,), "u64", DENSE) for name in state}
     values = values_of(problem, {**inputs, **outputs})
 

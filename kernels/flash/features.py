@@ -1,4 +1,4 @@
-"""Features of a call beside its tiles: where a sequence is stored, which keys a window shows, what dropout keeps."""
+"""What a call may ask for beside the tiles: where a sequence is stored, which keys a window shows, what dropout keeps."""
 
 import triton
 import triton.language as tl
@@ -44,11 +44,14 @@ def window_of(left, right, n_q, n_k):
 
 @triton.jit
 def dropout_key(seed, offset1, offset2):
-    """The generator's key: the seed with a hash of the offset (splitmix64), so that masks of two offsets share nothing."""
-    z = tl.load(offset1).to(tl.uint64) + offset2.to(tl.uint64) + 0x9E3779B97F4A7C15
+    """The generator's key: the seed with a hash of the offset (splitmix64), so that masks of two offsets share nothing.
+
+    A null pointer counts as 0.
+    """
+    z = tl.load(offset1, mask=offset1.to(tl.int64) != 0, other=0) + offset2 + 0x9E3779B97F4A7C15
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB
-    return tl.load(seed).to(tl.uint64) ^ z ^ (z >> 31)
+    return tl.load(seed, mask=seed.to(tl.int64) != 0, other=0) ^ z ^ (z >> 31)
 
 
 @triton.jit

@@ -1,32 +1,27 @@
 """The attention family: which calls of attn_fwd and attn_bwd are served, by which kernels.
 
-Covered: fp16 and bf16, head_dim 32, 64 and 128 (the same for V), full and right-bounded causal attention, any
-lengths and strides, grouped heads. Every other call is without a functional or an image: not supported, never wrong.
+Covered: fp16, bf16 and fp32, head_dim up to 512 (another one for V), full attention, windows, an additive bias, dropout, variable
+length, any lengths and strides, grouped heads. A call takes the next larger compiled width, whose other columns are masked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Target, Term, dtypes
+from aotforge.rules import Argument, Choice, Family, Functional, Kernel, Scalar, Setting, Term, dtypes
 
 from .backward_settings import WIDTHS, backward_settings
+from .forward_settings import forward_settings
 from .gates import GATES
-from .operators import ATTN_BWD, ATTN_FWD
-from .settings import settings_for
+from .operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
 
-_DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16"))
-_DROPOUT = Choice(name="dropout", key="dropout", options={False: 0})
-_MASK = Choice(name="mask", key="mask", options={"full": 0, "window": 1})
-_WIDTH = Choice(name="width", key="width", options={32: 32, 64: 64, 128: 128}, ladder=True)
-_CHOICES = (_DTYPE, _DROPOUT, _MASK, _WIDTH)
-_EVERY_DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16", "fp32"))
-_EVERY_WIDTH = Choice(name="width", key="width", options={width: width for width in WIDTHS}, ladder=True)
-_EVERY_CHOICE = (
-    _EVERY_DTYPE,
+_DTYPE = Choice(name="dtype", key="dtype", options=dtypes("fp16", "bf16", "fp32"))
+_WIDTH = Choice(name="width", key="width", options={width: width for width in WIDTHS}, ladder=True)
+_CHOICES = (
+    _DTYPE,
     Choice(name="dropout", key="dropout", options={False: 0, True: 1}),
     Choice(name="mask", key="mask", options={"full": 0, "window": 1, "bias": 2}),
-    _EVERY_WIDTH,
+    _WIDTH,
 )
 
 
@@ -51,15 +46,6 @@ def _strides(names: str, *, divisible_by: int | None = 8) -> tuple[Argument, ...
 def _scalars(names: str) -> tuple[Argument, ...]:
     types = {"sm_scale": "fp32", "dropout_p": "fp32", "philox_offset2": "u64"}
     return tuple(Argument(name=n, type=types.get(n, "i32"), value=n) for n in names.split())
-
-
-def _rows(names: str) -> tuple[Argument, ...]:
-    """Strides of L and D between heads: sequences follow one another."""
-    return tuple(Argument(name=f"stride_{n}z", type="i64", value=f"stride_{n}h") for n in names.split())
-
-
-def _constants(functional: Functional) -> Mapping[str, Scalar]:
-    return {"HEAD_DIM": functional["width"], "CAUSAL": functional["mask"] == "window"}
 
 
 def _pointers(names: str, type_: str) -> tuple[Argument, ...]:
@@ -93,10 +79,6 @@ def _backward_constants(functional: Functional) -> Mapping[str, Scalar]:
     }
 
 
-def _settings(kernel: str) -> Callable[[Target, Functional], tuple[Setting, ...]]:
-    return lambda target, functional: settings_for(kernel, target, functional)
-
-
 def _grid(length: str, block: str, heads: str) -> tuple[tuple[Term, ...], ...]:
     return ((Term(value=length, divisor=block),), (Term(value=heads),), (Term(value="batch"),))
 
@@ -112,7 +94,7 @@ _QUERY_GRID = _grid("seqlen_q", "BLOCK_M", "num_head_q")
 FAMILY = Family(
     name="flash",
     gates=GATES,
-    operators=(ATTN_FWD, ATTN_BWD),
+    operators=(ATTN_FWD, ATTN_BWD, ATTN_DROPOUT_MASK),
     kernels=(
         Kernel(
             name="attn_fwd",
@@ -121,17 +103,50 @@ FAMILY = Family(
             operator="attn_fwd",
             choices=_CHOICES,
             arguments=(
-                *_tensors("Q K V"),
+                *_tensors("Q K V B"),
                 *_vectors("L"),
                 *_tensors("Out"),
-                *_strides("qz qh qm kz kh kn vz vh vn"),
-                *_rows("l"),
+                *_strides("qz qh qm kz kh kn vz vh vn bz bh bm"),
+                *_strides("bn lz lh lm", divisible_by=None),
                 *_strides("oz oh om"),
-                *_scalars("num_head_q group seqlen_q seqlen_k sm_scale window_right"),
+                *_scalars("num_head_q group seqlen_q seqlen_k head_dim head_dim_v"),
+                *_pointers("seqinfo_q0 seqinfo_q1 seqinfo_k0 seqinfo_k1", "*i32"),
+                *_scalars("varlen_bits lse_packed sm_scale window_left window_right dropout_p"),
+                *_pointers("philox_seed philox_offset1", "*u64"),
+                *_scalars("philox_offset2"),
+                *_pointers("philox_seed_output philox_offset_output", "*u64"),
             ),
-            constants=_constants,
-            settings=_settings("attn_fwd"),
-            grid=_QUERY_GRID,
+            constants=lambda functional: {
+                "WIDTH": functional["width"],
+                "MASK": functional["mask"],
+                "DROPOUT": functional["dropout"],
+            },
+            settings=forward_settings,
+            grid=(
+                (Term(value="seqlen_q", divisor="BLOCK_M"), Term(value="head_dim_v", divisor="PART")),
+                *_QUERY_GRID[1:],
+            ),
+        ),
+        Kernel(
+            name="attn_dropout_mask",
+            source="dropout_mask.py",
+            function="attn_dropout_mask",
+            operator="attn_dropout_mask",
+            choices=(_DTYPE,),
+            arguments=(
+                *_pointers("R", "*{dtype}"),
+                *_strides("rz rh rm rn", divisible_by=None),
+                *_scalars("num_head_q seqlen_q seqlen_k dropout_p"),
+                *_pointers("philox_seed philox_offset1", "*u64"),
+                *_scalars("philox_offset2"),
+            ),
+            settings=lambda target, functional: (
+                Setting(constants={"BLOCK_M": 32, "BLOCK_N": 64}, hinted=False, num_warps=4, num_stages=1),
+            ),
+            grid=(
+                (Term(value="seqlen_q", divisor="BLOCK_M"), Term(value="seqlen_k", divisor="BLOCK_N")),
+                *_QUERY_GRID[1:],
+            ),
         ),
         Kernel(
             name="bwd_preprocess",
@@ -139,7 +154,7 @@ FAMILY = Family(
             function="bwd_preprocess",
             operator="attn_bwd",
             step=0,
-            choices=(_EVERY_DTYPE, _EVERY_WIDTH),
+            choices=(_DTYPE, _WIDTH),
             arguments=(
                 *_tensors("Out DO"),
                 *_vectors("D"),
@@ -158,7 +173,7 @@ FAMILY = Family(
             function="bwd_dk_dv",
             operator="attn_bwd",
             step=1,
-            choices=_EVERY_CHOICE,
+            choices=_CHOICES,
             arguments=(
                 *_tensors("Q K V B DO DK DV"),
                 *_backward_arguments("dkz dkh dkn dvz dvh dvn"),
@@ -173,7 +188,7 @@ FAMILY = Family(
             function="bwd_dq",
             operator="attn_bwd",
             step=2,
-            choices=_EVERY_CHOICE,
+            choices=_CHOICES,
             arguments=(
                 *_tensors("Q K V B DO DQ DB"),
                 *_backward_arguments("dqz dqh dqm dbz dbh dbm", "dbn"),

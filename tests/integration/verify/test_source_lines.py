@@ -95,7 +95,7 @@ def test_functions_that_are_inlined_name_their_callers(tmp_path: Path) -> None:
     found = lines_of(job, image, PROJECT / "kernels", tmp_path / "scratch")
     places = {found.at(line.address) for line in images.program(job).listing.lines}
     assert any(
-        place and place.startswith("flash/common.py:") and "called from flash/forward.py:" in place
+        place and place.startswith("flash/tiles.py:") and "called from flash/forward.py:" in place
         for place in places
     )
     assert any(place and place.startswith("triton/language/standard.py:") for place in places)

@@ -18,6 +18,7 @@ from aotforge.plan.planner import plan_project
 from aotforge.rules import Family, Functional, Kernel, Setting, Target
 from kernels.add.rules import FAMILY as ADD
 from kernels.flash.rules import FAMILY as FLASH
+from kernels.flash.rules import WIDTHS
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 TARGETS = (
@@ -138,20 +139,26 @@ def test_core_stays_small_enough_to_build_in_minutes() -> None:
 
 def test_attention_covers_what_it_declares() -> None:
     forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
-    assert {(f["dtype"], f["width"], f["mask"]) for f in functionals(forward)} == set(
-        itertools.product(("fp16", "bf16"), (32, 64, 128), ("full", "window"))
+    assert {(f["dtype"], f["dropout"], f["mask"], f["width"]) for f in functionals(forward)} == set(
+        itertools.product(("fp16", "bf16", "fp32"), (False, True), ("full", "window", "bias"), WIDTHS)
     )
 
 
 def test_forward_has_a_setting_of_its_own_for_few_queries() -> None:
     forward = next(k for k in FLASH.kernels if k.name == "attn_fwd")
     for functional in functionals(forward):
-        short, long = forward.settings(TARGETS[0], functional)
-        assert int(short.constants["BLOCK_M"]) < int(long.constants["BLOCK_M"])
+        short, *others = forward.settings(TARGETS[0], functional)
+        plain = functional["mask"] != "bias" and not functional["dropout"]
+        if plain and functional["dtype"] != "fp32" and int(functional["width"]) <= 128:
+            long, general = others
+            assert int(short.constants["BLOCK_M"]) < int(long.constants["BLOCK_M"])
+            assert (long.hinted, general.hinted) == (True, False)
+        else:
+            assert (short.hinted, *(other.hinted for other in others)) == (True, False)
 
 
 def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
-    for kernel in FLASH.kernels:
+    for kernel in (kernel for kernel in FLASH.kernels if kernel.name != "attn_dropout_mask"):
         hints = {a.name: a.divisible_by for a in kernel.arguments}
         tensors = [a.name for a in kernel.arguments if a.type == "*{dtype}"]
         assert {hints[name] for name in tensors} == {16}

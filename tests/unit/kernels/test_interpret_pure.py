@@ -47,6 +47,12 @@ def test_unaligned_calls_get_the_fallback_of_the_last_setting(unaligned: dict[st
     assert launch.setting == FORWARD.settings(GFX908, launch.functional)[-1]
 
 
+@pytest.mark.parametrize("head_dims", [(48, 64), (64, 63)])
+def test_other_head_dims_than_the_width_get_the_general_image(head_dims: tuple[int, int]) -> None:
+    launch = select(FORWARD, GFX908, call(head_dim=head_dims[0], head_dim_v=head_dims[1]))
+    assert (launch.functional["width"], launch.constants["EXACT"], launch.hinted) == (64, False, False)
+
+
 def test_unaligned_vectors_of_float32_need_no_fallback() -> None:
     assert select(FORWARD, GFX908, call(L=1028, stride_lz=3)).hinted
 
@@ -54,12 +60,10 @@ def test_unaligned_vectors_of_float32_need_no_fallback() -> None:
 @pytest.mark.parametrize(
     "outside",
     [
-        {"head_dim": 48, "head_dim_v": 48, "width": 48},
-        {"head_dim": 64, "head_dim_v": 128, "width": 128},
-        {"width": 129},
-        {"dtype": 1},
-        {"mask": 2},
-        {"dropout": 1},
+        {"head_dim": 513, "head_dim_v": 64, "width": 513},
+        {"dtype": 13},
+        {"mask": 3},
+        {"dropout": 2},
     ],
 )
 def test_calls_outside_the_coverage_are_refused(outside: dict[str, int]) -> None:

@@ -74,7 +74,8 @@ def test_the_default_profile_keeps_every_type_of_a_new_family_and_others_report_
     sums = {profile: [j.label for j in plan.jobs if j.family == "add"] for profile, plan in plans.items()}
     assert any("dtype=fp32" in label for label in sums[None])
     assert sums[None] == sums["full"]
-    assert plans[None].notes() == plans["full"].notes() == []
+    assert plans["full"].notes() == []
+    assert [note for note in plans[None].notes() if "add.add" in note] == []
     assert (
         plans["smoke"].notes()[0]
         == "2 functionals of add.add left out by profile smoke (dtype=bf16, dtype=fp32)"
@@ -99,7 +100,6 @@ def test_misspelt_entries_of_a_family(tmp_path: Path, entry: str, message: str) 
 
 
 OPTIONS = {
-    "debug": True,
     "enable_fp_fusion": False, "schedule_hint": "attention", "allow_flush_denorm": True, "wgp_cu_mode": "cu",
     "llvm_fn_attrs": "amdgpu-sched-strategy=iterative-ilp", "default_dot_input_precision": "bf16x3",
     "max_num_imprecise_acc_default": 2,
