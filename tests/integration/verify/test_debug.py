@@ -71,7 +71,7 @@ def test_keys_and_constants_choose_what_is_run() -> None:
 def test_a_breakpoint_by_line_shows_tensors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = line_of("flash/forward.py", "correction = tl.exp2")
+    line = line_of("flash/forward.py", "correction = tl.exp2(row_max")
     typed(monkeypatch, "show row_max", "show nothing", "show 3 + 4", "program", "clear 1", "continue")
     report = debug(
         request(
@@ -152,8 +152,8 @@ def test_an_access_out_of_bounds_is_reported(root: Path) -> None:
         ({"breaks": ("add.py:1",)}, UnknownNameError, "no code to stop at"),
         (
             {"kernel": "attn_fwd", "keys": {"width": "33"}},
-            UnsupportedError,
-            "does not serve",
+            UnknownNameError,
+            "does not offer width = 33",
         ),
     ],
 )
