@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -41,7 +42,7 @@ _CALLS = {
 def mask_cases(keys: Mapping[str, int]) -> list[Case]:
     """The calls with R of one element type."""
     calls = {name: replace(call, dtype=dtype_of(keys["dtype"])) for name, call in _CALLS.items()}
-    return [Case(name=name, make=lambda call=call: _invocation(call)) for name, call in calls.items()]
+    return [Case(name=name, make=partial(_invocation, call)) for name, call in calls.items()]
 
 
 def shaped_mask(keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
@@ -49,7 +50,7 @@ def shaped_mask(keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
     names = ("batch", "heads_q", "seqlen_q", "seqlen_k")
     batch, heads, rows, columns = (shape[name] for name in names)
     call = _Call(shape=(batch, heads, rows, columns), dtype=dtype_of(keys["dtype"]))
-    return Case(name=", ".join(f"{name}={shape[name]}" for name in names), make=lambda: _invocation(call))
+    return Case(name=", ".join(f"{name}={shape[name]}" for name in names), make=partial(_invocation, call))
 
 
 def _invocation(call: _Call) -> Invocation:

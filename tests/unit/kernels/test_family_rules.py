@@ -17,8 +17,8 @@ from aotforge.plan.conditions import predicate
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Family, Functional, Kernel, Setting, Target
 from kernels.add.rules import FAMILY as ADD
+from kernels.flash.backward_settings import WIDTHS
 from kernels.flash.rules import FAMILY as FLASH
-from kernels.flash.rules import WIDTHS
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 TARGETS = (
