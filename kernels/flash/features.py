@@ -1,4 +1,4 @@
-"""What a call may ask for beside the tiles: where a sequence is stored, which keys a window shows, what dropout keeps."""
+"""Parts of the kernels beside tiles: where a sequence is stored, which keys a window shows, what dropout keeps."""
 
 import triton
 import triton.language as tl

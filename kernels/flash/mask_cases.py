@@ -1,4 +1,4 @@
-"""Calls of the dropout mask: +-0.5 as the reference's generator says, any strides, null state, both ends of the probability."""
+"""Calls of the dropout mask: +-0.5 where the reference keeps and drops, any strides, null state, both ends of the probability."""
 
 from __future__ import annotations
 
