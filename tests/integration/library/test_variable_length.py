@@ -34,7 +34,7 @@ def driver(objects: Objects, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def varlen(kind: int = COMPACT, batch: int = 1, **changes: Any) -> Problem:
     """Sequences of at most 20 queries and 30 keys: three in compact form, else `batch`."""
     lengths = THREE if kind == COMPACT else Tensor(4096, (batch + 1,), INT32)
-    extra = {
+    extra: dict[str, Any] = {
         "varlen_type": kind, "cu_seqlens_q": lengths, "cu_seqlens_k": lengths, "max_seqlen_q": 20, "max_seqlen_k": 30,
     }  # fmt: skip
     extra |= changes
