@@ -57,14 +57,14 @@ def dropout_key(seed, offset1, offset2):
 @triton.jit
 def dropout_limit(p):
     """The largest random word, as a signed number, that is dropped."""
-    # 1 - 2^-24 is the largest number below 1: what is left fits 32 bits
-    return tl.where(p < 1.0, ((tl.minimum(p, 0.99999994) - 0.5) * 4294967296.0).to(tl.int32), 2147483647)
+    # of 1 the product does not fit 32 bits
+    return tl.where(p < 1.0, ((p - 0.5) * 4294967296.0).to(tl.int32), 2147483647)
 
 
 @triton.jit
 def dropout_gain(p):
     """The factor of what is kept; 0 with p = 1, when nothing is."""
-    return tl.where(p < 1.0, 1.0 / (1.0 - tl.minimum(p, 0.99999994)), 0.0)
+    return tl.where(p < 1.0, 1.0 / (1.0 - p), 0.0)
 
 
 @triton.jit

@@ -115,7 +115,7 @@ FAULTS = {
     "dP without dropout": ("backward.py", "tl.where(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain, 0.0)", "dp", "bwd_dq", "dropout"),
     "dV without its gain": ("backward.py", "dv, gain, BLOCK_N", "dv, 1.0, BLOCK_N", "bwd_dk_dv", "dropout"),
     "a mask per key head": ("backward.py", "        plane += 1\n", "", "bwd_dk_dv", "dropout"),
-    "an infinite gain": ("features.py", "tl.where(p < 1.0, 1.0 / (1.0 - tl.minimum(p, 0.99999994)), 0.0)", "1.0 / (1.0 - p)", "bwd_dk_dv", "dropout of everything"),
+    "an infinite gain": ("features.py", "tl.where(p < 1.0, 1.0 / (1.0 - p), 0.0)", "1.0 / (1.0 - p)", "bwd_dk_dv", "dropout of everything"),
     "the second half of the offset left out": ("features.py", " + offset2.to(tl.uint64)", "", "bwd_dq", "dropout and bias"),
     "columns of random numbers in another order": ("features.py", "tl.join(r0, r2), tl.join(r1, r3)", "tl.join(r0, r1), tl.join(r2, r3)", "bwd_dq", "dropout"),
     "a mask of positions in the pack": ("backward.py", "dropout_key(philox_seed, philox_offset1, philox_offset2)", "dropout_key(philox_seed, philox_offset1, philox_offset2) + first_q.to(tl.uint64)", "bwd_dq", "dropout of packed sequences"),
