@@ -112,12 +112,8 @@ def problems(kernel: str, keys: Mapping[str, int]) -> Iterator[tuple[str, Proble
             problem = replace(
                 problem, dropout=Dropout(p=1.0 if name in {"diagonal", "one row for all"} else 0.25)
             )
-        if kernel == "attn_fwd" and (
-            problem.varlen or problem.window_left is not None or problem.draw == "equal"
-        ):
-            continue  # the forward does not serve it yet
         yield name, problem
-        yield f"{name}, other", _other(problem, number if kernel != "attn_fwd" else 0)
+        yield f"{name}, other", _other(problem, number)
 
 
 def _other(problem: Problem, number: int) -> Problem:
