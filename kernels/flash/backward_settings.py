@@ -98,7 +98,7 @@ _GFX11: Table = {
     "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0, num_warps=8),),
     "bwd_dk_dv": (
         Tuned(max_width=32, dtypes=_HALVES, block_m=16, block_n=32, num_warps=8),
-        Tuned(max_width=64, dtypes=_HALVES, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=64, dtypes=_HALVES, plain=True, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
         Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=512, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),

@@ -116,7 +116,7 @@ FAULTS = {
     "dV without its gain": ("backward.py", "dv, gain, BLOCK_N", "dv, 1.0, BLOCK_N", "bwd_dk_dv", "dropout"),
     "a mask per key head": ("backward.py", "        plane += 1\n", "", "bwd_dk_dv", "dropout"),
     "an infinite gain": ("features.py", "tl.where(p < 1.0, 1.0 / (1.0 - p), 0.0)", "1.0 / (1.0 - p)", "bwd_dk_dv", "dropout of everything"),
-    "the second half of the offset left out": ("features.py", " + offset2.to(tl.uint64)", "", "bwd_dq", "dropout and bias"),
+    "the second half of the offset left out": ("features.py", " + offset2 + 0x9E37", " + 0x9E37", "bwd_dq", "dropout and bias"),
     "columns of random numbers in another order": ("features.py", "tl.join(r0, r2), tl.join(r1, r3)", "tl.join(r0, r1), tl.join(r2, r3)", "bwd_dq", "dropout"),
     "a mask of positions in the pack": ("backward.py", "dropout_key(philox_seed, philox_offset1, philox_offset2)", "dropout_key(philox_seed, philox_offset1, philox_offset2) + first_q.to(tl.uint64)", "bwd_dq", "dropout of packed sequences"),
     "lengths of the longest sequence": ("features.py", "length = tl.load(info0 + z + 1) - tl.load(info0 + z)", "length = longest", "bwd_dq", "0x0b0b"),

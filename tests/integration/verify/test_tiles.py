@@ -191,7 +191,7 @@ def test_a_scaled_or_unwritten_tile_fails(name: str) -> None:
     found = results(name)
     seen: dict[str, set[str]] = {}
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=300, deadline=None)
     @given(
         result=st.sampled_from(found),
         numbers=st.tuples(*[st.integers(0, 63)] * 3),
