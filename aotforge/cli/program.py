@@ -30,7 +30,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *("containers.build", "containers.list", "containers.lock", "containers.shell"),
         *("containers.prune", "containers.reap"),
     ),
-    "Kernels": ("plan", "compile.job", "debug", "cost", "emulator", "python"),
+    "Kernels": ("plan", "compile.job", "debug", "cost", "emulator", "run", "python"),
     "Release": (
         *("release", "check", "release.verify", "release.diff", "release.reproduce", "release.keys"),
         *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),

@@ -37,9 +37,14 @@ class Outcome:
 
 
 def cost(job: CompileJob) -> float:
-    """Rough order of compile time: tile sizes multiply the code that is generated, as do unrolled stages."""
-    sizes = (value for _, value in job.constants if type(value) is int and value > 1)
-    return math.prod(sizes) / int(dict(job.options)["num_warps"])
+    """Rough order of compile time: the sizes of a tile (BLOCK_*) multiply the code that is generated, and so does its depth.
+
+    The depth is the smallest other size: a wide row is walked in pieces, whose code is there once.
+    """
+    sizes = {name: value for name, value in job.constants if type(value) is int and value > 1}
+    tile = [value for name, value in sizes.items() if name.startswith("BLOCK")]
+    depth = min((value for name, value in sizes.items() if not name.startswith("BLOCK")), default=1)
+    return math.prod(tile) * depth / int(dict(job.options)["num_warps"])
 
 
 def longest_first(jobs: Iterable[CompileJob]) -> list[CompileJob]:

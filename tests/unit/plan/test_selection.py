@@ -102,7 +102,7 @@ def test_misspelt_entries_of_a_family(tmp_path: Path, entry: str, message: str) 
 OPTIONS = {
     "enable_fp_fusion": False, "schedule_hint": "attention", "allow_flush_denorm": True, "wgp_cu_mode": "cu",
     "llvm_fn_attrs": "amdgpu-sched-strategy=iterative-ilp", "default_dot_input_precision": "bf16x3",
-    "max_num_imprecise_acc_default": 2,
+    "max_num_imprecise_acc_default": 2, "debug": True,
 }  # fmt: skip
 
 
