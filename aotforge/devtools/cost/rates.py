@@ -119,7 +119,9 @@ class MatrixShape:
         return 2 * self.m * self.m * self.k * self.blocks
 
 
-_MATRIX_NAME = re.compile(r"v_(?:mfma|wmma)_(?:scale_)?[a-z0-9]+_(\d+)x\d+x(\d+)(?:_\d+b)?_?([a-z]+\d+(?:f6f4)?)\w*")
+_MATRIX_NAME = re.compile(
+    r"v_(?:mfma|wmma)_(?:scale_)?[a-z0-9]+_(\d+)x\d+x(\d+)(?:_\d+b)?_?([a-z]+\d+(?:f6f4)?)\w*"
+)
 _EIGHT_BITS = frozenset({"i8", "fp8", "bf8"})
 
 
