@@ -20,7 +20,7 @@ SPARE = Layout(spare_rows=3)  # elements after each head's last row are not numb
 UNALIGNED = Layout(order=(1, 0, 2), row_padding=1, offset=37)
 WIDER = Layout(row_padding=8)  # columns after the head_dim's are not numbers
 BASE = Problem(sm_scale=0.15)
-COMPACT, PADDED, POSITIONED, USED, CACHE = 0x0B0B, 0x0202, 0x1313, 0x150B, 0x040B
+COMPACT, PADDED, POSITIONED, USED, CACHE, INDIVIDUAL = 0x0B0B, 0x0202, 0x1313, 0x150B, 0x040B, 0x1515
 _LENGTHS = Varlen(word=COMPACT, queries=(13, 0, 37, 1), keys=(40, 33, 0, 64))
 _SEVERAL = replace(BASE, batch=4, heads_q=4, heads_k=2, seqlen_q=37, seqlen_k=70)
 FULL = {
@@ -38,6 +38,10 @@ FULL = {
     "no queries": replace(BASE, heads_q=2, heads_k=1, seqlen_q=0, seqlen_k=20),
     "low scores": replace(BASE, seqlen_q=64, seqlen_k=192, draw="low"),
     "compact": replace(_SEVERAL, varlen=_LENGTHS),
+    "individual lengths": replace(
+        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=34, seqlen_k=40,
+        varlen=Varlen(word=INDIVIDUAL, queries=(34, 17), keys=(33, 40), gap=3),
+    ),
     "few rows of a cache": replace(
         BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=9, seqlen_k=90,
         varlen=Varlen(word=CACHE, queries=(9, 4), keys=(33, 65), lse="TH"),
