@@ -120,14 +120,16 @@ def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:
 def _with_setting(
     request: CostRequest, named: tuple[LoadedFamily, Kernel], setting: Mapping[str, str]
 ) -> Candidate:
-    """A kernel for one functional: with the rules' settings, or the last of them alone, changed by `setting`."""
+    """A kernel for one functional: with the rules' settings, or the last one with hints alone, changed by `setting`."""
     loaded, found = named
     functional = choose(found, request.keys)
     architectures = load_architectures(request.root / "manifests")
     offered = found.settings(architectures.find(request.arch).target(request.arch), functional)
     if not offered:
         raise UnsupportedError(f"{found.name} has no setting on {request.arch}")
-    chosen = (changed(offered[-1], setting, found.name),) if setting else tuple(offered)
+    # a call of a given shape has aligned tensors: it takes the last image with hints, where there is one
+    last = next((one for one in reversed(offered) if one.hinted), offered[-1])
+    chosen = (changed(last, setting, found.name),) if setting else tuple(offered)
     # a family of this kernel alone, so that the plan has nothing else to serve
     alone = replace(found, settings=lambda target, functional: chosen, step=0)
     operators = tuple(o for o in loaded.family.operators if o.name == found.operator)
