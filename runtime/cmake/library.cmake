@@ -40,12 +40,17 @@ endfunction()
 aotforge_compile_options(aotforge_core)
 target_include_directories(aotforge_core PRIVATE include "${CMAKE_CURRENT_BINARY_DIR}/include" src src/standin)
 
-add_library(aotriton_v2 ${AOTFORGE_LINKAGE} ${AOTFORGE_API_SOURCES} "$<TARGET_OBJECTS:aotforge_core>")
+add_library(aotforge_api OBJECT ${AOTFORGE_API_SOURCES})
+target_include_directories(aotforge_api PRIVATE include "${CMAKE_CURRENT_BINARY_DIR}/include" src src/standin)
+aotforge_compile_options(aotforge_api)
+
+# No sources of its own: Ninja links them behind the objects of other targets, make before them, and the bytes would differ.
+add_library(aotriton_v2 ${AOTFORGE_LINKAGE} "$<TARGET_OBJECTS:aotforge_api>" "$<TARGET_OBJECTS:aotforge_core>")
+set_target_properties(aotriton_v2 PROPERTIES LINKER_LANGUAGE CXX)
 add_library(aotriton::aotriton_v2 ALIAS aotriton_v2)
 target_include_directories(aotriton_v2
   PUBLIC "$<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>" "$<BUILD_INTERFACE:${CMAKE_CURRENT_BINARY_DIR}/include>"
-         "$<INSTALL_INTERFACE:include>"
-  PRIVATE src src/standin)
+         "$<INSTALL_INTERFACE:include>")
 target_compile_features(aotriton_v2 INTERFACE cxx_std_17)
 aotforge_compile_options(aotriton_v2)
 if(AOTRITON_NO_SHARED)

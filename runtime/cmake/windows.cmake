@@ -2,7 +2,7 @@
 # names of the entry points that programs of either compiler can call. Everything static: KERNEL32 and msvcrt are all it imports.
 
 set(AOTFORGE_EXPORTS "${CMAKE_CURRENT_SOURCE_DIR}/src/windows/exports-${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}.def")
-target_sources(aotriton_v2 PRIVATE src/windows/msvc.cpp)
+target_sources(aotforge_api PRIVATE src/windows/msvc.cpp)
 target_link_options(aotriton_v2 PRIVATE
   -static LINKER:--no-insert-timestamp LINKER:--gc-sections LINKER:--nxcompat LINKER:--dynamicbase LINKER:--high-entropy-va
   "${AOTFORGE_EXPORTS}")

@@ -98,7 +98,7 @@ def test_random_schedules_lazy_streams_and_every_check_change_nothing(stack: Sta
 
 
 def test_failures_reach_the_caller(stack: Stack, tmp_path: Path) -> None:
-    wrong = replace(PROBLEM, head_dim=32)  # the pack has no image for it
+    wrong = replace(PROBLEM, head_dim=256)  # the pack has no image that wide
     with pytest.raises(ExecutionError, match="operation not supported"):
         run_problem(stack.client, wrong, 0, "gfx908", stack.settings("gfx908"), tmp_path)
     with pytest.raises(ExecutionError, match="no kernel image is available"):
