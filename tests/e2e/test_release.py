@@ -202,6 +202,8 @@ def test_again_and_what_may_not_be_released(user: User) -> None:
     user.commit("another licence")
     assert "is recorded with other bytes" in user.release(code=23)
     assert "platform" in user.release(code=23, executor="local")
-    assert "0.12b cannot be made from these sources" in user.run("release", "--version", "0.12b", "--unsigned", code=10)
+    assert "0.12b cannot be made from these sources" in user.run(
+        "release", "--version", "0.12b", "--unsigned", code=10
+    )
     assert "no signing key" in user.run("release", "--version", "0.11.2b", code=37)
     assert {path.name: path.read_bytes() for path in user.finished.iterdir()} == kept

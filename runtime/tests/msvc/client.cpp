@@ -34,7 +34,8 @@ constexpr float kScale = 0.125f, kDropout = 0.25f;
 
 // three sequences, 48 tokens together
 const T1 lengths(0x1d0000, std::array<uint64_t, 1>{4}, std::array<uint64_t, 1>{1}, kInt32);
-const T2 packed_lse(0x140000, A2{kHeadsQ, 48}, A2{48, 1}, kFloat32), packed_delta(0x190000, A2{kHeadsQ, 48}, A2{48, 1}, kFloat32);
+// of API level 0.11: (sequences * heads, longest sequence)
+const T2 packed_lse(0x140000, A2{3 * kHeadsQ, 20}, A2{20, 1}, kFloat32), packed_delta(0x190000, A2{3 * kHeadsQ, 20}, A2{20, 1}, kFloat32);
 T4 packed(intptr_t base, uint64_t heads) { return {base, A4{1, heads, 48, kWidth}, A4{heads * 48 * kWidth, 48 * kWidth, kWidth, 1}, kFloat16}; }
 
 template <class Tensor>

@@ -65,7 +65,9 @@ def test_forward(objects: Objects, images: tuple[Path, list[KernelImage]]) -> No
     assert len(launch["arguments"]) == len(image.arguments)
     fields = problem.fields(backward=False)
     values = arguments(launch)
-    assert values[:5] == [fields[name].base for name in ("Q", "K", "V", "L", "Out")]
+    assert values[:6] == [
+        0 if name == "B" else fields[name].base for name in ("Q", "K", "V", "B", "L", "Out")
+    ]
     assert values[-2:] == [0, 0]  # Triton's scratch pointers
     assert 16 in values and struct.unpack("<I", struct.pack("<f", 0.125))[0] in values
     assert launch["block"][0] == image.resources.threads

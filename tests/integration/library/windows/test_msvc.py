@@ -111,7 +111,7 @@ VARLEN: dict[str, Any] = {
     "V": packed(0x120000, 2),
     "Out": packed(0x130000, 4),
 }
-VARLEN |= {"L": Tensor(0x140000, (4, 48), FP32), "max_seqlen_q": 20, "max_seqlen_k": 30}
+VARLEN |= {"L": Tensor(0x140000, (12, 20), FP32), "max_seqlen_q": 20, "max_seqlen_k": 30}
 VARLEN |= {"cu_seqlens_q": LENGTHS, "cu_seqlens_k": LENGTHS}
 BACKWARD: dict[str, Any] = {
     "DO": packed(0x150000, 4),
@@ -119,7 +119,7 @@ BACKWARD: dict[str, Any] = {
     "DK": packed(0x170000, 2),
     "DV": packed(0x180000, 2),
 }
-BACKWARD |= {"D": Tensor(0x190000, (4, 48), FP32), "DQ_ACC": None}
+BACKWARD |= {"D": Tensor(0x190000, (12, 20), FP32), "DQ_ACC": None}
 CAUSAL = {"is_causal": 1}
 # what the client calls, as lines for the driver
 CALLS = (

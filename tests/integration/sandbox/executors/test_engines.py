@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -36,6 +37,9 @@ from aotforge.sandbox.executors.owner import (
 from aotforge.sandbox.executors.step import RootFS, Step, StepLimits
 from tests.support.engines import Daemon, private_daemon
 from tests.support.rootfs import ROOT, SANDBOXED, executor, small_rootfs
+
+SOURCES = [str(ROOT), sysconfig.get_paths()["purelib"]]
+"""Where the system's Python, which any user can execute, finds this project and what it imports."""
 
 LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
 
@@ -171,7 +175,7 @@ def test_other_processes_of_the_user_are_not_counted() -> None:
     try:
         Path(folder).chmod(0o1777)
         python = shutil.which("python3", path="/usr/bin") or sys.executable
-        code = _CROWDED.format(path=[str(ROOT)], uid=64041, folder=folder)
+        code = _CROWDED.format(path=SOURCES, uid=64041, folder=folder)
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
         assert done.stdout == "0\n", done.stderr
     finally:
@@ -205,7 +209,7 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
         (folder / "work").chmod(0o1777)
         rootfs = small_rootfs(folder)
         code = _UNPRIVILEGED.format(
-            path=[str(ROOT)],
+            path=SOURCES,
             uid=64041,
             tree=str(rootfs.unpacked()),
             python=rootfs.python,

@@ -67,7 +67,8 @@ def test_an_assertion_that_fails_names_message_program_and_line(arch: str) -> No
     with pytest.raises(ExecutionError) as fault:
         launch(program, [x], grid=(2, 1, 1), lds=kernel.lds)
     assert re.match(
-        r"kernel: device assertion failed: 'v is large', in .* at .*kernel_source.py:9$", fault.value.what
+        r"kernel: device assertion failed: 'v is large', at .*kernel_source.py:9$",
+        fault.value.what,
     )
     lanes = 64 if arch.startswith("gfx9") else 32
     thread = 200 % (4 * lanes)
