@@ -212,7 +212,8 @@ def test_a_fault_names_its_source_line(root: Path, cache: Path) -> None:
     for verdict in report.verdicts:
         assert "bytes of global memory outside its buffers" in verdict.failure
         assert f"add/add.py:{line}" in verdict.failure
-        assert len(verdict.failure.splitlines()) < 40 and "more failures" in verdict.failure
+        # a read beyond one tensor may end in another one, so the number of failing cases depends on addresses
+        assert len(verdict.failure.splitlines()) < 40
     plain, _ = verified(built, root, cache)
     assert all("add.py" not in v.failure and v.outcome == "failed" for v in plain.verdicts)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from aotforge.errors import AotforgeError, DecodeError, ExecutionError, RulesError, UnsupportedError
-from aotforge.verify.check_image import _Results
+from aotforge.verify.check_image import _LISTED, _RANDOM, _Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
 
@@ -103,3 +103,20 @@ def test_an_input_that_its_type_does_not_have(dtype: str, value: int, right: boo
         return
     with pytest.raises(RulesError, match=f"an input of type {dtype} has a value that {dtype} does not have"):
         Guarded((2, 2), dtype, Layout(), values)  # type: ignore[arg-type]
+
+
+def test_failures_of_both_schedules_are_listed_once_and_the_others_counted() -> None:
+    found = _Results()
+    for number in range(_LISTED + 3):
+        error = ExecutionError(f"case {number} reads outside its buffers")
+        found.add_error(error)
+        found.add_error(error, _RANDOM)
+    lines = found.failure.splitlines()
+    assert lines[:_LISTED] == [f"case {number} reads outside its buffers" for number in range(_LISTED)]
+    assert lines[_LISTED:] == ["and 3 more failures"]
+
+
+def test_few_failures_are_all_listed() -> None:
+    found = _Results()
+    found.add_error(ExecutionError("one"))
+    assert found.failure == "one"
