@@ -245,7 +245,7 @@ def test_a_lost_symbol_is_noticed(lost: str, objects: Objects, generated: Path, 
     names = " ".join(f"{name};" for name in sorted(wanted) if lost in name)  # exact names win over patterns
     script = (ROOT / "runtime" / "src" / "exports.map").read_text().replace("local: *;", f"local: *; {names}")
     (tmp_path / "exports.map").write_text(script)
-    targets = [objects.folder / "CMakeFiles" / f"{name}.dir" for name in ("aotriton_v2", "aotforge_core")]
+    targets = [objects.folder / "CMakeFiles" / f"{name}.dir" for name in ("aotforge_api", "aotforge_core")]
     parts = sorted(path for target in targets for path in target.rglob("*.o"))
     archives = [objects.folder / "libaotforge_readers.a", objects.folder / "libaotforge_zstd.a"]
     command = [
