@@ -136,7 +136,7 @@ def make_ttir(module: Any) -> Any:
 
 
 def _make_llir(module: Any, metadata: dict[str, Any], options: CPUOptions, level: Level) -> str:
-    machine = Machine(level=level.name, lanes=level.lanes, contract=options.enable_fp_fusion)
+    machine = Machine(lanes=level.lanes, contract=options.enable_fp_fusion)
     lowered = lower_module(read_module(module), machine)
     metadata["name"] = lowered.name
     metadata["shared"] = lowered.scratch

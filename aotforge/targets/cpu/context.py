@@ -21,9 +21,8 @@ _IN_FRAME = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What code is generated for: LLVM's name of the CPU level, and float32 lanes of a vector register."""
+    """What code is generated for: float32 lanes of a vector register; whether products and sums may be fused."""
 
-    level: str
     lanes: int
     contract: bool = True
 

@@ -247,7 +247,7 @@ def _others(  # noqa: PLR0911 - one return an operation
             one = b.splat(real(1.0, element_of(v[0].type)), lanes_of(v[0].type))
             return _round(b, element, b.binary("fdiv", one, b.intrinsic("sqrt", v[0])))
         case "math.absi":
-            return b.call(f"llvm.abs.{_suffix(v[0])}", v[0].type, v[0], Value("i1", "false"))
+            return device_function(b, "abs", v, element.llvm)
         case "tt.extern_elementwise":
             return _library_function(b, operation, element, v)
         case _:
@@ -256,11 +256,6 @@ def _others(  # noqa: PLR0911 - one return an operation
 
 def _round(b: Builder, element: Element, value: Value) -> Value:
     return narrow_floats.rounded(b, element, value) if element.is_narrow else value
-
-
-def _suffix(value: Value) -> str:
-    lanes = lanes_of(value.type)
-    return f"v{lanes}{element_of(value.type)}" if lanes > 1 else value.type
 
 
 def _divide(b: Builder, operation: str, a: Value, divisor: Value) -> Value:

@@ -7,7 +7,6 @@ parser reads all of TTIR. libtriton's Python bindings give no access to float co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from aotforge.errors import DecodeError
@@ -77,14 +76,6 @@ class Region:
         """The first block."""
         return self.blocks[0]
 
-    def walk(self) -> Iterator[Operation]:
-        """Every operation in the region, outer ones before those in their regions."""
-        for block in self.blocks:
-            for operation in block.operations:
-                yield operation
-                for region in operation.regions:
-                    yield from region.walk()
-
 
 def parse(text: str) -> Operation:
     """The module. Raises DecodeError for text that is not MLIR's generic form."""
@@ -93,7 +84,7 @@ def parse(text: str) -> Operation:
     return parser.operation()
 
 
-_TOKEN = re.compile(r'\s+|"(?:[^"\\]|\\.)*"|[%^#@!]?[A-Za-z0-9_$.\-]+(?::\d+)?|->|.', re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAME = re.compile(r"%[A-Za-z0-9_$.\-]+(?:#\d+)?")
 _SPACE = re.compile(r"(?:\s|//[^\n]*)*")
 _SOURCE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):\d+')
@@ -148,10 +139,7 @@ class _Parser:
         while self.at < len(self.text):
             char = self.text[self.at]
             if char == '"':
-                found = re.compile(r'"(?:[^"\\]|\\.)*"').match(self.text, self.at)
-                if not found:
-                    raise self.fail("the end of a string")
-                self.at = found.end()
+                self.match(_STRING, "a complete string")
                 continue
             if self.text.startswith("->", self.at):
                 self.at += 2
@@ -302,10 +290,7 @@ class _Parser:
         while depth:
             char = self.text[self.at]
             if char == '"':
-                found = re.compile(r'"(?:[^"\\]|\\.)*"').match(self.text, self.at)
-                if not found:
-                    raise self.fail("the end of a string")
-                self.at = found.end()
+                self.match(_STRING, "a complete string")
                 continue
             depth += (char == "(") - (char == ")")
             self.at += 1

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from .element_types import Element, TensorType
-from .lanes import Lanes, full
-from .llvm_ir import Value, vector_type
+from .lanes import Lanes
+from .llvm_ir import Value
 
 Index = tuple[Value, ...]
 """One i64 per axis; along the axis of a vector, the first lane's."""
@@ -80,8 +80,3 @@ def merged_reads(*tensors: Tensor, aligned: bool = True) -> dict[Buffer, bool]:
         for buffer, own in tensor.reads.items():
             reads[buffer] = reads.get(buffer, True) and own and aligned
     return reads
-
-
-def undefined(element: Element, width: int) -> Lanes:
-    """Lanes that are never read."""
-    return full(element, Value(vector_type(element.llvm, width), "poison"))

@@ -42,7 +42,8 @@ def test_operations_regions_blocks_and_lines() -> None:
     assert jump.successors == ("^bb1", "^bb2")
     assert jump.integers("operandSegmentSizes") == [1, 1, 0]
     assert [operand.name for operand in jump.operands] == ["%0#0", "%x"]
-    assert [op.name for op in module.regions[0].walk()].count("tt.return") == 2
+    ends = [block.operations[-1].name for block in function.regions[0].blocks]
+    assert ends.count("tt.return") == 2
     assert third.operations[0].name == "tt.return"
 
 
