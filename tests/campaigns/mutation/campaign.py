@@ -6,10 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,11 +27,15 @@ SEED = 12
 SAMPLES: Mapping[str, int] = {"cpp": 10, "python": 12, "isa": 2}
 """Mutants of a module that are run; of the instruction table: mutants of each instruction."""
 AIMS: Mapping[str, float] = {"cpp": 0.85, "python": 0.9, "isa": 0.9}
-TIMEOUT = 300
-"""Seconds for a module's tests on a mutant; one that takes longer is killed by that."""
+SLOWER = 10
+"""A mutant is killed by time when its tests use this many times the processor time of the unchanged module's tests, and 30 s more."""
+IDLE = 120
+"""Seconds without any use of the processor and without a process that could use it: the tests hang."""
 _PLACE = Path(__file__).parent
 _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->\n"
 T = TypeVar("T")
+Killer = Callable[[Mapping[str, str]], str]
+"""From the environment that a mutant needs to the test that notices it, or ""."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,45 +93,121 @@ def sample(mutants: Sequence[T], most: int, name: Callable[[T], str], seed: int 
 
 
 def measured(
-    module: str, mutants: Sequence[T], name: Callable[[T], str], survives: Callable[[T], bool],
+    module: str, mutants: Sequence[T], name: Callable[[T], str], killer: Callable[[T], str],
     *, most: int, seed: int,
 ) -> Result:  # fmt: skip
-    """Run a sample of one module's mutants and print the survivors as they are found."""
+    """Run a sample of one module's mutants and print what became of each. `killer` returns what noticed the mutant, or ""."""
     known = equivalents()
     chosen = sample(mutants, most, name, seed)
     real = [mutant for mutant in chosen if name(mutant) not in known]
     survivors = []
     for mutant in real:
-        if survives(mutant):
+        by = killer(mutant)
+        if not by:
             survivors.append(name(mutant))
-            print(f"survives: {survivors[-1]}", flush=True)  # noqa: T201 - progress of hours
+        print(f"killed: {name(mutant)}: {by}" if by else f"survives: {name(mutant)}", flush=True)  # noqa: T201 - progress of hours
     return Result(
         module=module, mutants=len(mutants), run=len(chosen), killed=len(real) - len(survivors),
         equivalent=len(chosen) - len(real), survivors=survivors,
     )  # fmt: skip
 
 
-def tests_fail(
-    tree: Path, tests: Sequence[str], environment: dict[str, str], *, timeout: float = TIMEOUT
-) -> bool:
-    """The tests notice something: one fails, or they take too long."""
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A run of tests: what failed ("" when nothing did), and the processor time used."""
+
+    failure: str
+    seconds: float
+
+
+def run_tests(
+    tree: Path, tests: Sequence[str], environment: Mapping[str, str], *, most_seconds: float = float("inf")
+) -> Outcome:
+    """Run these tests until one fails. Limits are of processor time: a loaded machine kills no mutant."""
     home = os.environ.get("AOTFORGE_HOME") or str(ROOT / ".aotforge")
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
-    process = subprocess.Popen(
-        command, cwd=tree, env=os.environ | {"AOTFORGE_HOME": home, "PYTHONDONTWRITEBYTECODE": "1"} | environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
-    try:
-        status = process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return True
-    finally:
-        # processes of the tests may outlive a crash of pytest
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert status in (0, 1, 2, 3) or status < 0, f"pytest ended with {status} on {tests}"
-    return status != 0
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+    ]
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            [*command, *tests], cwd=tree, env={**os.environ, "AOTFORGE_HOME": home, **environment},
+            stdout=output, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            seconds, failure = _wait(process, most_seconds)
+        finally:
+            # processes of the tests may outlive a crash of pytest
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    status = process.returncode
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    # a wrong name of a test ends with 4 too, without such a line
+    assert failure or found or status in (0, 2, 3) or status < 0, (
+        f"pytest ended with {status} on {tests}: {text}"
+    )
+    named = failure or (found[1] if found else f"pytest ended with {status}")
+    return Outcome(failure=named if failure or status else "", seconds=seconds)
+
+
+def _wait(process: subprocess.Popen[bytes], most_seconds: float) -> tuple[float, str]:
+    """Wait for the end, too much processor time, or a hang: the processor time used, and which limit was met or ""."""
+    used, idle_since = 0.0, time.monotonic()
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+            return used, ""
+        before, (used, runnable) = used, _session_use(process.pid)
+        if used > most_seconds:
+            return used, f"more than {most_seconds:.0f} s of processor time"
+        if runnable or used > before:
+            idle_since = time.monotonic()
+        elif time.monotonic() - idle_since > IDLE:
+            return used, "a hang"
+
+
+def _session_use(session: int) -> tuple[float, bool]:
+    """Processor time of a session's processes and their children that have ended; one could run now, or waits for a disk."""
+    ticks, runnable = 0, False
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # ended meanwhile
+            continue
+        if int(fields[3]) == session:
+            ticks += sum(int(field) for field in fields[11:15])
+            runnable = runnable or fields[0] in "RD"
+    return ticks / os.sysconf("SC_CLK_TCK"), runnable
+
+
+def with_tests(tree: Path, module: Module, run: Callable[[Killer], Result]) -> Result:
+    """`run` with a function that runs the module's tests on a mutant. The unchanged module's tests must pass before and after it."""
+    first = run_tests(tree, module.tests, {})
+    assert not first.failure, f"{module.name}: fails without a mutant: {first.failure}"
+
+    def killer(environment: Mapping[str, str]) -> str:
+        limit = SLOWER * first.seconds + 30
+        return run_tests(
+            tree, module.tests, {"PYTHONDONTWRITEBYTECODE": "1"} | dict(environment), most_seconds=limit
+        ).failure
+
+    result = run(killer)
+    last = run_tests(tree, module.tests, {})
+    assert not last.failure, f"{module.name}: its tests are not reliable: {last.failure}"
+    return result
 
 
 def recorded() -> dict[str, Result]:
