@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures, load_profiles
+from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import Entry, encode
 from aotforge.compile.compile_plan import compile_plan
@@ -72,6 +73,7 @@ def make(kernels: Path) -> Plan:
         profiles=load_profiles(ROOT / "manifests"),
         profile="full",
         toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
+        hazards=load_hazards(ROOT / "manifests"),
     )
 
 

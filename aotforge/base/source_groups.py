@@ -45,6 +45,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *_EMULATOR,
         "formats/code_object.py",
         "rules.py",
+        "base/hazards.py",
+        "../manifests/hazards.yaml",
         "virtual_gpu/interpreter/*",
         "!virtual_gpu/interpreter/breakpoints.py",
         "verify/*.py",
@@ -86,6 +88,7 @@ EFFECTS: tuple[tuple[str, Effect], ...] = (
     # inputs of plans and verdicts: compared, not guessed
     ("kernels/*", "plans"),
     ("manifests/architectures.yaml", "plans"),
+    ("manifests/hazards.yaml", "plans"),
     ("manifests/profiles.yaml", "plans"),
     # the groups above are in here
     ("aotforge/*", "everything"),

@@ -23,6 +23,7 @@ from triton.runtime.jit import JITFunction
 
 from aotforge.compile.cache_entry import Entry, Summary
 from aotforge.compile.code_object_check import check_code_object, check_no_paths, read_arguments, read_stats
+from aotforge.compile.dual_issue import split_pairs
 from aotforge.errors import ToolchainError
 from aotforge.formats.code_object import kernel_metadata
 from aotforge.plan.closure import SourceTree
@@ -117,7 +118,9 @@ def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, An
     target = GPUTarget("hip", job.target.arch, job.target.wavefront)
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
-    return lower(function, target, dict(job.signature), dict(job.constants), hints, dict(job.options))
+    return lower(
+        function, target, dict(job.signature), dict(job.constants), hints, dict(job.options), cures=job.cures
+    )
 
 
 @contextmanager
@@ -138,8 +141,9 @@ def lower(
     constants: dict[str, Any],
     hints: dict[tuple[int], list[list[Any]]],
     options: dict[str, Any],
+    cures: tuple[str, ...] = (),
 ) -> tuple[bytes, str, dict[str, Any]]:
-    """HSACO, assembly text and Triton's metadata of one specialisation."""
+    """HSACO, assembly text and Triton's metadata of one specialisation, without the hazards in `cures`."""
     backend = make_backend(target)
     source = ASTSource(function, signature, constants, hints)
     parsed = backend.parse_options(options)
@@ -157,5 +161,5 @@ def lower(
     for name, stage in stages.items():
         module = stage(module, metadata)
         if name == "amdgcn":
-            assembly = module
+            module = assembly = split_pairs(module, cures)
     return module, assembly, metadata

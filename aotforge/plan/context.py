@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from aotforge.base.hazards import Hazards
 from aotforge.errors import RulesError, suggest
 from aotforge.plan.closure import SourceTree
 from aotforge.rules import Kernel, Operator, Scalar, ValueType
@@ -104,4 +105,5 @@ class KernelContext:
     source_digest: str
     toolchain: Toolchain
     toolchain_digest: str
+    hazards: Hazards
     location: RulesLocation

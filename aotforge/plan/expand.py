@@ -146,8 +146,10 @@ def _job(
         options=(*((name, getattr(setting, name)) for name in _OPTIONS), *sorted(setting.options.items())),
         toolchain=context.toolchain,
         spills=context.kernel.limits.spills,
+        cures=context.hazards.cures(cell.target.arch),
     )
-    identity = {name: value for name, value in vars(job).items() if name not in {"key", "label", "spills"}}
+    left_out = {"key", "label", "spills"} | ({"cures"} if not job.cures else set())
+    identity = {name: value for name, value in vars(job).items() if name not in left_out}
     identity |= {"recipe": RECIPE, "target": vars(cell.target), "toolchain": context.toolchain_digest}
     return replace(job, key=json_digest(identity))
 

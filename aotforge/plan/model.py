@@ -18,10 +18,11 @@ JobKey = str
 
 @dataclass(frozen=True, kw_only=True)
 class CompileJob:
-    """One image to compile. Everything but `label` and `spills` enters `key`.
+    """One image to compile. Everything but `label` and `spills` enters `key`; `cures` do where there are any.
 
     `signature` holds Triton's types in the order of the function's parameters ("constexpr" included), `hints` the
-    divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure.
+    divisibility per parameter, `source_digest` the digest of the syntax of the kernel's source closure, `cures` the names of hazards
+    (`manifests/hazards.yaml`) that the assembly text is changed for.
     """
 
     key: JobKey
@@ -38,6 +39,7 @@ class CompileJob:
     options: tuple[tuple[str, Scalar], ...]
     toolchain: Toolchain
     spills: Literal["report", "reject"]
+    cures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

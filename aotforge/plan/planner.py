@@ -12,6 +12,7 @@ from aotforge.base.architectures import (
     load_architectures,
     load_profiles,
 )
+from aotforge.base.hazards import Hazards, load_hazards
 from aotforge.errors import RulesError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.checks import check_family, check_kernel, check_source, check_steps
 from aotforge.plan.closure import SourceTree
@@ -57,6 +58,7 @@ def plan_project(
         profile=profile,
         only=only,
         toolchain=toolchain(pinned_triton(root / "requirements" / "build.in")),
+        hazards=load_hazards(manifests),
     )
 
 
@@ -69,6 +71,7 @@ def make_plan(
     profiles: Profiles,
     profile: str | None,
     toolchain: Toolchain,
+    hazards: Hazards,
     only: Only | None = None,
 ) -> Plan:
     """Expand families for the archs of one pack. Raises UnknownNameError, UnsupportedError, RulesError."""
@@ -80,7 +83,7 @@ def make_plan(
     jobs: dict[JobKey, CompileJob] = {}
     absent: list[LeftOut] = []
     selected = _selected(families, only or Only())
-    for context in _contexts(families, tree, all_operators, toolchain):
+    for context in _contexts(families, tree, all_operators, toolchain, hazards):
         if (context.family, context.kernel.name) not in selected:
             continue
         keep = keep_of(kept.keep, context.family)
@@ -134,7 +137,11 @@ def _selected(families: tuple[LoadedFamily, ...], only: Only) -> frozenset[tuple
 
 
 def _contexts(
-    families: tuple[LoadedFamily, ...], tree: SourceTree, operators: dict[str, Operator], toolchain: Toolchain
+    families: tuple[LoadedFamily, ...],
+    tree: SourceTree,
+    operators: dict[str, Operator],
+    toolchain: Toolchain,
+    hazards: Hazards,
 ) -> Iterator[KernelContext]:
     """Every kernel of every family, checked, in canonical order."""
     digest = json_digest(toolchain)
@@ -155,6 +162,7 @@ def _contexts(
                 source_digest=tree.digest(source),
                 toolchain=toolchain,
                 toolchain_digest=digest,
+                hazards=hazards,
                 location=location,
             )
             check_kernel(context)

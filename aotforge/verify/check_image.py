@@ -14,9 +14,12 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from aotforge.base.architectures import MANIFESTS
+from aotforge.base.hazards import load_hazards
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison
+from aotforge.verify.hazards import find_hazards
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
@@ -97,6 +100,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         except AotforgeError as error:
             results.add_error(error)
         else:
+            results.failures += find_hazards(program.listing, program.target, load_hazards(MANIFESTS))
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 try:

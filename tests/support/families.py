@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from aotforge.base.architectures import Architectures, Profiles, load_architectures, load_profiles
+from aotforge.base.hazards import Hazards, load_hazards
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
 from aotforge.plan.model import Plan
@@ -102,6 +103,11 @@ def profiles() -> Profiles:
     return load_profiles(PROJECT / "manifests")
 
 
+def hazards() -> Hazards:
+    """The project's."""
+    return load_hazards(PROJECT / "manifests")
+
+
 def plan_of(
     root: Path, *, profile: str = "full", arch: str = "gfx908", compiler: Toolchain | None = None
 ) -> Plan:
@@ -114,6 +120,7 @@ def plan_of(
         profiles=profiles(),
         profile=profile,
         toolchain=compiler or toolchain(),
+        hazards=hazards(),
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.architectures import Profile, Profiles, load_architectures
+from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
@@ -144,6 +145,7 @@ def _with_setting(
         profiles=Profiles.model_validate({"schema": 1, "default": "cost", "profiles": {"cost": profile}}),
         profile="cost",
         toolchain=read_toolchain(pinned_triton(request.root / "requirements" / "build.in")),
+        hazards=load_hazards(request.root / "manifests"),
     )
     text = ", ".join(f"{name}={value}" for name, value in setting.items())
     name = f"{found.name} ({text})" if text else found.name

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.architectures import Profile, Profiles, load_architectures
+from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
@@ -51,6 +52,7 @@ def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
         profiles=Profiles(schema=1, default="one", profiles={"one": profile}),
         profile="one",
         toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
+        hazards=load_hazards(ROOT / "manifests"),
     )
     with Cache(CACHE) as cache:
         images = compile_plan(plan, kernels_root=ROOT / "kernels", architectures=architectures, cache=cache)

@@ -19,7 +19,7 @@ from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.virtual_gpu.emulator.models.numbers import Array
-from tests.support.families import architectures, profiles, toolchain, write_family
+from tests.support.families import architectures, hazards, profiles, toolchain, write_family
 
 pytestmark = pytest.mark.compiler
 N = 300
@@ -211,6 +211,7 @@ def made(
         profiles=profiles(),
         profile="full",
         toolchain=toolchain(),
+        hazards=hazards(),
     )
     with Cache(tmp_path_factory.mktemp("cache")) as cache:
         images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2)
