@@ -4,7 +4,9 @@ import re
 from collections.abc import Collection
 
 PARITY, AFTER_DPP = "dual-issue-parity", "dual-issue-after-dpp"
-_PAIR = re.compile(r"^\t(v_dual_\w+)[ \t]+(.*?)[ \t]*::[ \t]*(v_dual_\w+)[ \t]+(.*?)[ \t]*(;.*)?$", re.MULTILINE)
+_PAIR = re.compile(
+    r"^\t(v_dual_\w+)[ \t]+(.*?)[ \t]*::[ \t]*(v_dual_\w+)[ \t]+(.*?)[ \t]*(;.*)?$", re.MULTILINE
+)
 _REGISTER = re.compile(r"v(\d+)$")
 _DPP = re.compile(r"^\t(?:v_\w+_dpp|v_permlane\w+) v\[?(\d+)(?::(\d+))?", re.MULTILINE)
 _ACCUMULATES = re.compile(r"v_dual_(fmac|dot2acc)_")

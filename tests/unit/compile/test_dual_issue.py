@@ -46,7 +46,9 @@ def _executed(text: str) -> dict[str, str]:
     return state
 
 
-@given(first=halves(), second=halves(), hazards=st.sampled_from([(PARITY,), (AFTER_DPP,), (PARITY, AFTER_DPP)]))
+@given(
+    first=halves(), second=halves(), hazards=st.sampled_from([(PARITY,), (AFTER_DPP,), (PARITY, AFTER_DPP)])
+)
 def test_the_code_computes_the_same(first: str, second: str, hazards: tuple[str, ...]) -> None:
     if first.split()[1] == second.split()[1]:
         return  # hardware has no pair with one result
