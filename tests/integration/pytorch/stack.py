@@ -1,0 +1,154 @@
+"""What PyTorch's tests run against: a pack of the images that some cases need, the library of every level with its bridge, a virtual GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from aotforge.base.architectures import Profile, Profiles, load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.pack.writer import write_pack
+from aotforge.plan.closure import SourceTree
+from aotforge.plan.families import load_families
+from aotforge.plan.model import Plan, PlannedKernel
+from aotforge.plan.planner import make_plan
+from aotforge.toolchain.triton import pinned_triton, read_toolchain
+from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment, find_compiler
+from kernels.flash.call import DTYPE_KEY
+from tests.support.runtime import CACHE, ROOT, Objects
+
+from .grids import Case
+
+_MASKS = {"full": 0, "window": 1, "bias": 2}
+_FIXTURE = ROOT / "tests" / "fixtures" / "pytorch_bridge.cpp"
+Functional = tuple[str, bool, str, int]
+"""dtype, dropout, mask and width, as the kernels' rules name them."""
+
+
+def needed(case: Case, widths: Sequence[int]) -> Functional:
+    """The functional that serves a case, of those with these widths."""
+    head_dim = case.head_dim + -case.head_dim % 8
+    width = min(width for width in widths if width >= head_dim)
+    return case.dtype, case.dropout_p > 0, case.mask, width
+
+
+def plan_of(functionals: Iterable[Functional], arch: str = "gfx908") -> Plan:
+    """A plan of exactly these functionals, and the dropout masks that PyTorch requests with them."""
+    wanted = set(functionals)
+    keep: dict[str, tuple[bool | int | str, ...]] = {
+        "flash.dtype": tuple(sorted({dtype for dtype, *_ in wanted} | {"fp32"})),
+        "flash.dropout": tuple(sorted({dropout for _, dropout, *_ in wanted})),
+        "flash.mask": tuple(sorted({mask for *_, mask, _ in wanted})),
+        "flash.width": tuple(sorted({width for *_, width in wanted})),
+    }
+    profile = Profile(description="cases of PyTorch", complete=False, keep=keep)
+    plan = make_plan(
+        tuple(loaded for loaded in load_families(ROOT / "kernels") if loaded.family.name == "flash"),
+        SourceTree(root=ROOT / "kernels"),
+        archs=[arch],
+        architectures=load_architectures(ROOT / "manifests"),
+        profiles=Profiles(schema=1, default="cases", profiles={"cases": profile}),
+        profile="cases",
+        toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
+    )
+    keys = {
+        (DTYPE_KEY[dtype], int(dropout), _MASKS[mask], width)  # type: ignore[index]
+        for dtype, dropout, mask, width in wanted
+    }
+    masks = {DTYPE_KEY[dtype] for dtype, dropout, *_ in wanted if dropout} | {1}  # type: ignore[index]
+    return _only(plan, lambda key: key in keys if len(key) == 4 else _partly(key, keys, masks))
+
+
+def _partly(key: tuple[int, ...], keys: set[tuple[int, int, int, int]], masks: set[int]) -> bool:
+    """Of kernels with fewer choices: (dtype, width), or the dtype of a mask."""
+    return key in {(dtype, width) for dtype, _, _, width in keys} if len(key) == 2 else key[0] in masks
+
+
+def _only(plan: Plan, kept: Callable[[tuple[int, ...]], bool]) -> Plan:
+    kernels: list[PlannedKernel] = []
+    for kernel in plan.kernels:
+        functionals = tuple(one for one in kernel.functionals if kept(one.key))
+        if functionals:
+            kernels.append(replace(kernel, functionals=functionals))
+    used = {c.job for kernel in kernels for f in kernel.functionals for c in f.choices}
+    return replace(
+        plan, kernels=tuple(kernels), jobs=tuple(job for job in plan.jobs if job.key in used), gates=()
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """`bridges` by API level, and the environment of a process that uses them."""
+
+    bridges: Mapping[str, Path]
+    environment: Mapping[str, str]
+
+    def run(self, cases: Sequence[Case]) -> Iterator[dict[str, object]]:
+        """Results of cases, one after another, in one process. Raises CalledProcessError with what it wrote to standard error."""
+        command = [sys.executable, "-m", "tests.integration.pytorch.worker"]
+        with subprocess.Popen(
+            [*command, *(f"{level}={path}" for level, path in self.bridges.items())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=dict(self.environment),
+        ) as process:
+            assert process.stdin and process.stdout and process.stderr
+            process.stdin.write("".join(json.dumps(asdict(case)) + "\n" for case in cases))
+            process.stdin.close()
+            for line in process.stdout:
+                yield json.loads(line)
+            error = process.stderr.read()
+        if process.returncode:
+            raise AssertionError(f"the worker ended with {process.returncode}:\n{error[-6000:]}")
+
+
+def make_stack(plan: Plan, objects: Objects, levels: Iterable[str], folder: Path) -> Stack:
+    """Compile the plan's images and the bridges. `objects`: a build of the library with its levels."""
+    with Cache(CACHE) as cache:
+        images = compile_plan(
+            plan,
+            kernels_root=ROOT / "kernels",
+            architectures=load_architectures(ROOT / "manifests"),
+            cache=cache,
+        ).values()
+        pack = write_pack(plan, images, release="0.11.2b-r1")
+        target, texts = folder / "images" / pack.name, folder / "texts"
+        for made in (target, texts):
+            made.mkdir(parents=True)
+        for name, content in pack.files.items():
+            (target / name).write_bytes(content)
+        for image in images:
+            (texts / f"{image.digest}.s").write_text(image.asm)
+    virtual = build_virtual_hip(CACHE)
+    settings = environment(virtual, devices=list(plan.archs), texts=[texts], cache=CACHE)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
+    more = {"AOTRITON_IMAGES_DIR": str(target.parent), "AOTFORGE_PARTIAL_PACK": "1", "AOTRITON_LOG": "warn"}
+    return Stack(
+        bridges={level: _bridge(objects.at(level), folder / f"bridge-{level}.so") for level in levels},
+        environment=clean | settings | more,
+    )
+
+
+def _bridge(objects: Objects, out: Path) -> Path:
+    folders = (
+        objects.level_folder / "include",
+        ROOT / "runtime" / "include",
+        ROOT / "runtime" / "src" / "standin",
+    )
+    command = [
+        *find_compiler(os.environ), "-std=c++17", "-O1", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror",
+        *(f"-I{path}" for path in folders), str(_FIXTURE), str(objects.library), "-o", str(out),
+        f"-Wl,-rpath,{objects.level_folder}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
