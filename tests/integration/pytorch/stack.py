@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from aotforge.base.architectures import Profile, Profiles, load_architectures
+from aotforge.base.hazards import load_hazards
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.pack.writer import write_pack
@@ -56,6 +57,7 @@ def plan_of(functionals: Iterable[Functional], arch: str = "gfx908") -> Plan:
         profiles=Profiles(schema=1, default="cases", profiles={"cases": profile}),
         profile="cases",
         toolchain=read_toolchain(pinned_triton(ROOT / "requirements" / "build.in")),
+        hazards=load_hazards(ROOT / "manifests"),
     )
     keys = {
         (DTYPE_KEY[dtype], int(dropout), _MASKS[mask], width)  # type: ignore[index]
