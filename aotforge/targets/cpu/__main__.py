@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or not Path(arguments[0]).is_file():
         named = f"{arguments[0]} is not a file" if arguments else "no script is named"
         raise UsageError(named, hint="./dev run FILE.py [ARGUMENTS]")
-    os.environ[ENABLE] = "1"
+    os.environ |= {ENABLE: "1", "TRITON_DEFAULT_BACKEND": "cpu"}
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9's default, without its warning
     backends.backends["cpu"] = Backend(CPUBackend, CPUDriver)
     sys.argv = arguments

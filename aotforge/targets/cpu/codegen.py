@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from triton._C import libtriton
@@ -17,6 +16,7 @@ from triton._C.libtriton import amd, ir, llvm
 
 from aotforge.errors import CompileError
 
+from .levels import Level
 from .lowering import SUFFIX
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -28,26 +28,6 @@ _SHIM = """module attributes {{llvm.target_triple = "{triple}"}} {{
   }}
 }}
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """A level of x86-64: `cpu` is LLVM's name, `lanes` float32 in a vector register, `flags` what /proc/cpuinfo must show."""
-
-    name: str
-    cpu: str
-    lanes: int
-    flags: frozenset[str]
-
-
-LEVELS = (
-    Level(
-        name="x86-64-v4", cpu="x86-64-v4", lanes=16,
-        flags=frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}),
-    ),
-    Level(name="x86-64-v3", cpu="x86-64-v3", lanes=8, flags=frozenset({"avx2", "fma", "f16c", "bmi2"})),
-)  # fmt: skip
-"""Highest first. Below v3 there is no conversion of float16 and no fused multiply-add in hardware."""
 
 
 @functools.cache

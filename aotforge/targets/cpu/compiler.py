@@ -9,16 +9,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from triton import knobs
-from triton._C.libtriton import ir, passes
 from triton.backends.compiler import BaseBackend, GPUTarget, Language
 
 from aotforge.errors import UnsupportedError
 
-from .codegen import LEVELS, Level, assembly, optimised, shared_library
-from .context import Machine
-from .lowering import lower_module
-from .ttir import read_module
+from .levels import LEVELS, Level
 
 
 @dataclass(frozen=True)
@@ -77,6 +72,8 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
 
     def parse_options(self, options: dict[str, Any]) -> CPUOptions:
         """Options by name; others are ignored, as GPU back ends do with each other's."""
+        from triton import knobs  # noqa: PLC0415 - `import triton` imports this module before its own
+
         known = {field.name for field in fields(CPUOptions)}
         chosen = {name: value for name, value in options.items() if name in known and value is not None}
         fusion = knobs.language.fp_fusion_enabled(chosen.get("enable_fp_fusion"))
@@ -111,39 +108,10 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
             raise UnsupportedError(
                 "the CPU back end compiles Triton, not Gluon: Gluon's layouts describe GPU registers"
             )
-        level = self.level()
+        from .stages import make_assembly, make_llir, make_ttir  # noqa: PLC0415 - 10 ms that `import triton` need not take
+
+        level, contract = self.level(), options.enable_fp_fusion
         stages["ttir"] = lambda module, _metadata: make_ttir(module)
-        stages["llir"] = lambda module, metadata: _make_llir(module, metadata, options, level)
-        stages["asm"] = lambda text, metadata: _make_assembly(text, metadata, level)
+        stages["llir"] = lambda module, metadata: make_llir(module, metadata, level, contract=contract)
+        stages["asm"] = lambda text, metadata: make_assembly(text, metadata, level)
         stages["so"] = lambda _text, metadata: metadata.pop("code")
-
-
-def make_ttir(module: Any) -> Any:
-    """Triton's target-independent passes."""
-    manager = ir.pass_manager(module.context)
-    manager.enable_debug()
-    passes.common.add_inliner(manager)
-    passes.ttir.add_rewrite_tensor_descriptor_to_pointer(manager)
-    passes.common.add_canonicalizer(manager)
-    passes.ttir.add_combine(manager)
-    passes.ttir.add_reorder_broadcast(manager)
-    passes.common.add_cse(manager)
-    passes.ttir.add_triton_licm(manager)
-    passes.common.add_symbol_dce(manager)
-    passes.ttir.add_loop_unroll(manager)
-    manager.run(module, "make_ttir")
-    return module
-
-
-def _make_llir(module: Any, metadata: dict[str, Any], options: CPUOptions, level: Level) -> str:
-    machine = Machine(lanes=level.lanes, contract=options.enable_fp_fusion)
-    lowered = lower_module(read_module(module), machine)
-    metadata["name"] = lowered.name
-    metadata["shared"] = lowered.scratch
-    metadata["messages"] = list(lowered.messages)
-    return optimised(lowered.name, lowered.text, level)
-
-
-def _make_assembly(text: str, metadata: dict[str, Any], level: Level) -> str:
-    metadata["code"] = shared_library(text, level)
-    return assembly(text, level)

@@ -12,16 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
-from triton.backends.driver import (
-    DriverBase,
-    decompose_descriptor,
-    expand_signature,
-    wrap_handle_tensordesc_impl,
-)
+from triton.backends.driver import DriverBase
 
 from aotforge.errors import UnsupportedError
 
-from .codegen import LEVELS
+from .levels import host_level
 from .launch import SCALARS, Loaded, run, thread_count
 
 ENABLE = "TRITON_CPU_BACKEND"
@@ -30,29 +25,6 @@ ENABLE = "TRITON_CPU_BACKEND"
 
 _REGISTERS = 32
 """Vector registers of AVX-512. Kernels divide by this figure, and by that of a GPU's register file, to fill a GPU."""
-
-
-def host_level() -> str:
-    """The highest level that this processor has, or AOTFORGE_CPU_LEVEL. Raises UnsupportedError below x86-64-v3."""
-    if chosen := os.environ.get("AOTFORGE_CPU_LEVEL"):
-        return chosen
-    flags = _cpu_flags()
-    for level in LEVELS:
-        if level.flags <= flags:
-            return level.name
-    missing = ", ".join(sorted(LEVELS[-1].flags - flags))
-    raise UnsupportedError(
-        "this processor is below x86-64-v3, the lowest level that kernels are compiled for",
-        cause=f"it lacks {missing}",
-        hint="use TRITON_INTERPRET=1",
-    )
-
-
-def _cpu_flags() -> frozenset[str]:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("flags"):
-            return frozenset(line.partition(":")[2].split())
-    return frozenset()
 
 
 def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Any]:
@@ -100,6 +72,12 @@ class _Launcher:
     """Packs the arguments of one signature and runs the grid."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
+        from triton.backends.driver import (  # noqa: PLC0415 - with another Triton, `import triton` must work all the same
+            decompose_descriptor,
+            expand_signature,
+            wrap_handle_tensordesc_impl,
+        )
+
         descriptors = getattr(metadata, "tensordesc_meta", None)
         self.formats = list(
             _flattened(expand_signature(source.signature.values(), descriptors, "tensordesc"))
@@ -228,6 +206,9 @@ class CPUDriver(DriverBase):  # type: ignore[misc] # Triton has no types
         """torch.device("cpu")."""
         import torch  # noqa: PLC0415 - the back end works without PyTorch
 
+        if not hasattr(torch.cpu, "set_stream"):
+            # torch.cpu has streams and no function to choose one, which scripts for any device call
+            torch.cpu.set_stream = lambda _stream: None
         return torch.device("cpu")
 
     def get_device_interface(self) -> type[_DeviceInterface]:
@@ -260,3 +241,8 @@ class CPUDriver(DriverBase):  # type: ignore[misc] # Triton has no types
     def clear_cache(self, cache: Any) -> None:
         """Overwrite that memory."""
         cache.zero_()
+
+
+if CPUDriver.is_active():
+    # with a GPU there is a second active driver, which Triton refuses to choose between
+    os.environ.setdefault("TRITON_DEFAULT_BACKEND", "cpu")

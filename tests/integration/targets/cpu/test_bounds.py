@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.targets.cpu.driver import host_level
+from aotforge.targets.cpu.levels import host_level
 from tests.integration.targets.cpu.guarded import run_guarded
 
 pytestmark = pytest.mark.compiler

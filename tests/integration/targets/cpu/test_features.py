@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.targets.cpu.driver import host_level
+from aotforge.targets.cpu.levels import host_level
 from tests.integration.targets.cpu.features import run
 from tests.integration.virtual_gpu.coverage.catalogue import FEATURES
 from tests.integration.virtual_gpu.coverage.execute import PASSED, run_in_processes

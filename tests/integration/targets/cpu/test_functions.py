@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotforge.targets.cpu.driver import host_level, load_library
+from aotforge.targets.cpu.driver import load_library
 from aotforge.targets.cpu.launch import Loaded, run
+from aotforge.targets.cpu.levels import host_level
 from tests.integration.targets.cpu.features import compile_kernel
 
 pytestmark = pytest.mark.compiler

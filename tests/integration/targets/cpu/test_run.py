@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.targets.cpu.driver import host_level
+from aotforge.targets.cpu.levels import host_level
 from tests.integration.targets.cpu.features import compile_kernel
 
 pytestmark = pytest.mark.compiler
