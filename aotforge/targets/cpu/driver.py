@@ -16,8 +16,8 @@ from triton.backends.driver import DriverBase
 
 from aotforge.errors import UnsupportedError
 
-from .levels import host_level
 from .launch import SCALARS, Loaded, run, thread_count
+from .levels import host_level
 
 ENABLE = "TRITON_CPU_BACKEND"
 """The environment variable that makes this the active driver."""

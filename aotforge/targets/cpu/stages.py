@@ -31,6 +31,7 @@ def make_ttir(module: Any) -> Any:
 
 
 def make_llir(module: Any, metadata: dict[str, Any], level: Level, *, contract: bool) -> str:
+    """Optimised LLVM IR; what launching needs goes to the metadata."""
     machine = Machine(lanes=level.lanes, contract=contract)
     lowered = lower_module(read_module(module), machine)
     metadata["name"] = lowered.name
@@ -40,5 +41,6 @@ def make_llir(module: Any, metadata: dict[str, Any], level: Level, *, contract: 
 
 
 def make_assembly(text: str, metadata: dict[str, Any], level: Level) -> str:
+    """Assembly, for people to read; the shared library goes to the metadata."""
     metadata["code"] = shared_library(text, level)
     return assembly(text, level)
