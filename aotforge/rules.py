@@ -21,6 +21,9 @@ from typing import Literal
 ValueType = Literal["ptr", "i32", "i64", "u64", "f32"]
 """Types of operator values and of kernel parameters as the runtime passes them (all little-endian, natural alignment)."""
 
+Vendor = Literal["amd", "nvidia", "cpu"]
+"""Who defines an arch: selects the package of `aotforge/targets` that compiles and reads its images."""
+
 Scalar = int | str | bool
 """A choice's value or a constexpr."""
 
@@ -131,7 +134,8 @@ Condition = Between | Equals | MultipleOf
 class Setting:
     """One tuned configuration. `constants` are constexpr parameters (block sizes), the rest are Triton's options.
 
-    `options` are the other options of Triton's AMD back end by name, e.g. {"enable_fp_fusion": False}.
+    `options` are the other options of Triton's back end for the arch by name, e.g. {"enable_fp_fusion": False}.
+    `waves_per_eu`, `matrix_instr_nonkdim` and `kpack` are AMD's.
     Calls for which every condition of `when` holds are served; of those whose tensors are not aligned, only with `unaligned`.
     Without `hinted` there is no image with hints: the one without them serves aligned tensors, too.
     """
@@ -158,17 +162,30 @@ class Term:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What rules may know of an arch, from manifests/architectures.yaml. `lds_bytes` is per workgroup."""
+    """What rules may know of an arch, from manifests/architectures.yaml.
+
+    `warp_size`: lanes of a warp (AMD: wavefront). `shared_bytes`: the most shared memory (AMD: LDS) of one workgroup.
+    """
 
     arch: str
-    wavefront: int
+    vendor: Vendor
+    warp_size: int
     matrix: str
-    lds_bytes: int
+    shared_bytes: int
+
+    def identity(self) -> dict[str, object]:
+        """The target in a job key, under the names of the first recipe. The vendor follows from the arch's name."""
+        return {
+            "arch": self.arch,
+            "wavefront": self.warp_size,
+            "matrix": self.matrix,
+            "lds_bytes": self.shared_bytes,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the compiled image may use. Exceeding the arch's LDS is always rejected."""
+    """What the compiled image may use. Exceeding the arch's shared memory is always rejected."""
 
     spills: Literal["report", "reject"] = "reject"
 

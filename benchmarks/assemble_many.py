@@ -95,7 +95,7 @@ def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
     for number, job in enumerate(plan.jobs):
         noise = random.Random(number)
         one = real[number % len(real)]
-        code = bytearray(one.hsaco)
+        code = bytearray(one.binary)
         for _ in range(len(code) // 4 // SHARE):
             at = noise.randrange(64, len(code) - 4)
             code[at : at + 4] = noise.randbytes(4)
@@ -104,7 +104,7 @@ def made_up(plan: Plan, kernels: Path) -> list[KernelImage]:
             lines[noise.randrange(len(lines))] = lines[noise.randrange(len(lines))]
         text = "\n".join([*lines, f"; {number}\n"])
         digest = hashlib.sha256(code).hexdigest()
-        made.append(replace(interface, key=job.key, digest=digest, hsaco=bytes(code), asm=text))
+        made.append(replace(interface, key=job.key, digest=digest, binary=bytes(code), asm=text))
     return made
 
 

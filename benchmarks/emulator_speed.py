@@ -56,7 +56,7 @@ class Kernels:
                 cache=cache,
             )
             image = images[job.key]
-        return self._emulator.load(image.hsaco, image.asm), image
+        return self._emulator.load(image.binary, image.asm), image
 
 
 Run = Callable[[int, bool], LaunchReport]
@@ -69,7 +69,7 @@ def add(kernels: Kernels, arch: str) -> Run:
     x, y, out = (np.ones(count, dtype=np.float16) for _ in range(3))
     memory = Memory({"x": x, "y": y, "out": out})
     arguments = [x.ctypes.data, y.ctypes.data, out.ctypes.data, count]
-    lds = image.resources.dynamic_lds_bytes
+    lds = image.resources.dynamic_shared_bytes
     return lambda jobs, checks: program.launch(
         LaunchRequest(
             grid=(count // 1024, 1, 1),
@@ -101,7 +101,7 @@ def attention(kernels: Kernels, arch: str, name: str) -> Run:
     program, image = kernels.program(job.label)
     memory = Memory({n: tensor.storage for n, tensor in tensors.items()})
     arguments = [float(v) if launch.types[n] == "fp32" else v for n, v in launch.arguments.items()]
-    lds = image.resources.dynamic_lds_bytes
+    lds = image.resources.dynamic_shared_bytes
     return lambda jobs, checks: program.launch(
         LaunchRequest(
             grid=launch.grid, arguments=arguments, memory=memory, lds_bytes=lds, jobs=jobs, checks=checks

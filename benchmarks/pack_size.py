@@ -84,7 +84,7 @@ def line_info_images(plan: Plan, options: argparse.Namespace) -> dict[str, bytes
 
 
 def compile_line_info(plan: Plan, folder: Path) -> None:
-    from aotforge.compile.triton_amd import Compiler, run_stages  # noqa: PLC0415 (loads Triton)
+    from aotforge.compile.triton_compiler import Compiler, run_stages  # noqa: PLC0415 (loads Triton)
 
     compiler = Compiler(ROOT / "kernels")
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,10 +111,10 @@ def measure(plan: Plan, images: ImageSet, with_lines: dict[str, bytes]) -> dict[
     ]
     peers = {name: xz(functionals, with_lines, preset) for name, preset in PRESETS.items()}
     best = min(peers, key=lambda name: peers[name])
-    without = {image.key: image.hsaco for image in values}
+    without = {image.key: image.binary for image in values}
     return {
         "images": len(values),
-        "mean image": sum(len(image.hsaco) for image in values) // len(values),
+        "mean image": sum(len(image.binary) for image in values) // len(values),
         "mean image with line info": sum(map(len, with_lines.values())) // len(with_lines),
         "pack": ours,
         "files": {name: len(data) for name, data in pack.files.items()},

@@ -8,18 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import UnknownNameError, UnsupportedError
-from aotforge.rules import Target
+from aotforge.rules import Target, Vendor
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 Positive = Annotated[int, Field(ge=1)]
-ArchName = Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,5}$")]
-PackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
+_GFX, _SM = r"gfx[0-9a-f]{3,5}", r"sm_[0-9]{2,3}"
+ArchName = Annotated[str, Field(pattern=rf"^({_GFX}|{_SM})$")]
+AmdArchName = Annotated[str, Field(pattern=rf"^{_GFX}$")]
+NvidiaArchName = Annotated[str, Field(pattern=rf"^{_SM}$")]
+AmdPackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
+NvidiaPackName = Annotated[str, Field(pattern=rf"^nvidia-{_SM}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
@@ -43,18 +47,46 @@ class DeviceProperties(Manifest):
 
 
 class Architecture(Manifest):
-    """One arch. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
+    """One arch of any vendor: what the pipeline needs to know of it. `pack` names the folder of its images."""
+
+    product_line: str
+    products: tuple[str, ...] = ()
+    device: DeviceProperties
+
+    vendor: ClassVar[Vendor]
+    pack: str
+    matrix: str
+
+    @property
+    def all_products(self) -> tuple[str, ...]:
+        """The device's product first."""
+        return (self.device.product, *self.products)
+
+    def target(self, arch: str) -> Target:
+        """The properties that rules may use."""
+        warp_size, shared_bytes = self._launch()
+        return Target(
+            arch=arch, vendor=self.vendor, warp_size=warp_size, matrix=self.matrix, shared_bytes=shared_bytes
+        )
+
+    def _launch(self) -> tuple[int, int]:
+        """Lanes of a warp, and bytes of shared memory that one workgroup may have."""
+        raise NotImplementedError
+
+
+class AmdArchitecture(Architecture):
+    """One AMD arch. Registers per lane and SIMD, `lds_bytes` per workgroup, `lds_per_cu` per compute unit (bytes).
 
     Of RDNA "cu" is the workgroup processor (two CUs), as their images are compiled for it.
     `sgprs` is the scalar register file per SIMD that waves share; 0 where it does not bound the number of waves;
     `sgprs_reserved` are each wave's for the trap handler.
     """
 
-    product_line: str
+    vendor = "amd"
     wavefront: Literal[32, 64]
     matrix: Literal["MFMA", "WMMA", "none"]
     accumulators: Literal["split", "unified", "none"]
-    pack: PackName
+    pack: AmdPackName
     lds_bytes: Positive
     lds_per_cu: Positive
     lds_granule: Positive
@@ -67,25 +99,49 @@ class Architecture(Manifest):
     simds_per_cu: Positive
     max_workgroups_per_cu: Positive
     emulator: EmulatorProperties | None = None
-    products: tuple[str, ...] = ()
-    device: DeviceProperties
 
-    @property
-    def all_products(self) -> tuple[str, ...]:
-        """The device's product first."""
-        return (self.device.product, *self.products)
+    def _launch(self) -> tuple[int, int]:
+        return self.wavefront, self.lds_bytes
 
-    def target(self, arch: str) -> Target:
-        """The properties that rules may use."""
-        return Target(arch=arch, wavefront=self.wavefront, matrix=self.matrix, lds_bytes=self.lds_bytes)
+
+class NvidiaArchitecture(Architecture):
+    """One compute capability of NVIDIA. Registers and shared memory per multiprocessor; the manifest's head describes the fields."""
+
+    vendor = "nvidia"
+    warp_size: Literal[32]
+    matrix: Literal["MMA", "WGMMA", "TCGEN05"]
+    pack: NvidiaPackName
+    shared_bytes: Positive
+    shared_per_sm: Positive
+    shared_reserved: Annotated[int, Field(ge=0)]
+    shared_granule: Positive
+    registers: Positive
+    register_granule: Positive
+    max_warps: Positive
+    max_blocks: Positive
+    schedulers: Positive
+
+    def _launch(self) -> tuple[int, int]:
+        return self.warp_size, self.shared_bytes
 
 
 class Architectures(Manifest):
     """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    architectures: dict[ArchName, Architecture]
+    amd: dict[AmdArchName, AmdArchitecture]
+    nvidia: dict[NvidiaArchName, NvidiaArchitecture]
     other_archs: dict[ArchName, tuple[str, ...]]
+
+    @cached_property
+    def architectures(self) -> Mapping[str, Architecture]:
+        """Every arch of every vendor, by name."""
+        return {**self.amd, **self.nvidia}
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """Archs whose images any machine can verify: those that the virtual GPU executes."""
+        return tuple(name for name, row in self.amd.items() if row.emulator is not None)
 
     def find(self, arch: str) -> Architecture:
         """By its exact name. Raises UnknownNameError, UnsupportedError."""
@@ -163,8 +219,10 @@ def check_archs(archs: Sequence[str], architectures: Architectures) -> None:
 
 
 _FEATURES = re.compile(r"([a-z]+[+-](:[a-z]+[+-])*)?")
-_MAKER = re.compile(r"\b(amd|radeon|instinct|graphics|gpu)\b|\((r|tm)\)|[\s\u2122-]")
-_ARCH_OR_PRODUCT = re.compile(r"gfx[0-9][0-9a-f]{2,4}|(mi|rx|pro|w|v|r)?[0-9]{2,}[a-z]*")
+_MAKER = re.compile(r"\b(amd|radeon|instinct|graphics|gpu|nvidia|geforce)\b|\((r|tm)\)|[\s\u2122-]")
+_ARCH_OR_PRODUCT = re.compile(
+    r"gfx[0-9][0-9a-f]{2,4}|sm_?[0-9]{2,3}[af]?|(mi|rx|rtx|pro|g?[abh]|[lrtvw])?[0-9]{2,}[a-z]*"
+)
 
 
 def simplified(product: str) -> str:

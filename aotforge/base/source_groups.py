@@ -22,6 +22,8 @@ _EMULATOR = (
     "../manifests/architectures.yaml",
 )
 
+_TARGETS = ("targets/*.py", "targets/amd/*.py", "targets/nvidia/*.py")
+
 GROUPS: Mapping[str, tuple[str, ...]] = {
     # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and zstandard only
     "compile worker": (
@@ -36,7 +38,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "base/source_groups.py",
         "formats/__init__.py",
         "formats/code_object.py",
+        "formats/elf.py",
         "toolchain/**/*",
+        *_TARGETS,
         "compile/*.py",
         "plan/*.py",
     ),
@@ -56,6 +60,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "virtual HIP": (*_EMULATOR, "formats/code_object.py", "virtual_gpu/hip/**/*"),
     # what turns images, verdicts and the library into a release's bytes
     "release": (
+        *_TARGETS,
         "compile/*.py",
         "formats/*.py",
         "pack/*.py",
@@ -64,7 +69,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "pipeline/images.py",
     ),
     # what makes shards: shards of different revisions do not belong together
-    "shards": ("compile/*.py", "formats/archive.py", "pipeline/images.py", "pipeline/shards/*.py"),
+    "shards": (*_TARGETS, "compile/*.py", "formats/archive.py", "pipeline/images.py", "pipeline/shards/*.py"),
 }
 
 Effect = Literal["checks", "plans", "runtime", "everything"]

@@ -104,7 +104,7 @@ def compile_job(
         "label": job.label,
         "key": job.key,
         "digest": image.digest,
-        "bytes": len(image.hsaco),
+        "bytes": len(image.binary),
     }
     fields |= asdict(image.resources)
     print_either(fields, [f"{name:18} {value}" for name, value in fields.items()], json=json)

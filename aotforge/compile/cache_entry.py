@@ -1,20 +1,28 @@
 """The encoded form of a compiled image, which workers send and the cache holds.
 
 Layout (little-endian): magic `AOTFOBJ\\n`, u32 version, u32 header size, SHA-256 of all that follows; then the header (canonical
-JSON), the HSACO and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is detected.
+JSON), the code object and the assembly text as one zstd frame. The header names the job key, so that a file under a wrong name is detected.
 """
 
 import hashlib
 import json
 import struct
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from aotforge.compile.model import KernelArgument
 from aotforge.plan.model import JobKey, build
+from aotforge.targets.backend import CodeObjectStats, KernelArgument
 
 VERSION = 1
 _MAGIC = b"AOTFOBJ\n"
 _PREFIX = struct.Struct("<8sII32s")
+_STORED_STATS = {
+    "static_shared_bytes": "static_lds_bytes",
+    "dynamic_shared_bytes": "dynamic_lds_bytes",
+    "warp_size": "wavefront",
+}
+_STORED_SIZE = ("binary_size", "hsaco_size")
+"""Names of fields in headers of version 1, which is older than the second vendor."""
 
 
 class EntryError(ValueError):
@@ -22,31 +30,15 @@ class EntryError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeObjectStats:
-    """Resource use as the code object's metadata and Triton report it. LDS in bytes."""
-
-    vgpr: int
-    agpr: int
-    sgpr: int
-    vgpr_spills: int
-    sgpr_spills: int
-    scratch_bytes: int
-    static_lds_bytes: int
-    dynamic_lds_bytes: int
-    wavefront: int
-    num_warps: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Summary:
-    """An entry without its contents. `digest` is the SHA-256 of the HSACO, sizes are in bytes as stored."""
+    """An entry without its contents. `digest` is the SHA-256 of the code object, sizes are in bytes as stored."""
 
     key: JobKey
     digest: str
     symbol: str
     stats: CodeObjectStats
     arguments: tuple[KernelArgument, ...]
-    hsaco_size: int
+    binary_size: int
     asm_size: int
 
 
@@ -55,7 +47,7 @@ class Entry:
     """A complete entry; `asm_zstd` is the assembly text, compressed."""
 
     summary: Summary
-    hsaco: bytes
+    binary: bytes
     asm_zstd: bytes
 
     def asm(self) -> str:
@@ -67,8 +59,11 @@ class Entry:
 
 def encode(entry: Entry) -> bytes:
     """The entry as bytes; equal entries give equal bytes."""
-    header = json.dumps(asdict(entry.summary), sort_keys=True, separators=(",", ":")).encode("ascii")
-    body = b"".join((header, entry.hsaco, entry.asm_zstd))
+    fields = asdict(entry.summary)
+    fields["stats"] = {_STORED_STATS.get(name, name): value for name, value in fields["stats"].items()}
+    fields[_STORED_SIZE[1]] = fields.pop(_STORED_SIZE[0])
+    header = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
+    body = b"".join((header, entry.binary, entry.asm_zstd))
     return _PREFIX.pack(_MAGIC, VERSION, len(header), hashlib.sha256(body).digest()) + body
 
 
@@ -83,13 +78,19 @@ def decode(data: bytes, key: JobKey) -> Entry:
     if hashlib.sha256(body).digest() != digest:
         raise EntryError("contents do not match their SHA-256")
     try:
-        summary = build(Summary, json.loads(bytes(body[:header_size])))
+        summary = _summary(json.loads(bytes(body[:header_size])))
     except (ValueError, KeyError, TypeError) as error:
         raise EntryError(f"header: {error}") from error
-    hsaco = bytes(body[header_size : header_size + summary.hsaco_size])
-    asm = bytes(body[header_size + summary.hsaco_size :])
+    binary = bytes(body[header_size : header_size + summary.binary_size])
+    asm = bytes(body[header_size + summary.binary_size :])
     if summary.key != key:
         raise EntryError(f"is the entry of {summary.key}")
-    if len(asm) != summary.asm_size or hashlib.sha256(hsaco).hexdigest() != summary.digest:
+    if len(asm) != summary.asm_size or hashlib.sha256(binary).hexdigest() != summary.digest:
         raise EntryError("image does not match its header")
-    return Entry(summary=summary, hsaco=hsaco, asm_zstd=asm)
+    return Entry(summary=summary, binary=binary, asm_zstd=asm)
+
+
+def _summary(fields: dict[str, Any]) -> Summary:
+    """Raises ValueError, KeyError, TypeError for other JSON than `encode` writes."""
+    stats = {name: fields["stats"][_STORED_STATS.get(name, name)] for name in CodeObjectStats.__annotations__}
+    return build(Summary, {**fields, "stats": stats, _STORED_SIZE[0]: fields[_STORED_SIZE[1]]})

@@ -33,7 +33,7 @@ from aotforge.plan.model import CompileJob, build
 from aotforge.toolchain.allocator import begin_heap
 
 if TYPE_CHECKING:
-    from aotforge.compile.triton_amd import Compiler
+    from aotforge.compile.triton_compiler import Compiler
 
 _PR_SET_PDEATHSIG = 1
 _STACK_BYTES = 64 << 20
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     link = socket.socket(fileno=descriptor)
-    from aotforge.compile.triton_amd import Compiler  # noqa: PLC0415 - after the guards above: loads Triton, 1 s
+    from aotforge.compile.triton_compiler import Compiler  # noqa: PLC0415 - after the guards above: loads Triton, 1 s
 
     compiler = Compiler(root)
     begin_heap()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from aotforge.base.architectures import ArchName, PackName
+from aotforge.base.architectures import AmdPackName, ArchName
 from aotforge.base.manifest_reader import Manifest
 
 ReleaseName = Annotated[str, Field(pattern=r"^0\.[0-9]+(\.[0-9]+)?b$")]
@@ -58,7 +58,7 @@ class Delivery(Manifest):
     manylinux: Annotated[str, Field(pattern=r"^manylinux_2_[0-9]+$")] | None = None
     rocm: tuple[RocmVersion, ...] = ()
     rocm_choice: Literal["clamp", "last-not-above", "exact"] | None = None
-    images: tuple[PackName, ...] | None = None
+    images: tuple[AmdPackName, ...] | None = None
     evidence: Evidence = "pin"
 
     @property

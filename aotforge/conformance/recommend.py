@@ -58,7 +58,7 @@ def recommend(
     """Raises UnknownNameError for an unknown PyTorch or arch, UnsupportedError for an invalid ROCm or platform."""
     row = compat.find(pytorch, fork=fork)
     manifest = load_architectures(checkout / "manifests")
-    architectures = manifest.architectures
+    architectures = manifest.amd
     named = find_arch(arch, manifest, also=compat.matrix.official_archs)
     arch = named.arch
     if rocm and not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)?", rocm):
@@ -69,7 +69,9 @@ def recommend(
     service = compat.service(row)
     reason = service.reason
     options: tuple[InstallOption, ...] = ()
-    if arch not in architectures:
+    if arch in manifest.architectures and arch not in architectures:
+        reason = f"PyTorch takes these images on AMD GPUs only, and {arch} is another vendor's"
+    elif arch not in architectures:
         reason = f"this project has no settings for {arch}"
     elif service.build or service.links:
         options = _options(compat.release, row, arch, windows=platform == "windows", links=service.links)

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 
-from aotforge.compile.model import KernelImage, kernarg_layout
+from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
 from aotforge.plan.model import Plan, PlannedKernel
+from aotforge.targets.backend import kernarg_layout
 
 
 def check_plan(plan: Plan) -> None:

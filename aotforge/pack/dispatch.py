@@ -34,7 +34,7 @@ KEY_LIMIT = 32
 PARAMETER_LIMIT = 256
 NULL_POINTER_LIMIT = 8
 CHOICE_LIMIT = 256
-LDS_LIMIT = 160 * 1024
+SHARED_LIMIT = 256 * 1024
 THREAD_LIMIT = 1024
 TERM_LIMIT = 4
 TYPES: tuple[ValueType, ...] = ("ptr", "i32", "i64", "u64", "f32")
@@ -108,7 +108,7 @@ def _write_choice(
 ) -> None:
     out.integer("u32", choice.image, "an image index")
     out.string(choice.symbol, "symbol")
-    out.integer("u32", choice.dynamic_lds_bytes, f"dynamic LDS of {choice.symbol}", 0, LDS_LIMIT)
+    out.integer("u32", choice.dynamic_shared_bytes, f"shared memory of {choice.symbol}", 0, SHARED_LIMIT)
     out.integer("u16", choice.threads, f"threads per workgroup of {choice.symbol}", 1, THREAD_LIMIT)
     for predicate in out.items("u8", choice.predicates, f"the predicate count of {choice.symbol}"):
         _write_predicate(out, predicate, values, kernel)
@@ -269,7 +269,7 @@ def _read_choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
     return DispatchChoice(
         image=cursor.integer("u32", "an image index"),
         symbol=cursor.string("a symbol"),
-        dynamic_lds_bytes=cursor.integer("u32", "dynamic LDS", 0, LDS_LIMIT),
+        dynamic_shared_bytes=cursor.integer("u32", "dynamic shared memory", 0, SHARED_LIMIT),
         threads=cursor.integer("u16", "threads per workgroup", 1, THREAD_LIMIT),
         predicates=cursor.items("u8", "the predicate count", lambda: _read_predicate(cursor, operator)),
         grid=tuple(

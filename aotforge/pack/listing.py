@@ -107,7 +107,7 @@ def grid_text(grid: Sequence[Sequence[GridTerm]]) -> str:
 
 def _cells(row: PackedImage) -> tuple[str, ...]:
     call = ", ".join(f"{name} = {number}" for name, number in row.key)
-    numbers = (row.tried, row.threads, row.dynamic_lds_bytes, row.size, row.stored)
+    numbers = (row.tried, row.threads, row.dynamic_shared_bytes, row.size, row.stored)
     return (
         row.digest[:_SHORT],
         row.kernel,

@@ -71,7 +71,7 @@ class DispatchChoice:
 
     image: int
     symbol: str
-    dynamic_lds_bytes: int
+    dynamic_shared_bytes: int
     threads: int
     predicates: tuple[Predicate, ...]
     grid: tuple[tuple[GridTerm, ...], ...]
@@ -131,6 +131,6 @@ class PackedImage:
     grid: tuple[tuple[GridTerm, ...], ...]
     symbol: str
     threads: int
-    dynamic_lds_bytes: int
+    dynamic_shared_bytes: int
     size: int
     stored: int

@@ -47,7 +47,7 @@ def write_pack(
     indexes: dict[str, ContainerIndex] = {}
     for kernel in kernels:
         file = container_file(kernel)
-        images_of = (by_key[choice.job].hsaco for f in kernel.functionals for choice in f.choices)
+        images_of = (by_key[choice.job].binary for f in kernel.functionals for choice in f.choices)
         files[file] = encode_container(images_of, compressor, file=file)
         indexes[file] = read_index(bytes_source(file, files[file]))
     table = DispatchTable(
@@ -85,7 +85,7 @@ def _by_key(plan: Plan, images: Iterable[KernelImage]) -> Mapping[JobKey, Kernel
     for image in images:
         if image.key in by_key:
             raise PackError(f"two images for compile job {image.key}")
-        if hashlib.sha256(image.hsaco).hexdigest() != image.digest:
+        if hashlib.sha256(image.binary).hexdigest() != image.digest:
             raise PackError(f"the image of compile job {image.key} does not match its SHA-256 {image.digest}")
         by_key[image.key] = image
     planned = {job.key: job.label for job in plan.jobs}
@@ -121,7 +121,7 @@ def _kernel(
         return DispatchChoice(
             image=numbers[image.digest],
             symbol=image.symbol,
-            dynamic_lds_bytes=image.resources.dynamic_lds_bytes,
+            dynamic_shared_bytes=image.resources.dynamic_shared_bytes,
             threads=image.resources.threads,
             predicates=choice.predicates,
             grid=choice.grid,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from aotforge.base.architectures import Architecture, load_architectures
 from aotforge.base.files import output_lock, staged_folder
 from aotforge.compile.cache import Cache
-from aotforge.compile.code_object_check import HOST_CALLS
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
@@ -29,6 +28,7 @@ from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from aotforge.sandbox.executors.executor import ExecutionTarget
+from aotforge.targets.backends import BACKENDS
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
@@ -144,7 +144,7 @@ class ImageBuilder:
 def check_no_host_calls(images: Iterable[KernelImage]) -> None:
     """Raises PackError for a kernel that prints or asserts, which only `verify` executes."""
     for image in images:
-        if HOST_CALLS.encode() in image.hsaco:
+        if any(backend.makes_host_calls(image.binary) for backend in BACKENDS.values()):
             raise PackError(
                 f"the kernel {image.symbol} prints or asserts, and a release must not",
                 cause="its source calls tl.device_print, or tl.device_assert with the option debug",

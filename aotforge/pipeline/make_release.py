@@ -93,7 +93,7 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
     manifest = load_release_manifest(root / "manifests" / "release.yaml", request.version)
     commit = source_commit(root, development=request.development)
     built = build(
-        request.build(request.archs or tuple(load_architectures(root / "manifests").architectures)),
+        request.build(request.archs or load_architectures(root / "manifests").emulated),
         observer=observer,
     )
     if built.release.development and not request.development:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotforge.compile.cache import Cache
-from aotforge.compile.code_object_check import read_arguments
 from aotforge.compile.model import KernelImage
 from aotforge.errors import ReleaseError, RulesError, UnsupportedError
-from aotforge.formats.code_object import CodeObjectError, kernel_metadata
+from aotforge.formats.code_object import CodeObjectError
 from aotforge.pack.contract import check_arguments
 from aotforge.pack.model import DispatchKernel
 from aotforge.pack.reader import OpenPack, open_files
@@ -20,6 +19,7 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.targets.backends import backend_of_arch
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
@@ -141,7 +141,7 @@ def release_tasks(
             continue
         uses.setdefault(digest, []).append(use)
         arch_of[digest] = arch
-    hsaco = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
+    binaries = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
     families = {use.kernel.family for found in uses.values() for use in found}
     verifier = {family: family_verifier_digest(kernels_root / folders[family]) for family in families}
     tasks = [
@@ -150,7 +150,7 @@ def release_tasks(
             label=" = ".join(released.labels.get(digest, ())) or digest,
             arch=arch_of[digest],
             digest=digest,
-            hsaco=hsaco[digest],
+            binary=binaries[digest],
             asm=_of(released.assembly, released, digest, "assembly text"),
             resources=_of(released.resources, released, digest, "resources"),
             folder=folders[found[-1].kernel.family],
@@ -209,7 +209,7 @@ def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
             properties: list[tuple[str, object, object]] = [
                 ("symbol", choice.symbol, image.symbol),
                 ("threads", choice.threads, image.resources.threads),
-                ("dynamic LDS bytes", choice.dynamic_lds_bytes, image.resources.dynamic_lds_bytes),
+                ("dynamic shared memory", choice.dynamic_shared_bytes, image.resources.dynamic_shared_bytes),
                 ("scratch pointers", kernel.null_pointers, check_arguments(planned, image)),
             ]
             for name, passed, wanted in properties:
@@ -225,15 +225,15 @@ def _check_launches(opened: OpenPack, tasks: Sequence[ImageTask]) -> None:
 def _image(task: ImageTask) -> KernelImage | None:
     """The image with its own metadata; None when that cannot be read, which the verifier reports."""
     try:
-        kernel = kernel_metadata(task.hsaco)
+        found = backend_of_arch(task.arch).read(task.binary)
         return KernelImage(
             key=task.key,
             digest=task.digest,
-            symbol=str(kernel[".name"]),
-            hsaco=task.hsaco,
+            symbol=found.symbol,
+            binary=task.binary,
             asm=task.asm,
-            resources=replace(task.resources, threads=int(kernel[".max_flat_workgroup_size"])),
-            arguments=read_arguments(kernel),
+            resources=replace(task.resources, threads=found.threads),
+            arguments=found.arguments,
         )
     except (CodeObjectError, KeyError, TypeError, ValueError):
         return None

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from aotforge.errors import suggest
 from aotforge.plan.conditions import INTEGERS, check_condition
 from aotforge.plan.context import KernelContext, RulesLocation
-from aotforge.rules import Family, Functional, Kernel, Operator, Scalar, Setting, ValueType
-from aotforge.toolchain.hip_options import refusal
+from aotforge.rules import Family, Functional, Kernel, Operator, Scalar, Setting, Target, ValueType
+from aotforge.targets.backend import Backend
+from aotforge.targets.backends import backend_of
 
 ELEMENT_TYPES = frozenset(
     (
@@ -20,6 +21,8 @@ _SOURCE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*/)*[A-Za-z_][A-Za-z0-9_]*\.py")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,28}")
 _THREADS_PER_WORKGROUP = 1024
 _AXES, _FACTORS = 3, 4
+_OPTION_FIELDS = frozenset({"waves_per_eu", "matrix_instr_nonkdim", "kpack"})
+"""Fields of Setting that are options of one vendor."""
 
 
 def check_family(family: Family, location: RulesLocation) -> None:
@@ -151,13 +154,13 @@ def passed_as(context: KernelContext, name: str, triton_type: str, value: ValueT
     return passed
 
 
-def check_setting(context: KernelContext, setting: object, wavefront: int) -> None:
-    """Warps, stages and conditions of a setting. Raises RulesError."""
-    location = context.location
+def check_setting(context: KernelContext, setting: object, target: Target) -> None:
+    """Warps, stages, options and conditions of a setting. Raises RulesError."""
+    location, backend = context.location, backend_of(target.vendor)
     if not isinstance(setting, Setting):
         raise location.error(f"settings offer {setting!r}", cause="they must be rules.Setting values")
     warps = setting.num_warps
-    if warps < 1 or warps & (warps - 1) or warps * wavefront > _THREADS_PER_WORKGROUP:
+    if warps < 1 or warps & (warps - 1) or warps * target.warp_size > _THREADS_PER_WORKGROUP:
         raise location.error(
             f"num_warps {warps}",
             cause=f"it must be a power of two, at most {_THREADS_PER_WORKGROUP:,} threads in total",
@@ -167,12 +170,27 @@ def check_setting(context: KernelContext, setting: object, wavefront: int) -> No
         or min(setting.waves_per_eu, setting.matrix_instr_nonkdim) < 0
     ):
         raise location.error(f"setting {setting} is out of range")
+    _check_setting_fields(setting, backend, target, location)
     for name, value in setting.options.items():
-        cause, hint = refusal(name, value)
+        cause, hint = backend.options.refusal(name, value)
         if cause:
             raise location.error(f"option {name} = {value!r}", cause=cause, hint=hint)
     for condition in setting.when:
         check_condition(condition, context.types, location)
+
+
+def _check_setting_fields(
+    setting: Setting, backend: Backend, target: Target, location: RulesLocation
+) -> None:
+    """Raises RulesError for an option of another vendor, which would be without effect."""
+    for name in sorted(_OPTION_FIELDS - set(backend.options.fields)):
+        value = getattr(setting, name)
+        if value != Setting.__dataclass_fields__[name].default:
+            raise location.error(
+                f"{name} = {value} in a setting for {target.arch}",
+                cause=f"Triton's {backend.options.maker} back end has no such option",
+                hint="give this vendor's archs settings of their own",
+            )
 
 
 def all_constants(context: KernelContext, functional: Functional, setting: Setting) -> dict[str, Scalar]:

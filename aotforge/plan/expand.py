@@ -20,11 +20,11 @@ from aotforge.plan.model import (
 )
 from aotforge.plan.selection import Keep, is_kept
 from aotforge.rules import Functional, Scalar, Setting, Target
+from aotforge.targets.backend import setting_options
+from aotforge.targets.backends import backend_of
 
 RECIPE = 1
 """Enters every job key: raised when this project changes how it drives the compiler, so that old images are not reused."""
-
-_OPTIONS = ("kpack", "matrix_instr_nonkdim", "num_stages", "num_warps", "waves_per_eu")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ def _choices(
     arguments = context.kernel.arguments
     given = {a.name: a.divisible_by for a in arguments if a.divisible_by and a.divisible_by > 1}
     for setting in cell.settings:
-        check_setting(context, setting, cell.target.wavefront)
+        check_setting(context, setting, cell.target)
     choices = []
     for number, hinted, predicates in tries(cell.settings, hints(arguments)):
         setting = cell.settings[number]
@@ -143,14 +143,14 @@ def _job(
         signature=tuple(cell.signature.items()),
         constants=tuple(constants.items()),
         hints=tuple(hints.items()),
-        options=(*((name, getattr(setting, name)) for name in _OPTIONS), *sorted(setting.options.items())),
+        options=setting_options(backend_of(cell.target.vendor), setting),
         toolchain=context.toolchain,
         spills=context.kernel.limits.spills,
         cures=context.hazards.cures(cell.target.arch),
     )
     left_out = {"key", "label", "spills"} | ({"cures"} if not job.cures else set())
     identity = {name: value for name, value in vars(job).items() if name not in left_out}
-    identity |= {"recipe": RECIPE, "target": vars(cell.target), "toolchain": context.toolchain_digest}
+    identity |= {"recipe": RECIPE, "target": cell.target.identity(), "toolchain": context.toolchain_digest}
     return replace(job, key=json_digest(identity))
 
 

@@ -17,7 +17,7 @@ from aotforge.formats.untrusted_tar import NoSink, UnsafeArchiveError, file_chun
 _ZIP_ERRORS = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError, zlib.error)
 """Damaged, encrypted, of an unknown compression, truncated."""
 
-_RESOURCES = ("vgpr", "agpr", "sgpr", "vgpr_spills", "lds_bytes", "scratch_bytes", "occupancy")
+_RESOURCES = ("vgpr", "agpr", "sgpr", "vgpr_spills", "shared_bytes", "scratch_bytes", "occupancy")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Targets that are not GPUs: what turns Triton's TTIR into their machine code.
+"""Vendors: the options of their Triton back ends, checks of their images, occupancy.
 
-Input: a Triton function and a target. Output: a compiled kernel that this process can run.
+Input: an arch's vendor. Output: its `Backend` (`backend.py`), by `backends.backend_of`. `cpu/` is a Triton back end of this project.
 """

@@ -96,7 +96,7 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     results = _Results()
     if cases is not None:
         try:
-            program = Emulator(task.arch, cache=cache).load(task.hsaco, task.asm)
+            program = Emulator(task.arch, cache=cache).load(task.binary, task.asm)
         except AotforgeError as error:
             results.add_error(error)
         else:
@@ -178,7 +178,7 @@ def _executed(
     for tensor in invocation.inputs.values():
         tensor.storage.flags.writeable = False  # a store to an input is a fault at once
     report = program.launch(LaunchRequest(
-        grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(), lds_bytes=task.resources.dynamic_lds_bytes,
+        grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(), lds_bytes=task.resources.dynamic_shared_bytes,
         schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source, on_print=on_print,
     ))  # fmt: skip
     return report.counts

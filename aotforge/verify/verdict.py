@@ -29,7 +29,7 @@ class ImageTask:
     label: str
     arch: str
     digest: str
-    hsaco: bytes
+    binary: bytes
     asm: str
     resources: Resources
     folder: str

@@ -40,7 +40,7 @@ def verdict_key(task: ImageTask) -> str:
         # the text is what is executed
         hashlib.sha256(task.asm.encode()).hexdigest(),
         task.arch,
-        task.resources.dynamic_lds_bytes,
+        task.resources.dynamic_shared_bytes,
         task.verifier_digest,
         np.__version__,
         repr(uses),

@@ -64,7 +64,7 @@ def verify_images(
         assert architectures is not None
         with tempfile.TemporaryDirectory() as scratch:
             return source_map(
-                planned[task.key], task.hsaco, kernels_root=kernels_root, architectures=architectures, scratch=Path(scratch)
+                planned[task.key], task.binary, kernels_root=kernels_root, architectures=architectures, scratch=Path(scratch)
             )  # fmt: skip
 
     tasks = image_tasks(plan, images, kernels_root)
@@ -82,7 +82,7 @@ def source_map(
     """
     job = with_line_info(job)
     image = compile_one(job, kernels_root=kernels_root, architectures=architectures, scratch=scratch)
-    return read_lines(image.hsaco, hsaco, image.symbol, root=kernels_root)
+    return read_lines(image.binary, hsaco, image.symbol, root=kernels_root)
 
 
 def load_interpreters(
@@ -184,7 +184,7 @@ def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: 
             label=job.label,
             arch=job.target.arch,
             digest=image.digest,
-            hsaco=image.hsaco,
+            binary=image.binary,
             asm=image.asm,
             resources=image.resources,
             folder=folders[job.family],

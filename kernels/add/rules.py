@@ -10,7 +10,7 @@ from .operators import ADD
 def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every arch
     elements = 4 if functional["dtype"] == "fp32" else 8
-    return (Setting(constants={"BLOCK": 4 * target.wavefront * elements}, num_warps=4, num_stages=1),)
+    return (Setting(constants={"BLOCK": 4 * target.warp_size * elements}, num_warps=4, num_stages=1),)
 
 
 FAMILY = Family(

@@ -154,7 +154,7 @@ _NARROW: Table = {
 
 def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one backward kernel, in the order in which the runtime tries them; the last one serves every call."""
-    general = _WIDE if target.wavefront == 64 else _NARROW
+    general = _WIDE if target.warp_size == 64 else _NARROW
     table = next((table for name, table in _BY_ARCH.items() if target.arch.startswith(name)), general)
     found = next((entry for entry in table[kernel] if entry.fits(functional)), None)
     if found is None:

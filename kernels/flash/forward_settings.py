@@ -191,7 +191,7 @@ _NARROW: Table = (
 
 def forward_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of the forward kernel, in the order in which the runtime tries them; the last one serves every call."""
-    general = _WIDE if target.wavefront == 64 else _NARROW
+    general = _WIDE if target.warp_size == 64 else _NARROW
     table = next((table for name, table in _BY_ARCH.items() if target.arch.startswith(name)), general)
     fitting = [entry for entry in table if entry.fits(functional)]
     main = next((entry for entry in fitting if not entry.few and not entry.general), None)

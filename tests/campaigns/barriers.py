@@ -64,7 +64,7 @@ def without_barrier(listing: Listing, index: int) -> Listing:
 
 def remove_each(subject: Subject) -> list[Removal]:
     """Every barrier of an image, one after another."""
-    program = subject.load(subject.image.hsaco)
+    program = subject.load(subject.image.binary)
     calls, executed = calls_of(subject, program, SCHEDULES)
     calls.sort(key=lambda call: call.schedule is None)  # random orders find more, so they go first
     found = []

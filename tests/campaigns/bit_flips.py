@@ -60,12 +60,12 @@ class Campaign:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._program = program = subject.load(subject.image.hsaco)
+        self._program = program = subject.load(subject.image.binary)
         self._kernel = program.listing.kernel
-        self._original = disassemble(subject.image.hsaco, self._kernel, subject.arch)
+        self._original = disassemble(subject.image.binary, self._kernel, subject.arch)
         assert disagreements(program.listing, self._original) == []
         self._calls, self._executed = calls_of(subject, program, SCHEDULES)
-        text = read_elf(subject.image.hsaco).section(".text")
+        text = read_elf(subject.image.binary).section(".text")
         self._start = text.offset
 
     @property
@@ -74,7 +74,7 @@ class Campaign:
 
     def try_bit(self, bit: int) -> Flip:
         """Flip a bit of .text, alone."""
-        hsaco = bytearray(self.subject.image.hsaco)
+        hsaco = bytearray(self.subject.image.binary)
         hsaco[self._start + bit // 8] ^= 1 << bit % 8
         before = _line_at(self._original, bit // 8)
         found, after, checked = self._outcome(bytes(hsaco), before)
@@ -180,7 +180,7 @@ def flips(image: str, folder: Path, *, seed: int, count: int, jobs: int) -> Iter
     arch = image.split(":")[1]
     (subject,) = subjects(arch, image.__eq__, folder)
     size = (
-        8 * subject.load(subject.image.hsaco).listing.lines[-1].next_address
+        8 * subject.load(subject.image.binary).listing.lines[-1].next_address
     )  # s_code_end behind it is never executed
     drawn = random.Random(seed).sample(range(size), count)
     with ProcessPoolExecutor(jobs, initializer=_begin, initargs=(image, str(folder))) as pool:

@@ -54,7 +54,7 @@ class Subject:
 
     def altered(self, listing: Listing) -> Program:
         """The image with other instructions, which is not verified. Raises DecodeError, UnsupportedError."""
-        return Program(emulated_target(self.arch), listing, self.image.hsaco, self.folder)
+        return Program(emulated_target(self.arch), listing, self.image.binary, self.folder)
 
 
 def subjects(arch: str, wanted: Callable[[str], bool], folder: Path) -> list[Subject]:
@@ -139,7 +139,7 @@ def execute(
             grid=call.launch.grid,
             arguments=list(call.launch.arguments.values()),
             memory=Memory({name: tensor.storage for name, tensor in tensors.items()}),
-            lds_bytes=subject.image.resources.dynamic_lds_bytes,
+            lds_bytes=subject.image.resources.dynamic_shared_bytes,
             schedule=call.schedule,
             seed=call.seed,
             limit=call.limit,

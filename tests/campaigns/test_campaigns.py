@@ -60,7 +60,7 @@ def test_removed_barriers_are_caught(cache: Path, arch: str) -> None:
 
 def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None:
     (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), cache)
-    program = subject.load(subject.image.hsaco)
+    program = subject.load(subject.image.binary)
     calls, executed = calls_of(subject, program, (None, 1))
     same = subject.altered(program.listing)
     for checks in (False, True):

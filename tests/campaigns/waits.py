@@ -83,7 +83,7 @@ def try_alteration(program: Program, subject: Subject, calls: Sequence[Call]) ->
 
 def alter_each(subject: Subject, *, every: int = 1) -> list[Alteration]:
     """Every alteration of an image, or every n-th."""
-    program = subject.load(subject.image.hsaco)
+    program = subject.load(subject.image.binary)
     calls, executed = calls_of(subject, program, (None,))
     calls.sort(key=lambda call: call.limit)  # short ones first
     found = []

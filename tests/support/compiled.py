@@ -14,14 +14,14 @@ HEADER = "import triton\nimport triton.language as tl\n\n\n"
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    hsaco: bytes
+    binary: bytes
     asm: str
     lds: int
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Code object and text as files."""
         image, text = folder / "kernel.hsaco", folder / "kernel.s"
-        image.write_bytes(self.hsaco)
+        image.write_bytes(self.binary)
         text.write_text(self.asm)
         return image, text
 
@@ -39,7 +39,7 @@ def compile_text(
     """`text` has one function `kernel`; it becomes `folder`/`name`.py, its first line being line 5 of that file."""
     from triton.backends.compiler import GPUTarget
 
-    from aotforge.compile.triton_amd import lower
+    from aotforge.compile.triton_compiler import lower
 
     file = folder / f"{name}.py"
     file.write_text(HEADER + text.lstrip("\n"))
@@ -56,4 +56,4 @@ def compile_text(
     hsaco, asm, metadata = lower(
         module.kernel, target, types, dict(constants or {}), hints, {"num_warps": warps}
     )
-    return Compiled(hsaco=hsaco, asm=asm, lds=int(metadata["shared"]))
+    return Compiled(binary=hsaco, asm=asm, lds=int(metadata["shared"]))

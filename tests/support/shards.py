@@ -8,7 +8,7 @@ from pathlib import Path
 
 import zstandard
 
-from aotforge.compile.cache_entry import CodeObjectStats, Entry, Summary, encode
+from aotforge.compile.cache_entry import Entry, Summary, encode
 from aotforge.pipeline.shards.merge_check import FoundShard
 from aotforge.pipeline.shards.shard_file import (
     IMAGES,
@@ -19,10 +19,11 @@ from aotforge.pipeline.shards.shard_file import (
 )
 from aotforge.pipeline.shards.split import split
 from aotforge.plan.model import CompileJob, Plan
+from aotforge.targets.backend import CodeObjectStats
 
 VERIFIER = "5" * 64
 _STATS = CodeObjectStats(
-    vgpr=8, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, static_lds_bytes=0, dynamic_lds_bytes=0, wavefront=64, num_warps=1,
+    vgpr=8, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, static_shared_bytes=0, dynamic_shared_bytes=0, warp_size=64, num_warps=1,
 )  # fmt: skip
 
 
@@ -31,9 +32,9 @@ def entry_of(job: CompileJob, content: bytes = b"") -> bytes:
     hsaco, asm = job.label.encode() + content, zstandard.compress(b"s_endpgm")
     summary = Summary(
         key=job.key, digest=hashlib.sha256(hsaco).hexdigest(), symbol="k", stats=_STATS, arguments=(),
-        hsaco_size=len(hsaco), asm_size=len(asm),
+        binary_size=len(hsaco), asm_size=len(asm),
     )  # fmt: skip
-    return encode(Entry(summary=summary, hsaco=hsaco, asm_zstd=asm))
+    return encode(Entry(summary=summary, binary=hsaco, asm_zstd=asm))
 
 
 def digest_of(job: CompileJob) -> str:

@@ -27,12 +27,12 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 class CompiledKernel:
     """Triton's outputs for one kernel. `lds`: dynamic LDS of a workgroup in bytes."""
 
-    hsaco: bytes
+    binary: bytes
     asm: str
     lds: int
 
     def load(self, arch: str) -> Program:
-        return Emulator(arch).load(self.hsaco, self.asm)
+        return Emulator(arch).load(self.binary, self.asm)
 
 
 def compile_kernel(
@@ -67,7 +67,7 @@ def _compiled(source: str, arch: str, name: str, types: Any, constants: Any, opt
         target=GPUTarget("hip", arch, emulated_target(arch).lanes),
         options=dict(options),
     )
-    return CompiledKernel(hsaco=made.asm["hsaco"], asm=made.asm["amdgcn"], lds=made.metadata.shared)
+    return CompiledKernel(binary=made.asm["hsaco"], asm=made.asm["amdgcn"], lds=made.metadata.shared)
 
 
 @cache

@@ -99,7 +99,7 @@ def model_of(arch: str) -> IssueModel:
     if arch not in RATES:
         hint = f"it has some for {', '.join(RATES)}"
         raise UnsupportedError(f"the cost model has no rates for {arch}", hint=hint)
-    row = load_architectures().find(arch)
+    row = load_architectures().amd[arch]
     product, units = row.device.product, row.device.compute_units
     return IssueModel(arch=arch, product=product, units=units, simds=row.simds_per_cu, **RATES[arch])
 

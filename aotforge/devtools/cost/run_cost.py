@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aotforge.base.architectures import load_architectures
-from aotforge.compile.code_object_check import read_stats
 from aotforge.compile.image_set import resources
 from aotforge.compile.model import KernelImage, Resources
 from aotforge.devtools.cost.candidates import Candidate, CostRequest, compiled, find_candidates
@@ -16,6 +15,7 @@ from aotforge.devtools.cost.work import Work, add_up
 from aotforge.devtools.selection import find_case
 from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.code_object import kernel_metadata
+from aotforge.targets.amd.code_object import read_stats
 from aotforge.verify.invocation import Case, Invocation, load_shaped, require_cases
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
 from aotforge.virtual_gpu.emulator.measure import Meter
@@ -86,8 +86,8 @@ class ProgramCost:
 
 def _measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
     case, invocation, launch = _call(request, one)
-    program = Emulator(request.arch, cache=request.cache).load(image.hsaco, image.asm)
-    costs, lds_bytes = ProgramCost(program, image.hsaco), image.resources.dynamic_lds_bytes
+    program = Emulator(request.arch, cache=request.cache).load(image.binary, image.asm)
+    costs, lds_bytes = ProgramCost(program, image.binary), image.resources.dynamic_shared_bytes
     arguments, memory = tuple(launch.arguments.values()), invocation.memory()
     grid, meter = launch.grid, costs.meter
     program.launch(

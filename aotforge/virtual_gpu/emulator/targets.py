@@ -42,7 +42,7 @@ def emulated_targets() -> Mapping[str, EmulatedTarget]:
             accumulators=row.accumulators,
             **row.emulator.model_dump(),
         )
-        for arch, row in load_architectures().architectures.items()
+        for arch, row in load_architectures().amd.items()
         if row.emulator is not None
     }
 

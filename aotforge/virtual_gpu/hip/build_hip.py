@@ -86,7 +86,7 @@ def build_virtual_hip(
 def target_table() -> str:
     """`targets.def`, the rows of `Target` (native/world.h), from the manifest of archs. Raises ManifestError."""
     rows = []
-    for arch, row in load_architectures().architectures.items():
+    for arch, row in load_architectures().amd.items():
         device = row.device
         numbers = (device.compute_units, device.memory_gib, row.wavefront, row.lds_bytes)
         products = "".join(f" {simplified(one)}" for one in row.all_products) + " "

@@ -10,12 +10,12 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import CodeObjectStats
 from aotforge.compile.compile_plan import compile_one, find_job
-from aotforge.compile.image_set import register_waves
 from aotforge.compile.model import Resources
 from aotforge.errors import CompileError, ResourceError, UnknownNameError
 from aotforge.formats.code_object import metadata
+from aotforge.targets.amd.occupancy import register_waves
+from aotforge.targets.backend import CodeObjectStats
 from tests.integration.compile.builds import build, entries, kinds
 from tests.support.families import KERNEL, TINY, architectures, plan_of, write_family
 
@@ -62,11 +62,11 @@ def test_code_objects_are_elf_files_of_the_arch_and_the_note_reader_agrees_with_
     images, _ = build(TINY, tiny_cache)
     assert images
     for image in images.values():
-        elf = ELFFile(io.BytesIO(image.hsaco))
+        elf = ELFFile(io.BytesIO(image.binary))
         assert elf.header["e_machine"] == "EM_AMDGPU"
         notes = [n for segment in elf.iter_segments("PT_NOTE") for n in segment.iter_notes()]
         assert [note["n_name"] for note in notes] == ["AMDGPU"]
-        found = metadata(image.hsaco)
+        found = metadata(image.binary)
         assert found["amdhsa.target"].endswith("gfx908")
         asm = dict(re.findall(r"^\s+\.(\w+):\s+(\d+)$", image.asm, re.MULTILINE))
         kernel = found["amdhsa.kernels"][0]
@@ -79,7 +79,7 @@ def test_no_path_of_this_machine_is_in_an_image_or_its_assembly(tiny_cache: Path
     images, _ = build(TINY, tiny_cache)
     assert images
     for image in images.values():
-        for text in (image.hsaco, image.asm.encode()):
+        for text in (image.binary, image.asm.encode()):
             for path in (str(TINY), str(Path.home()), "/tmp", "site-packages", "kernels.py"):
                 assert path.encode() not in text
 
@@ -115,7 +115,7 @@ def test_register_occupancy_equals_that_of_llvm(tmp_path: Path, arch: str) -> No
     for count in (40, 56, 72):
         write_family(tmp_path / "k", f"s{count}", _scalars(count), spills="report")
     images, _ = build(tmp_path / "k", tmp_path / "cache", arch=arch)
-    architecture = architectures().architectures[arch]
+    architecture = architectures().amd[arch]
     seen = set()
     for image in images.values():
         found = re.search(r"^; Occupancy: (\d+)", image.asm, re.MULTILINE)
@@ -133,9 +133,9 @@ def _stats(r: Resources) -> CodeObjectStats:
         vgpr_spills=r.vgpr_spills,
         sgpr_spills=r.sgpr_spills,
         scratch_bytes=r.scratch_bytes,
-        static_lds_bytes=0,
-        dynamic_lds_bytes=r.dynamic_lds_bytes,
-        wavefront=r.wavefront,
+        static_shared_bytes=0,
+        dynamic_shared_bytes=r.dynamic_shared_bytes,
+        warp_size=r.warp_size,
         num_warps=r.num_warps,
     )
 
@@ -199,7 +199,7 @@ def test_one_job_can_be_compiled_alone(tiny_cache: Path, tmp_path: Path) -> None
     with Cache(tiny_cache) as cache:
         entry = cache.load(job.key)
     assert entry is not None
-    assert image.hsaco == entry.hsaco
+    assert image.binary == entry.binary
     with pytest.raises(UnknownNameError, match="unknown job"):
         find_job(plan, "tiny.axpi")
 

@@ -10,7 +10,7 @@ from tests.support.families import PROJECT
 
 def test_workers_load_neither_manifests_nor_displays() -> None:
     code = (
-        "import sys, aotforge.compile.worker, aotforge.compile.code_object_check, aotforge.plan.closure;"
+        "import sys, aotforge.compile.worker, aotforge.targets.backends, aotforge.plan.closure;"
         "assert not {'pydantic', 'yaml', 'rich', 'aotforge.compile.compile_plan'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PROJECT)

@@ -15,7 +15,7 @@ from tests.support.run_operator import run_operator
 __all__ = ["DTYPE_KEY", "FOLDER", "GFX908", "Case", "Guarded", "Layout", "Outcome", "run_case", "values_of"]
 
 FOLDER = Path(__file__).parents[3] / "kernels" / "flash"
-GFX908 = Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
+GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,7 +60,7 @@ def test_forward(objects: Objects, images: tuple[Path, list[KernelImage]]) -> No
         assert driver.rc("check") == 0
         assert driver.rc(problem.line("fwd")) == 0
         load, launch = driver.record()
-    image = next(i for i in made if len(i.hsaco) == load["size"] and i.symbol == launch["kernel"])
+    image = next(i for i in made if len(i.binary) == load["size"] and i.symbol == launch["kernel"])
     assert launch["kernel"] == "attn_fwd" and load["target"].endswith("gfx908")
     assert len(launch["arguments"]) == len(image.arguments)
     fields = problem.fields(backward=False)
@@ -117,4 +117,4 @@ def test_both_readers_see_the_same_images(objects: Objects, images: tuple[Path, 
         [objects.program("readers")], input=requests, capture_output=True, text=True, check=True
     )
     seen = {digest for line in ran.stdout.splitlines() for digest in line.removeprefix("accepted").split()}
-    assert seen == {hashlib.sha256(image.hsaco).hexdigest() for image in images[1]}
+    assert seen == {hashlib.sha256(image.binary).hexdigest() for image in images[1]}

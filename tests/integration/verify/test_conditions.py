@@ -161,9 +161,9 @@ def test_a_zero_that_is_not_written(root: Path, tasks: dict[str, ImageTask]) -> 
 
 def test_less_lds_than_the_image_uses(root: Path, tasks: dict[str, ImageTask]) -> None:
     task = tasks["shared"]
-    size = task.resources.dynamic_lds_bytes
+    size = task.resources.dynamic_shared_bytes
     assert size > 0 and verdict(root, task).outcome == "passed"
-    less = replace(task, resources=replace(task.resources, dynamic_lds_bytes=size - 4))
+    less = replace(task, resources=replace(task.resources, dynamic_shared_bytes=size - 4))
     found = verdict(root, less)
     assert found.faults == found.runs and "LDS" in found.failure, found.failure
 
@@ -208,5 +208,5 @@ def test_the_request_of_every_launch(
     assert [request.schedule for request in emulator.requests] == [None, 0x5EED] * 3
     assert {request.checks for request in emulator.requests} == {True}
     assert {request.limit for request in emulator.requests} == {20_000_000}
-    assert {request.lds_bytes for request in emulator.requests} == {task.resources.dynamic_lds_bytes}
+    assert {request.lds_bytes for request in emulator.requests} == {task.resources.dynamic_shared_bytes}
     assert emulator.writable == [{"out"}] * 6

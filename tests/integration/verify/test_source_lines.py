@@ -44,19 +44,19 @@ def compiled(root: Path, tmp_path: Path) -> tuple[CompileJob, KernelImage]:
 
 
 def lines_of(job: CompileJob, image: KernelImage, root: Path, scratch: Path) -> LineMap:
-    return source_map(job, image.hsaco, kernels_root=root, architectures=architectures(), scratch=scratch)
+    return source_map(job, image.binary, kernels_root=root, architectures=architectures(), scratch=scratch)
 
 
 def test_loads_and_stores_lead_to_their_line_and_so_do_reports(tmp_path: Path) -> None:
     root = write_family(tmp_path / "kernels")
     job, image = compiled(root, tmp_path)
     found = lines_of(job, image, root, tmp_path / "scratch")
-    program = Emulator("gfx908").load(image.hsaco, image.asm)
+    program = Emulator("gfx908").load(image.binary, image.asm)
     accesses = [line for line in program.listing.lines if line.name.startswith(("global_", "buffer_"))]
     assert len(accesses) >= 2
     assert {found.at(line.address) for line in accesses} == {f"fam/fam.py:{LOAD_AND_STORE}"}
     assert found.at(-4) is None and found.at(1 << 30) is None
-    assert str(tmp_path).encode() not in image.hsaco
+    assert str(tmp_path).encode() not in image.binary
 
     x = np.zeros(64, dtype=np.float32)
     with pytest.raises(ExecutionError) as caught:
@@ -76,9 +76,9 @@ def test_changed_sources_give_no_lines_instead_of_wrong_ones(tmp_path: Path) -> 
     with pytest.raises(DecodeError, match="other machine code"):
         lines_of(job, image, changed, tmp_path / "scratch")
     with pytest.raises(DecodeError, match="no line info"):
-        read_lines(image.hsaco, image.hsaco, image.symbol, root=root)
+        read_lines(image.binary, image.binary, image.symbol, root=root)
     with pytest.raises(DecodeError, match="cannot be read"):
-        read_lines(image.hsaco[:200], image.hsaco, image.symbol, root=root)
+        read_lines(image.binary[:200], image.binary, image.symbol, root=root)
 
 
 def test_an_image_with_line_info_is_never_taken_for_the_shipped_one(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_every_quick_image_has_source_lines(tmp_path: Path, arch: str) -> None:
         for job in jobs:
             image = shipped[job.key]
             found = read_lines(
-                with_lines[again[job.key].key].hsaco, image.hsaco, image.symbol, root=PROJECT / "kernels"
+                with_lines[again[job.key].key].binary, image.binary, image.symbol, root=PROJECT / "kernels"
             )
             places = [found.at(address) for address in range(found.starts[0], found.starts[-1], 4)]
             assert sum(place is not None for place in places) > len(places) / 2, job.label

@@ -58,7 +58,7 @@ def results(label: str) -> list[Result]:
             replace(plan, jobs=(job,)), kernels_root=PROJECT / "kernels", architectures=architectures(),
             cache=cache, jobs=1, limits=WorkerLimits(),
         )[job.key]  # fmt: skip
-    program = Emulator("gfx908", cache=CACHE).load(image.hsaco, image.asm)
+    program = Emulator("gfx908", cache=CACHE).load(image.binary, image.asm)
     cases = load_cases(PROJECT / "kernels", job.family)
     assert cases
     found = []
@@ -76,7 +76,7 @@ def results(label: str) -> list[Result]:
                     grid=launch.grid,
                     arguments=list(launch.arguments.values()),
                     memory=memory,
-                    lds_bytes=image.resources.dynamic_lds_bytes,
+                    lds_bytes=image.resources.dynamic_shared_bytes,
                     jobs=1,
                 )
             )

@@ -100,7 +100,7 @@ def faulty(image: KernelImage, change: Callable[[str], str]) -> KernelImage:
         source.flush()
         amd.link_hsaco(source.name, made.name)
         hsaco = Path(made.name).read_bytes()
-    return replace(image, asm=asm, hsaco=hsaco, digest=hashlib.sha256(hsaco).hexdigest())
+    return replace(image, asm=asm, binary=hsaco, digest=hashlib.sha256(hsaco).hexdigest())
 
 
 def scaled(asm: str) -> str:
@@ -259,7 +259,7 @@ def test_a_fault_is_not_forgiven_when_it_does_not_come_again(root: Path, cache: 
 def test_a_text_that_is_not_the_image_is_refused(add: tuple[Plan, Images], root: Path, cache: Path) -> None:
     plan, images = add
     one, other = (images[job.key] for job in plan.jobs)
-    mixed = {plan.jobs[0].key: replace(one, hsaco=other.hsaco), plan.jobs[1].key: other}
+    mixed = {plan.jobs[0].key: replace(one, binary=other.binary), plan.jobs[1].key: other}
     report, _ = verified((plan, mixed), root, cache)
     assert outcomes(report) == {"0": "failed", "0u": "passed"}
     assert "is not the image" in report.verdicts[0].failure

@@ -29,16 +29,16 @@ def _line(text: str, fragment: str) -> int:
 @pytest.mark.parametrize(
     ("old", "new", "message", "nearest"),
     [
-        ("wavefront: 64", "wavefrnt: 64", "architectures.gfx908.wavefrnt: unknown key", "wavefront"),
-        ("wavefront: 64", "wavefront: 48", "architectures.gfx908.wavefront", "found 48"),
-        ("wavefront: 64", "wavefront: '64'", "architectures.gfx908.wavefront", "found '64'"),
-        ("lds_bytes: 65536", "lds_bytes: -1", "architectures.gfx908.lds_bytes", "found -1"),
-        ("lds_bytes: 65536", "lds_bytes: 65536.5", "architectures.gfx908.lds_bytes", "found 65536.5"),
-        ("vgprs: 256", "vgprs: true", "architectures.gfx908.vgprs", "found True"),
-        ("matrix: MFMA", "matrix: [MFMA]", "architectures.gfx908.matrix", "MFMA"),
+        ("wavefront: 64", "wavefrnt: 64", "amd.gfx908.wavefrnt: unknown key", "wavefront"),
+        ("wavefront: 64", "wavefront: 48", "amd.gfx908.wavefront", "found 48"),
+        ("wavefront: 64", "wavefront: '64'", "amd.gfx908.wavefront", "found '64'"),
+        ("lds_bytes: 65536", "lds_bytes: -1", "amd.gfx908.lds_bytes", "found -1"),
+        ("lds_bytes: 65536", "lds_bytes: 65536.5", "amd.gfx908.lds_bytes", "found 65536.5"),
+        ("vgprs: 256", "vgprs: true", "amd.gfx908.vgprs", "found True"),
+        ("matrix: MFMA", "matrix: [MFMA]", "amd.gfx908.matrix", "MFMA"),
         ("schema: 1", "schema: 2", "schema", "found 2"),
-        ("architectures:", "architecture:", "architecture: unknown key", "architectures"),
-        ("pack: amd-gfx908", "pack: ../../etc", "architectures.gfx908.pack", "found"),
+        ("amd:", "adm:", "adm: unknown key", "amd"),
+        ("pack: amd-gfx908", "pack: ../../etc", "amd.gfx908.pack", "found"),
         ("simds_per_cu: 4", "simds_per_cu: 4\n    simds_per_cu: 4", "duplicate key", ""),
     ],
 )
@@ -58,7 +58,7 @@ def test_a_missing_key_points_at_its_mapping(tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as caught:
         _load(tmp_path, text)
     assert caught.value.what.startswith(f"{tmp_path / 'architectures.yaml'}:{_line(text, 'gfx908:')}: ")
-    assert "architectures.gfx908.wavefront: required key is missing" in caught.value.what
+    assert "amd.gfx908.wavefront: required key is missing" in caught.value.what
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.cache_entry import CodeObjectStats, Entry, EntryError, Summary, decode, encode
-from aotforge.compile.model import KernelArgument
+from aotforge.compile.cache_entry import Entry, EntryError, Summary, decode, encode
 from aotforge.compile.pool import Frames, frame
 from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
+from aotforge.targets.backend import CodeObjectStats, KernelArgument
 
 
 def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:
@@ -27,9 +27,9 @@ def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:
         vgpr_spills=0,
         sgpr_spills=0,
         scratch_bytes=0,
-        static_lds_bytes=0,
-        dynamic_lds_bytes=512,
-        wavefront=64,
+        static_shared_bytes=0,
+        dynamic_shared_bytes=512,
+        warp_size=64,
         num_warps=4,
     )
     summary = Summary(
@@ -38,10 +38,10 @@ def make_entry(hsaco: bytes = b"\x7fELF...", asm: str = "s_endpgm") -> Entry:
         symbol="k",
         stats=stats,
         arguments=(KernelArgument(offset=0, size=8, kind="global_buffer"),),
-        hsaco_size=len(hsaco),
+        binary_size=len(hsaco),
         asm_size=len(packed),
     )
-    return Entry(summary=summary, hsaco=hsaco, asm_zstd=packed)
+    return Entry(summary=summary, binary=hsaco, asm_zstd=packed)
 
 
 @given(st.binary(max_size=200), st.text(max_size=100))

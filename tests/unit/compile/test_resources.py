@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.cache_entry import CodeObjectStats
-from aotforge.compile.code_object_check import check_code_object, check_no_paths, expected_arguments
-from aotforge.compile.image_set import occupancy, register_waves, resources, spills, violations
+from aotforge.compile.image_set import resources, spills, violations
 from aotforge.formats.code_object import CodeObjectError
+from aotforge.targets.amd.code_object import check_code_object
+from aotforge.targets.amd.occupancy import occupancy, register_waves
+from aotforge.targets.backend import CodeObjectStats, check_no_paths, expected_arguments
 from tests.support.families import FAKE_TOOLCHAIN, TINY, architectures, plan_of
 
-GFX908 = architectures().architectures["gfx908"]
+GFX908 = architectures().amd["gfx908"]
 
 
 def stats(**given: int) -> CodeObjectStats:
     zeros = dict.fromkeys(CodeObjectStats.__dataclass_fields__, 0)
-    return CodeObjectStats(**{**zeros, "wavefront": 64, "num_warps": 4, "vgpr": 4, "sgpr": 16, **given})
+    return CodeObjectStats(**{**zeros, "warp_size": 64, "num_warps": 4, "vgpr": 4, "sgpr": 16, **given})
 
 
 @pytest.mark.parametrize(
@@ -49,14 +50,14 @@ def test_register_files_bound_waves(given: dict[str, int], waves: int) -> None:
     ("given", "waves"),
     [
         ({}, 10),
-        ({"dynamic_lds_bytes": 65536}, 1),
-        ({"dynamic_lds_bytes": 32768}, 2),
-        ({"dynamic_lds_bytes": 32769}, 1),
-        ({"static_lds_bytes": 16384, "dynamic_lds_bytes": 16384}, 2),
-        ({"dynamic_lds_bytes": 65537}, 0),
-        ({"num_warps": 8, "dynamic_lds_bytes": 65536}, 2),
+        ({"dynamic_shared_bytes": 65536}, 1),
+        ({"dynamic_shared_bytes": 32768}, 2),
+        ({"dynamic_shared_bytes": 32769}, 1),
+        ({"static_shared_bytes": 16384, "dynamic_shared_bytes": 16384}, 2),
+        ({"dynamic_shared_bytes": 65537}, 0),
+        ({"num_warps": 8, "dynamic_shared_bytes": 65536}, 2),
         ({"num_warps": 8, "vgpr": 48}, 4),  # five waves fit, but a workgroup has eight
-        ({"num_warps": 1, "dynamic_lds_bytes": 65536}, 1),
+        ({"num_warps": 1, "dynamic_shared_bytes": 65536}, 1),
         ({"num_warps": 2, "vgpr": 24}, 8),  # sixteen workgroups of two waves
         ({"num_warps": 1, "vgpr": 24}, 10),
     ],
@@ -76,10 +77,10 @@ _LIKE_1102 = ("gfx1102", "gfx1103", "gfx1150", "gfx1152", "gfx1153")
 
 @pytest.mark.parametrize("arch", [*_LIKE_1100, *_LIKE_1102])
 def test_rdna_registers_bound_waves(arch: str) -> None:
-    architecture = architectures().architectures[arch]
+    architecture = architectures().amd[arch]
     expected = _WAVE32["gfx1100" if arch in _LIKE_1100 else "gfx1102"]
     found = {
-        vgpr: register_waves(stats(wavefront=32, vgpr=vgpr, sgpr=106), architecture) for vgpr in expected
+        vgpr: register_waves(stats(warp_size=32, vgpr=vgpr, sgpr=106), architecture) for vgpr in expected
     }
     assert found == expected
 
@@ -91,15 +92,15 @@ def test_rdna_registers_bound_waves(arch: str) -> None:
         ({"num_warps": 8, "vgpr": 256}, 4),  # 20 waves on a workgroup processor's four SIMDs: two groups
         ({"num_warps": 16, "vgpr": 256}, 4),  # one group
         ({"num_warps": 4, "vgpr": 256}, 5),
-        ({"num_warps": 8, "dynamic_lds_bytes": 65536}, 4),  # two groups in 128 KiB
-        ({"num_warps": 4, "dynamic_lds_bytes": 65536}, 2),
-        ({"num_warps": 4, "dynamic_lds_bytes": 16384 + 1}, 7),  # 17 KiB each: seven groups
+        ({"num_warps": 8, "dynamic_shared_bytes": 65536}, 4),  # two groups in 128 KiB
+        ({"num_warps": 4, "dynamic_shared_bytes": 65536}, 2),
+        ({"num_warps": 4, "dynamic_shared_bytes": 16384 + 1}, 7),  # 17 KiB each: seven groups
         ({"num_warps": 1, "vgpr": 96}, 16),
         ({"num_warps": 2, "vgpr": 96}, 16),  # 32 groups
     ],
 )
 def test_occupancy_of_rdna_counts_the_workgroup_processor(given: dict[str, int], waves: int) -> None:
-    assert occupancy(stats(wavefront=32, **given), architectures().architectures["gfx1100"]) == waves
+    assert occupancy(stats(warp_size=32, **given), architectures().amd["gfx1100"]) == waves
 
 
 @given(
@@ -114,7 +115,9 @@ def test_occupancy_stays_in_bounds_and_falls_with_use(
 ) -> None:
     def waves(more: int) -> int:
         return occupancy(
-            stats(vgpr=min(256, vgpr + more), agpr=agpr, sgpr=sgpr, num_warps=warps, dynamic_lds_bytes=lds),
+            stats(
+                vgpr=min(256, vgpr + more), agpr=agpr, sgpr=sgpr, num_warps=warps, dynamic_shared_bytes=lds
+            ),
             GFX908,
         )
 
@@ -126,11 +129,11 @@ def test_spills_to_memory_break_limits_and_those_to_lanes_are_only_reported() ->
     job = plan_of(TINY, compiler=FAKE_TOOLCHAIN).jobs[0]
     lanes = resources(stats(sgpr_spills=3), GFX908)
     memory = resources(stats(vgpr_spills=2, scratch_bytes=12), GFX908)
-    wide = resources(stats(dynamic_lds_bytes=65537), GFX908)
+    wide = resources(stats(dynamic_shared_bytes=65537), GFX908)
     assert violations(job, lanes) == ()
     assert spills(lanes) == "spills 0 VGPRs and 3 SGPRs, to VGPR lanes"
     assert violations(job, memory) == ("spills 2 VGPRs and 0 SGPRs, 12 bytes of scratch per lane",)
-    assert violations(job, wide) == ("65537 bytes of LDS, gfx908 has 65536 per workgroup",)
+    assert violations(job, wide) == ("65537 bytes of shared memory, gfx908 has 65536 per workgroup",)
     assert spills(wide) == ""
 
 
@@ -142,6 +145,7 @@ def _kernel(**changes: object) -> dict[str, object]:
 
 
 _NOTES: dict[str, object] = {"num_warps": 4, "shared": 0, "global_scratch_size": 0, "profile_scratch_size": 0}
+_TYPES = ("ptr", "ptr", "i32", "i32")
 _EXTRA = {".offset": 40, ".size": 4, ".value_kind": "hidden_block_count_x"}
 
 
@@ -150,10 +154,14 @@ def test_a_code_object_must_fit_its_job() -> None:
     good = _kernel()
     args = good[".args"]
     assert isinstance(args, list)
-    assert [(a.offset, a.size) for a in expected_arguments(job)] == [(a[".offset"], a[".size"]) for a in args]
-    check_code_object(job, good, _NOTES)
+    assert [(a.offset, a.size) for a in expected_arguments(_TYPES)] == [
+        (a[".offset"], a[".size"]) for a in args
+    ]
+    check_code_object(job.target, _TYPES, good, _NOTES)
     for kind in ("hidden_block_count_x", "hidden_hostcall_buffer"):
-        check_code_object(job, _kernel(**{".args": [*args, {**_EXTRA, ".value_kind": kind}]}), _NOTES)
+        check_code_object(
+            job.target, _TYPES, _kernel(**{".args": [*args, {**_EXTRA, ".value_kind": kind}]}), _NOTES
+        )
     for kernel, notes, reason in [
         (_kernel(**{".args": args[:-1]}), _NOTES, "kernarg 5 is missing"),
         (
@@ -170,7 +178,7 @@ def test_a_code_object_must_fit_its_job() -> None:
         (good, {**_NOTES, "profile_scratch_size": 64}, "profile_scratch_size 64"),
     ]:
         with pytest.raises(CodeObjectError, match=reason):
-            check_code_object(job, kernel, notes)
+            check_code_object(job.target, _TYPES, kernel, notes)
 
 
 def test_host_paths_are_found() -> None:

@@ -158,7 +158,7 @@ def build_path(given: Candidate) -> None:
     """The image of the first job names a folder of the machine that built it."""
     old = given.images[0]
     parameters = given.plan.kernels[0].parameters
-    new = image(given.plan.jobs[0], parameters, old.hsaco + b"\0/home/builder/aotforge/kernels/demo.py\0")
+    new = image(given.plan.jobs[0], parameters, old.binary + b"\0/home/builder/aotforge/kernels/demo.py\0")
     given.images[0] = new
     given.rows[0]["digest"] = new.digest
     given.texts ^= {old.digest, new.digest}

@@ -22,10 +22,10 @@ from kernels.flash.rules import FAMILY as FLASH
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 TARGETS = (
-    Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536),
-    Target(arch="gfx942", wavefront=64, matrix="MFMA", lds_bytes=65536),
-    Target(arch="gfx1100", wavefront=32, matrix="WMMA", lds_bytes=65536),
-    Target(arch="gfx1030", wavefront=32, matrix="none", lds_bytes=65536),
+    Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536),
+    Target(arch="gfx942", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536),
+    Target(arch="gfx1100", vendor="amd", warp_size=32, matrix="WMMA", shared_bytes=65536),
+    Target(arch="gfx1030", vendor="amd", warp_size=32, matrix="none", shared_bytes=65536),
 )
 ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in (FLASH, ADD) for k in f.kernels]
 

@@ -14,7 +14,7 @@ from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_bits, bf16_values, decode, encode
 from kernels.flash.rules import FAMILY
 
-GFX908 = Target(arch="gfx908", wavefront=64, matrix="MFMA", lds_bytes=65536)
+GFX908 = Target(arch="gfx908", vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536)
 FORWARD: Kernel = next(k for k in FAMILY.kernels if k.name == "attn_fwd")
 
 

@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 
-from aotforge.compile.model import KernelArgument, KernelImage, Resources
+from aotforge.compile.model import KernelImage, Resources
 from aotforge.plan.model import (
     CompileJob,
     GridTerm,
@@ -18,6 +18,7 @@ from aotforge.plan.model import (
     Predicate,
 )
 from aotforge.rules import Operator, Target, Value
+from aotforge.targets.backend import KernelArgument
 from aotforge.toolchain.triton import Toolchain
 
 TOOLCHAIN = Toolchain(
@@ -58,7 +59,7 @@ def code(name: str) -> bytes:
 def job(kernel: str, label: str, arch: str) -> CompileJob:
     return CompileJob(
         key=sha(label), family="demo", kernel=kernel, label=label, source="demo.py", function=kernel,
-        source_digest=sha(kernel), target=Target(arch=arch, wavefront=64, matrix="MFMA", lds_bytes=65536),
+        source_digest=sha(kernel), target=Target(arch=arch, vendor="amd", warp_size=64, matrix="MFMA", shared_bytes=65536),
         signature=(), constants=(), hints=(), options=(), toolchain=TOOLCHAIN, spills="reject",
     )  # fmt: skip
 
@@ -76,14 +77,14 @@ def arguments(parameters: Sequence[PlannedParameter], null_pointers: int = 2) ->
     return tuple(found)
 
 
-def image(of: CompileJob, parameters: Sequence[PlannedParameter], hsaco: bytes | None = None) -> KernelImage:
-    data = code(of.label) if hsaco is None else hsaco
+def image(of: CompileJob, parameters: Sequence[PlannedParameter], binary: bytes | None = None) -> KernelImage:
+    data = code(of.label) if binary is None else binary
     return KernelImage(
-        key=of.key, digest=hashlib.sha256(data).hexdigest(), symbol=f"{of.kernel}_kernel", hsaco=data,
+        key=of.key, digest=hashlib.sha256(data).hexdigest(), symbol=f"{of.kernel}_kernel", binary=data,
         asm=f"; {of.label}\n",
         resources=Resources(
-            vgpr=64, agpr=0, sgpr=32, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048,
-            dynamic_lds_bytes=1024, wavefront=64, num_warps=4, threads=256, occupancy=4,
+            vgpr=64, agpr=0, sgpr=32, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, shared_bytes=2048,
+            dynamic_shared_bytes=1024, warp_size=64, num_warps=4, threads=256, occupancy=4,
         ),
         arguments=arguments(parameters),
     )  # fmt: skip

@@ -30,7 +30,7 @@ def peer_files(dictionary: bytes) -> dict[str, bytes]:
             functionals={
                 (functional.arch, functional.key): [
                     small_pack.Choice(
-                        image=made[choice.job].hsaco,
+                        image=made[choice.job].binary,
                         symbol=made[choice.job].symbol,
                         threads=256,
                         lds=1024,
@@ -55,7 +55,7 @@ def peer_files(dictionary: bytes) -> dict[str, bytes]:
 
 def test_both_writers_give_equal_bytes() -> None:
     ours = open_files(write_pack(PLAN, IMAGES, release="0.0-r1"))
-    for dictionary in (b"", IMAGES[0].hsaco):
+    for dictionary in (b"", IMAGES[0].binary):
         theirs = peer_files(dictionary)
         table = decode_dispatch(theirs["dispatch.aotd"], file="peer")
         assert encode_dispatch(table, file="peer") == theirs["dispatch.aotd"]

@@ -21,7 +21,7 @@ def test_table_has_a_line_per_call_and_a_sum() -> None:
     lines = listing_text(ROWS).splitlines()
     assert len(lines) == len(ROWS) + 3
     assert " ".join(lines[0].split()) == "IMAGE KERNEL ARCH TRY THREADS LDS BYTES STORED CALL GRID WHEN"
-    size = sum(len(image.hsaco) for image in IMAGES)
+    size = sum(len(image.binary) for image in IMAGES)
     assert lines[-2].startswith(f"{len(IMAGES)} images, {size:,} bytes, ")
     (line,) = [
         line
@@ -43,7 +43,7 @@ def test_json_has_every_field() -> None:
     assert row["key"] == {"dtype": -1, "mode": 0}
     assert row["digest"] == ROWS[0].digest
     assert row["predicates"][0] == {"values": ["X"], "kind": "multiple", "low": 16, "high": 0}
-    assert (row["threads"], row["dynamic_lds_bytes"], row["size"]) == (256, 1024, ROWS[0].size)
+    assert (row["threads"], row["dynamic_shared_bytes"], row["size"]) == (256, 1024, ROWS[0].size)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.unit.pack.samples import sample
 PLAN, IMAGES = sample()
 PACK = write_pack(PLAN, IMAGES, release="0.0-r1")
 CONTAINER = "demo.first.aoti"
-EXPECTED = {bytes.fromhex(one.digest): one.hsaco for one in IMAGES}
+EXPECTED = {bytes.fromhex(one.digest): one.binary for one in IMAGES}
 
 
 def images_of(files: Mapping[str, bytes]) -> dict[bytes, bytes]:

@@ -73,6 +73,6 @@ def test_kernel_with_other_predicates_or_parameters_is_refused() -> None:
 
 
 def test_choice_with_the_image_of_another_job_is_refused() -> None:
-    other = image(PLAN.jobs[0], PLAN.kernels[0].parameters, hsaco=b"\x7fELF of another compiler")
+    other = image(PLAN.jobs[0], PLAN.kernels[0].parameters, binary=b"\x7fELF of another compiler")
     with pytest.raises(PackError, match=f"is not the image of {PLAN.jobs[0].key}"):
         verify_pack(OPENED, PLAN, [other, *IMAGES[1:]])

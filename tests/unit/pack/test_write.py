@@ -48,8 +48,12 @@ def test_every_choice_finds_the_bytes_of_its_compile_job() -> None:
             assert (here.arch, here.key) == (there.arch, there.key)
             for choice, planned_choice in zip(here.choices, there.choices, strict=True):
                 source = made[planned_choice.job]
-                assert opened.image(kernel.container, choice.image) == source.hsaco
-                assert (choice.symbol, choice.threads, choice.dynamic_lds_bytes) == (source.symbol, 256, 1024)
+                assert opened.image(kernel.container, choice.image) == source.binary
+                assert (choice.symbol, choice.threads, choice.dynamic_shared_bytes) == (
+                    source.symbol,
+                    256,
+                    1024,
+                )
                 assert choice.predicates == planned_choice.predicates
                 seen += 1
     assert seen == len(IMAGES)
@@ -76,7 +80,7 @@ def test_order_of_images_does_not_matter() -> None:
 
 
 def test_equal_images_are_stored_once() -> None:
-    same = [replace(one, hsaco=IMAGES[0].hsaco, digest=IMAGES[0].digest) for one in IMAGES]
+    same = [replace(one, binary=IMAGES[0].binary, digest=IMAGES[0].digest) for one in IMAGES]
     opened = open_files(write_pack(PLAN, same, release="0.0-r1"))
     assert [len(index.images) for index in opened.indexes.values()] == [1, 1, 1]
     verify_pack(opened, PLAN, same)
@@ -101,7 +105,7 @@ def test_unexpected_image_is_refused() -> None:
 
 def test_image_that_differs_from_its_digest_is_refused() -> None:
     with pytest.raises(PackError, match="does not match its SHA-256"):
-        write_pack(PLAN, [replace(IMAGES[0], hsaco=b"other"), *IMAGES[1:]], release="0.0-r1")
+        write_pack(PLAN, [replace(IMAGES[0], binary=b"other"), *IMAGES[1:]], release="0.0-r1")
 
 
 @pytest.mark.parametrize(

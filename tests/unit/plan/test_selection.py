@@ -11,7 +11,7 @@ from aotforge.errors import ManifestError, RulesError, UnknownNameError
 from aotforge.plan.families import load_families
 from aotforge.plan.planner import plan_project
 from aotforge.plan.selection import Keep, Only, check_profiles, keep_of
-from aotforge.toolchain.hip_options import FIELDS, hip_options
+from aotforge.targets.amd.backend import AMD
 from tests.support.families import FAKE_TOOLCHAIN, PROJECT, TINY, copy_tiny, plan_of
 
 ROWS = [
@@ -141,5 +141,5 @@ def test_options_that_the_installed_triton_lacks_are_named(tmp_path: Path, text:
 
 
 def test_the_options_are_those_of_the_installed_triton() -> None:
-    assert set(OPTIONS) == set(hip_options())
-    assert not set(FIELDS) & set(hip_options())
+    assert set(OPTIONS) == set(AMD.options.names())
+    assert not set(AMD.options.fields) & set(AMD.options.names())

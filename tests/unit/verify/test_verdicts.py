@@ -20,11 +20,11 @@ from aotforge.virtual_gpu.interpreter.dispatch import Use
 from tests.support.families import PROJECT
 
 RESOURCES = Resources(
-    vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=64, dynamic_lds_bytes=64, wavefront=64,
+    vgpr=32, agpr=0, sgpr=16, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, shared_bytes=64, dynamic_shared_bytes=64, warp_size=64,
     num_warps=4, threads=256, occupancy=8,
 )  # fmt: skip
 TASK = ImageTask(
-    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", hsaco=b"", asm="", resources=RESOURCES,
+    key="job", label="fam.kernel:gfx908:0", arch="gfx908", digest="d", binary=b"", asm="", resources=RESOURCES,
     folder="fam", verifier_digest="t", uses=(),
 )  # fmt: skip
 OUT = OutputStats(
@@ -94,7 +94,7 @@ def test_another_grid_has_another_key_and_the_same_in_a_pack_has_not() -> None:
 
 
 def test_another_launch_has_another_key() -> None:
-    more = replace(TASK, resources=replace(RESOURCES, dynamic_lds_bytes=128))
+    more = replace(TASK, resources=replace(RESOURCES, dynamic_shared_bytes=128))
     assert verdict_key(more) != verdict_key(TASK)
     # what is computed from the manifest of archs has no part
     assert verdict_key(replace(TASK, resources=replace(RESOURCES, occupancy=1))) == verdict_key(TASK)

@@ -36,7 +36,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[str]]:
     folder.mkdir()
     for name, content in pack.files.items():
         (folder / name).write_bytes(content)
-    return folder.parent, {hashlib.sha256(image.hsaco).hexdigest() for image in found}
+    return folder.parent, {hashlib.sha256(image.binary).hexdigest() for image in found}
 
 
 CALLS = (

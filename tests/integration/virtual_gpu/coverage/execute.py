@@ -54,7 +54,7 @@ class Outcome:
 class Image:
     """A compiled feature; `lds_bytes` of dynamic LDS."""
 
-    hsaco: bytes
+    binary: bytes
     asm: str
     lds_bytes: int
 
@@ -76,13 +76,13 @@ def compiled(feature: Feature, arch: str, folder: Path) -> Image:
     found = json.loads(kept.read_text())
     if "error" in found:
         raise CompileError(found["error"])
-    return Image(hsaco=bytes.fromhex(found["hsaco"]), asm=found["asm"], lds_bytes=found["lds_bytes"])
+    return Image(binary=bytes.fromhex(found["hsaco"]), asm=found["asm"], lds_bytes=found["lds_bytes"])
 
 
 def _compile(feature: Feature, arch: str, options: dict[str, Any], folder: Path) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
 
-    from aotforge.compile.triton_amd import lower
+    from aotforge.compile.triton_compiler import lower
 
     kernel = kernel_of(feature, folder)
     target = GPUTarget("hip", arch, emulated_target(arch).lanes)
@@ -123,7 +123,7 @@ def compiler_reason(error: BaseException) -> str:
 
 def load(image: Image, arch: str) -> Program:
     """The image's program. Raises DecodeError, UnsupportedError."""
-    return Emulator(arch).load(image.hsaco, image.asm)
+    return Emulator(arch).load(image.binary, image.asm)
 
 
 def run(feature: Feature, arch: str, folder: Path) -> Outcome:
@@ -205,7 +205,7 @@ Run = Callable[[Feature, str, Path], Outcome]
 
 def run_all(tasks: Sequence[Task], folder: Path, workers: int = 2) -> Iterator[Outcome]:
     """Outcomes in the order in which they are known, on the virtual GPU."""
-    import aotforge.compile.triton_amd  # noqa: F401 - loaded before the processes fork
+    import aotforge.compile.triton_compiler  # noqa: F401 - loaded before the processes fork
 
     if len(tasks) > _MANY:
         for lanes in sorted({emulated_target(arch).lanes for _, arch in tasks}):

@@ -74,7 +74,7 @@ def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
             listing = load(image, arch).listing
         except (CompileError, AotforgeError):  # the page has these
             continue
-        second = disassemble(image.hsaco, listing.kernel, arch, functions(image.asm))
+        second = disassemble(image.binary, listing.kernel, arch, functions(image.asm))
         different += [(feature.name, one) for one in disagreements(listing, second)]
         images, instructions = images + 1, instructions + len(listing.lines)
     print(f"{arch}: {images} images, {instructions} instructions, {len(different)} decoded differently")  # noqa: T201 - shown with -s
@@ -92,7 +92,7 @@ def test_the_missing_wait_of_gfx1100_is_all_that_a_race_needs(kind: str, tmp_pat
         execute(feature, load(image, "gfx1100"), image)
     assert "which had not been waited for at the barrier" in (found.value.cause or "")
     text = image.asm.replace("\ts_barrier\n", "\ts_waitcnt lgkmcnt(0)\n\ts_barrier\n")
-    repaired = replace(image, asm=text, hsaco=link(assemble(text, "gfx1100")))
+    repaired = replace(image, asm=text, binary=link(assemble(text, "gfx1100")))
     assert difference(feature, execute(feature, load(repaired, "gfx1100"), repaired)) == ""
 
 

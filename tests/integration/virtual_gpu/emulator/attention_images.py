@@ -86,7 +86,7 @@ class Images:
     def program(self, job: CompileJob) -> Program:
         if job.key not in self._programs:
             image = self.image(job)
-            self._programs[job.key] = self._emulator.load(image.hsaco, image.asm)
+            self._programs[job.key] = self._emulator.load(image.binary, image.asm)
         return self._programs[job.key]
 
 
@@ -132,7 +132,7 @@ def execute(case: Case, images: Images, *, schedule: int | None = None, seed: in
                 grid=launch.grid,
                 arguments=arguments,
                 memory=memory,
-                lds_bytes=images.image(job).resources.dynamic_lds_bytes,
+                lds_bytes=images.image(job).resources.dynamic_shared_bytes,
                 schedule=schedule,
                 seed=seed,
             )

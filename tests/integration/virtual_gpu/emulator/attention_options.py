@@ -67,12 +67,12 @@ class Images:
         names = [name for name, kind in job.signature if kind != "constexpr"]
         values = [arguments[name] for name in names]
         memory = Memory({n: v for n, v in zip(names, values, strict=True) if isinstance(v, np.ndarray)})
-        self._emulator.load(image.hsaco, image.asm).launch(
+        self._emulator.load(image.binary, image.asm).launch(
             LaunchRequest(
                 grid=grid,
                 arguments=[v.ctypes.data if isinstance(v, np.ndarray) else v for v in values],
                 memory=memory,
-                lds_bytes=image.resources.dynamic_lds_bytes,
+                lds_bytes=image.resources.dynamic_shared_bytes,
                 schedule=schedule,
             )
         )

@@ -119,7 +119,7 @@ def test_a_buffer_that_is_too_small_is_reported_with_its_name_and_the_instructio
     buffers["Out"] = buffers["Out"][:-2000]
     job = images.job_of(launch)
     arguments = [float(v) if launch.types[n] == "fp32" else v for n, v in launch.arguments.items()]
-    lds = images.image(job).resources.dynamic_lds_bytes
+    lds = images.image(job).resources.dynamic_shared_bytes
     with pytest.raises(ExecutionError, match=r"writes \d+ bytes of global memory outside") as caught:
         images.program(job).launch(
             LaunchRequest(grid=launch.grid, arguments=arguments, memory=Memory(buffers), lds_bytes=lds)

@@ -44,7 +44,7 @@ def test_a_call_is_verified_against_the_image() -> None:
     altered = made.asm.replace("@rel32@lo+4", "@rel32@lo+8", 1)
     assert altered != made.asm
     with pytest.raises(DecodeError, match="is not the image"):
-        Emulator("gfx942").load(made.hsaco, altered)
+        Emulator("gfx942").load(made.binary, altered)
 
 
 def test_a_call_returns_behind_itself_and_a_jump_has_to_meet_an_instruction() -> None:

@@ -28,7 +28,7 @@ def _subject(kernel: str, arch: str = "gfx908") -> Subject:
 @pytest.fixture(scope="module")
 def forward() -> tuple[Subject, Program]:
     subject = _subject("attn_fwd")
-    return subject, subject.load(subject.image.hsaco)
+    return subject, subject.load(subject.image.binary)
 
 
 def test_what_is_altered(forward: tuple[Subject, Program]) -> None:

@@ -57,7 +57,7 @@ def test_a_missing_wait_before_a_store_of_half_a_register_is_caught(arch: str, k
     stores = [i for i, line in enumerate(lines) if (m := _HALF_STORE.match(line)) and bool(m[2]) == high]
     at = max(i for i in range(stores[0]) if _WAIT.match(lines[i]))
     text = "\n".join([*lines[:at], *lines[at + 1 :]]) + "\n"
-    altered = CompiledKernel(hsaco=link(assemble(text, arch)), asm=text, lds=kernel.lds)
+    altered = CompiledKernel(binary=link(assemble(text, arch)), asm=text, lds=kernel.lds)
     with pytest.raises(ExecutionError, match="before the load into it has been waited for"):
         execute(altered, arch, kind)
 

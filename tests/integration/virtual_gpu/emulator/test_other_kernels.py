@@ -221,8 +221,8 @@ def made(
 def _launch(made: tuple[str, dict[str, KernelImage]], name: str, x: Array, **options: Any) -> None:
     arch, images = made
     image = images[name]
-    program = Emulator(arch).load(image.hsaco, image.asm)
-    lds = image.resources.dynamic_lds_bytes
+    program = Emulator(arch).load(image.binary, image.asm)
+    lds = image.resources.dynamic_shared_bytes
     program.launch(
         LaunchRequest(
             grid=(1, 1, 1), arguments=[x.ctypes.data, N], memory=Memory({"x": x}), lds_bytes=lds, **options

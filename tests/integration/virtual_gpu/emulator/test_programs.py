@@ -97,13 +97,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelImage]:
 
 
 def launch(image: KernelImage, x: np.ndarray, n: int, grid: int = 1, **options: Any) -> dict[str, int]:
-    program = Emulator("gfx908").load(image.hsaco, image.asm)
+    program = Emulator("gfx908").load(image.binary, image.asm)
     report = program.launch(
         LaunchRequest(
             grid=(grid, 1, 1),
             arguments=[x.ctypes.data, n],
             memory=Memory({"x": x}),
-            lds_bytes=image.resources.dynamic_lds_bytes,
+            lds_bytes=image.resources.dynamic_shared_bytes,
             **options,
         )
     )
@@ -150,10 +150,10 @@ def test_a_kernel_that_does_not_end_is_stopped(made: dict[str, KernelImage]) -> 
 
 def test_addresses_cover_the_machine_code(made: dict[str, KernelImage]) -> None:
     image = made["product"]
-    lines = Emulator("gfx908").load(image.hsaco, image.asm).listing.lines
+    lines = Emulator("gfx908").load(image.binary, image.asm).listing.lines
     assert lines[0].address == 0
     assert all(line.next_address - line.address in {4, 8} for line in lines[:-1])
-    elf = read_elf(image.hsaco)
+    elf = read_elf(image.binary)
     assert lines[-1].text == "s_endpgm"
     assert lines[-1].next_address == elf.symbol("kernel").size
     assert read_descriptor(elf, "kernel").entry == elf.symbol("kernel").value
@@ -162,7 +162,7 @@ def test_addresses_cover_the_machine_code(made: dict[str, KernelImage]) -> None:
 @pytest.mark.parametrize("change", ["operand", "instruction", "removed", "other kernel", "image"])
 def test_a_text_that_is_not_the_image_is_refused(made: dict[str, KernelImage], change: str) -> None:
     image = made["product"]
-    asm, hsaco = image.asm, image.hsaco
+    asm, hsaco = image.asm, image.binary
     if change == "operand":
         asm = asm.replace("s_load_dwordx2 s[", "s_load_dwordx2 s[", 1).replace("offset:", "offset:1", 1)
     elif change == "instruction":
@@ -185,19 +185,19 @@ def test_an_altered_text_runs_only_without_the_verification_of_load(made: dict[s
     image = made["sort"]
     asm = image.asm.replace("v_add_f32_e32", "v_max_f32_e32")
     with pytest.raises(DecodeError, match="is not the image"):
-        Emulator("gfx908").load(image.hsaco, asm)
+        Emulator("gfx908").load(image.binary, asm)
     x = np.random.default_rng(3).standard_normal(256).astype(np.float32)
     listing = parse_listing(asm)
     addresses = instruction_addresses(asm, listing.kernel, "gfx908")
     placed = zip(listing.lines, addresses[:-1], addresses[1:], strict=True)
     lines = tuple(replace(line, address=here, next_address=after) for line, here, after in placed)
-    program = Program(emulated_target("gfx908"), replace(listing, lines=lines), image.hsaco, None)
+    program = Program(emulated_target("gfx908"), replace(listing, lines=lines), image.binary, None)
     counts = program.launch(
         LaunchRequest(
             grid=(1, 1, 1),
             arguments=[x.ctypes.data, 200],
             memory=Memory({"x": x}),
-            lds_bytes=image.resources.dynamic_lds_bytes,
+            lds_bytes=image.resources.dynamic_shared_bytes,
         )
     ).counts
     assert counts["v_max_f32"] > 0
@@ -214,7 +214,7 @@ class EveryAddress:
 def test_a_report_names_the_source_line(made: dict[str, KernelImage]) -> None:
     image = made["count"]
     x = np.zeros(3, dtype=np.float32)
-    program = Emulator("gfx908").load(image.hsaco, image.asm)
+    program = Emulator("gfx908").load(image.binary, image.asm)
     with pytest.raises(ExecutionError) as caught:
         program.launch(
             LaunchRequest(
@@ -228,14 +228,14 @@ def test_a_report_names_the_source_line(made: dict[str, KernelImage]) -> None:
 
 def test_a_text_for_another_arch_is_refused(made: dict[str, KernelImage]) -> None:
     with pytest.raises(DecodeError, match="gfx908, not for gfx90a"):
-        Emulator("gfx90a").load(made["count"].hsaco, made["count"].asm)
+        Emulator("gfx90a").load(made["count"].binary, made["count"].asm)
 
 
 def test_a_missing_compiler_is_an_error(
     made: dict[str, KernelImage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    program = Emulator("gfx908", cache=tmp_path).load(made["count"].hsaco, made["count"].asm)
+    program = Emulator("gfx908", cache=tmp_path).load(made["count"].binary, made["count"].asm)
     x = np.zeros(7, dtype=np.int32)
     with pytest.raises(ToolchainError, match="no C compiler: no-such-compiler"):
         program.launch(LaunchRequest(grid=(1, 1, 1), arguments=[x.ctypes.data, 7], memory=Memory({"x": x})))
@@ -247,7 +247,7 @@ def test_a_missing_compiler_is_an_error(
 @pytest.fixture
 def files(made: dict[str, KernelImage], tmp_path: Path) -> Path:
     image = made["product"]
-    (tmp_path / "k.hsaco").write_bytes(image.hsaco)
+    (tmp_path / "k.hsaco").write_bytes(image.binary)
     (tmp_path / "k.s").write_text(image.asm)
     np.save(tmp_path / "x.npy", np.random.default_rng(5).standard_normal(3072).astype(np.float32))
     return tmp_path
@@ -256,7 +256,7 @@ def files(made: dict[str, KernelImage], tmp_path: Path) -> Path:
 def test_the_command_runs_a_kernel(
     files: Path, made: dict[str, KernelImage], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lds = made["product"].resources.dynamic_lds_bytes
+    lds = made["product"].resources.dynamic_shared_bytes
     command = [
         "run",
         str(files / "k.hsaco"),

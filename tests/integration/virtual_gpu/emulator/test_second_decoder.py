@@ -39,7 +39,7 @@ SAMPLE = {"gfx908": "ragged", **OTHERS}
 
 def both(program: Program, image: KernelImage) -> tuple[Listing, Listing]:
     listing = program.listing
-    return listing, disassemble(image.hsaco, listing.kernel, listing.arch)
+    return listing, disassemble(image.binary, listing.kernel, listing.arch)
 
 
 def forward(images: Images, case: Case) -> tuple[Program, KernelImage]:
@@ -59,7 +59,7 @@ def test_a_sample_of_images_is_decoded_alike(images_of: Maker, arch: str) -> Non
         first, second = both(images.program(job), images.image(job))
         assert len(first.lines) > 20
         assert disagreements(first, second) == []
-        require_round_trip(images.image(job).hsaco, second)
+        require_round_trip(images.image(job).binary, second)
 
 
 def test_every_kind_of_difference_is_reported(images_of: Maker) -> None:
@@ -95,8 +95,8 @@ def test_every_kind_of_difference_is_reported(images_of: Maker) -> None:
 
 def test_bytes_that_are_no_instruction_are_refused(images_of: Maker) -> None:
     program, image = forward(images_of("gfx908"), CASES["ragged"])
-    second = disassemble(image.hsaco, program.listing.kernel, "gfx908")
-    start = read_elf(image.hsaco).section(".text").offset
+    second = disassemble(image.binary, program.listing.kernel, "gfx908")
+    start = read_elf(image.binary).section(".text").offset
     branch = next(line for line in second.lines if line.name.startswith("s_cbranch"))
     planted = (
         (0, b"\xff\xff\xff\xff", "not an instruction of gfx908"),
@@ -108,7 +108,7 @@ def test_bytes_that_are_no_instruction_are_refused(images_of: Maker) -> None:
         ),  # the first half of one
     )
     for offset, words, message in planted:
-        broken = bytearray(image.hsaco)
+        broken = bytearray(image.binary)
         broken[start + offset : start + offset + len(words)] = words
         with pytest.raises(DecodeError, match=message):
             disassemble(bytes(broken), program.listing.kernel, "gfx908")
@@ -116,10 +116,10 @@ def test_bytes_that_are_no_instruction_are_refused(images_of: Maker) -> None:
 
 def test_bits_that_mean_nothing_are_refused(images_of: Maker) -> None:
     program, image = forward(images_of("gfx908"), CASES["ragged"])
-    second = disassemble(image.hsaco, program.listing.kernel, "gfx908")
+    second = disassemble(image.binary, program.listing.kernel, "gfx908")
     line = next(line for line in second.lines if line.name == "v_accvgpr_read_b32")
-    altered = bytearray(image.hsaco)
-    at = read_elf(image.hsaco).section(".text").offset + line.address
+    altered = bytearray(image.binary)
+    at = read_elf(image.binary).section(".text").offset + line.address
     altered[at + 5] ^= 0x08  # bit 43: part of a source that the instruction does not have
     decoded = disassemble(bytes(altered), program.listing.kernel, "gfx908")
     assert disagreements(second, decoded) == []
@@ -143,7 +143,7 @@ def test_every_quick_image_is_decoded_alike(tmp_path: Path, arch: str) -> None:
         )
         for job in jobs:
             image = made[job.key]
-            program = Emulator(arch, cache=folder).load(image.hsaco, image.asm)
+            program = Emulator(arch, cache=folder).load(image.binary, image.asm)
             first, second = both(program, image)
             assert disagreements(first, second) == [], job.label
             instructions += len(first.lines)

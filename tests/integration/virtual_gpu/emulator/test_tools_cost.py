@@ -191,7 +191,7 @@ def aligned(count: int, dtype: type) -> npt.NDArray[Any]:
 def measured(
     made: Compiled, arch: str, buffers: list[npt.NDArray[Any]], n: int, grid: int = 1, **options: Any
 ) -> Work:
-    program = Emulator(arch).load(made.hsaco, made.asm)
+    program = Emulator(arch).load(made.binary, made.asm)
     meter = Meter(Banks())
     memory = Memory({f"b{i}": b for i, b in enumerate(buffers)})
     arguments = [*(b.ctypes.data for b in buffers), n]
@@ -279,7 +279,7 @@ def test_two_settings_of_the_forward_side_by_side(compared: tuple[Cost, ...]) ->
     ratio = small.work.traffic["global loads"].bytes / large.work.traffic["global loads"].bytes
     assert 1.3 < ratio <= 2
     assert len({one.digest for one in compared}) == 3
-    assert unpipelined.resources.lds_bytes <= large.resources.lds_bytes
+    assert unpipelined.resources.shared_bytes <= large.resources.shared_bytes
 
 
 def test_the_busiest_instructions_are_named(compared: tuple[Cost, ...]) -> None:

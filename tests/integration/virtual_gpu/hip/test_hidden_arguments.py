@@ -20,9 +20,9 @@ pytestmark = pytest.mark.compiler
 @pytest.mark.parametrize("packed", [False, True])
 def test_grid_sizes_reach_a_triton_kernel(play: Play, tmp_path: Path, packed: bool) -> None:
     made = compile_kernel(COUNTS, "gfx942", {"out": "*i32"})
-    (tmp_path / f"{hashlib.sha256(made.hsaco).hexdigest()}.s").write_text(made.asm)
+    (tmp_path / f"{hashlib.sha256(made.binary).hexdigest()}.s").write_text(made.asm)
     hip = play("gfx942", texts=str(tmp_path))
-    function, like = hip.function(made.hsaco, "kernel"), np.zeros((24, 3), dtype=np.int32)
+    function, like = hip.function(made.binary, "kernel"), np.zeros((24, 3), dtype=np.int32)
     out = hip.upload(like)
     if packed:
         values = np.array([out.value, 0, 0], dtype=np.uint64)

@@ -41,11 +41,11 @@ def archive(path: Path, files: dict[str, bytes]) -> Path:
 def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_path: Path) -> None:
     name = f"aotriton/share/aotriton/asm/amd-gfx908/{add.digest}.s"
     packed = archive(tmp_path / "asm.tar.gz", {"aotriton/other.s": b"", name: add.asm.encode()})
-    assert load(play(texts=str(packed)), add.hsaco) == 0
+    assert load(play(texts=str(packed)), add.binary) == 0
     unpack([packed], tmp_path / "folder")
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.hsaco) == 0
+    assert load(play(texts=f"{empty}:{tmp_path / 'folder'}"), add.binary) == 0
     assert find_assembly(add.digest, [empty, packed]) == add.asm
     with pytest.raises(MissingAssemblyError):
         find_assembly("0" * 64, [empty, packed])
@@ -53,20 +53,20 @@ def test_texts_come_from_archives_and_folders(play: Play, add: KernelImage, tmp_
 
 def test_an_unknown_image_is_refused_with_its_digest(play: Play, add: KernelImage, tmp_path: Path) -> None:
     hip = play(texts=str(tmp_path))
-    assert load(hip, add.hsaco) == FILE_NOT_FOUND
+    assert load(hip, add.binary) == FILE_NOT_FOUND
     assert add.digest in hip.report() and str(tmp_path) in hip.report() and "AOTFORGE_ASM" in hip.report()
     hip = play(texts=str(tmp_path / "nothing.tar.gz"))
-    assert load(hip, add.hsaco) == FILE_NOT_FOUND
+    assert load(hip, add.binary) == FILE_NOT_FOUND
     assert "nothing.tar.gz" in hip.report()
 
 
 def test_an_altered_text_is_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
-    assert load(play(texts=str(texts)), add.hsaco) == 0  # kept in the cache from now on
+    assert load(play(texts=str(texts)), add.binary) == 0  # kept in the cache from now on
     altered = add.asm.replace("v_pk_add_f16", "v_pk_mul_f16")
     assert altered != add.asm
     (tmp_path / f"{add.digest}.s").write_text(altered)
     hip = play(texts=str(tmp_path))
-    assert load(hip, add.hsaco) == INVALID_IMAGE
+    assert load(hip, add.binary) == INVALID_IMAGE
     assert "is not the image" in hip.report()
     (tmp_path / f"{add.digest}.s").write_bytes(b"\xff")
     with pytest.raises(DecodeError):
@@ -75,7 +75,7 @@ def test_an_altered_text_is_refused(play: Play, add: KernelImage, texts: Path, t
 
 def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts))
-    flipped = bytearray(add.hsaco)
+    flipped = bytearray(add.binary)
     flipped[flipped.index(b"add.kd") + 1] ^= 1
     assert load(hip, bytes(flipped)) == FILE_NOT_FOUND  # another digest: no text
     assert load(hip, b"\x7fELF" + bytes(200)) == INVALID_IMAGE
@@ -85,10 +85,10 @@ def test_an_altered_image_is_refused(play: Play, add: KernelImage, texts: Path) 
 def test_files_cut_short_are_refused(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
     hip = play(texts=str(texts))
     file = tmp_path / "cut.hsaco"
-    for size in (0, 5, 63, 64, 200, len(add.hsaco) // 2, len(add.hsaco) - 1):
-        file.write_bytes(add.hsaco[:size])
+    for size in (0, 5, 63, 64, 200, len(add.binary) // 2, len(add.binary) - 1):
+        file.write_bytes(add.binary[:size])
         assert hip.library.hipModuleLoad(byref(c_void_p()), str(file).encode()) == INVALID_IMAGE, size
-    file.write_bytes(add.hsaco + b"behind")
+    file.write_bytes(add.binary + b"behind")
     assert hip.library.hipModuleLoad(byref(c_void_p()), str(file).encode()) == 0
     assert hip.library.hipModuleLoad(byref(c_void_p()), b"/nothing/here") == FILE_NOT_FOUND
 
@@ -97,20 +97,20 @@ def test_damaged_program_files_are_made_again(add: KernelImage, texts: Path, tmp
     (tmp_path / "emulator-1").symlink_to(
         CACHE / "emulator-1"
     )  # the interpreter need not be compiled for this
-    made = prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path)
+    made = prepare(add.binary, "gfx908", places=[texts], cache=tmp_path)
     complete = made.program.read_bytes()
     damaged = bytearray(complete)
     damaged[len(complete) // 2] ^= 1
     for spoiled in (bytes(damaged), complete[:-1], b""):
         made.program.write_bytes(spoiled)
-        assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
+        assert prepare(add.binary, "gfx908", places=[texts], cache=tmp_path) == made
         assert made.program.read_bytes() == complete
     made.lines.write_text("[1]")
-    assert prepare(add.hsaco, "gfx908", places=[texts], cache=tmp_path) == made
+    assert prepare(add.binary, "gfx908", places=[texts], cache=tmp_path) == made
 
 
 def test_every_process_makes_the_same_program_file(add: KernelImage) -> None:
-    program = Emulator("gfx908", cache=CACHE).load(add.hsaco, add.asm)
+    program = Emulator("gfx908", cache=CACHE).load(add.binary, add.asm)
     segments = [np.zeros(program.descriptor.kernarg_bytes, dtype=np.uint8) for _ in range(2)]
     files = []
     for segment in segments:  # each process has its arguments elsewhere
@@ -122,10 +122,10 @@ def test_every_process_makes_the_same_program_file(add: KernelImage) -> None:
 
 def test_an_image_for_another_arch(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play("gfx90a,gfx1201", texts=str(texts))
-    assert load(hip, add.hsaco) == NO_BINARY
+    assert load(hip, add.binary) == NO_BINARY
     assert "for gfx908" in hip.report()
     hip.hipSetDevice(1)
-    assert load(hip, add.hsaco) == NO_BINARY
+    assert load(hip, add.binary) == NO_BINARY
 
 
 def test_without_its_python_side(
@@ -133,9 +133,9 @@ def test_without_its_python_side(
 ) -> None:
     hip = play(texts=str(texts))
     monkeypatch.setenv("AOTFORGE_PREPARE", "/nothing/here")
-    assert load(hip, add.hsaco) == INIT_FAILED
+    assert load(hip, add.binary) == INIT_FAILED
     assert "/nothing/here" in hip.report() and "./dev virtual-hip" in hip.report()
     monkeypatch.setenv("AOTFORGE_PREPARE", "/bin/false")
-    assert load(hip, add.hsaco) == INIT_FAILED
+    assert load(hip, add.binary) == INIT_FAILED
     monkeypatch.delenv("AOTFORGE_PREPARE")
-    assert load(hip, add.hsaco) == 0
+    assert load(hip, add.binary) == 0

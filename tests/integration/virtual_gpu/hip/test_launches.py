@@ -50,13 +50,13 @@ def added(hip: Hip, function: c_void_p, seed: int, stream: c_void_p | None = Non
 def test_add(play: Play, add: KernelImage, texts: Path, tmp_path: Path) -> None:
     record = tmp_path / "record"
     hip = play(texts=str(texts), record=str(record))
-    assert added(hip, hip.function(add.hsaco, "add"), 1)
+    assert added(hip, hip.function(add.binary, "add"), 1)
     load, launch = map(json.loads, record.read_text().splitlines())
     assert (load["event"], load["image"], load["kernel"]) == ("load", add.digest, "add")
     assert (launch["event"], launch["grid"], launch["ok"]) == ("launch", [3, 1, 1], True)
     # one device, one schedule or another: the same sums
     hip = play(texts=str(texts), schedule="5", seed="7", threads="1")
-    assert added(hip, hip.function(add.hsaco, "add"), 2)
+    assert added(hip, hip.function(add.binary, "add"), 2)
 
 
 def test_packed_arguments_files_and_host_memory(
@@ -64,7 +64,7 @@ def test_packed_arguments_files_and_host_memory(
 ) -> None:
     hip = play(texts=str(texts))
     file = tmp_path / "add.hsaco"
-    file.write_bytes(add.hsaco)
+    file.write_bytes(add.binary)
     module, function = c_void_p(), c_void_p()
     hip.hipModuleLoad(byref(module), str(file).encode())
     hip.hipModuleGetFunction(byref(function), module, b"add")
@@ -85,7 +85,7 @@ def test_packed_arguments_files_and_host_memory(
 
 def test_streams_events_and_threads(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts))
-    function = hip.function(add.hsaco, "add")
+    function = hip.function(add.binary, "add")
     results: list[bool] = []
 
     def work(seed: int) -> None:
@@ -115,7 +115,7 @@ def test_streams_events_and_threads(play: Play, add: KernelImage, texts: Path) -
 
 def test_shapes_that_hip_refuses(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts))
-    function = hip.function(add.hsaco, "add")
+    function = hip.function(add.binary, "add")
     arguments = [c_void_p(), c_void_p(), c_void_p(), c_int64(0), c_void_p(), c_void_p()]
     for grid, threads, lds in (
         ((0, 1, 1), 256, 0),
@@ -138,7 +138,7 @@ def test_a_fault_is_an_error_that_stays_with_its_device(
     play: Play, add: KernelImage, texts: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     hip = play("gfx908,gfx908", texts=str(texts), log="error")
-    function = hip.function(add.hsaco, "add")
+    function = hip.function(add.binary, "add")
     x, y = numbers()
     short = hip.upload(np.zeros(N - 8, dtype=np.float16))
     hip.launch(
@@ -154,10 +154,10 @@ def test_a_fault_is_an_error_that_stays_with_its_device(
     assert hip.library.hipMalloc(byref(c_void_p()), c_size_t(4)) == ILLEGAL_ADDRESS
     assert hip.library.hipStreamSynchronize(None) == ILLEGAL_ADDRESS
     hip.hipSetDevice(1)  # another device is not concerned
-    assert added(hip, hip.function(add.hsaco, "add"), 3)
+    assert added(hip, hip.function(add.binary, "add"), 3)
     hip.hipSetDevice(0)
     hip.hipDeviceReset()
-    assert added(hip, hip.function(add.hsaco, "add"), 3)
+    assert added(hip, hip.function(add.binary, "add"), 3)
 
 
 def test_memory_of_another_device_and_freed_memory_are_out_of_reach(
@@ -174,7 +174,7 @@ def test_memory_of_another_device_and_freed_memory_are_out_of_reach(
         out, last = hip.upload(y), hip.upload(y)
         if spoil == "freed":
             hip.hipFree(mine)
-        function = hip.function(add.hsaco, "add")
+        function = hip.function(add.binary, "add")
         hip.launch(function, GRID, THREADS, [bad, last, out, c_int64(N), c_void_p(), c_void_p()])
         assert hip.library.hipDeviceSynchronize() == ILLEGAL_ADDRESS, spoil
         assert "reads" in hip.report()
@@ -182,7 +182,7 @@ def test_memory_of_another_device_and_freed_memory_are_out_of_reach(
 
 def test_an_endless_kernel_times_out(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts), limit="20")
-    function = hip.function(add.hsaco, "add")
+    function = hip.function(add.binary, "add")
     with pytest.raises(HipError) as error:
         added(hip, function, 1)
     assert error.value.code == TIME_OUT
@@ -194,8 +194,8 @@ def test_injected_failures(play: Play, add: KernelImage, texts: Path) -> None:
     assert [hip.library.hipMalloc(byref(found), c_size_t(8)) for _ in range(3)] == [0, 2, 0]
     assert hip.library.hipGetLastError() == 2
     with pytest.raises(HipError, match="500"):
-        hip.function(add.hsaco, "add")
-    function = hip.function(add.hsaco, "add")
+        hip.function(add.binary, "add")
+    function = hip.function(add.binary, "add")
     hip.library.aotforge_virtual_fail(b"hipModuleLaunchKernel:0:719")
     for _ in range(2):
         with pytest.raises(HipError, match="719"):
@@ -223,7 +223,7 @@ def test_checks_find_a_wait_that_allows_too_much(play: Play, add: KernelImage, t
 
 def test_checks_find_device_memory_that_was_not_written(play: Play, add: KernelImage, texts: Path) -> None:
     hip = play(texts=str(texts), checks="1")
-    function = hip.function(add.hsaco, "add")
+    function = hip.function(add.binary, "add")
     x, y = numbers()
     half = 2 * N // 2  # bytes
     source, copied, out = hip.upload(y), c_void_p(), c_void_p()

@@ -55,7 +55,7 @@ def hip(play: Play, texts: Path) -> Hip:
 
 @pytest.fixture
 def sum_(hip: Hip, add: KernelImage) -> Sum:
-    return Sum(hip, hip.function(add.hsaco, "add"))
+    return Sum(hip, hip.function(add.binary, "add"))
 
 
 def stream_of(hip: Hip, flags: int = NON_BLOCKING) -> c_void_p:

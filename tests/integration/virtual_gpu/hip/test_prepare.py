@@ -24,7 +24,7 @@ def test_folders_from_the_environment_count_from_the_programs_own(
     here = texts.parent
     done = subprocess.run(
         [virtual.folder / "prepare", "prepare", "gfx908", "plain"],
-        input=add.hsaco,
+        input=add.binary,
         cwd=here,
         env=os.environ
         | {

@@ -1,4 +1,4 @@
-"""One compile job through Triton's AMD backend, stage by stage.
+"""One compile job through Triton's back end for its vendor, stage by stage.
 
 Imported in worker processes only: it loads Triton. `triton.compile` is not used: it has a cache, dumps and a driver look-up of its own.
 """
@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import os
 import sys
+import tempfile
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -22,15 +23,18 @@ from triton.compiler.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction
 
 from aotforge.compile.cache_entry import Entry, Summary
-from aotforge.compile.code_object_check import check_code_object, check_no_paths, read_arguments, read_stats
 from aotforge.compile.dual_issue import split_pairs
 from aotforge.errors import ToolchainError
-from aotforge.formats.code_object import kernel_metadata
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.model import CompileJob, has_line_info
+from aotforge.rules import ValueType
+from aotforge.targets.backend import check_no_paths
+from aotforge.targets.backends import BACKENDS, backend_of
 
 PACKAGE = "aotforge_kernels"
 """Kernels are modules of this package in every kernels root, because module names enter symbols of functions that are not inlined."""
+
+_VALUE_TYPES: dict[str, ValueType] = {"i32": "i32", "i64": "i64", "u64": "u64", "fp32": "f32"}
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -65,23 +69,25 @@ class Compiler:
             raise ToolchainError(
                 f"worker has Triton {triton.__version__}, the plan {job.toolchain.triton_version}"
             )
+        backend = backend_of(job.target.vendor)
+        backend.check_toolchain(job.target)
         binary, assembly, metadata = run_stages(self._function(job), job)
-        kernel = kernel_metadata(binary)
-        check_code_object(job, kernel, metadata)
+        backend.check(binary, job.target, parameter_types(job), metadata)
+        found = backend.read(binary)
         if not has_line_info(job):
             own, compiler = Path(__file__).parents[2], Path(triton.__file__).parent
-            check_no_paths(binary, (str(self._root), str(compiler), str(own)))
+            check_no_paths(binary, (str(self._root), str(compiler), str(own), tempfile.gettempdir()))
         compressed = self._compressor.compress(assembly.encode("utf-8"))
         summary = Summary(
             key=job.key,
             digest=hashlib.sha256(binary).hexdigest(),
-            symbol=kernel[".name"],
-            stats=read_stats(kernel, metadata),
-            arguments=read_arguments(kernel),
-            hsaco_size=len(binary),
+            symbol=found.symbol,
+            stats=backend.stats(binary, metadata),
+            arguments=found.arguments,
+            binary_size=len(binary),
             asm_size=len(compressed),
         )
-        return Entry(summary=summary, hsaco=binary, asm_zstd=compressed)
+        return Entry(summary=summary, binary=binary, asm_zstd=compressed)
 
     def warm_up(self) -> None:
         """Compile something small, so that the compiler's tables and libraries are loaded before this process forks."""
@@ -113,9 +119,15 @@ class Compiler:
             raise SourceChangedError(f"{job.source} changed after the plan was made")
 
 
+def parameter_types(job: CompileJob) -> tuple[ValueType, ...]:
+    """Types of a job's run-time parameters in order."""
+    kinds = [kind for _, kind in job.signature if kind != "constexpr"]
+    return tuple("ptr" if kind.startswith("*") else _VALUE_TYPES[kind] for kind in kinds)
+
+
 def run_stages(function: Any, job: CompileJob) -> tuple[bytes, str, dict[str, Any]]:
-    """HSACO, assembly text and Triton's metadata of one job."""
-    target = GPUTarget("hip", job.target.arch, job.target.wavefront)
+    """Image, assembly text and Triton's metadata of one job."""
+    target = GPUTarget(*backend_of(job.target.vendor).triton_target(job.target))
     position = {name: index for index, (name, _) in enumerate(job.signature)}
     hints = {(position[name],): [["tt.divisibility", value]] for name, value in job.hints}
     return lower(
@@ -143,7 +155,8 @@ def lower(
     options: dict[str, Any],
     cures: tuple[str, ...] = (),
 ) -> tuple[bytes, str, dict[str, Any]]:
-    """HSACO, assembly text and Triton's metadata of one specialisation, without the hazards in `cures`."""
+    """Image, assembly text and Triton's metadata of one specialisation, without the hazards in `cures`."""
+    text_stage = next(one.text_stage for one in BACKENDS.values() if one.triton_name == target.backend)
     backend = make_backend(target)
     source = ASTSource(function, signature, constants, hints)
     parsed = backend.parse_options(options)
@@ -160,6 +173,6 @@ def lower(
     assembly = ""
     for name, stage in stages.items():
         module = stage(module, metadata)
-        if name == "amdgcn":
+        if name == text_stage:
             module = assembly = split_pairs(module, cures)
     return module, assembly, metadata

@@ -1,16 +1,18 @@
-"""Check of a code object against its job: kernarg layout, workgroup size, no scratch buffers."""
+"""Check of an HSACO against its target and parameters: kernargs, workgroup size, no scratch buffers."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aotforge.compile.cache_entry import CodeObjectStats
-from aotforge.compile.model import KernelArgument, kernarg_layout
 from aotforge.formats.code_object import CodeObjectError
-from aotforge.plan.model import CompileJob
-
-SCRATCH_POINTERS = 2
-"""Triton's global and profile scratch buffers: pointers after the parameters, null here."""
+from aotforge.rules import Target
+from aotforge.targets.backend import (
+    CodeObjectStats,
+    KernelArgument,
+    argument_text,
+    check_no_scratch,
+    expected_arguments,
+)
 
 HOST_CALLS = "hidden_hostcall_buffer"
 """Argument of kernels that print or assert."""
@@ -23,13 +25,6 @@ HIDDEN_ARGUMENTS = frozenset(
 )
 """Hidden arguments after the explicit ones, which HIP sets: launch geometry, and the buffer of host calls. Others (heap, queues)
 are refused."""
-
-
-def expected_arguments(job: CompileJob) -> tuple[KernelArgument, ...]:
-    """Kernarg segment of a job: run-time parameters in order, then the scratch pointers."""
-    kinds = [kind for _, kind in job.signature if kind != "constexpr"]
-    types = ["ptr" if kind.startswith("*") else {"fp32": "f32"}.get(kind, kind) for kind in kinds]
-    return kernarg_layout([*types, *["ptr"] * SCRATCH_POINTERS])
 
 
 def read_arguments(kernel: Mapping[str, Any]) -> tuple[KernelArgument, ...]:
@@ -53,23 +48,25 @@ def read_stats(kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> CodeObje
         vgpr_spills=kernel[".vgpr_spill_count"],
         sgpr_spills=kernel[".sgpr_spill_count"],
         scratch_bytes=kernel[".private_segment_fixed_size"],
-        static_lds_bytes=kernel[".group_segment_fixed_size"],
-        dynamic_lds_bytes=triton["shared"],
-        wavefront=kernel[".wavefront_size"],
+        static_shared_bytes=kernel[".group_segment_fixed_size"],
+        dynamic_shared_bytes=triton["shared"],
+        warp_size=kernel[".wavefront_size"],
         num_warps=triton["num_warps"],
     )
 
 
-def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mapping[str, Any]) -> None:
-    """Raises CodeObjectError when the code object does not fit its job."""
-    found, wanted = _all_arguments(kernel), expected_arguments(job)
+def check_code_object(
+    target: Target, types: Sequence[str], kernel: Mapping[str, Any], triton: Mapping[str, Any]
+) -> None:
+    """Raises CodeObjectError when the code object does not fit its target, its parameters' types or Triton's metadata."""
+    found, wanted = _all_arguments(kernel), expected_arguments(types)
     for number, (have, want) in enumerate(itertools.zip_longest(found, wanted)):
         if have != want and (want is not None or have is None or have.kind not in HIDDEN_ARGUMENTS):
-            raise CodeObjectError(f"kernarg {number} is {_text(have)}, the plan's is {_text(want)}")
-    for name in ("global_scratch_size", "profile_scratch_size"):
-        if triton.get(name):
-            raise CodeObjectError(f"needs {name} {triton[name]}, which the runtime does not allocate")
-    wavefront = job.target.wavefront
+            raise CodeObjectError(
+                f"kernarg {number} is {argument_text(have)}, the plan's is {argument_text(want)}"
+            )
+    check_no_scratch(triton)
+    wavefront = target.warp_size
     if kernel[".wavefront_size"] != wavefront:
         raise CodeObjectError(f"wavefront of {kernel['.wavefront_size']}, the arch's is {wavefront}")
     threads = triton["num_warps"] * wavefront
@@ -79,14 +76,3 @@ def check_code_object(job: CompileJob, kernel: Mapping[str, Any], triton: Mappin
         )
     if kernel.get(".uses_dynamic_stack"):
         raise CodeObjectError("uses a dynamic stack")
-
-
-def check_no_paths(hsaco: bytes, paths: tuple[str, ...]) -> None:
-    """Images must not contain paths of this machine. Raises CodeObjectError naming the path."""
-    for path in paths:
-        if len(path) > 3 and path.encode() in hsaco:
-            raise CodeObjectError(f"contains the host path {path}")
-
-
-def _text(argument: KernelArgument | None) -> str:
-    return f"{argument.size} bytes at {argument.offset} ({argument.kind})" if argument else "missing"

@@ -1,0 +1,84 @@
+"""AMD as a vendor of images: HSACO code objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from aotforge.formats.code_object import kernel_metadata
+from aotforge.rules import Target, ValueType, Vendor
+from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
+from aotforge.targets.amd.occupancy import occupancy
+from aotforge.targets.backend import CodeObject, CodeObjectStats
+from aotforge.toolchain.backend_options import BackendOptions
+
+if TYPE_CHECKING:
+    from aotforge.base.architectures import AmdArchitecture, Architecture
+
+OPTIONS = BackendOptions(
+    maker="AMD",
+    source="backends/amd/compiler.py",
+    options_class="HIPOptions",
+    fields=("num_warps", "num_stages", "waves_per_eu", "matrix_instr_nonkdim", "kpack"),
+    not_code={
+        "arch": "the target has it",
+        "backend_name": "it is a name",
+        "supported_fp8_dtypes": "it is a property of the arch",
+        "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
+        "allowed_dot_input_precisions": "it is a property of the arch",
+        "extern_libs": "it is a path of this machine",
+        "instrumentation_mode": "instrumented images need memory that the library does not pass",
+        "fpsan_homomorphic_casts": "it is part of the instrumentation",
+        "launch_cooperative_grid": "it changes the launch, not the image",
+        "num_ctas": "no arch here launches clusters",
+        "sanitize_overflow": "it adds assertions to debug builds only",
+    },
+)
+
+
+class AmdBackend:
+    """`Backend` of AMD's archs."""
+
+    vendor: Vendor = "amd"
+    triton_name = "hip"
+    archs = re.compile(r"gfx[0-9a-f]{3,5}")
+    text_stage = "amdgcn"
+    options = OPTIONS
+
+    def triton_target(self, target: Target) -> tuple[str, str | int, int]:
+        """Arguments of Triton's GPUTarget."""
+        return self.triton_name, target.arch, target.warp_size
+
+    def check_toolchain(self, target: Target) -> None:
+        """Everything is in libraries that Triton loads."""
+
+    def read(self, binary: bytes) -> CodeObject:
+        """What the code object's metadata states."""
+        kernel = kernel_metadata(binary)
+        return CodeObject(
+            symbol=str(kernel[".name"]),
+            arguments=read_arguments(kernel),
+            threads=int(kernel[".max_flat_workgroup_size"]),
+        )
+
+    def check(
+        self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
+    ) -> None:
+        """Kernarg layout, workgroup size, wavefront, no scratch buffers."""
+        check_code_object(target, types, kernel_metadata(binary), metadata)
+
+    def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
+        """From the code object's metadata and Triton's."""
+        return read_stats(kernel_metadata(binary), metadata)
+
+    def makes_host_calls(self, binary: bytes) -> bool:
+        """Kernels that print or assert take the buffer of host calls."""
+        return HOST_CALLS.encode() in binary
+
+    def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
+        """Waves per SIMD."""
+        return occupancy(stats, cast("AmdArchitecture", architecture))
+
+
+AMD = AmdBackend()

@@ -1,0 +1,138 @@
+"""The vendor-neutral interface of `targets/<vendor>`, and the values that describe any image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.rules import Scalar, Setting, Target, ValueType, Vendor
+from aotforge.toolchain.backend_options import BackendOptions
+
+if TYPE_CHECKING:
+    from aotforge.base.architectures import Architecture  # pydantic, which compile workers in a rootfs lack
+
+SCRATCH_POINTERS = 2
+"""Triton's global and profile scratch buffers: pointers after the parameters, null here."""
+_SIZES = {"ptr": 8, "i32": 4, "i64": 8, "u64": 8, "f32": 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelArgument:
+    """One argument in a code object's metadata: offset in the parameter buffer and size in bytes, and its kind."""
+
+    offset: int
+    size: int
+    kind: str
+
+
+def kernarg_layout(types: Iterable[str]) -> tuple[KernelArgument, ...]:
+    """The parameter buffer of parameters with these types (`ValueType`): in order, naturally aligned."""
+    arguments = []
+    offset = 0
+    for kind in types:
+        size = _SIZES[kind]
+        offset = -(-offset // size) * size
+        arguments.append(
+            KernelArgument(offset=offset, size=size, kind="global_buffer" if kind == "ptr" else "by_value")
+        )
+        offset += size
+    return tuple(arguments)
+
+
+def expected_arguments(types: Sequence[str]) -> tuple[KernelArgument, ...]:
+    """The parameter buffer of a kernel: run-time parameters in order, then Triton's scratch pointers."""
+    return kernarg_layout([*types, *["ptr"] * SCRATCH_POINTERS])
+
+
+def argument_text(argument: KernelArgument | None) -> str:
+    """For messages."""
+    return f"{argument.size} bytes at {argument.offset} ({argument.kind})" if argument else "missing"
+
+
+def check_no_scratch(metadata: Mapping[str, Any]) -> None:
+    """Raises CodeObjectError for a kernel that needs buffers of scratch memory by Triton's metadata."""
+    for name in ("global_scratch_size", "profile_scratch_size"):
+        if metadata.get(name):
+            raise CodeObjectError(f"needs {name} {metadata[name]}, which the runtime does not allocate")
+
+
+def check_no_paths(binary: bytes, paths: tuple[str, ...]) -> None:
+    """Images must not contain paths of this machine. Raises CodeObjectError naming the path."""
+    for path in paths:
+        if len(path) > 3 and path.encode() in binary:
+            raise CodeObjectError(f"contains the host path {path}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeObjectStats:
+    """Resource use as an image's metadata and Triton report it. Shared memory in bytes per workgroup.
+
+    `vgpr`: registers per lane; `agpr` and `sgpr` are AMD's accumulation and scalar registers, else 0. `scratch_bytes`: memory
+    per lane that holds spilled registers.
+    """
+
+    vgpr: int
+    agpr: int
+    sgpr: int
+    vgpr_spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    warp_size: int
+    num_warps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeObject:
+    """What an image itself states: the kernel's symbol, its explicit arguments, threads of a workgroup."""
+
+    symbol: str
+    arguments: tuple[KernelArgument, ...]
+    threads: int
+
+
+class Backend(Protocol):
+    """One vendor. Methods on images raise CodeObjectError for bytes that cannot be read.
+
+    `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage that gives the assembly
+    text (the last one gives the image), `options` those that a Setting may have.
+    """
+
+    vendor: Vendor
+    triton_name: str
+    archs: re.Pattern[str]
+    text_stage: str
+    options: BackendOptions
+
+    def triton_target(self, target: Target) -> tuple[str, str | int, int]:
+        """Arguments of Triton's GPUTarget."""
+
+    def check_toolchain(self, target: Target) -> None:
+        """Raises ToolchainError when this installation of Triton lacks what the target needs."""
+
+    def read(self, binary: bytes) -> CodeObject:
+        """What the image states."""
+
+    def check(
+        self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
+    ) -> None:
+        """Raises CodeObjectError for an image that does not fit its target, its parameters' types or Triton's metadata."""
+
+    def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
+        """Resource use."""
+
+    def makes_host_calls(self, binary: bytes) -> bool:
+        """Whether the kernel prints or asserts."""
+
+    def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
+        """Warps per scheduler (AMD: waves per SIMD) when only this kernel runs."""
+
+
+def setting_options(backend: Backend, setting: Setting) -> tuple[tuple[str, Scalar], ...]:
+    """Options of Triton's back end that a setting means: its fields by name, then the others by name."""
+    fields = tuple((name, getattr(setting, name)) for name in sorted(backend.options.fields))
+    return (*fields, *sorted(setting.options.items()))

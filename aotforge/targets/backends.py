@@ -1,0 +1,28 @@
+"""The vendors whose images this project builds."""
+
+from collections.abc import Mapping
+
+from aotforge.errors import UnknownNameError
+from aotforge.rules import Vendor
+from aotforge.targets.amd.backend import AMD
+from aotforge.targets.backend import Backend
+from aotforge.targets.nvidia.backend import NVIDIA
+
+BACKENDS: Mapping[Vendor, Backend] = {"amd": AMD, "nvidia": NVIDIA}
+
+
+def backend_of(vendor: Vendor) -> Backend:
+    """The vendor's backend. Raises UnknownNameError for a vendor that has none."""
+    if vendor not in BACKENDS:
+        raise UnknownNameError(
+            f"{vendor} is not a vendor whose images are compiled", hint=f"those are {', '.join(BACKENDS)}"
+        )
+    return BACKENDS[vendor]
+
+
+def backend_of_arch(arch: str) -> Backend:
+    """The backend of an arch's vendor, by the form of its name. Raises UnknownNameError."""
+    for backend in BACKENDS.values():
+        if backend.archs.fullmatch(arch):
+            return backend
+    raise UnknownNameError(f"{arch} is not the name of an arch", hint="gfx908, sm_90")

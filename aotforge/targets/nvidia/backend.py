@@ -1,0 +1,157 @@
+"""NVIDIA as a vendor of images: cubins, each for one compute capability."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from aotforge.errors import ToolchainError
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.rules import Target, ValueType, Vendor
+from aotforge.targets.backend import (
+    CodeObject,
+    CodeObjectStats,
+    argument_text,
+    check_no_scratch,
+    expected_arguments,
+)
+from aotforge.targets.nvidia.cubin import is_cubin, read_cubin
+from aotforge.toolchain.backend_options import BackendOptions
+
+if TYPE_CHECKING:
+    from aotforge.base.architectures import Architecture, NvidiaArchitecture
+
+_HOST_CALLS = frozenset({"vprintf", "__assertfail"})
+"""Functions of the driver that kernels call to print and to assert."""
+
+OPTIONS = BackendOptions(
+    maker="NVIDIA",
+    source="backends/nvidia/compiler.py",
+    options_class="CUDAOptions",
+    fields=("num_warps", "num_stages"),
+    not_code={
+        "arch": "the target has it",
+        "warp_size": "the target has it",
+        "backend_name": "it is a name",
+        "supported_fp8_dtypes": "it is a property of the arch",
+        "deprecated_fp8_dot_operand_dtypes": "it is a property of the arch",
+        "allowed_dot_input_precisions": "it is a property of the arch",
+        "ptx_version": "it follows from the pinned ptxas",
+        "ptx_options": "flags of ptxas can name files",
+        "ir_override": "it is a path of this machine",
+        "extern_libs": "it is a path of this machine",
+        "instrumentation_mode": "instrumented images need memory that the library does not pass",
+        "fpsan_homomorphic_casts": "it is part of the instrumentation",
+        "min_shared_mem": "it is part of the instrumentation",
+        "launch_cooperative_grid": "it changes the launch, not the image",
+        "launch_pdl": "the library launches without programmatic dependencies",
+        "clc": "the library launches no clusters",
+        "num_ctas": "the library launches no clusters",
+        "sanitize_overflow": "it adds assertions to debug builds only",
+    },
+)
+
+
+class NvidiaBackend:
+    """`Backend` of NVIDIA's archs."""
+
+    vendor: Vendor = "nvidia"
+    triton_name = "cuda"
+    archs = re.compile(r"sm_[0-9]{2,3}")
+    text_stage = "ptx"
+    options = OPTIONS
+
+    def triton_target(self, target: Target) -> tuple[str, str | int, int]:
+        """Arguments of Triton's GPUTarget."""
+        return self.triton_name, _capability(target.arch), target.warp_size
+
+    def check_toolchain(self, target: Target) -> None:
+        """Raises ToolchainError when the wheel's ptxas is missing: root filesystems without NVIDIA leave it out."""
+        found = find_spec("triton")
+        assert found is not None and found.origin is not None
+        name = "ptxas" if _capability(target.arch) < 90 else "ptxas-blackwell"
+        file = Path(found.origin).parent / "backends" / "nvidia" / "bin" / name
+        if not os.access(file, os.X_OK):
+            raise ToolchainError(
+                f"{file} is missing, which makes images for {target.arch}",
+                cause="this root filesystem has Triton without its NVIDIA tools",
+                hint="--executor local compiles with the complete wheel",
+            )
+
+    def read(self, binary: bytes) -> CodeObject:
+        """What the cubin states."""
+        found = read_cubin(binary)
+        return CodeObject(symbol=found.symbol, arguments=found.arguments, threads=found.threads)
+
+    def check(
+        self, binary: bytes, target: Target, types: tuple[ValueType, ...], metadata: Mapping[str, Any]
+    ) -> None:
+        """Parameters, threads, capability; no scratch buffers, descriptors or clusters."""
+        found = read_cubin(binary)
+        pairs = itertools.zip_longest(found.arguments, expected_arguments(types))
+        for number, (have, want) in enumerate(pairs):
+            if have != want:
+                raise CodeObjectError(
+                    f"parameter {number} is {argument_text(have)}, the plan's is {argument_text(want)}"
+                )
+        check_no_scratch(metadata)
+        if metadata.get("tensordesc_meta"):
+            raise CodeObjectError("takes tensor descriptors, which the runtime does not make")
+        if metadata.get("num_ctas", 1) != 1:
+            raise CodeObjectError(f"needs clusters of {metadata['num_ctas']}, the runtime launches none")
+        if found.capability != _capability(target.arch):
+            raise CodeObjectError(f"is for sm_{found.capability}, the target is {target.arch}")
+        threads = metadata["num_warps"] * target.warp_size
+        if found.threads != threads:
+            raise CodeObjectError(f"block of {found.threads} threads, {threads} are launched")
+
+    def stats(self, binary: bytes, metadata: Mapping[str, Any]) -> CodeObjectStats:
+        """From the cubin and Triton's metadata. Spilled registers are in `scratch_bytes`; the cubin does not count them."""
+        found = read_cubin(binary)
+        return CodeObjectStats(
+            vgpr=found.registers,
+            agpr=0,
+            sgpr=0,
+            vgpr_spills=0,
+            sgpr_spills=0,
+            scratch_bytes=found.frame_bytes,
+            static_shared_bytes=found.static_shared_bytes,
+            dynamic_shared_bytes=metadata["shared"],
+            warp_size=32,
+            num_warps=metadata["num_warps"],
+        )
+
+    def makes_host_calls(self, binary: bytes) -> bool:
+        """Whether the cubin refers to the driver's functions for printing or assertions."""
+        return is_cubin(binary) and not _HOST_CALLS.isdisjoint(read_cubin(binary).names)
+
+    def occupancy(self, stats: CodeObjectStats, architecture: Architecture) -> int:
+        """Warps per scheduler: registers, shared memory, and the limits of warps and blocks of a multiprocessor."""
+        return _occupancy(stats, cast("NvidiaArchitecture", architecture))
+
+
+def _capability(arch: str) -> int:
+    """90 of sm_90."""
+    return int(arch.removeprefix("sm_"))
+
+
+def _occupancy(stats: CodeObjectStats, arch: NvidiaArchitecture) -> int:
+    """After NVIDIA's occupancy calculator: a warp's registers come in units and stay with one scheduler."""
+    each = _rounded(stats.vgpr * stats.warp_size, arch.register_granule)
+    per_scheduler = arch.registers // arch.schedulers // each
+    blocks = min(per_scheduler * arch.schedulers, arch.max_warps) // stats.num_warps
+    shared = stats.static_shared_bytes + stats.dynamic_shared_bytes + arch.shared_reserved
+    blocks = min(blocks, arch.shared_per_sm // _rounded(shared, arch.shared_granule), arch.max_blocks)
+    return 0 if blocks == 0 else max(1, blocks * stats.num_warps // arch.schedulers)
+
+
+def _rounded(count: int, granule: int) -> int:
+    return max(granule, -(-count // granule) * granule)
+
+
+NVIDIA = NvidiaBackend()
