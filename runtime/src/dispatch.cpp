@@ -198,9 +198,9 @@ class Parser {
     Choice c{};
     c.image = in_.u32();
     c.symbol = in_.str();
-    c.lds_bytes = in_.u32();
+    c.shared_bytes = in_.u32();
     c.threads = in_.u16();
-    in_.require(c.lds_bytes <= 160 * 1024, "dynamic LDS over 160 KiB");
+    in_.require(c.shared_bytes <= 256 * 1024, "shared memory over 256 KiB");
     in_.require(c.threads >= 1 && c.threads <= 1024, "threads per workgroup out of bounds");
     c.predicate_count = in_.u8();
     c.first_predicate = static_cast<uint32_t>(out_.predicates.size());

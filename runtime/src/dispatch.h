@@ -65,7 +65,7 @@ struct Term {
 };
 
 struct Choice {
-  uint32_t image, lds_bytes;
+  uint32_t image, shared_bytes;
   uint32_t first_predicate, first_term;  // in Dispatch::predicates and Dispatch::terms
   uint32_t slot;                         // number of its (container, image, symbol) among those of the pack
   uint16_t threads;

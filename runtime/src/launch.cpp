@@ -199,7 +199,7 @@ hipError_t start(const Device& device, const Prepared& step, hipStream_t stream)
   for (const Parameter& parameter : step.kernel->parameters) arguments[count++] = &step.cells[parameter.value];
   for (unsigned i = 0; i < step.kernel->null_pointers; ++i) arguments[count++] = const_cast<const void**>(&null_pointer);
   const hipError_t error = device.hip().launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.choice->threads,
-                                               1, 1, step.choice->lds_bytes, stream, arguments, nullptr);
+                                               1, 1, step.choice->shared_bytes, stream, arguments, nullptr);
   if (error != hipSuccess)
     log(Level::error, "%.*s on %s: launch failed: %s", static_cast<int>(step.kernel->name.size()), step.kernel->name.data(),
         device.arch().c_str(), device.hip().describe(error));

@@ -156,7 +156,7 @@ BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: changed(struct.pack("<BI", 2, 3) + _FIRST, struct.pack("<BI", 2, 2**32 - 1) + _FIRST), "functional count out of bounds"),
     "no choices": (lambda: kernel(functionals={("gfx908", (0, 0)): []}), "choice count out of bounds"),
     "257 choices": (lambda: kernel(functionals={("gfx908", (0, 0)): [ONE] * 257}), "choice count out of bounds"),
-    "160 KiB of LDS and a byte": (lambda: choice(lds=160 * 1024 + 1), "dynamic LDS over 160 KiB"),
+    "256 KiB of shared memory and a byte": (lambda: choice(lds=256 * 1024 + 1), "shared memory over 256 KiB"),
     "no threads": (lambda: choice(threads=0), "threads per workgroup out of bounds"),
     "1025 threads": (lambda: choice(threads=1025), "threads per workgroup out of bounds"),
     "an unknown predicate": (lambda: choice(predicates=[(2, ["i"], 1, 0)]), "unknown predicate"),
