@@ -1,7 +1,11 @@
 """Checks of a cache folder, whose content is executed: only this user and root may write it."""
 
+import grp
 import os
+import pwd
 import stat
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from aotforge.errors import CacheError
@@ -9,26 +13,101 @@ from aotforge.errors import CacheError
 _REFUSED = ';"$\\'
 """Characters that CMake and shells interpret, besides control characters."""
 
+_ALL_USERS = ["0", "0", "4294967295"]
+"""/proc/self/uid_map where every user of the machine has the same number here."""
+
+_CAUSE = "native code there could be replaced, which this process would execute"
+
 
 def check_cache(folder: Path) -> None:
-    """Raises CacheError when `folder` exists and belongs to another user, or when others can write to it."""
+    """Raises CacheError when `folder` exists and belongs to another user, when others can write to it, or can replace it or a folder
+    above it."""
     try:
         status = folder.stat()
     except OSError:
-        return  # it is made later, or its use reports the reason
-    mode = stat.S_IMODE(status.st_mode)
-    if status.st_uid not in {0, os.geteuid()}:
+        status = None  # it is made later, or its use reports the reason
+    if status and status.st_uid not in _trusted_users():
         raise CacheError(
             f"cache folder {folder} belongs to user {status.st_uid}, not to user {os.geteuid()}",
-            cause="its owner could replace native code, which this process would execute",
+            cause=_CAUSE,
             hint="choose another one with --cache or AOTFORGE_CACHE",
         )
-    if mode & 0o022:
+    if status and (mode := stat.S_IMODE(status.st_mode)) & 0o022:
         raise CacheError(
             f"cache folder {folder} has mode {mode:o}: other users can write to it",
-            cause="they could replace native code, which this process would execute",
+            cause=_CAUSE,
             hint=f"remove it and build again, or, if only users that you trust could write, chmod -R go-w {folder}",
         )
+    if fault := replaceable(folder):
+        raise CacheError(
+            f"cache folder {folder} is not safe: {fault}",
+            cause=_CAUSE,
+            hint="choose another one with --cache or AOTFORGE_CACHE",
+        )
+
+
+def replaceable(path: Path) -> str:
+    """The reason why another user can replace `path`: a folder above it, or a link on the way. Empty when none can."""
+    ends = {path.absolute(), Path(os.path.realpath(path))}
+    for step in _steps(path):
+        try:
+            status = step.lstat()
+        except OSError:
+            continue  # not there yet
+        link = stat.S_ISLNK(status.st_mode)
+        if step in ends and not link:
+            continue
+        if status.st_uid not in _trusted_users():
+            return f"{step} belongs to user {status.st_uid}, who can replace it"
+        if link or status.st_mode & stat.S_ISVTX:
+            continue
+        if status.st_mode & 0o002 or (
+            status.st_mode & 0o020 and not _is_private(status.st_gid, os.geteuid())
+        ):
+            return f"{step} has mode {stat.S_IMODE(status.st_mode):o}: others can replace what is in it"
+    return ""
+
+
+def _steps(path: Path) -> Iterator[Path]:
+    """The path and everything that is read to find its end: folders above it, and those of every link."""
+    found, left = set[Path](), [path.absolute()]
+    while left:
+        one = left.pop()
+        for step in (one, *one.parents):
+            if step not in found:
+                found.add(step)
+                yield step
+                if step.is_symlink():
+                    left += [
+                        Path(os.path.normpath(step.parent / step.readlink())),
+                        Path(os.path.realpath(step)),
+                    ]
+
+
+def _trusted_users() -> frozenset[int]:
+    """This user and root; in a user namespace that does not show all users, also the number that it shows for the others."""
+    return _unknown_users() | {0, os.geteuid()}
+
+
+@cache
+def _unknown_users() -> frozenset[int]:
+    try:
+        if Path("/proc/self/uid_map").read_text(encoding="ascii").split() == _ALL_USERS:
+            return frozenset()
+        return frozenset({int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))})
+    except OSError:
+        return frozenset()
+
+
+@cache
+def _is_private(group: int, user: int) -> bool:
+    """True for root's group, and for one that has the user's name and no other member: distributions give every user one."""
+    try:
+        found, owner = grp.getgrgid(group), pwd.getpwuid(user)
+    except KeyError:
+        return False
+    own = found.gr_name == owner.pw_name and owner.pw_gid == group
+    return group == 0 or (own and set(found.gr_mem) <= {owner.pw_name})
 
 
 def check_cache_name(folder: Path) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
+from aotforge.base.cache_trust import replaceable
 from aotforge.errors import AotforgeError, OutputBusyError, OutputError
 
 _FILE_MODE = 0o644
@@ -35,8 +36,8 @@ def write_atomic(path: Path, data: bytes) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
                 file.flush()
+                os.fchmod(file.fileno(), _FILE_MODE)  # not by name: another user may replace it by a link
                 os.fsync(file.fileno())
-            Path(name).chmod(_FILE_MODE)
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
@@ -58,9 +59,19 @@ def make_folders(path: Path) -> None:
     make_folders(path.parent)
     with suppress(FileExistsError):
         path.mkdir(_FOLDER_MODE)
-        path.chmod(_FOLDER_MODE)
+        open_up(path)
     if not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def open_up(folder: Path | str, *, parent: int | None = None) -> None:
+    """Makes a new folder readable by all; by its descriptor, because the name may lead elsewhere by now. Raises OSError."""
+    handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if os.fstat(handle).st_uid == os.geteuid():
+            Path(f"/proc/self/fd/{handle}").chmod(_FOLDER_MODE)
+    finally:
+        os.close(handle)
 
 
 def share(folder: Path) -> None:
@@ -77,14 +88,13 @@ def share(folder: Path) -> None:
 
 def private_file_fault(path: Path) -> str:
     """The reason why other users may read or replace a file, such as a key; empty when they cannot. Raises OSError."""
-    status, folder = path.stat(), path.absolute().parent.stat()
+    status = path.stat()
     if status.st_mode & 0o077:
         return f"can be read by others than its owner: mode {stat.S_IMODE(status.st_mode):o}"
     if status.st_uid not in {0, os.geteuid()}:
         return f"belongs to user {status.st_uid}, not to user {os.geteuid()}"
-    if folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX:
-        return f"is in a folder of mode {stat.S_IMODE(folder.st_mode):o}: others can replace it"
-    return ""
+    fault = replaceable(path)
+    return f"is not safe: {fault}" if fault else ""
 
 
 @contextmanager
@@ -150,7 +160,7 @@ def output_lock(path: Path) -> Iterator[int]:
     """
     lock = path.parent / f".{path.name}.lock"
     with output_errors(lock):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
     try:
         try:
@@ -182,7 +192,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
         staged = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
     try:
         with output_errors(staged):
-            staged.chmod(_FOLDER_MODE)
+            open_up(staged)
             yield staged
             share(staged)
             _put_in_place(staged, path)

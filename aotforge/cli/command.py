@@ -11,6 +11,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
+from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
@@ -149,8 +150,10 @@ def one_arch(arch: str) -> str:
 
 
 def cache_folder(folder: str | None) -> Path:
-    """The flag, else AOTFORGE_CACHE, else .aotforge/cache."""
-    return Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+    """The flag, else AOTFORGE_CACHE, else .aotforge/cache. Raises CacheError for one that others can write to."""
+    found = Path(folder or os.environ.get("AOTFORGE_CACHE") or HOME / "cache").absolute()
+    check_cache(found)
+    return found
 
 
 def is_own_release(folder: Path) -> bool:

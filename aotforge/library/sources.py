@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from aotforge.base.files import output_errors, read_bytes, write_atomic
+from aotforge.base.files import make_folders, output_errors, read_bytes, write_atomic
 from aotforge.base.manifest_reader import Manifest, load
 from aotforge.errors import RuntimeBuildError, ToolchainError
 from aotforge.formats.api_level import LEVEL_PATTERN
@@ -109,7 +109,7 @@ class PinnedArchive:
         """
         archive = self._cached(cache, environment.get(self.variable, ""))
         with output_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folders(folder)
         try:
             with tarfile.open(archive) as tar:
                 names = set(tar.getnames())

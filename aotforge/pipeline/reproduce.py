@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import output_errors
+from aotforge.base.files import make_folders, output_errors
 from aotforge.base.progress import Observer
 from aotforge.errors import OutputError, ReproduceError, ToolchainError
 from aotforge.formats.sums import TAR_SUMS, read_sums
@@ -81,7 +81,7 @@ def reproduce(request: ReproduceRequest, *, observer: Observer) -> Reproduction:
 def _make_empty(folder: Path) -> None:
     """Makes a folder that must be empty: an older build in it would be taken as this one. Raises OutputError."""
     with output_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         if any(folder.iterdir()):
             raise OutputError(
                 f"{folder} is not empty",

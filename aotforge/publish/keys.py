@@ -20,7 +20,7 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
-from aotforge.base.files import output_errors, private_file_fault, write_atomic
+from aotforge.base.files import make_folders, output_errors, private_file_fault, write_atomic
 from aotforge.errors import PublishError, TrustError
 
 ROLES = ("root", "targets", "snapshot", "timestamp")
@@ -187,7 +187,8 @@ def _write_root(folder: Path, root: Root, signers: Sequence[CryptoSigner]) -> Pa
 
 def _write_key(path: Path, signer: CryptoSigner) -> None:
     with output_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folders(path.parent.parent)
+        path.parent.mkdir(exist_ok=True, mode=0o700)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(signer.private_bytes)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import output_errors, write_atomic
+from aotforge.base.files import make_folders, output_errors, write_atomic
 from aotforge.errors import TrustError
 from aotforge.formats.untrusted_file import parse_json
 
@@ -42,7 +42,7 @@ class SeenVersions:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with output_errors(self.file.parent):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.file.parent)
             with (self.file.parent / f".{self.file.name}.lock").open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield

@@ -21,7 +21,7 @@ from tuf.api.serialization import DeserializationError
 from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
-from aotforge.base.files import output_errors, staged_folder
+from aotforge.base.files import make_folders, output_errors, staged_folder
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
 from aotforge.publish.index import FOLDER, Index, read_index
@@ -125,7 +125,7 @@ def trusted_index(
 def _memory_lock(folder: Path) -> Iterator[None]:
     """Serialises local reads and writes of `folder`, which take milliseconds; never held while the network is used."""
     with output_errors(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.parent)
         with (folder.parent / f".{folder.name}.lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import output_errors, output_lock
+from aotforge.base.files import open_up, output_errors, output_lock
 from aotforge.errors import AotforgeError, DropInError
 
 STORE = ".aotforge-dropin"
@@ -89,7 +89,7 @@ def _make(folder: int) -> None:
         os.mkdir(STORE, _MODE, dir_fd=folder)
     except FileExistsError:
         return
-    os.chmod(STORE, _MODE, dir_fd=folder, follow_symlinks=os.chmod not in os.supports_follow_symlinks)
+    open_up(STORE, parent=folder)
 
 
 def _exists(folder: int) -> bool:

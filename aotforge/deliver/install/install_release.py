@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from aotforge.base.files import output_errors, output_lock, staged_folder
+from aotforge.base.files import make_folders, output_errors, output_lock, staged_folder
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.deliver.install.choose import InstallRequest, Machine, choose_files, choose_release
 from aotforge.deliver.install.prefix import (
@@ -97,7 +97,7 @@ def install(
             )
         files, more = choose_files(release, request, machine)
         with output_errors(downloads):
-            downloads.mkdir(parents=True, exist_ok=True)
+            make_folders(downloads)
         with (
             tempfile.TemporaryDirectory(prefix="unpacked-", dir=downloads) as scratch,
             output_errors(Path(scratch)),

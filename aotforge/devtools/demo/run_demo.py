@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aotforge.base.files import make_folders
 from aotforge.deliver.extract import extract_release
 from aotforge.devtools.demo.client import ClientRunner, build_client
 from aotforge.devtools.demo.demo_report import DemoReport
@@ -59,7 +60,7 @@ def demo(request: DemoRequest, *, observer: BuildObserver) -> DemoReport:
         client = build_client(request.build.root, extracted, virtual, folder / "client", programs)
         # what a release of others makes in the cache would be used by later runs
         kept = cache if request.own or request.release is None else folder / "cache"
-        kept.mkdir(parents=True, exist_ok=True)
+        make_folders(kept)
         runner = ClientRunner(
             client=client,
             folder=folder,

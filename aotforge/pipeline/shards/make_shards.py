@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from aotforge.base.files import write_atomic
+from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.cache_entry import EntryError
@@ -224,7 +224,7 @@ def unpack_library(artifact: ShardArtifact, prefix: Path) -> None:
     """Writes the files below the folder `prefix`, which must be empty."""
     for name, file in artifact.files.items():
         path = prefix / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(path.parent)
         if file.link:
             path.symlink_to(file.link)
         else:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
+from aotforge.base.files import make_folders
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import stored_images
@@ -67,7 +68,7 @@ def merge_shards(request: BuildRequest, folder: Path, *, observer: Observer) -> 
                 for shard in shards[plan.pack]:
                     for name, file in shard.files.items():
                         path = store / name
-                        path.parent.mkdir(parents=True, exist_ok=True)
+                        make_folders(path.parent)
                         path.write_bytes(file.content)
                 with Cache(store) as cache:
                     architectures = load_architectures(request.root / "manifests")

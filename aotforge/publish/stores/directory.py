@@ -110,7 +110,7 @@ class DirectoryStore:
                     os.fsync(file.fileno())
                     # publishers read back from the disk, not from memory
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-                    Path(partial).chmod(0o644)
+                    os.fchmod(file.fileno(), 0o644)
                     _link(Path(partial), path)
                 sync(path.parent)
             finally:
@@ -134,11 +134,15 @@ class DirectoryStore:
         path = self._path(name)
         with _store_errors(path):
             make_folders(path.parent)
-            with (path.parent / _LOCK).open("ab") as lock:
+            with open(path.parent / _LOCK, "ab", opener=_open_own) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if (_digest(path.read_bytes()) if path.exists() else None) != token:
                     raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
                 write_atomic(path, data)
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
 
 
 def _digest(data: bytes) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from aotforge.base.files import make_folders
 from aotforge.errors import ExecutorError
 from aotforge.sandbox.executors import owner, session
 from aotforge.sandbox.executors.executor import AgentRun, Executor
@@ -36,7 +37,7 @@ class PendingContainers:
     def add(self, name: str) -> None:
         """Call it before the engine creates the container. Raises CacheError."""
         with owner.cache_errors(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folders(self._folder)
             (self._folder / name).touch()
 
     def drop(self, name: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import errors_as
+from aotforge.base.files import errors_as, make_folders
 from aotforge.errors import CacheError
 
 LABEL = "aotforge.owner"
@@ -123,8 +123,7 @@ def work_folder(parent: Path) -> Iterator[WorkFolder]:
     """A new folder below `parent`, removed at the end unless it is kept. Raises CacheError."""
     folder = WorkFolder(parent / new_name())
     with cache_errors(parent):
-        folder.path.mkdir(parents=True)
-        folder.path.chmod(0o755)
+        make_folders(folder.path)
     try:
         yield folder
     finally:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.files import errors_as
+from aotforge.base.files import errors_as, make_folders
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
 
@@ -67,7 +67,7 @@ def storage_errors(path: Path) -> AbstractContextManager[None]:
 @contextmanager
 def file_lock(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds a lock that the kernel releases when this process exits; calls `on_wait` before it waits for another holder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         try:
@@ -97,7 +97,7 @@ def create_once(
 def staged_file(path: Path, *, locked: bool = True) -> Iterator[Path]:
     """A new file that replaces `path` when the block succeeds, read-only. `locked`: this process holds a lock for `path`, so files
     that killed processes left are removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     for left in path.parent.glob(f".{path.name}.staged-*") if locked else ():
         left.unlink()
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.staged-", dir=path.parent)

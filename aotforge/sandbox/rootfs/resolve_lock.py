@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import write_atomic
+from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.assemble import assemble
@@ -50,7 +50,7 @@ def lock_rootfs(
         storage_errors(paths.base),
         file_lock(paths.lock(f"lock-{name}"), lambda: observer.stage(f"{name}: waiting")),
     ):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder)
         with tempfile.TemporaryDirectory(prefix=".locking-", dir=folder) as scratch:
             draft = _kept(spec) if keep else _resolved(spec, checkout, store, observer)
             fetch_locked(spec, draft, store, sources=environment.get(SOURCES, "").split(), observer=observer)

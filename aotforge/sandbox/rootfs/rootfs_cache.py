@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aotforge.base.files import write_atomic
+from aotforge.base.files import make_folders, write_atomic
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.formats.archive import sha256_file
@@ -129,7 +129,7 @@ def unpack_rootfs(image: RootfsImage, *, cache: Path) -> Path:
 
 
 def _unpack(tar: Path, tree: Path) -> None:
-    tree.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(tree.parent)
     for left in tree.parent.glob(f".{tree.name}.*"):
         shutil.rmtree(left)
     folder = Path(tempfile.mkdtemp(prefix=f".{tree.name}.", dir=tree.parent))

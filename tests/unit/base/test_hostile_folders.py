@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,11 @@ from aotforge.base.files import (
     staged_folder,
     write_atomic,
 )
-from aotforge.errors import OutputError
+from aotforge.deliver.dropin.store import open_store
+from aotforge.errors import AotforgeError, OutputError
+from aotforge.publish.fetch import fetch_file
+from aotforge.publish.index import IndexedFile
+from aotforge.publish.stores.directory import DirectoryStore
 
 MASKS = [0o000, 0o022, 0o077]
 
@@ -94,9 +100,11 @@ def test_keys_that_others_can_use(tmp_path: Path) -> None:
     assert "owner: mode 644" in private_file_fault(key)
     key.chmod(0o600)
     folder.chmod(0o777)
-    assert "others can replace it" in private_file_fault(key)
+    assert "mode 777: others can replace what is in it" in private_file_fault(key)
     folder.chmod(0o1777)
     assert private_file_fault(key) == ""
+    tmp_path.chmod(0o777)
+    assert f"{tmp_path} has mode 777" in private_file_fault(key)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -106,3 +114,55 @@ def test_a_key_of_another_user(tmp_path: Path) -> None:
     key.chmod(0o600)
     os.chown(key, 64042, 64042)
     assert "belongs to user 64042" in private_file_fault(key)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_folders_of_locks_and_downloads_belong_to_their_user_alone(tmp_path: Path, mask: int) -> None:
+    with umask(mask):
+        with output_lock(tmp_path / "new" / "dir" / "prefix"):
+            pass
+        reader = DirectoryStore(tmp_path)
+        (tmp_path / "x").write_bytes(b"x")
+        file = IndexedFile(name="x", size=1, sha256=hashlib.sha256(b"x").hexdigest())
+        fetch_file(reader, "x", file, tmp_path / "cache" / "downloads")
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert {path.name: path.stat().st_mode & 0o777 for path in made} == dict.fromkeys(
+        ("new", "dir", "cache", "downloads"), 0o755
+    )
+
+
+def test_a_download_does_not_write_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"x")
+    victim = tmp_path / "victim"
+    victim.write_text("content")
+    digest = hashlib.sha256(b"x").hexdigest()
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / f"{digest}.part").symlink_to(victim)
+    with pytest.raises(OutputError, match="part"):
+        fetch_file(
+            DirectoryStore(tmp_path),
+            "x",
+            IndexedFile(name="x", size=1, sha256=digest),
+            tmp_path / "downloads",
+        )
+    assert victim.read_text() == "content"
+
+
+def test_modes_are_not_set_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write the parent folder exchanges the new one by a link before its mode is set."""
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o700)
+    (tmp_path / "shared").mkdir()
+    made = os.mkdir
+
+    def exchanged(path: Any, *arguments: Any, **named: Any) -> None:
+        made(path, *arguments, **named)
+        os.rmdir(path, dir_fd=named.get("dir_fd"))
+        os.symlink(victim, path, dir_fd=named.get("dir_fd"))
+
+    monkeypatch.setattr(os, "mkdir", exchanged)
+    with pytest.raises(OSError, match="directory"):
+        make_folders(tmp_path / "shared" / "new")
+    with pytest.raises(AotforgeError), open_store(tmp_path / "shared", make=True):
+        pass
+    assert victim.stat().st_mode & 0o777 == 0o700
