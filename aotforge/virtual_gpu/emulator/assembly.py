@@ -4,6 +4,7 @@ A copy of the text gets a label before each instruction and a section that lists
 the assembler (Triton's own LLVM) thus gives both the check and every instruction's address.
 """
 
+import re
 import struct
 import tempfile
 from pathlib import Path
@@ -14,6 +15,20 @@ from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator.listing import functions, instruction_lines
 
 _SECTION = ".aotforge_addresses"
+_PADDING_LIMIT = 1 << 20
+"""Bytes that alignment and filling may add to a text's object."""
+
+_DIRECTIVE = re.compile(
+    r"\.(?:amdgcn_target|amdhsa_\w+|end_amdhsa_kernel|amdgpu_lds|text|section|type|size|set|globl|weak|protected|hidden|file|loc"
+    r"|cfi_\w+|ident|addrsig|addrsig_sym|ascii|asciz|string|byte|short|long|quad|[248]byte|uleb128|sleb128)"
+)
+_PADDING = re.compile(
+    r"(?:\.p2alignl? +(\d{1,2})(?:,.*)?|\.(?:zero|skip|space) +(\d{1,7})|\.fill +(\d{1,6}), *[1248](?:,.*)?)"
+)
+_LABEL = re.compile(r"[\w.$]+:")
+_INSTRUCTION = re.compile(r"[a-z]\w*(?! *:[^:])(?: |$)")
+_METADATA = re.compile(r"(?:- +)*(?:'?[\w.]+'?:(?: .*)?|-(?: +[^.].*)?|---|\.\.\.)")
+_METADATA_BEGIN, _METADATA_END = ".amdgpu_metadata", ".end_amdgpu_metadata"
 
 
 def verify_assembly(text: str, kernel: str, arch: str, hsaco: bytes) -> tuple[int, ...]:
@@ -72,8 +87,42 @@ def _addresses(assembled: bytes, text: str, kernel: str) -> tuple[int, ...]:
     return tuple(value + elf.symbol(name).value - start for value, name in placed)
 
 
+def check_text(text: str) -> None:
+    """Raises DecodeError for a text that no compiler wrote: with directives that read files or repeat, or that pads without end.
+
+    A release's texts may be another's: LLVM's assembler would include any file of this user and fill the memory. Every line is checked
+    as if a statement began there, so no comment or string of several lines can hide one.
+    """
+    padding, metadata = 0, False
+    for line in text.splitlines():
+        content = line.split(";")[0].split("//")[0].replace("\t", " ").strip()
+        if content in {_METADATA_BEGIN, _METADATA_END}:
+            metadata = content == _METADATA_BEGIN
+            continue
+        if not content:
+            continue
+        first = content.split()[0]
+        if metadata:
+            valid = bool(_METADATA.fullmatch(content))
+        elif found := _PADDING.fullmatch(content):
+            align, count, repeat = (int(number or 0) for number in found.groups())
+            padding += (1 << align if found[1] else 0) + count + 8 * repeat
+            valid = padding <= _PADDING_LIMIT
+        else:
+            valid = bool(
+                _DIRECTIVE.fullmatch(first) or _LABEL.fullmatch(content) or _INSTRUCTION.match(content)
+            )
+        if not valid or "/*" in line or re.sub(r"\\.", "", line).count('"') % 2:
+            raise DecodeError(
+                f"the text has a line that compilers do not write: {content[:80]}",
+                cause="it was altered, or an assembler's directives were added to it",
+                hint="pass what Triton calls asm['amdgcn'], unchanged",
+            )
+
+
 def assemble(text: str, arch: str) -> bytes:
-    """An object file, by Triton's assembler. Raises DecodeError when it refuses the text, ToolchainError without Triton."""
+    """An object file, by Triton's assembler. Raises DecodeError when the text is refused, ToolchainError without Triton."""
+    check_text(text)
     try:
         from triton._C.libtriton import llvm  # noqa: PLC0415 - decoding works without a compiler until here
         from triton.backends.amd.compiler import assemble_amdgcn  # noqa: PLC0415 - triton: 0.3 s

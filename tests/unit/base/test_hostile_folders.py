@@ -149,7 +149,7 @@ def test_a_download_does_not_write_through_a_link(tmp_path: Path) -> None:
 
 
 def test_modes_are_not_set_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever may write the parent folder exchanges the new one by a link before its mode is set."""
+    """Another user who may write the parent folder exchanges the new one by a link before its mode is set."""
     victim = tmp_path / "victim"
     victim.mkdir(mode=0o700)
     (tmp_path / "shared").mkdir()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotforge.errors import DecodeError, UnknownNameError
+from aotforge.virtual_gpu.emulator.assembly import assemble, check_text
 from aotforge.virtual_gpu.emulator.binding import in_order
 from aotforge.virtual_gpu.emulator.descriptor import kernarg_segment
 from aotforge.virtual_gpu.emulator.generate import OPCODES, handler, machine
@@ -211,3 +212,76 @@ def test_targets() -> None:
     assert {(t.lanes, t.generation) for t in emulated_targets().values()} == {(64, 9), (32, 11), (32, 12)}
     with pytest.raises(UnknownNameError, match="gfx909"):
         emulated_target("gfx909")
+
+
+CHECKED = """\t.amdgcn_target "amdgpu9.08-amd-amdhsa-unknown-gfx908"
+\t.text
+\t.p2align\t8
+add:                                    ; @add
+; %bb.0:
+\ts_load_dwordx2 s[0:1], s[4:5], 0x0
+\tv_dual_mul_f32 v0, v1, v2 :: v_dual_mov_b32 v3, 0
+.LBB0_1:
+\ts_endpgm
+\t.section\t.rodata,"a",@progbits
+\t.amdhsa_kernel add
+\t\t.amdhsa_kernarg_size 48
+\t.end_amdhsa_kernel
+\t.fill 256, 4, 3212836864
+\t.set .Ladd.num_vgpr, max(23, 1)
+\t.asciz "a;b\\""
+\t.amdgpu_metadata
+---
+amdhsa.kernels:
+  - .args:
+      - .offset: 0
+        .name: x
+    .sgpr_spill_count: 0
+amdhsa.version:
+  - 1
+...
+\t.end_amdgpu_metadata
+"""
+
+
+def test_texts_of_compilers_are_assembled() -> None:
+    check_text(CHECKED)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '\t.include "/etc/passwd"',
+        '\t.incbin "/dev/zero"',
+        '.INCLUDE "x"',
+        '"\x2einclude" "x"',
+        'label: .include "x"',
+        'label : .include "x"',
+        's_nop : .include "x"',
+        "1: .long 1",
+        '/* comment */ .include "x"',
+        "s_nop 0 /*",
+        '.ascii "',
+        ". = . + 1000000000",
+        ".org 1000000000",
+        ".rept 1000000000",
+        ".macro m",
+        ".fill 1000000000, 4, 1",
+        ".fill x, 4, 1",
+        ".zero 9999999",
+        ".p2align 31",
+        's_nop 0\x0b.include "x"',
+        '\t.amdgpu_metadata\n.include "x"',
+        '\t.amdgpu_metadata\n- .include "x"',
+    ],
+)
+def test_other_directives_are_refused(line: str) -> None:
+    """LLVM's assembler reads files and fills memory for a text: one of a release may be anybody's."""
+    with pytest.raises(DecodeError, match="compilers do not write"):
+        assemble(CHECKED.replace("\t.section", f"{line}\n\t.section"), "gfx908")
+
+
+def test_padding_is_bounded_in_total() -> None:
+    check_text("\t.p2align\t8\n" * 4096)
+    with pytest.raises(DecodeError, match="compilers do not write"):
+        check_text("\t.p2align\t8\n" * 4097)
