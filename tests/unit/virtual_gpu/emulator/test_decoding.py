@@ -276,7 +276,7 @@ def test_texts_of_compilers_are_assembled() -> None:
     ],
 )
 def test_other_directives_are_refused(line: str) -> None:
-    """LLVM's assembler reads files and fills memory for a text: one of a release may be anybody's."""
+    """LLVM's assembler reads files and fills memory for a text: that of a release is not trusted."""
     with pytest.raises(DecodeError, match="compilers do not write"):
         assemble(CHECKED.replace("\t.section", f"{line}\n\t.section"), "gfx908")
 
