@@ -1,66 +1,16 @@
 # ruff: noqa: E501 - one fault per line
-"""The backward kernels on calls with every feature, interpreted with small blocks, and faults planted in their sources.
-
-Each problem is one of section "acceptance" of docs/attention.md; the comparison is the verifier's.
-"""
+"""The backward kernels on calls with every feature, interpreted with small blocks, and faults planted in their sources."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aotforge.errors import AccessError
-from aotforge.rules import Scalar
-from aotforge.verify.tensors import Layout
-from aotforge.virtual_gpu.interpreter.dispatch import select
-from aotforge.virtual_gpu.interpreter.machine import run_launch
-from kernels.flash.call import BOTTOM_RIGHT, TOP_LEFT, Bias, Case, Dropout
-from kernels.flash.cases import invocation_of
-from kernels.flash.rules import FAMILY
-from kernels.flash.sequences import LseLayout, Varlen
-from tests.integration.kernels.attention_call import FOLDER, GFX908
+from tests.integration.kernels.features import IN_PARTS, KERNELS, PROBLEMS, is_found, planted, violations
 
-KERNELS = {kernel.name: kernel for kernel in FAMILY.kernels if kernel.operator == "attn_bwd"}
-SMALL = {"BLOCK_M": 16, "BLOCK_N": 16}
-IN_PARTS = {**SMALL, "PART": 16, "PIECE": 16, "HOLD": False}
-WIDER = Layout(row_padding=5)
-BASE = Case(dtype="fp32", heads_q=2, heads_k=1, seqlen_q=37, seqlen_k=43, head_dim=16, sm_scale=0.2)
-LENGTHS = Varlen(word=0x0B0B, queries=(13, 0, 20, 1), keys=(20, 9, 0, 33), gap=3)
-SEVERAL = replace(BASE, batch=4, seqlen_q=23, seqlen_k=35)
-PROBLEMS = {
-    "narrower than the image": replace(BASE, head_dim=7, head_dim_v=13, layout=WIDER),
-    "several pieces": replace(BASE, head_dim=72, head_dim_v=80, seqlen_q=20, seqlen_k=20, layout=WIDER),
-    "wide": replace(BASE, head_dim=203, head_dim_v=24, seqlen_q=17, seqlen_k=20, layout=WIDER),
-    "window": replace(BASE, window_left=3, window_right=5),
-    "window above the diagonal": replace(BASE, window_left=-2, window_right=4),
-    "window below the diagonal": replace(BASE, window_left=9, window_right=-4),
-    "window and many keys": replace(BASE, seqlen_q=20, seqlen_k=90, window_left=30, window_right=-25),
-    "window and many queries": replace(BASE, seqlen_q=90, seqlen_k=20, window_left=30, window_right=0),
-    "bias": replace(BASE, bias=Bias()),
-    "masking bias": replace(BASE, bias=Bias(kind="masked", broadcast=(1,))),
-    "lowest bias": replace(BASE, dtype="bf16", bias=Bias(kind="lowest", broadcast=(0, 1))),
-    "bias, one key": replace(BASE, seqlen_k=1, bias=Bias(kind="lowest")),
-    "bias, scale 0": replace(BASE, seqlen_k=17, sm_scale=0.0, bias=Bias(broadcast=(0, 1, 2))),
-    "dropout": replace(BASE, batch=2, dropout=Dropout()),
-    "dropout of everything": replace(BASE, dropout=Dropout(p=1.0)),
-    "dropout and bias": replace(BASE, dropout=Dropout(p=0.5, offset1=3, offset2=2**33), bias=Bias()),
-    "low scores": replace(BASE, seqlen_q=64, seqlen_k=72, draw="low"),
-    "strides apart": replace(BASE, heads_q=3, batch=2, mixed=True),
-    "0.11's rows of L": replace(SEVERAL, varlen=replace(LENGTHS, lse="rows")),
-    "dropout of packed sequences": replace(SEVERAL, dropout=Dropout(), varlen=LENGTHS),
-    "packed, top-left": replace(SEVERAL, window_left=TOP_LEFT, window_right=TOP_LEFT, varlen=LENGTHS),
-}  # fmt: skip
-WORDS: tuple[tuple[int, LseLayout], ...] = (
-    (0x0B0B, "HT"), (0x0202, "HT"), (0x1313, "TH"), (0x000B, "HT"), (0x150B, "HT"), (0x040B, "TH"),
-)  # fmt: skip
-for word, lse in WORDS:
-    PROBLEMS[f"{word:#06x}"] = replace(
-        SEVERAL, window_left=24, window_right=BOTTOM_RIGHT, varlen=replace(LENGTHS, word=word, lse=lse)
-    )
+BACKWARD = [name for name, kernel in KERNELS.items() if kernel.operator == "attn_bwd"]
 PREPROCESSED = (
     "narrower than the image",
     "several pieces",
@@ -71,23 +21,9 @@ PREPROCESSED = (
 )
 
 
-def violations(
-    kernel: str, problem: Case, folder: Path = FOLDER, override: Mapping[str, Scalar] = SMALL
-) -> Iterator[str]:
-    invocation = invocation_of(kernel, problem)
-    launch = select(KERNELS[kernel], GFX908, invocation.values, override=override)
-    run_launch(launch, folder, invocation.memory())
-    expected = invocation.expected()
-    for name, tensor in invocation.outputs.items():
-        yield from expected[name].compare(tensor.values()).violations(name)
-        if not tensor.intact():
-            yield f"elements outside of {name} were written"
-    yield from (f"{name} was written" for name, tensor in invocation.inputs.items() if not tensor.unchanged())
-
-
 @pytest.mark.parametrize(
     ("kernel", "problem"),
-    [(kernel, p) for kernel in KERNELS for p in (PREPROCESSED if kernel == "bwd_preprocess" else PROBLEMS)],
+    [(kernel, p) for kernel in BACKWARD for p in (PREPROCESSED if kernel == "bwd_preprocess" else PROBLEMS)],
 )
 def test_features_agree_with_float64(kernel: str, problem: str) -> None:
     assert list(violations(kernel, PROBLEMS[problem])) == []
@@ -132,12 +68,5 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     file, sound, faulty, kernel, problem = FAULTS[fault]
-    for source in FOLDER.glob("*.py"):
-        shutil.copy(source, tmp_path)
-    text = (tmp_path / file).read_text()
-    assert sound in text
-    (tmp_path / file).write_text(text.replace(sound, faulty))
-    try:
-        assert list(violations(kernel, PROBLEMS[problem], tmp_path))
-    except AccessError:
-        return
+    planted(tmp_path, file, sound, faulty)
+    assert is_found(kernel, PROBLEMS[problem], tmp_path)

@@ -131,7 +131,9 @@ def _factors(lines: Sequence[Line]) -> list[str]:
     for (test, dtype, result), members in groups.items():
         allowed = min(line.case.allowed()[result] for line in members)
         measured = max(line.factor for line in members)
-        words = ("equal", "equal") if test == "used keys" else (f"{allowed:g}", f"{measured:.2f}")
+        words = (f"{allowed:g}", f"{measured:.2f}" if measured else "below 1e-5")
+        if test == "used keys":
+            words = ("equal", "equal" if all(line.passed for line in members) else "different")
         rows.append(f"| {test} | {dtype} | {result} | {words[0]} | {words[1]} |")
     return rows
 
