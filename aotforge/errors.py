@@ -161,6 +161,10 @@ class ReproduceError(AotforgeError, exit_code=38, kind="reproduce"):
     """A release that was built again with other bytes as the result."""
 
 
+class DoctorError(AotforgeError, exit_code=39, kind="doctor"):
+    """This machine lacks something that a build, a release, publishing or installing needs."""
+
+
 _SHOWN, _SHOWN_LENGTH = 20, 240
 """Known names that a message lists, and their length: every arch and every profile, but not every image."""
 

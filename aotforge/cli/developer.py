@@ -3,9 +3,19 @@
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
-from aotforge.cli.command import ROOT, cli_command, job_count, run_command
+from aotforge.cli.command import (
+    ROOT,
+    Cache,
+    Json,
+    cache_folder,
+    cli_command,
+    job_count,
+    print_checked,
+    run_command,
+)
 from aotforge.errors import UnknownNameError, suggest
 
 LINTERS: tuple[tuple[str, ...], ...] = (
@@ -44,6 +54,28 @@ def test(
 def lint() -> None:
     """Formatting, lint, strict types, order of imports, workflows, conventions."""
     _run_all(LINTERS)
+
+
+@cli_command("doctor")
+def doctor(
+    purpose: Annotated[
+        str, "build, windows, containers, release, publish, install; several are separated by commas"
+    ] = "build",
+    cache: Cache = None,
+    output: Annotated[str | None, "folder of releases (default: releases/dist)"] = None,
+    json: Json = False,
+) -> None:
+    """Check what this machine offers to a build, a release or an installation; each line that fails has its cure."""
+    from aotforge.devtools.doctor import Request, examine
+
+    request = Request(
+        root=ROOT,
+        cache=cache_folder(cache),
+        output=Path(output or ROOT / "releases" / "dist").absolute(),
+        environment=os.environ,
+    )
+    report = examine(request, [one.strip() for one in purpose.split(",")])
+    print_checked(report, report.require_passed, json=json)
 
 
 @cli_command("python", forwards=True)

@@ -20,6 +20,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *(
             "build",
             "verify",
+            "doctor",
             "source.images",
             "images.ls",
             "images.cat",

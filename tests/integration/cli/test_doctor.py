@@ -1,0 +1,227 @@
+"""`doctor` on broken environments: each is named, with its cure, and fails exactly the purposes that need it."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from aotforge.devtools import doctor
+from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, examine
+from aotforge.errors import DoctorError, UnknownNameError
+from tests.support.families import PROJECT
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def request(
+    tmp_path: Path,
+    *,
+    root: Path = PROJECT,
+    cache: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Request:
+    return Request(
+        root=root,
+        cache=cache or tmp_path / "cache",
+        output=tmp_path / "output",
+        environment=dict(os.environ) if environment is None else environment,
+    )
+
+
+def finding(name: str, wanted: Request) -> Finding:
+    """Of one check, which must exist."""
+    (check,) = [check for check in CHECKS if check.name == name]
+    return doctor._finding(check, wanted, check.purposes)
+
+
+def failure(name: str, wanted: Request) -> str:
+    """What one check reports, which must have a next step or a cause."""
+    error = finding(name, wanted).error
+    assert error is not None and (error.hint or error.cause)
+    return str(error)
+
+
+def test_a_machine_that_builds_passes(tmp_path: Path) -> None:
+    """This suite builds here, so every check of `build` holds."""
+    report = examine(request(tmp_path))
+    report.require_passed()
+    assert {one.name for one in report.findings if one.needed} == {
+        "Python packages", "Triton", "compilers", "memory", "cache", "temporary files", "output"
+    }  # fmt: skip
+    assert all(one.found for one in report.findings if one.needed)
+    assert not (tmp_path / "cache").exists() and list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_purpose(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="unknown purpose biuld"):
+        examine(request(tmp_path), ["biuld"])
+
+
+def test_what_is_not_needed_does_not_fail() -> None:
+    error = UnknownNameError("no mingw", cause="not there", hint="get it")
+    missing = Finding(name="Windows compilers", purposes=("windows",), needed=False, error=error)
+    report = DoctorReport(purposes=("build",), findings=(missing,))
+    report.require_passed()
+    assert report.lines()[0].startswith("no ") and "needed only for windows" in report.lines()[1]
+    needed = DoctorReport(
+        purposes=("windows",),
+        findings=(Finding(name="Windows compilers", purposes=("windows",), needed=True, error=error),),
+    )
+    assert [line.split()[0] for line in needed.lines()] == ["FAILS", "likely", "next"]
+    with pytest.raises(DoctorError, match="windows would fail here: Windows compilers"):
+        needed.require_passed()
+
+
+def test_no_compiler(tmp_path: Path) -> None:
+    assert "no C++ compiler found" in failure(
+        "compilers", request(tmp_path, environment={"PATH": str(tmp_path)})
+    )
+
+
+def test_a_compiler_without_the_headers_of_c(tmp_path: Path) -> None:
+    broken = tmp_path / "broken-gcc"
+    real = shutil.which("gcc")
+    broken.write_text(
+        f'#!/bin/sh\ncase "$*" in *program.c*) set -- -nostdinc "$@";; esac\nexec {real} "$@"\n'
+    )
+    broken.chmod(0o755)
+    text = failure("compilers", request(tmp_path, environment=dict(os.environ) | {"CC": str(broken)}))
+    assert "cannot make a program" in text and "apt-get install g++" in text
+
+
+def test_no_windows_compilers(tmp_path: Path) -> None:
+    assert "found" in failure("Windows compilers", request(tmp_path, environment={"PATH": str(tmp_path)}))
+
+
+def test_another_triton_than_the_pinned_one(tmp_path: Path) -> None:
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "build.in").write_text("triton==3.8.0\n")
+    assert "Triton 3.9.0 is installed, 3.8.0 is needed" in failure("Triton", request(tmp_path, root=tmp_path))
+
+
+def test_other_packages_than_the_locked_ones(tmp_path: Path) -> None:
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "build.txt").write_text(
+        "pydantic==1.0.0 \\\n    --hash=sha256:00\nnot-there==1 \\\n    --hash=sha256:00\n"
+        'elsewhere==2 ; sys_platform == "win32" \\\n    --hash=sha256:00\n'
+    )
+    text = failure("Python packages", request(tmp_path, root=tmp_path))
+    assert "pydantic is 2." in text and "not-there is not installed, ==1 is locked" in text
+    assert "elsewhere" not in text and sys.prefix in text
+
+
+def test_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "available_memory", lambda: 1 << 30)
+    assert "1.0 GiB of memory are free" in failure("memory", request(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["cache", "temporary files", "output"])
+def test_a_full_disk(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(1 << 40, (1 << 40) - (1 << 28), 1 << 28))
+    assert "0.25 GiB are free in" in failure(name, request(tmp_path))
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = Path("/proc/self")
+    assert "/proc" in failure(
+        "output", Request(root=PROJECT, cache=tmp_path, output=folder / "out", environment={})
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "text"), [("cache", 0o777, "other users can write"), ("ca$he", 0o700, "in its path")]
+)
+def test_a_cache_that_others_can_write_or_that_shells_interpret(
+    name: str, mode: int, text: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    folder.chmod(mode)
+    assert text in failure("cache", request(tmp_path, cache=folder))
+
+
+def test_a_cache_on_a_file_system_without_execution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_arguments: Any, **_options: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(mmap, "mmap", refused)
+    assert "mounted noexec" in failure("cache", request(tmp_path))
+
+
+def test_no_container_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+    text = failure("containers", request(tmp_path))
+    assert (
+        all(name in text for name in ("docker: ", "podman: ", "bubblewrap: ")) and "--executor local" in text
+    )
+    assert failure("sandbox", request(tmp_path))
+
+
+def test_a_package_index_that_does_not_answer(tmp_path: Path) -> None:
+    environment = {"PIP_INDEX_URL": "http://user:secret@127.0.0.1:9/simple"}
+    text = failure("package index", request(tmp_path, environment=environment))
+    assert "127.0.0.1:9/simple does not answer" in text and "secret" not in text
+
+
+def test_no_git_no_checkout_and_changed_files(tmp_path: Path) -> None:
+    assert "git rev-parse fails" in failure("checkout", request(tmp_path, root=tmp_path))
+    assert "git does not run" in failure("checkout", request(tmp_path, environment={"PATH": str(tmp_path)}))
+    subprocess.run(["git", "init", "-q", str(tmp_path / "clone")], check=True)
+    clone = ["git", "-C", str(tmp_path / "clone"), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*clone, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    assert finding("checkout", request(tmp_path, root=tmp_path / "clone")).error is None
+    (tmp_path / "clone" / "new.txt").touch()
+    assert "1 files differ" in failure("checkout", request(tmp_path, root=tmp_path / "clone"))
+
+
+def test_keys(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(key)], check=True)
+    key.chmod(0o644)
+    named = {"AOTFORGE_SIGNING_KEY": str(key)}
+    assert "no signing key was given" in failure("signing key", request(tmp_path, environment={}))
+    assert failure("signing key", request(tmp_path, environment=named))
+    key.chmod(0o600)
+    assert finding("signing key", request(tmp_path, environment=named)).error is None
+    assert "no keys to sign the index" in failure("keys of the index", request(tmp_path, environment={}))
+
+
+def test_a_clock_that_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert "the clock is at 1970-01-01" in failure("clock", request(tmp_path))
+
+
+def test_the_task_fails_with_its_code_and_as_json(tmp_path: Path) -> None:
+    environment = dict(os.environ) | {
+        "AOTFORGE_CACHE": str(tmp_path / "ca$he"),
+        "PIP_INDEX_URL": "http://127.0.0.1:9/",
+    }
+    done = subprocess.run(
+        [str(PROJECT / "dev"), "doctor", "--json"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 39
+    found = json.loads(done.stdout)
+    (cache,) = [one for one in found["checks"] if one["name"] == "cache"]
+    assert not cache["ok"] and cache["needed"] and cache["error"]["kind"] == "cache"
+    (index,) = [one for one in found["checks"] if one["name"] == "package index"]
+    assert not index["ok"] and not index["needed"]
+    assert found["error"]["kind"] == "doctor" and "cache" in found["error"]["what"]
