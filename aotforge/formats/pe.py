@@ -101,6 +101,8 @@ def _exports(image: _Image) -> Iterator[Export]:
         named.setdefault(image.at("<H", indices + 2 * i), []).append(
             image.text(image.at("<I", texts + 4 * i))
         )
+    if named and max(named) >= functions:
+        raise RuntimeBuildError("a damaged Windows module: not every name has a function")
     for i in range(functions):
         address = image.at("<I", addresses + 4 * i)
         if address == 0:

@@ -61,7 +61,7 @@ def _replaced(source: str, node: ast.AST, new: str) -> str:
 
 
 def _left_alone(tree: ast.AST) -> Iterator[int]:
-    """Nodes that tests need not notice: texts of errors, annotations, exports, decorators."""
+    """Nodes that tests need not notice: texts of errors, annotations, exports, decorators, assertions."""
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -76,6 +76,8 @@ def _left_alone(tree: ast.AST) -> Iterator[int]:
             parts += node.decorator_list
         elif isinstance(node, ast.Assert | ast.JoinedStr):
             parts.append(node)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: an assertion
+            parts.append(node.value)
         for part in filter(None, parts):
             yield from (id(inner) for inner in ast.walk(part))
 

@@ -70,6 +70,16 @@ def frame(number: int) -> tuple[int, int]:
     return at, stored
 
 
+def exchanged_frames() -> bytes:
+    """The frames of images 0 and 1 in the other order; each is where its entry says."""
+    (first, size), (second, other) = frame(0), frame(1)
+    new = bytearray(RIGHT)
+    new[first : second + other] = RIGHT[second : second + other] + RIGHT[first : first + size]
+    struct.pack_into("<Q", new, 128 + 32, first + other)
+    struct.pack_into("<Q", new, 128 + 64 + 32, first)
+    return sealed(new)
+
+
 STORED = struct.unpack_from("<I", RIGHT, 48)[0]
 RULES: dict[str, tuple[Callable[[], bytes], str]] = {
     "fewer bytes than a header": (lambda: RIGHT[:127], "truncated"),
@@ -104,6 +114,7 @@ RULES: dict[str, tuple[Callable[[], bytes], str]] = {
     "reserved bytes of an entry": (lambda: entry(1, 48, "<B", 1), "reserved field is not zero"),
     "the last reserved byte of an entry": (lambda: entry(2, 63, "<B", 1), "reserved field is not zero"),
     "a frame elsewhere": (lambda: entry(1, 32, "<Q", frame(1)[0] + 1), "frame is not where it belongs"),
+    "frames in another order": (exchanged_frames, "frame is not where it belongs"),
     "a frame beyond the file": (lambda: entry(2, 40, "<I", frame(2)[1] + 1), "frame is not where it belongs"),
     "a gap before the end": (lambda: entry(2, 40, "<I", frame(2)[1] - 1), "bytes after the last frame"),
     "another image": (lambda: entry(2, 0, "<32s", b"\xff" * 32), "SHA-256 of the image differs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,19 @@ def test_empty_forward_problems(driver: Driver, sizes: dict[str, Any], grids: li
     empty = {name: Tensor(0, shape, FP16) for name, shape in _shapes(Problem(**sizes)).items() if 0 in shape}
     assert driver.rc(Problem(**sizes, extra=empty).line("fwd")) == 0
     assert [launch["grid"] for launch in driver.launches()] == grids
+
+
+UNSET = (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("sizes", [{"batch": 0}, {"seqlen_q": 0}, {"heads_q": 0, "heads_k": 0}])
+def test_null_tensors_of_an_empty_problem_may_be_unset(driver: Driver, sizes: dict[str, int]) -> None:
+    problem = Problem(**sizes)
+    empty = {name: Tensor(0, shape, FP16) for name, shape in _shapes(problem).items() if 0 in shape}
+    unset = {"Out": Tensor(0, UNSET, 0, UNSET), "L": Tensor(0, (0, 0), 0, (0, 0))}
+    assert driver.rc(replace(problem, extra={**empty, **unset}).line("fwd")) == 0
+    unset |= {name: Tensor(0, UNSET, 0, UNSET) for name in ("DO", "DQ")}
+    assert driver.rc(replace(problem, extra={**empty, **unset}).line("bwd")) == 0
 
 
 def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
@@ -430,7 +444,8 @@ def test_encoded_softmax_is_a_second_step(dropping: Driver) -> None:
         72,
         9,
     )
-    for empty in (Tensor(0, (0, 0, 0, 0), FP16), Tensor(4096, (0, 0, 0, 0), FP16)):
+    one_axis = [[0 if i == axis else size for i, size in enumerate((2, 4, 48, 64))] for axis in range(4)]
+    for empty in (Tensor(0, UNSET, FP16), *(Tensor(4096, sizes, FP16) for sizes in (UNSET, *one_axis))):
         dropping.send("clear")
         assert dropping.rc(Problem(extra={"encoded_softmax": empty}).line("fwd")) == 0
         assert len(dropping.launches()) == 1

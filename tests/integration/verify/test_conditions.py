@@ -202,7 +202,8 @@ def test_the_request_of_every_launch(
     emulator = _Recorder()
     monkeypatch.setattr(checker, "Emulator", emulator)
     task = tasks["shared"]
-    verdict(root, task)
+    found = verdict(root, task)
+    assert (found.cases, found.runs) == (("one",), 6)
     assert len(emulator.requests) == 6
     assert len({request.seed for request in emulator.requests}) == 6
     assert [request.schedule for request in emulator.requests] == [None, 0x5EED] * 3

@@ -57,6 +57,33 @@ def test_damaged_modules_are_refused_or_read(changes: list[tuple[int, int]], len
             read(bytes(data[:length]))
 
 
+def test_a_module_that_ends_early_is_refused() -> None:
+    """Up to the last byte that each reader needs: the end of the last name, and of the entry that ends the imports."""
+    whole = module()
+    for read, end in ((exports, 0x2AC), (imports, 0x2E4)):
+        assert read(whole[:end]) == read(whole)
+        for length in range(end):
+            with pytest.raises(RuntimeBuildError, match="a damaged Windows module|not a"):
+                read(whole[:length])
+
+
+@pytest.mark.parametrize(
+    ("at", "reason"),
+    [
+        (0x00, "does not begin with MZ"),
+        (0x41, "not a 64-bit Windows module"),
+        (0x58, "not a 64-bit Windows module"),
+        (0x58 + 112 + 1, "nothing is loaded at 0xee10"),  # the table of exports
+        (0x200 + 0x39, "not every name has a function"),
+    ],
+)
+def test_each_damage_is_named(at: int, reason: str) -> None:
+    data = bytearray(module())
+    data[at] = 0xEE
+    with pytest.raises(RuntimeBuildError, match=reason):
+        exports(bytes(data))
+
+
 def symbol(name: str | None, data: bool = False) -> Export:
     return Export(name=name, ordinal=1, data=data, forward=None)
 

@@ -191,6 +191,15 @@ def test_noise_never_does_anything_else_than_being_refused(data: st.DataObject) 
         read_archive([pack(bytes(base))], Watch())
 
 
+def test_every_changed_byte_of_a_header_is_refused() -> None:
+    """All but 155, which follows the end of the checksum's text."""
+    for at in (*range(155), *range(156, 512)):
+        data = bytearray(intact())
+        data[at] ^= 0x15
+        with pytest.raises(UnsafeArchiveError):
+            read_archive([pack(bytes(data))], NoSink())
+
+
 def test_two_archives_into_one_folder(tmp_path: Path) -> None:
     """They may share a file of the same bytes; nothing else, and no way through a link of the other."""
 

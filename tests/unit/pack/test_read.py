@@ -117,6 +117,7 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
         (40, "<Q", 2**64 - 1, "offsets"),
         (48, "<I", 2**32 - 1, "dictionary"),
         (52, "<I", 0, "dictionary"),
+        (52, "<I", 4 * 2**20 + 1, "has a dictionary of [0-9]+ bytes for 4194305"),
         (56, "<Q", 0, "offsets"),
         (64, "<I", 0, "is not the container that the dispatch data names"),
         (96, "<I", 0, "index that does not match"),
@@ -155,6 +156,13 @@ def test_hostile_index_entry_behind_a_valid_index_digest(
         read_images(source, read_index(source))
     assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
     tracemalloc.stop()
+
+
+def test_a_header_alone() -> None:
+    header = bytearray(PACK.files[CONTAINER][:128])
+    struct.pack_into("<Q", header, 16, 128)
+    refused({**PACK.files, CONTAINER: bytes(header[:127])}, "fewer than a container's header")
+    refused({**PACK.files, CONTAINER: bytes(header)}, "a header for [0-9]+ images, which its 128 bytes")
 
 
 def test_containers_of_another_pack_are_refused() -> None:

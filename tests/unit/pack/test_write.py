@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
 from aotforge.pack.model import Compressor
 from aotforge.pack.reader import open_files
@@ -135,6 +136,18 @@ def test_kernel_arguments_that_differ_from_the_plan_are_refused() -> None:
         write(plan)
     with pytest.raises(PackError, match="takes 6 arguments, the plan passes 7"):
         write(with_kernel(PLAN, 0, parameters=(*parameters, *parameters[:1] * 3)))
+
+
+def test_bounds_of_a_choice_are_the_formats() -> None:
+    def with_resources(**changes: int) -> list[KernelImage]:
+        return [replace(one, resources=replace(one.resources, **changes)) for one in IMAGES]
+
+    table = open_files(write_pack(PLAN, with_resources(dynamic_lds_bytes=0, threads=1), release="0.0-r1"))
+    first = table.dispatch.kernels[0].functionals[0].choices[0]
+    assert (first.dynamic_lds_bytes, first.threads) == (0, 1)
+    for changes, what in (({"dynamic_lds_bytes": -1}, "dynamic LDS"), ({"threads": 0}, "threads")):
+        with pytest.raises(PackError, match=what):
+            write_pack(PLAN, with_resources(**changes), release="0.0-r1")
 
 
 def test_names_that_make_no_file_name_are_refused() -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from aotforge.errors import AotforgeError, DecodeError, ExecutionError, RulesError, UnsupportedError
-from aotforge.verify.check_image import _LISTED, _RANDOM, _Results
+from aotforge.verify.check_image import _LISTED, _PRINTED, _RANDOM, _Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
+from aotforge.virtual_gpu.emulator.host_calls import PrintedText
 
 
 def compared(error: float, *, element: float = 0.0, tile: float = 0.0) -> Comparison:
@@ -120,3 +121,14 @@ def test_few_failures_are_all_listed() -> None:
     found = _Results()
     found.add_error(ExecutionError("one"))
     assert found.failure == "one"
+
+
+def test_the_first_printed_texts_are_kept_and_all_are_counted() -> None:
+    found = _Results()
+    for number in range(_PRINTED + 2):
+        found.add_print(PrintedText(group=(number, 0, 0), wave=1, lane=2, text=f"x\ny {number}\n"), "one")
+        found.add_print(PrintedText(group=(0, 0, 0), wave=0, lane=0, text="assert", error=True), "one")
+    assert found.texts == _PRINTED + 2
+    assert found.printed == [
+        f"one: program ({number}, 0, 0), wave 1, lane 2: x\n    y {number}" for number in range(_PRINTED)
+    ]
