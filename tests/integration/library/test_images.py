@@ -298,7 +298,10 @@ def grid_pack(terms: list[list[tuple[str, int]]], threads: int = 256) -> SmallPa
         ([[], [("stride_qz", 1)], [("stride_kz", 4)]], 0),
         ([[], [("stride_qz", 1), ("seqlen_q", 1)], []], NOT_SUPPORTED),
         ([[("window_right", 1)], [], []], NOT_SUPPORTED),  # negative
-        ([[("window_right", 1)], [], [("dropout", 1)]], NOT_SUPPORTED),  # also where no size would be too large
+        (
+            [[("window_right", 1)], [], [("dropout", 1)]],
+            NOT_SUPPORTED,
+        ),  # also where no size would be too large
     ],
 )
 def test_grids(objects: Objects, tmp_path: Path, terms: list[list[tuple[str, int]]], code: int) -> None:

@@ -63,7 +63,7 @@ def test_a_module_that_ends_early_is_refused() -> None:
     for read, end in ((exports, 0x2AC), (imports, 0x2E4)):
         assert read(whole[:end]) == read(whole)
         for length in range(end):
-            with pytest.raises(RuntimeBuildError, match="a damaged Windows module|not a"):
+            with pytest.raises(RuntimeBuildError, match=r"a damaged Windows module|not a"):
                 read(whole[:length])
 
 
