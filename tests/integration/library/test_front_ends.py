@@ -178,7 +178,7 @@ UNSET = (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("sizes", [{"batch": 0}, {"seqlen_q": 0}, {"heads_q": 0, "heads_k": 0}])
-def test_null_tensors_of_an_empty_problem_may_be_unset(driver: Driver, sizes: dict[str, int]) -> None:
+def test_null_tensors_of_an_empty_problem_may_be_unset(driver: Driver, sizes: dict[str, Any]) -> None:
     problem = Problem(**sizes)
     empty = {name: Tensor(0, shape, FP16) for name, shape in _shapes(problem).items() if 0 in shape}
     unset = {"Out": Tensor(0, UNSET, 0, UNSET), "L": Tensor(0, (0, 0), 0, (0, 0))}
