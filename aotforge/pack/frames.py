@@ -49,7 +49,7 @@ def choose_dictionary(images: Sequence[bytes], limit: int) -> bytes:
     def gain(place: tuple[int, int]) -> int:
         return sum(uncovered.get(shingle, 0) for shingle in {*_shingles(chunks[place])})
 
-    # gains only fall, so a gain that is still the greatest after looking again is the greatest of all
+    # gains only fall, so a gain that is still the greatest after looking again is the greatest of all; with its place, also in ties
     heap = [(-gain(place), place) for place in chunks]
     heapq.heapify(heap)
     chosen = []
@@ -58,7 +58,7 @@ def choose_dictionary(images: Sequence[bytes], limit: int) -> bytes:
         now = gain(place)
         if not now or len(chunks[place]) > limit:
             continue
-        if heap and -now > heap[0][0]:
+        if heap and (-now, place) > heap[0]:
             heapq.heappush(heap, (-now, place))
             continue
         chosen.append(place)

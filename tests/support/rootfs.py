@@ -32,7 +32,7 @@ def project_rootfs(name: str) -> RootFS:
     try:
         return resolve_rootfs(ROOT, name, cache=cache(), environment=dict(os.environ), observer=SILENT)
     except ContainerError as error:
-        if "cannot be fetched" not in error.what:  # of a damaged lock or root, say
+        if "cannot be fetched" not in error.what:  # such as a damaged lock or root
             raise
         pytest.skip(f"root {name}: {error.what}")
 

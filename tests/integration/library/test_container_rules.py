@@ -71,7 +71,7 @@ def frame(number: int) -> tuple[int, int]:
 
 
 def exchanged_frames() -> bytes:
-    """The frames of images 0 and 1 in the other order; each is where its entry says."""
+    """The frames of images 0 and 1 in the other order; each is where its entry states."""
     (first, size), (second, other) = frame(0), frame(1)
     new = bytearray(RIGHT)
     new[first : second + other] = RIGHT[second : second + other] + RIGHT[first : first + size]

@@ -59,12 +59,12 @@ def test_damaged_modules_are_refused_or_read(changes: list[tuple[int, int]], len
 
 def test_a_module_that_ends_early_is_refused() -> None:
     """Up to the last byte that each reader needs: the end of the last name, and of the entry that ends the imports."""
-    whole = module()
+    complete = module()
     for read, end in ((exports, 0x2AC), (imports, 0x2E4)):
-        assert read(whole[:end]) == read(whole)
+        assert read(complete[:end]) == read(complete)
         for length in range(end):
             with pytest.raises(RuntimeBuildError, match=r"a damaged Windows module|not a"):
-                read(whole[:length])
+                read(complete[:length])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -55,9 +56,56 @@ def test_what_many_share_is_taken_before_what_two_share() -> None:
     assert choose_dictionary(images, 2048) == many
 
 
+def plain_choice(images: list[bytes], limit: int) -> bytes:
+    """The same dictionary by the definition: every gain of every chunk is counted again before each step."""
+
+    def windows(data: bytes) -> set[bytes]:
+        return {data[at : at + 8] for at in range(0, len(data) - 7, 4)}
+
+    chunks = {
+        (n, at): image[at : at + 2048] for n, image in enumerate(images) for at in range(0, len(image), 2048)
+    }
+    users = Counter(window for image in images for window in windows(image))
+    worth = {window: count - 1 for window, count in users.items()}
+    chosen = []
+    while True:
+        gains = {
+            place: sum(worth[w] for w in windows(chunk))
+            for place, chunk in chunks.items()
+            if len(chunk) <= limit
+        }
+        best = max(gains, key=lambda place: gains[place], default=None)
+        if best is None or not gains[best]:
+            return b"".join(images[n][at : at + 2048] for n, at in sorted(chosen))
+        chosen.append(best)
+        limit -= len(chunks[best])
+        worth |= dict.fromkeys(windows(chunks.pop(best)), 0)
+
+
+@pytest.mark.parametrize("limit", [0, 1000, 2048, 5000, 9000, 10**6])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_choice_is_the_one_of_the_definition(seed: int, limit: int) -> None:
+    """Parts of several sizes at places that differ, each in another number of images."""
+    dice = random.Random(seed)
+    parts = [dice.randbytes(4 * dice.randrange(20, 300)) for _ in range(7)]
+    images = [
+        dice.randbytes(4 * dice.randrange(100))
+        + b"".join(part for i, part in enumerate(parts) if number > i)
+        + b"xyz"
+        for number in range(9)
+    ]
+    assert choose_dictionary(images, limit) == plain_choice(images, limit)
+
+
 def test_large_containers_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at is bounded, and still shows what all images share."""
     images = [random.Random(0).randbytes(4096) + random.Random(i).randbytes(1000) for i in range(40)]
     monkeypatch.setattr(frames, "_SAMPLE_BYTES", 40_000)
     assert sum(map(len, frames._sample(images))) <= 40_000
     assert choose_dictionary(images, 4096) == images[0][:4096]
+
+
+def test_the_sample_is_all_images_up_to_8_mib() -> None:
+    images = [bytes(2**20)] * 8
+    assert frames._sample(images) == images
+    assert frames._sample([*images, b"x"]) == [images[0]] * 4 + [b"x"]

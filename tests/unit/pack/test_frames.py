@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import pytest
 
@@ -23,8 +24,24 @@ def test_any_number_of_threads_gives_the_same_frames(
     cpus: int, dictionary: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Encoder(dictionary, SETTINGS, largest=max(map(len, IMAGES)))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cpus)))
+    monkeypatch.setattr(os, "sched_getaffinity", {0: range(cpus)}.__getitem__)
+    parts: list[list[bytes]] = []
+
+    class Counting(Encoder):
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings)
+            self._part: list[bytes] = []
+            parts.append(self._part)
+
+        def frame(self, image: bytes) -> bytes:
+            self._part.append(image)
+            return super().frame(image)
+
+    monkeypatch.setattr("aotforge.pack.frames.Encoder", Counting)
     frames = encode_frames(dictionary, SETTINGS, IMAGES)
+    # an encoder of its own for every thread, equal parts, at least 64 images each
+    assert len(parts) == min(cpus, 5)
+    assert max(map(len, parts)) == -(-len(IMAGES) // len(parts))
     assert frames == [one.frame(image) for image in IMAGES]
     decoder = Decoder(dictionary, file="f")
     assert [decoder.image(f, len(i), "an image") for f, i in zip(frames, IMAGES, strict=True)] == IMAGES
