@@ -67,7 +67,7 @@ def plain_choice(images: list[bytes], limit: int) -> bytes:
     }
     users = Counter(window for image in images for window in windows(image))
     worth = {window: count - 1 for window, count in users.items()}
-    chosen = []
+    chosen: list[tuple[int, int]] = []
     while True:
         gains = {
             place: sum(worth[w] for w in windows(chunk))

@@ -142,10 +142,10 @@ def test_bounds_of_a_choice_are_the_formats() -> None:
     def with_resources(**changes: int) -> list[KernelImage]:
         return [replace(one, resources=replace(one.resources, **changes)) for one in IMAGES]
 
-    table = open_files(write_pack(PLAN, with_resources(dynamic_lds_bytes=0, threads=1), release="0.0-r1"))
+    table = open_files(write_pack(PLAN, with_resources(dynamic_shared_bytes=0, threads=1), release="0.0-r1"))
     first = table.dispatch.kernels[0].functionals[0].choices[0]
-    assert (first.dynamic_lds_bytes, first.threads) == (0, 1)
-    for changes, what in (({"dynamic_lds_bytes": -1}, "dynamic LDS"), ({"threads": 0}, "threads")):
+    assert (first.dynamic_shared_bytes, first.threads) == (0, 1)
+    for changes, what in (({"dynamic_shared_bytes": -1}, "shared memory of"), ({"threads": 0}, "threads")):
         with pytest.raises(PackError, match=what):
             write_pack(PLAN, with_resources(**changes), release="0.0-r1")
 
