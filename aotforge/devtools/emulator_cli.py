@@ -27,6 +27,7 @@ from aotforge.devtools.emulator_arguments import (
 )
 from aotforge.devtools.emulator_listing import arch_lines, listing_lines, trace_text
 from aotforge.errors import AotforgeError, UnsupportedError
+from aotforge.virtual_gpu.emulator.address_space import AddressSpace
 from aotforge.virtual_gpu.emulator.debugger.locations import (
     Breakpoint,
     DebugInfo,
@@ -190,12 +191,16 @@ def _session(
     breaks = [parse_breakpoint(text, info, default) for text in flags.breaks]
     parse_views(flags.dump)  # mistakes are reported before the launch
     width = info.program.target.lanes
-    values = {f"arg{i}": a.value for i, a in enumerate(arguments)}
-    values |= {a.name: a.value for a in arguments if a.name}
+    space = AddressSpace(memory)
+    values = {
+        f"arg{i}": a.value if a.buffer is None else space.address(int(a.value))
+        for i, a in enumerate(arguments)
+    }
+    values |= {a.name: values[f"arg{i}"] for i, a in enumerate(arguments) if a.name}
     context = ViewContext(
         lanes=parse_lanes(flags.lanes, width) if flags.lanes else range(width),
         registers=info.program.registers,
-        memory=memory,
+        memory=space,
         arguments=values,
         width=width,
     )

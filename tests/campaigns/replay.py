@@ -43,12 +43,28 @@ def allowed(wait: Line) -> dict[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
-    """An operation that has been issued, and the registers that it will write."""
+class _Meaning:
+    """What the model reads from an instruction's text."""
 
-    counter: str
-    scalar: bool
+    waits: Mapping[str, int]
+    counter: str | None
     loads: frozenset[Register]
+    touched: frozenset[Register]
+    scalar: bool
+    at_barrier: bool
+    in_lds: bool
+
+    @property
+    def in_order(self) -> bool:
+        """Its results return in order; gfx12 has no order between the registers that vector loads write."""
+        return self.counter is not None and self.counter != "loadcnt" and not self.scalar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """An operation that has been issued."""
+
+    meaning: _Meaning
     line: Line
 
 
@@ -62,6 +78,7 @@ class Replay:
     violations: list[str] = field(default_factory=list)
     _outstanding: dict[int, list[Operation]] = field(default_factory=dict)
     _groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _known: dict[int, tuple[Line, _Meaning]] = field(default_factory=dict)
 
     def step(self, step: Step) -> None:
         """One executed instruction."""
@@ -69,23 +86,32 @@ class Replay:
         if self._groups.get(wave) != group:
             self._groups[wave], self._outstanding[wave] = group, []
         operations = self._outstanding[wave]
-        if waits := allowed(line):
-            self._outstanding[wave] = _after(operations, waits)
+        if id(line) not in self._known:
+            self._known[id(line)] = line, self._meaning(line)
+        one = self._known[id(line)][1]
+        if one.waits:
+            self._outstanding[wave] = _after(operations, one.waits)
             return
-        counter, loads = _counter(line, self.generation), self._loads(line)
-        touched = self._registers(line)
-        # gfx12 has no order between the registers that vector loads write
-        ordered = counter is not None and counter != "loadcnt" and not line.name.startswith("s_")
         for operation in operations:
-            in_order = ordered and counter == operation.counter and not operation.scalar
-            if operation.loads & (touched - loads if in_order else touched):
+            other = operation.meaning
+            in_order = one.in_order and one.counter == other.counter and not other.scalar
+            if other.loads & (one.touched - one.loads if in_order else one.touched):
                 self.violations.append(f"{line.location} after {operation.line.location}")
-            if line.name in {"s_barrier", "s_barrier_signal"} and _LOCAL.match(operation.line.name):
+            if one.at_barrier and other.in_lds:
                 self.violations.append(f"{line.location} with {operation.line.location}")
-        if counter:
-            operations.append(
-                Operation(counter=counter, scalar=line.name.startswith("s_"), loads=loads, line=line)
-            )
+        if one.counter:
+            operations.append(Operation(meaning=one, line=line))
+
+    def _meaning(self, line: Line) -> _Meaning:
+        return _Meaning(
+            waits=allowed(line),
+            counter=_counter(line, self.generation),
+            loads=self._loads(line),
+            touched=self._registers(line),
+            scalar=line.name.startswith("s_"),
+            at_barrier=line.name in {"s_barrier", "s_barrier_signal"},
+            in_lds=_LOCAL.match(line.name) is not None,
+        )
 
     def _loads(self, line: Line) -> frozenset[Register]:
         """The registers that an operation writes: the first operand, when it is a load."""
@@ -108,10 +134,12 @@ class Replay:
 
 def _after(operations: list[Operation], waits: Mapping[str, int]) -> list[Operation]:
     for counter, most in waits.items():
-        in_order = [o for o in operations if o.counter == counter and not o.scalar]
-        kept = [] if most == 0 else in_order[-most:]
+        in_order = [o for o in operations if o.meaning.counter == counter and not o.meaning.scalar]
+        kept = {id(o) for o in in_order[-most:]} if most else set()
         operations = [
-            o for o in operations if o.counter != counter or any(o is k for k in kept) or (o.scalar and most)
+            o
+            for o in operations
+            if o.meaning.counter != counter or id(o) in kept or (o.meaning.scalar and most)
         ]
     return operations
 

@@ -7,7 +7,7 @@ processing of hidden arguments at dispatch). Meanings: LLVM's "User Guide for AM
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aotforge.errors import ExecutionError
@@ -16,6 +16,7 @@ from aotforge.virtual_gpu.emulator.descriptor import ABSENT_POINTERS, ABSENT_TAG
 _GRID_DIMENSIONS = 3
 """HIP launches every grid with three dimensions."""
 _AXES = "xyz"
+_POINTER = "global_buffer"
 HOST_BUFFER = "hidden_hostcall_buffer"
 HIDDEN = (
     *(
@@ -84,19 +85,30 @@ def segment(
     size: int,
     arguments: Sequence[int | float],
     geometry: Geometry,
+    address: Callable[[int], int] = int,
 ) -> bytes:
-    """The argument segment of a launch. Triton's two scratch pointers may be left out. Raises ExecutionError."""
+    """The argument segment of a launch. Triton's two scratch pointers may be left out. Raises ExecutionError.
+
+    `address` is where the kernel finds what a pointer of the host refers to.
+    """
     explicit = [p for p in parameters if p.source == EXPLICIT]
-    own = explicit[:-2] if all(p.kind == "global_buffer" for p in explicit[-2:]) else explicit
+    own = explicit[:-2] if all(p.kind == _POINTER for p in explicit[-2:]) else explicit
     missing = len(explicit) - len(arguments)
-    if missing not in {0, 2} or any(p.kind != "global_buffer" for p in explicit[len(arguments) :]):
+    if missing not in {0, 2} or any(p.kind != _POINTER for p in explicit[len(arguments) :]):
         raise ExecutionError(
             f"{kernel} takes {_counted(own)}, {len(arguments)} given",
             cause=f"they are {', '.join(f'{n}: {_described(p)}' for n, p in enumerate(own, 1))}",
             hint="pass the kernel's own arguments in its order; Triton's two scratch pointers may be omitted",
         )
     values = zip([*arguments, *[0] * missing], explicit, strict=True)
-    packed = [(p.offset, p.size, _pack(value, p)) for value, p in values]
+    packed = [
+        (
+            p.offset,
+            p.size,
+            _pack(address(value) if p.kind == _POINTER and isinstance(value, int) else value, p),
+        )
+        for value, p in values
+    ]
     known = (0, *hidden_values(geometry))
     for parameter in parameters:
         if parameter.source == ABSENT:
@@ -112,7 +124,7 @@ def _counted(parameters: Sequence[KernelParameter]) -> str:
 
 
 def _described(parameter: KernelParameter) -> str:
-    return "a pointer" if parameter.kind == "global_buffer" else f"a number of {parameter.size} bytes"
+    return "a pointer" if parameter.kind == _POINTER else f"a number of {parameter.size} bytes"
 
 
 def _absent(parameter: KernelParameter) -> bytes:
@@ -135,7 +147,7 @@ def _pack(value: int | float, parameter: KernelParameter) -> bytes:
     """A number in a parameter's bytes. Raises ExecutionError when it does not fit."""
     try:
         if isinstance(value, float):
-            if parameter.kind == "global_buffer":
+            if parameter.kind == _POINTER:
                 raise ExecutionError("a pointer argument cannot be a float")
             return struct.pack({2: "<e", 4: "<f", 8: "<d"}[parameter.size], value)
         return int(value).to_bytes(parameter.size, "little", signed=value < 0)

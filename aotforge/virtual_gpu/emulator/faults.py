@@ -8,7 +8,7 @@ from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.virtual_gpu.emulator import effects, native
 from aotforge.virtual_gpu.emulator.arguments import absent_argument
 from aotforge.virtual_gpu.emulator.decoded import Line, SourceMap
-from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.memory import BufferSpan
 
 JUMP = 8
 PENDING, RACE, BARRIER, UNSET_STORE, UNSET_ADDRESS, UNSET_BRANCH, UNSET_EXEC, ASSERT, TRAP, HOST_CALL = range(
@@ -60,9 +60,13 @@ class KernelNames:
 
 
 def explain(
-    fault: Any, lines: Sequence[Line], names: KernelNames, memory: Memory, source: SourceMap | None
+    fault: Any,
+    lines: Sequence[Line],
+    names: KernelNames,
+    buffers: Sequence[BufferSpan],
+    source: SourceMap | None,
 ) -> ExecutionError | UnsupportedError:
-    """The error for a fault report. `lines` are the program's instructions.
+    """The error for a fault report. `lines` are the program's instructions, `buffers` have the kernel's addresses.
 
     It names instruction, workgroup, wave, lane, the other party, the nearest buffer, and source lines if known.
     """
@@ -82,10 +86,8 @@ def explain(
     if code == ASSERT:
         message = names.message.strip().replace(", in unknown at ", ", at ")  # without line info, no function
         return ExecutionError(f"{kernel}: {message or 'device assertion failed'}", cause=cause)
-    if code in {1, 2}:
-        cause += f"; {_near(int(fault.address), memory)}"
-    if code == UNSET_STORE and not fault.detail:
-        cause += f"; {_near(int(fault.address), memory)}"
+    if code in {1, 2} or (code == UNSET_STORE and not fault.detail):
+        cause += f"; {_near(int(fault.address), buffers)}"
     other = locate(_line(lines, fault.other), source) if PENDING <= code < ASSERT else ""
     hint = _UNSET_HINT if UNSET_STORE <= code < ASSERT else _HINTS.get(code, "")
     return ExecutionError(f"{kernel} {_what(fault)}", cause=cause + _other(fault, other), hint=hint)
@@ -141,10 +143,9 @@ def _line(lines: Sequence[Line], index: int) -> Line:
     return lines[min(int(index), len(lines) - 1)]
 
 
-def _near(address: int, memory: Memory) -> str:
-    spans = memory.spans()
-    if not spans:
+def _near(address: int, buffers: Sequence[BufferSpan]) -> str:
+    if not buffers:
         return "the kernel was given no memory"
-    name, low, high, writable = min(spans, key=lambda s: min(abs(address - s[1]), abs(address - s[2])))
+    name, low, high, writable = min(buffers, key=lambda s: min(abs(address - s[1]), abs(address - s[2])))
     kind = "" if writable else ", read-only"
     return f"the address is {address - low:+d} bytes from the start of {name}, which has {high - low} bytes{kind}"

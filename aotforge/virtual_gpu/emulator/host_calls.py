@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.address_space import HOST_CALLS_BASE
 
 BUFFER_NAME = "the buffer of host calls"
 
@@ -36,19 +37,15 @@ class HostCalls:
     def __init__(self, library: ctypes.CDLL, on_print: OnPrint | None) -> None:
         library.host_buffer_bytes.restype = ctypes.c_uint64
         self.memory = np.zeros(int(library.host_buffer_bytes()), dtype=np.uint8)
-        library.host_buffer_start(ctypes.c_void_p(self.memory.ctypes.data))
+        buffer = ctypes.c_void_p(self.memory.ctypes.data)
+        library.host_buffer_start(buffer, ctypes.c_uint64(HOST_CALLS_BASE))
         self.texts: list[PrintedText] = []
         self._on_print = on_print
         self._callback = native.PRINT(self._receive)
 
-    @property
-    def address(self) -> int:
-        """Where the buffer is: the value of the hidden argument."""
-        return int(self.memory.ctypes.data)
-
     def attach(self, launch: native.Launch) -> None:
         """Let a launch use the buffer."""
-        launch.host_buffer = self.address
+        launch.host_buffer = self.memory.ctypes.data
         launch.print = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def _receive(self, printed: Any) -> None:

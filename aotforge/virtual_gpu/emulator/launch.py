@@ -17,6 +17,13 @@ import numpy.typing as npt
 
 from aotforge.errors import ExecutionError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.address_space import (
+    CODE_BASE,
+    HOST_CALLS_BASE,
+    KERNARG_BASE,
+    AddressSpace,
+    Region,
+)
 from aotforge.virtual_gpu.emulator.arguments import HOST_BUFFER, KernelParameter, absent_arguments
 from aotforge.virtual_gpu.emulator.decoded import Checks, Line, Listing, SourceMap
 from aotforge.virtual_gpu.emulator.faults import KernelNames, explain
@@ -50,7 +57,7 @@ class LoadedProgram(Protocol):
     parameters: tuple[KernelParameter, ...]
     image: npt.NDArray[np.uint8]
 
-    def kernarg(self, request: LaunchRequest, host_buffer: int = 0) -> bytes:
+    def kernarg(self, request: LaunchRequest, space: AddressSpace) -> bytes:
         """The argument segment."""
         ...
 
@@ -160,10 +167,13 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
     # all of these must outlive the launch: its structures have pointers to them
     calls = any(p.kind == HOST_BUFFER for p in program.parameters)
     host = HostCalls(code.library, request.on_print) if calls else None
-    segment = program.kernarg(request, host.address if host else 0)
-    kernarg = np.frombuffer(bytearray(segment), dtype=np.uint8)
+    space = AddressSpace(request.memory)
+    kernarg = np.frombuffer(bytearray(program.kernarg(request, space)), dtype=np.uint8)
     unset = _unset(request)
-    ranges = _ranges(request.memory, [kernarg, program.image], [host.memory] if host else [], unset)
+    system = [Region.of(kernarg, KERNARG_BASE), Region.of(program.image, CODE_BASE)]
+    if host:
+        system.append(Region.of(host.memory, HOST_CALLS_BASE, writable=True))
+    ranges = _ranges(space, system, unset)
     callback = _callback(program, request.trace)
     launch = _launch(program, request, kernarg, code)
     launch.ranges, launch.range_count = ranges, len(ranges)
@@ -186,7 +196,7 @@ def execute(program: LoadedProgram, request: LaunchRequest) -> LaunchReport:
             absent=absent_arguments(program.parameters),
             message=host.texts[-1].text if host and host.texts else "",
         )
-        raise explain(stopped[0], program.lines, names, request.memory, request.source)
+        raise explain(stopped[0], program.lines, names, space.spans(), request.source)
     totals = np.stack([worker.counts for worker in workers]).sum(axis=0, dtype=np.uint64)
     if request.meter:
         request.meter.finish(program.lines, totals)
@@ -220,29 +230,22 @@ def _launch(program: LoadedProgram, request: LaunchRequest, kernarg: Any, code: 
     return launch
 
 
-def _unset(request: LaunchRequest) -> dict[int, npt.NDArray[np.uint8]]:
-    """State per byte of the unwritten buffers by their index. Raises ExecutionError for an unknown buffer."""
+def _unset(request: LaunchRequest) -> dict[str, Bytes]:
+    """State per byte of the unwritten buffers. Raises ExecutionError for an unknown buffer."""
     checks, spans = request.wanted_checks, request.memory.spans()
     wanted = checks.unwritten if checks and checks.uninitialised else frozenset()
     if unknown := sorted(wanted - {name for name, *_ in spans}):
         raise ExecutionError(f"the launch's memory has no buffer {unknown[0]}")
     return {
-        index: np.full(high - low, _UNSET, dtype=np.uint8)
-        for index, (name, low, high, _) in enumerate(spans)
-        if name in wanted
+        name: np.full(high - low, _UNSET, dtype=np.uint8) for name, low, high, _ in spans if name in wanted
     }
 
 
-def _ranges(
-    memory: Memory, constant: Sequence[Bytes], writable: Sequence[Bytes], unset: Mapping[int, Bytes]
-) -> Any:
-    spans = [(low, high, int(may_write)) for _, low, high, may_write in memory.spans()]
-    for arrays, may_write in ((constant, 0), (writable, 1)):
-        spans += [(a.ctypes.data, a.ctypes.data + a.nbytes, may_write) for a in arrays if a.nbytes]
-    ranges = (native.Range * len(spans))(*[native.Range(*span, 0) for span in spans])
-    for index, state in unset.items():
-        ranges[index].unset = state.ctypes.data
-    return ranges
+def _ranges(space: AddressSpace, system: Sequence[Region], unset: Mapping[str, Bytes]) -> Any:
+    """All that the kernel may touch. Tensors may hold pointers of the host, so these are known as well, after the others."""
+    spaces = [*space.regions, *(one for one in system if one.size), *space.host_regions()]
+    states = {name: state.ctypes.data for name, state in unset.items()}
+    return (native.Range * len(spaces))(*[one.native_range(states.get(one.name)) for one in spaces])
 
 
 def _callback(program: LoadedProgram, trace: Trace | None) -> Any:

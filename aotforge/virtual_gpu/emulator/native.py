@@ -46,9 +46,13 @@ class Instruction(ctypes.Structure):
 
 
 class Range(ctypes.Structure):
-    """A span of memory that a kernel may touch."""
+    """A span of memory that a kernel may touch. `to_host` makes its addresses the host's (modulo 2**64)."""
 
-    _fields_ = [*_fields(c_uint64, "low high"), *_fields(c_uint32, "writable pad"), ("unset", c_void_p)]
+    _fields_ = [
+        *_fields(c_uint64, "low high to_host"),
+        *_fields(c_uint32, "writable pad"),
+        ("unset", c_void_p),
+    ]
 
 
 class Span(ctypes.Structure):

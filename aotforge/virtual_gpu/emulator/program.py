@@ -12,6 +12,7 @@ from aotforge.errors import DecodeError, ExecutionError, UnsupportedError
 from aotforge.formats.code_object import CodeObjectError, kernel_metadata
 from aotforge.formats.elf import read_elf
 from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.address_space import CODE_BASE, HOST_CALLS_BASE, KERNARG_BASE, AddressSpace
 from aotforge.virtual_gpu.emulator.arguments import Geometry, KernelParameter, segment
 from aotforge.virtual_gpu.emulator.assembly import verify_assembly
 from aotforge.virtual_gpu.emulator.binding import Binder, bind_lines
@@ -26,8 +27,6 @@ from aotforge.virtual_gpu.emulator.placement import place, resolve
 from aotforge.virtual_gpu.emulator.targets import EmulatedTarget, emulated_target
 
 _PRELOAD_ENTRY = 256
-_CODE_BASE = 1 << 44
-"""Where the code of a kernel is that computes no address in its image."""
 
 
 class Emulator:
@@ -111,13 +110,13 @@ class Program:
         found = [effects_of(one, line, self.target) for one, line in bound]
         return (native.Effects * len(found))(*found)
 
-    def kernarg(self, request: LaunchRequest, host_buffer: int = 0) -> bytes:
-        """The kernel argument segment. `host_buffer`: the address of the buffer of host calls. Raises ExecutionError."""
+    def kernarg(self, request: LaunchRequest, space: AddressSpace) -> bytes:
+        """The kernel argument segment, with pointers into `space`. Raises ExecutionError."""
         geometry = Geometry(
-            grid=request.grid, threads=self.threads, lds_bytes=request.lds_bytes, host_buffer=host_buffer
+            grid=request.grid, threads=self.threads, lds_bytes=request.lds_bytes, host_buffer=HOST_CALLS_BASE
         )
         size = self.descriptor.kernarg_bytes
-        return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry)
+        return segment(self.listing.kernel, self.parameters, size, request.arguments, geometry, space.address)
 
     def template(self, grid: tuple[int, int, int], kernarg: Any, lds_bytes: int) -> native.Launch:
         """A launch without memory, options and pointers. `kernarg`: an array of bytes. Raises ExecutionError."""
@@ -125,7 +124,7 @@ class Program:
         total_lds = descriptor.lds_bytes + lds_bytes
         if total_lds > target.lds_bytes:
             raise ExecutionError(f"{total_lds} bytes of LDS are more than {target.arch} has")
-        user = descriptor.user_sgprs(kernarg.ctypes.data, kernarg.tobytes() + bytes(64))
+        user = descriptor.user_sgprs(KERNARG_BASE, kernarg.tobytes() + bytes(64))
         x, y, z = descriptor.workgroup_ids
         return native.Launch(
             length=len(self.lines),
@@ -143,7 +142,7 @@ class Program:
             id_y=y,
             id_z=z,
             wave_offset=descriptor.scratch_enabled and target.scratch_offset,
-            code_base=self.image.ctypes.data + self.kernel_at if self.image.nbytes else _CODE_BASE,
+            code_base=CODE_BASE + self.kernel_at,
             first_address=self.lines[0].address,
             scratch_base=SCRATCH_TAG,
         )

@@ -164,16 +164,6 @@ def _check_arch(hsaco: bytes, arch: str) -> None:
         raise WrongArchError(f"the image is for {found}, the device is {arch}")
 
 
-@dataclass(frozen=True)
-class _Spans:
-    """The allocations of a device, as `faults.explain` takes buffers."""
-
-    found: list[tuple[str, int, int, bool]]
-
-    def spans(self) -> list[tuple[str, int, int, bool]]:
-        return self.found
-
-
 def describe_fault(lines: Path, fault: bytes, allocations: str) -> AotforgeError:
     """The emulator's error for a FaultReport's bytes. `allocations`: lines of `name low high writable`.
 
@@ -193,10 +183,9 @@ def describe_fault(lines: Path, fault: bytes, allocations: str) -> AotforgeError
     ]
     fields = (entry.rsplit(" ", 3) for entry in allocations.splitlines())
     spans = [(name, int(low), int(high), writable == "1") for name, low, high, writable in fields]
-    memory = _Spans(sorted(spans, key=lambda span: span[1]))
     absent = {int(offset): name for offset, name in known["absent"].items()}
     names = KernelNames(kernel=known["kernel"], absent=absent)
-    return explain(report, program, names, memory, None)  # type: ignore[arg-type]
+    return explain(report, program, names, spans, None)
 
 
 _HIP_ERRORS: tuple[tuple[type[AotforgeError], int], ...] = (

@@ -8,6 +8,9 @@ import numpy.typing as npt
 from aotforge.errors import AccessError
 from aotforge.virtual_gpu.interpreter.number_formats import Array
 
+BufferSpan = tuple[str, int, int, bool]
+"""Name, first address, address after the last byte, writable."""
+
 
 class Memory:
     """Named buffers and their address ranges. Reads and writes outside of them raise AccessError."""
@@ -19,10 +22,9 @@ class Memory:
         self._ends = np.array([end for _, end, _ in spans], dtype=np.uint64)
         self._buffers = dict(buffers)  # keeps them alive while addresses are in use
 
-    def spans(self) -> list[tuple[str, int, int, bool]]:
-        """(name, first address, address after the last byte, writable) of every buffer that is not empty."""
-        found = [(name, *_span(b), bool(b.flags.writeable)) for name, b in self._buffers.items() if b.size]
-        return sorted(found, key=lambda span: span[1])
+    def spans(self) -> list[BufferSpan]:
+        """Every buffer that is not empty, in the order in which they were given."""
+        return [(name, *_span(b), bool(b.flags.writeable)) for name, b in self._buffers.items() if b.size]
 
     def check(self, addresses: npt.NDArray[np.uint64], size: int, access: str) -> None:
         """Raises AccessError when an element of `size` bytes is not inside one buffer; `access`: "read" or "write"."""

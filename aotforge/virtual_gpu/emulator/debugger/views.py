@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from aotforge.errors import DecodeError, UnsupportedError
+from aotforge.virtual_gpu.emulator.address_space import AddressSpace
 from aotforge.virtual_gpu.emulator.operands import operand
-from aotforge.virtual_gpu.interpreter.memory import Memory
 from aotforge.virtual_gpu.interpreter.number_formats import bf16_values
 
 Words = npt.NDArray[np.uint32]
@@ -76,7 +76,7 @@ class ViewContext:
 
     lanes: Sequence[int]
     registers: tuple[int, int]
-    memory: Memory
+    memory: AddressSpace
     arguments: Mapping[str, int | float]
     width: int
     wave: Any = None
@@ -174,10 +174,10 @@ def _bytes(view: View, context: ViewContext) -> bytes:
         if isinstance(base, float):
             raise UnsupportedError(f"{view.text}: the argument is the number {base}, not a pointer")
         first, end = first + base, end + base
-    spans = context.memory.spans()
-    if any(low <= first and end <= high for _, low, high, _ in spans):
-        return ctypes.string_at(first, end - first)
-    near = "; ".join(f"{name} {low:#x} to {high:#x}" for name, low, high, _ in spans)
+    found = context.memory.read(first, end)
+    if found is not None:
+        return found
+    near = "; ".join(f"{name} {low:#x} to {high:#x}" for name, low, high, _ in context.memory.spans())
     raise UnsupportedError(f"{view.text} is outside of the buffers", hint=f"they are: {near}")
 
 

@@ -11,9 +11,7 @@ typedef struct {
 } HostHeader;
 
 typedef struct {
-    HostHeader *headers;
-    u64 (*payloads)[64][8];
-    u64 *doorbell; /* an HSA signal: kind, value, mailbox, event */
+    u64 headers, payloads, doorbell; /* addresses; the doorbell is an HSA signal: kind, value, mailbox, event */
     u64 free_stack, ready_stack, index_mask;
     u64 signal[4], mailbox;
     HostHeader header[HOST_PACKETS];

@@ -91,6 +91,7 @@ typedef struct {
 
 typedef struct {
     u64 low, high;
+    u64 to_host; /* what an address of the kernel lacks to be the host's */
     u32 writable, pad;
     u8 *unset; /* for the checking variant: by byte, whether no instruction has stored it yet; NULL when all of it has a value */
 } Range;

@@ -10,13 +10,15 @@ INLINE u64 returned(Wave *w, u64 before) { return (void)w, before; }
 
 /* global, shared and private_ are the only functions that access memory: each checks an access, then shows it to the variant's observer. */
 
+INLINE u8 *host_pointer(const Range *r, u64 address) { return (u8 *)(uintptr_t)(address + r->to_host); }
+
 SLOW static u8 *global_slow(Wave *w, u64 address, u64 bytes, int lane, int write)
 {
     for (u32 i = 0; i < w->range_count; i++) {
         const Range *r = &w->ranges[i];
         if (address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)) {
             w->hint = i;
-            return (u8 *)(uintptr_t)address;
+            return host_pointer(r, address);
         }
     }
     fault(w, write ? FAULT_GLOBAL_WRITE : FAULT_GLOBAL_READ, (u32)lane, address, bytes);
@@ -27,7 +29,7 @@ INLINE u8 *global(Wave *w, const Instruction *I, u64 address, u64 bytes, int lan
 {
     const Range *r = &w->ranges[w->hint];
     int write = kind != LOAD;
-    u8 *at = (u8 *)(uintptr_t)address;
+    u8 *at = host_pointer(r, address);
     if (!LIKELY(address >= r->low && address < r->high && bytes <= r->high - address && (!write || r->writable)))
         at = global_slow(w, address, bytes, lane, write);
     if (!LIKELY(at != NULL))
@@ -102,8 +104,10 @@ INLINE int reaches_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u6
         if (LIKELY(low >= r->low && high < r->high && bytes <= r->high - high && (kind == LOAD || r->writable)))
             return observe_global(w, I, kind, a, exec, bytes);
         for (u32 i = 0; i < w->range_count; i++)
-            if (low >= w->ranges[i].low && low < w->ranges[i].high)
+            if (low >= w->ranges[i].low && low < w->ranges[i].high) {
                 w->hint = i;
+                break;
+            }
     }
     return 0;
 }
@@ -150,7 +154,8 @@ INLINE void global_access(Wave *w, const Instruction *I, int direction, int byte
     else
         EACH_LANE a[l] = base;
     if (LIKELY(reaches_all(w, I, a, exec, (u64)(bytes * words), direction))) {
-        FOR_LANES(exec, move_lane((u8 *)(uintptr_t)a[l], row, l, direction, bytes, words, extend););
+        const Range *r = &w->ranges[w->hint];
+        FOR_LANES(exec, move_lane(host_pointer(r, a[l]), row, l, direction, bytes, words, extend););
         return;
     }
     ACTIVE_LANES(exec)

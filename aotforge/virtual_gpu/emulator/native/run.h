@@ -186,14 +186,15 @@ void step(Wave *w, const Instruction *I) { I->handler(w, I); }
 
 u64 host_buffer_bytes(void) { return sizeof(HostBuffer); }
 
-/* Make zeroed memory the buffer of host calls: all packets are free, and the signal has a mailbox, so that kernels send an interrupt. */
-void host_buffer_start(void *memory)
+/* Make zeroed memory the buffer of host calls, which the kernel finds at `address`: all packets are free, and the signal has a mailbox, so that
+ * kernels send an interrupt. */
+void host_buffer_start(void *memory, u64 address)
 {
     HostBuffer *b = memory;
-    b->headers = b->header;
-    b->payloads = b->payload;
-    b->doorbell = b->signal;
-    b->signal[2] = (u64)(uintptr_t)&b->mailbox;
+    b->headers = address + offsetof(HostBuffer, header);
+    b->payloads = address + offsetof(HostBuffer, payload);
+    b->doorbell = address + offsetof(HostBuffer, signal);
+    b->signal[2] = address + offsetof(HostBuffer, mailbox);
     b->index_mask = HOST_PACKETS - 1;
     for (u64 i = 0; i < HOST_PACKETS; i++) {
         b->header[i].next = b->free_stack;

@@ -67,9 +67,9 @@ typedef struct {
     unsigned char fault[SERVE_FAULT_BYTES];
 } ServeLaunch;
 
-/* The buffer of host calls: its size, and how zeroed memory becomes one. */
+/* The buffer of host calls: its size, and how zeroed memory becomes one that the kernel finds at `address`. */
 uint64_t host_buffer_bytes(void);
-void host_buffer_start(void *memory);
+void host_buffer_start(void *memory, uint64_t address);
 /* NULL when the file is damaged or for another interpreter. The file's memory must stay valid until serve_close. */
 void *serve_open(const void *file, uint64_t bytes);
 void serve_close(void *program);

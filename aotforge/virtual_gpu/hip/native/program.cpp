@@ -227,8 +227,8 @@ void* Program::start_host_calls(std::vector<uint64_t>& segment, std::vector<uint
   for (uint32_t i = 0; i < file_->parameter_count; ++i) {
     if (known[i].source != SERVE_HOSTCALL || known[i].size != sizeof(void*)) continue;
     memory.assign(host_bytes_() / sizeof(uint64_t) + 1, 0);
-    host_start_(memory.data());
     void* const buffer = memory.data();
+    host_start_(buffer, reinterpret_cast<uintptr_t>(buffer));
     std::memcpy(reinterpret_cast<char*>(segment.data()) + known[i].offset, &buffer, sizeof buffer);
     return buffer;
   }

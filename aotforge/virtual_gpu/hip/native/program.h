@@ -49,7 +49,7 @@ class Program {
   int (*run_)(const void*, ServeLaunch*) = nullptr;
   void (*close_)(void*) = nullptr;
   uint64_t (*host_bytes_)() = nullptr;
-  void (*host_start_)(void*) = nullptr;
+  void (*host_start_)(void*, uint64_t) = nullptr;
 };
 
 // One run of the Python side: `prepare` beside this library, or AOTFORGE_PREPARE. False: it did not run; `output` has the reason.

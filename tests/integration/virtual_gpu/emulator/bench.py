@@ -50,10 +50,10 @@ class Bench:
 
     def give(self, *buffers: npt.NDArray[Any]) -> None:
         """Let the wave touch these buffers and no others."""
-        spans = [(b.ctypes.data, b.ctypes.data + b.nbytes, int(b.flags.writeable)) for b in buffers] or [
-            (0, 0, 0)
+        spans = [(b.ctypes.data, b.ctypes.data + b.nbytes, 0, int(b.flags.writeable)) for b in buffers] or [
+            (0, 0, 0, 0)
         ]
-        self._ranges = (native.Range * len(spans))(*[native.Range(*span, 0) for span in spans])
+        self._ranges = (native.Range * len(spans))(*[native.Range(*span) for span in spans])
         self.wave.ranges, self.wave.range_count, self.wave.hint = self._ranges, len(spans), 0
 
     @property

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aotforge.devtools.emulator_arguments import parse_argument, parse_grid
 from aotforge.errors import DecodeError, UnsupportedError
 from aotforge.virtual_gpu.emulator import native
+from aotforge.virtual_gpu.emulator.address_space import AddressSpace
 from aotforge.virtual_gpu.emulator.debugger.shell import parse_lanes
 from aotforge.virtual_gpu.emulator.debugger.source import source_lines
 from aotforge.virtual_gpu.emulator.debugger.views import FORMATS, ViewContext, format_view, parse_views
@@ -55,12 +56,13 @@ def context() -> ViewContext:
     wave.scratch, wave.scratch_bytes = ctypes.addressof(scratch), 8
     wave.keep = (lds, scratch)
     x = np.arange(8, dtype=np.float32)
+    space = AddressSpace(Memory({"x": x}))
     return ViewContext(
         wave=wave,
         lanes=range(64),
         registers=(4, 1),
-        memory=Memory({"x": x}),
-        arguments={"x": x.ctypes.data, "scale": 0.5},
+        memory=space,
+        arguments={"x": space.address(x.ctypes.data), "scale": 0.5},
         width=64,
     )
 
