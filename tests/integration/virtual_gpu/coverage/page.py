@@ -51,9 +51,15 @@ def measure(archs: Sequence[str] = ARCHS, only: str = "") -> Outcomes:
         (f, arch) for arch in archs for f in FEATURES.values() if re.search(only, f"{f.group}: {f.name}")
     ]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(os.environ.get("AOTFORGE_CACHE", temporary)) / "coverage"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = image_folder(Path(temporary))
         return {(one.feature, one.arch): one for one in run_all(tasks, folder)}
+
+
+def image_folder(temporary: Path) -> Path:
+    """Where compiled features are kept: in `AOTFORGE_CACHE`, or in a temporary folder."""
+    folder = Path(os.environ.get("AOTFORGE_CACHE", temporary)) / "coverage"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def page(outcomes: Outcomes, triton: str) -> str:

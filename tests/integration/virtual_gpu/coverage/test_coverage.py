@@ -26,7 +26,7 @@ from tests.integration.virtual_gpu.coverage.execute import (
 )
 from tests.integration.virtual_gpu.coverage.feature import elementwise, given
 from tests.integration.virtual_gpu.coverage.formats import FP8, decode, encode, storage
-from tests.integration.virtual_gpu.coverage.page import ARCHS, PAGE, counts, measure, page
+from tests.integration.virtual_gpu.coverage.page import ARCHS, PAGE, counts, image_folder, measure, page
 from tests.support.disassembly import OBJDUMP, disagreements, disassemble, find_objdump
 
 pytestmark = pytest.mark.compiler
@@ -66,11 +66,11 @@ def test_the_page_is_what_the_virtual_gpu_does() -> None:
 @pytest.mark.skipif(find_objdump() is None, reason=f"{OBJDUMP} is not installed (Debian package llvm-22)")
 @pytest.mark.parametrize("arch", ARCHS)
 def test_the_second_decoder_agrees(arch: str, tmp_path: Path) -> None:
+    folder, different = image_folder(tmp_path), []
     images = instructions = 0
-    different = []
     for feature in FEATURES.values():
         try:
-            image = compiled(feature, arch, tmp_path)
+            image = compiled(feature, arch, folder)
             listing = load(image, arch).listing
         except (CompileError, AotforgeError):  # the page has these
             continue
