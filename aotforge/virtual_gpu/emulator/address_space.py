@@ -21,7 +21,7 @@ KERNARG_BASE, CODE_BASE, HOST_CALLS_BASE = 1 << 43, 1 << 44, 1 << 42
 _FIRST, _SLOTS = 0x2000_0000_0000, 512
 _SLOT = 19 << 32
 """No distance of two slots is a power of two: one wrong bit of an address does not lead to another buffer."""
-_PAGE = 1 << 12
+_LINE = 64
 _ALIGNED = 16
 """The host aligns buffers to this many bytes; addresses keep what a view in the middle of a buffer has beyond."""
 
@@ -113,5 +113,5 @@ def _blocks(spans: Sequence[BufferSpan]) -> list[Region]:
 
 def _place(slot: int, host: int, size: int) -> int:
     """The address of a block: its middle is near a multiple of 4 GiB."""
-    before = (size // 2 + _PAGE - 1) // _PAGE * _PAGE
+    before = (size // 2 + _LINE - 1) // _LINE * _LINE
     return _FIRST + slot * _SLOT + (8 << 32) - before + host % _ALIGNED
