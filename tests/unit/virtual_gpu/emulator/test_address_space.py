@@ -60,7 +60,8 @@ def test_an_unaligned_view_keeps_what_it_is_off() -> None:
 
 def test_buffers_that_share_bytes_share_addresses() -> None:
     whole = np.zeros(1000, dtype=np.uint8)
-    parts = {"all": whole, "tail": whole[900:], "again": whole, "apart": np.zeros(8)}
+    apart = np.zeros(8, dtype=np.uint8)
+    parts = {"all": whole, "tail": whole[900:], "again": whole, "apart": apart}
     spans = {name: (low, high) for name, low, high, _ in AddressSpace(Memory(parts)).spans()}
     assert spans["again"] == spans["all"]
     assert spans["tail"] == (spans["all"][0] + 900, spans["all"][1])
