@@ -25,8 +25,8 @@ TYPES = {"table": "*i64", "x": "*fp32", "y": "*fp32", "seen": "*i64", "n": "i32"
 @pytest.mark.parametrize("arch", ["gfx908", "gfx1201"])
 def test_pointers_in_tensors_and_accesses_beyond_one(arch: str) -> None:
     program = compile_kernel(KERNEL, arch, TYPES, num_warps=1).load(arch)
-    whole = np.arange(192, dtype=np.float32)
-    x, y = whole[:64], whole[64:]  # what follows x on the host is y
+    block = np.arange(192, dtype=np.float32)
+    x, y = block[:64], block[64:]  # what follows x on the host is y
     y = y[:64].copy()
     table = np.array([x.ctypes.data, y.ctypes.data])
     seen = np.zeros(64, dtype=np.int64)
@@ -38,7 +38,7 @@ def test_pointers_in_tensors_and_accesses_beyond_one(arch: str) -> None:
     again = np.zeros(64, dtype=np.int64)
     launch(program, [table.copy(), x.copy(), y, again, 0])
     assert np.array_equal(again, seen)
-    after = whole[64:128]
+    after = block[64:128]
     with pytest.raises(ExecutionError, match="outside its buffers") as found:
         launch(program, [table, x, after, seen, 1])
     assert "+256 bytes from the start of argument 1, which has 256 bytes" in (found.value.cause or "")

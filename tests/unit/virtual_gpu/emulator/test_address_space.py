@@ -53,15 +53,15 @@ def test_pointers_lead_to_their_bytes() -> None:
 
 
 def test_an_unaligned_view_keeps_what_it_is_off() -> None:
-    whole = np.zeros(64, dtype=np.uint8)
-    ((_, low, *_),) = AddressSpace(Memory({"x": whole[4:20]})).spans()
-    assert low % 16 == (whole.ctypes.data + 4) % 16
+    block = np.zeros(64, dtype=np.uint8)
+    ((_, low, *_),) = AddressSpace(Memory({"x": block[4:20]})).spans()
+    assert low % 16 == (block.ctypes.data + 4) % 16
 
 
 def test_buffers_that_share_bytes_share_addresses() -> None:
-    whole = np.zeros(1000, dtype=np.uint8)
+    block = np.zeros(1000, dtype=np.uint8)
     apart = np.zeros(8, dtype=np.uint8)
-    parts = {"all": whole, "tail": whole[900:], "again": whole, "apart": apart}
+    parts = {"all": block, "tail": block[900:], "again": block, "apart": apart}
     spans = {name: (low, high) for name, low, high, _ in AddressSpace(Memory(parts)).spans()}
     assert spans["again"] == spans["all"]
     assert spans["tail"] == (spans["all"][0] + 900, spans["all"][1])
