@@ -1,4 +1,4 @@
-"""Address space of a launch: the addresses that a kernel sees do not depend on where the host has its buffers.
+"""Address space of a launch: the same for every process, whatever addresses the host gave its buffers.
 
 Each buffer has a slot of its own, so that an access beyond one reaches no other, and crosses a multiple of 4 GiB, so that
 addresses need the carry into their high word. Faults, traces and verdicts are therefore the same in every process.
