@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import tomllib
@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.campaigns.mutation.preloaded import fork_pytest, preload
 from tests.e2e.checkouts import copy_checkout
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,10 +77,20 @@ def equivalents() -> dict[str, str]:
 
 
 def copy_tree(language: str) -> Path:
-    """The project's files, as they are here, in a folder of the cache that is always the same: builds depend on it."""
-    folder = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache" / f"mutants-{language}"
-    shutil.rmtree(folder, ignore_errors=True)
-    return copy_checkout(folder)
+    """The project's files as they are here, in the first of the cache's folders that no other campaign uses: builds depend on it."""
+    cache = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        folder = cache / f"mutants-{language}-{number}"
+        lock = os.open(folder.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends
+        except OSError:
+            os.close(lock)
+            continue
+        shutil.rmtree(folder, ignore_errors=True)
+        return copy_checkout(folder)
+    raise AssertionError
 
 
 def sample(mutants: Sequence[T], most: int, name: Callable[[T], str], seed: int = SEED) -> list[T]:
@@ -121,37 +132,18 @@ class Outcome:
 
 
 def run_tests(
-    tree: Path, tests: Sequence[str], environment: Mapping[str, str], *, most_seconds: float = float("inf")
-) -> Outcome:
+    tree: Path, tests: Sequence[str], environment: Mapping[str, str], *, most_seconds: float = float("inf"), loaded: Path | None = None
+) -> Outcome:  # fmt: skip
     """Run these tests until one fails. Limits are of processor time: a loaded machine kills no mutant."""
     home = os.environ.get("AOTFORGE_HOME") or str(ROOT / ".aotforge")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "--tb=no",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not slow",
-    ]
+    arguments = ["-q", "-x", "--tb=no", "-p", "no:cacheprovider", "-m", "not slow", *tests]
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(
-            [*command, *tests], cwd=tree, env={**os.environ, "AOTFORGE_HOME": home, **environment},
-            stdout=output, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        try:
-            seconds, failure = _wait(process, most_seconds)
-        finally:
-            # processes of the tests may outlive a crash of pytest
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process = fork_pytest(
+            arguments, tree, {"AOTFORGE_HOME": home, **environment}, output.fileno(), loaded
+        )
+        seconds, status, failure = _wait(process, most_seconds)
         output.seek(0)
         text = output.read().decode(errors="replace")
-    status = process.returncode
     found = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
     # a wrong name of a test ends with 4 too, without such a line
     assert failure or found or status in (0, 2, 3) or status < 0, (
@@ -161,20 +153,29 @@ def run_tests(
     return Outcome(failure=named if failure or status else "", seconds=seconds)
 
 
-def _wait(process: subprocess.Popen[bytes], most_seconds: float) -> tuple[float, str]:
-    """Wait for the end, too much processor time, or a hang: the processor time used, and which limit was met or ""."""
-    used, idle_since = 0.0, time.monotonic()
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(0.5)
-            return used, ""
-        before, (used, runnable) = used, _session_use(process.pid)
-        if used > most_seconds:
-            return used, f"more than {most_seconds:.0f} s of processor time"
+def _wait(process: int, most_seconds: float) -> tuple[float, int, str]:
+    """Wait for the end, too much processor time, or a hang: the processor time used, exit code, and which limit was met or ""."""
+    used, failure, idle_since, polls = 0.0, "", time.monotonic(), 0
+    while not failure:
+        time.sleep(0.05)
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            break
+        if (polls := polls + 1) % 10:
+            continue
+        before, (used, runnable) = used, _session_use(process)
         if runnable or used > before:
             idle_since = time.monotonic()
+        if used > most_seconds:
+            failure = f"more than {most_seconds:.0f} s of processor time"
         elif time.monotonic() - idle_since > IDLE:
-            return used, "a hang"
+            failure = "a hang"
+    # processes of the tests may outlive a crash of pytest
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process, signal.SIGKILL)
+    if failure:
+        _, status = os.waitpid(process, 0)
+    return used, os.waitstatus_to_exitcode(status), failure
 
 
 def _session_use(session: int) -> tuple[float, bool]:
@@ -195,7 +196,11 @@ def _session_use(session: int) -> tuple[float, bool]:
 
 def with_tests(tree: Path, module: Module, run: Callable[[Killer], Result]) -> Result:
     """`run` with a function that runs the module's tests on a mutant. The unchanged module's tests must pass before and after it."""
-    first = run_tests(tree, module.tests, {})
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = Path(folder) / "loaded"
+        first = run_tests(tree, module.tests, {}, loaded=loaded)
+        if not first.failure:
+            preload(loaded.read_text().split())
     assert not first.failure, f"{module.name}: fails without a mutant: {first.failure}"
 
     def killer(environment: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aotforge.errors import PackError
+from aotforge.pack.binary import bytes_source
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
@@ -53,11 +54,70 @@ def test_pack_with_a_call_that_is_not_planned_is_refused() -> None:
         ({"complete": False}, "complete"),
         ({"source_digest": "0" * 64}, "source"),
         ({"settings_digest": "0" * 64}, "settings"),
+        ({"toolchain": replace(PLAN.toolchain, triton_digest="0" * 64)}, "triton"),
+        ({"operators": PLAN.operators[:1]}, "operators"),
+        (
+            {
+                "operators": (
+                    replace(PLAN.operators[0], values=PLAN.operators[0].values[:-1]),
+                    PLAN.operators[1],
+                )
+            },
+            "operators",
+        ),
+        ({"gates": (("flash", 1),)}, "gates"),
     ],
 )
 def test_pack_of_another_origin_is_refused(change: dict[str, object], reason: str) -> None:
     with pytest.raises(PackError, match=reason):
         verify_pack(OPENED, replace(PLAN, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"name": "third"}, r"kernel of step 0 of blend: the pack has 'demo\.first', the plan 'demo\.third'"),
+        (
+            {"family": "other"},
+            r"kernel of step 0 of blend: the pack has 'demo\.first', the plan 'other\.first'",
+        ),
+        ({"keys": ("mode", "dtype")}, r"keys of demo\.first"),
+        ({"ladder": True}, r"ladder of demo\.first"),
+        ({"parameters": PLAN.kernels[0].parameters[::-1]}, r"parameters of demo\.first"),
+    ],
+)
+def test_kernel_that_differs_in_one_field_is_refused(change: dict[str, object], reason: str) -> None:
+    kernel = replace(PLAN.kernels[0], **change)  # type: ignore[arg-type]
+    with pytest.raises(PackError, match=reason):
+        verify_pack(OPENED, replace(PLAN, kernels=(kernel, *PLAN.kernels[1:])))
+
+
+@pytest.mark.parametrize("field", ["predicates", "grid"])
+def test_choice_that_differs_in_its_conditions_or_grid_is_refused(field: str) -> None:
+    kernel = PLAN.kernels[0]
+    first, *others = kernel.functionals
+    choices = (replace(first.choices[0], **{field: ()}), *first.choices[1:])
+    changed = replace(kernel, functionals=(replace(first, choices=choices), *others))
+    with pytest.raises(PackError, match=r"choices of demo\.first for gfx906, dtype = -1, mode = 0"):
+        verify_pack(OPENED, replace(PLAN, kernels=(changed, *PLAN.kernels[1:])))
+
+
+def test_step_that_is_missing_from_the_pack_is_refused() -> None:
+    smaller = replace(PLAN, kernels=(PLAN.kernels[0], PLAN.kernels[2]))
+    kept = {choice.job for kernel in smaller.kernels for f in kernel.functionals for choice in f.choices}
+    smaller = replace(smaller, jobs=tuple(job for job in PLAN.jobs if job.key in kept))
+    opened = open_files(write_pack(smaller, [one for one in IMAGES if one.key in kept], release="0.0-r1"))
+    with pytest.raises(PackError, match="step 1 of blend is missing from the pack"):
+        verify_pack(opened, PLAN)
+
+
+def test_damaged_image_is_refused_also_without_images_to_compare() -> None:
+    name = "demo.first.aoti"
+    data = bytearray(OPENED.sources[name].read(0, OPENED.sources[name].size))
+    data[-1] ^= 1
+    damaged = replace(OPENED, sources={**OPENED.sources, name: bytes_source(name, bytes(data))})
+    with pytest.raises(PackError, match=name):
+        verify_pack(damaged, PLAN)
 
 
 def test_kernel_with_other_predicates_or_parameters_is_refused() -> None:
