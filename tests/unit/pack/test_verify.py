@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_kernel_that_differs_in_one_field_is_refused(change: dict[str, object], 
 def test_choice_that_differs_in_its_conditions_or_grid_is_refused(field: str) -> None:
     kernel = PLAN.kernels[0]
     first, *others = kernel.functionals
-    choices = (replace(first.choices[0], **{field: ()}), *first.choices[1:])
+    none: Any = {field: ()}
+    choices = (replace(first.choices[0], **none), *first.choices[1:])
     changed = replace(kernel, functionals=(replace(first, choices=choices), *others))
     with pytest.raises(PackError, match=r"choices of demo\.first for gfx906, dtype = -1, mode = 0"):
         verify_pack(OPENED, replace(PLAN, kernels=(changed, *PLAN.kernels[1:])))
