@@ -2,6 +2,8 @@
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,11 +30,18 @@ if TYPE_CHECKING:
 Release = Annotated[str, "a release's folder (default: the newest in releases/dist)"]
 
 
-def _release(folder: str) -> Path:
+def _release(folder: str, levels: Callable[[], tuple[str, ...]]) -> Path:
+    """The named folder, else the newest release of an API level in `levels`, the preferred one first."""
     from aotforge.conformance.candidate import newest_release
+    from aotforge.errors import ReleaseError
 
-    dist = ROOT / "releases" / "dist"
-    return Path(folder).absolute() if folder else newest_release(dist / "finished", dist)
+    if folder:
+        return Path(folder).absolute()
+    dist, wanted = ROOT / "releases" / "dist", levels()
+    for level in wanted:
+        with suppress(ReleaseError):
+            return newest_release(dist / "finished", dist, levels=(level,))
+    return newest_release(dist / "finished", dist, levels=wanted)
 
 
 def _releases(folder: str) -> Path:
@@ -60,7 +69,12 @@ def install(
     ] = None,
     from_: From = None,
     version: Annotated[
-        str | None, "a release (0.11.2b-r1) or an API level (0.11.2b); default: the newest"
+        str | None,
+        "a release (0.11.2b-r1) or an API level (0.11.2b); default: the newest that --pytorch or --pytorch-lib takes",
+    ] = None,
+    pytorch: Annotated[
+        str | None,
+        "version of the PyTorch that will be built with --prefix, e.g. 2.13: selects the API level that it pins",
     ] = None,
     rocm: Annotated[
         str | None, "ROCm version whose library to take (default: the one in ROCM_PATH or /opt/rocm)"
@@ -97,6 +111,7 @@ def install(
     request = InstallRequest(
         packs={name: known[name].pack for name in archs_of(arch)},
         version=version,
+        levels=() if version else _levels(pytorch, absolute(pytorch_lib)),
         rocm=rocm,
         prefix=absolute(prefix),
         torch_lib=absolute(pytorch_lib),
@@ -122,6 +137,16 @@ def install(
     print_report(done, json=json, notes=() if quiet else done.notes)
 
 
+def _levels(pytorch: str | None, torch_lib: Path | None) -> tuple[str, ...]:
+    """API levels for an installed PyTorch by the names that it loads, for another by the matrix; () for any."""
+    from aotforge.conformance.matrix import levels_for, levels_of_names
+    from aotforge.deliver.dropin.inputs import read_torch_lib
+
+    if torch_lib:
+        return levels_of_names(ROOT, read_torch_lib(torch_lib).needed)
+    return levels_for(ROOT, pytorch) if pytorch else ()
+
+
 def _uninstall(prefix: str, *, json: bool) -> None:
     from aotforge.deliver.install.prefix import uninstall
 
@@ -140,9 +165,11 @@ def pins(
     prefix: Annotated[bool, "instead the way that needs no edit: AOTRITON_INSTALLED_PREFIX"] = False,
 ) -> None:
     """The lines for PyTorch's cmake/External/aotriton.cmake that make its build download a release."""
+    from aotforge.conformance.matrix import levels_for
     from aotforge.deliver.pytorch.pins import list_release, pins_for_pytorch, prefix_text
 
-    chosen, place = _release(release), url or "http://127.0.0.1:8080/"
+    chosen = _release(release, lambda: levels_for(ROOT, pytorch, fork=fork))
+    place = url or "http://127.0.0.1:8080/"
     text = pins_for_pytorch(ROOT, chosen, pytorch=pytorch, fork=fork, url=place)
     print_result((prefix_text(list_release(chosen), place) if prefix else text).rstrip("\n"))
 
@@ -185,9 +212,8 @@ def dropin(
         _undo(pytorch_lib, dry_run=dry_run, json=json)
         return
     archs, lib = archs_of(arch), Path(pytorch_lib).absolute()
-    report = install_dropin(
-        ROOT, _release(release), lib, archs=archs, pytorch=pytorch, fork=fork, dry_run=dry_run
-    )
+    chosen = _release(release, lambda: _levels(None, lib))
+    report = install_dropin(ROOT, chosen, lib, archs=archs, pytorch=pytorch, fork=fork, dry_run=dry_run)
     _print_dropin(report, json=json)
 
 

@@ -1,13 +1,14 @@
 """A candidate release: a release folder that is not trusted, with its tarballs unpacked."""
 
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aotforge.conformance.findings import Finding, finding_from
 from aotforge.errors import ReleaseError
+from aotforge.formats.api_level import level_of
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.folder_sink import FolderSink
@@ -62,14 +63,16 @@ class Candidate:
         }
 
 
-def newest_release(*folders: Path) -> Path:
-    """The release that was written last, in the first of `folders` that holds one. Raises ReleaseError."""
+def newest_release(*folders: Path, levels: Sequence[str] = ()) -> Path:
+    """The release that was written last, in the first of `folders` that holds one of the API levels (default: any). Raises
+    ReleaseError."""
     for folder in folders:
         # a name with a dot is a release in progress, or one that was left by a killed process
-        if found := list(folder.glob(f"[!.]*/{SUMS}")):
-            return max(found, key=lambda path: path.stat().st_mtime).parent
+        found = list(folder.glob(f"[!.]*/{SUMS}"))
+        if fitting := [path for path in found if not levels or level_of(path.parent.name) in levels]:
+            return max(fitting, key=lambda path: path.stat().st_mtime).parent
     raise ReleaseError(
-        f"{folders[-1]} holds no release",
+        f"{folders[-1]} holds no release" + (f" of API level {' or '.join(levels)}" if levels else ""),
         cause="none was made yet, or elsewhere",
         hint="./dev build --arch gfx908, or name a folder",
     )

@@ -1,13 +1,14 @@
 """The compatibility matrix with this checkout's release in it."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aotforge.base.manifest_reader import load
 from aotforge.conformance.matrix_models import Calls, Interface, Row, Statement
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
-from aotforge.errors import ManifestError, UnknownNameError, suggest
+from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError, suggest
 from aotforge.formats.api_level import feature_level, library_name, version_key
 from aotforge.release.model import ReleaseManifest, load_release_manifest
 
@@ -141,6 +142,44 @@ def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
         calls=calls,
         interface=load(folder / "compat" / "api_levels.yaml", Interface),
         release=load_release_manifest(folder / "manifests" / "release.yaml", version),
+    )
+
+
+def levels_for(folder: Path, pytorch: str, *, fork: bool = False) -> tuple[str, ...]:
+    """API levels of the checkout `folder` that a version of PyTorch can be built with: first those that it pins, the default before others.
+
+    Raises ManifestError, UnknownNameError for a version that is not in the matrix, UnsupportedError when there is none.
+    """
+    compat = load_matrix(folder)
+    row = compat.find(pytorch, fork=fork)
+    found = []
+    for level in compat.release.api_levels:
+        own = replace(compat, release=compat.release.at(level))
+        if own.service(row).build:
+            found.append((not any(map(own.serves, row.releases("pins"))), level))
+    if not found:
+        raise UnsupportedError(
+            f"PyTorch {pytorch} cannot be built with any API level of this checkout",
+            cause=compat.service(row).reason or "the matrix has no statement that it compiles",
+            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
+        )
+    return tuple(level for _, level in sorted(found, key=lambda one: one[0]))
+
+
+def levels_of_names(folder: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """API levels of the checkout `folder` whose library has all of these names, such as libaotriton_v2.so.0.12.0. Raises
+    UnsupportedError when there is none."""
+    manifest = load_release_manifest(folder / "manifests" / "release.yaml")
+    served = {
+        level: (manifest.at(level).soname, *manifest.at(level).older_names) for level in manifest.api_levels
+    }
+    if found := tuple(level for level, own in served.items() if set(names) <= set(own)):
+        return found
+    known = "; ".join(f"{level}: {' '.join(own)}" for level, own in served.items())
+    raise UnsupportedError(
+        f"no API level has a library named {', '.join(names)}",
+        cause="this PyTorch was built against another feature release of AOTriton, whose interface differs",
+        hint=f"names by API level: {known}",
     )
 
 

@@ -14,6 +14,7 @@ from aotforge.deliver.dropin.store import ORIGINALS, STORE
 from aotforge.deliver.extract import extract_release
 from aotforge.deliver.pytorch.pins import list_release
 from aotforge.errors import DropInError, PackError, UnknownNameError
+from aotforge.formats.api_level import level_of
 from aotforge.pack.model import SIGNATURE_FILE
 from aotforge.pack.signature import SIZE_LIMIT, decode_signature
 from aotforge.pipeline.images import by_pack
@@ -21,9 +22,8 @@ from aotforge.plan.planner import select_archs
 from aotforge.release.finalize import check_finalized_release
 
 CAUTION = (
-    "no image has run on a real GPU. Calls outside the coverage (README.md: bias, dropout, fp32 and others) return "
-    "hipErrorNotSupported, which PyTorch 2.9 to 2.12 ignore: for such models switch off "
-    "torch.backends.cuda.enable_mem_efficient_sdp(False) and enable_flash_sdp(False)"
+    "no image has run on a real GPU. Where the images do not serve all attention that PyTorch may request, PyTorch uses its own path; "
+    "AOTFORGE_PARTIAL_PACK=1 in the environment makes it use these images (docs/runtime.md)"
 )
 """README.md's caution on a release inside PyTorch."""
 
@@ -102,10 +102,10 @@ def _archs_of(pack: Path, known: Sequence[str]) -> Sequence[str]:
 
 
 def matrix_check(checkout: Path, *, fork: bool) -> Callable[[TorchLib, UnpackedRelease], None]:
-    """A check that raises DropInError when the matrix forbids the pair. Raises ManifestError at once."""
-    matrix = load_matrix(checkout)
+    """A check that raises DropInError when the matrix forbids the pair, at the release's API level. Raises ManifestError."""
 
     def check(torch: TorchLib, source: UnpackedRelease) -> None:
+        matrix = load_matrix(checkout, level_of(source.release))
         if not torch.version:
             raise DropInError(
                 f"the version of PyTorch in {torch.folder} is unknown",

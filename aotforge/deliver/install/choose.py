@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.errors import InstallError, UnknownNameError, suggest
+from aotforge.formats.api_level import level_of
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.publish.index import Index, IndexedFile, IndexedRelease
 
@@ -28,11 +29,12 @@ class InstallRequest:
     """`packs`: image pack of each requested arch. One of `prefix` and `torch_lib` is given.
 
     `version`: a release (0.11.2b-r1), an API level (0.11.2b, its newest revision) or None (the newest).
-    `rocm`: default is the machine's.
+    `levels`: API levels to choose from, the preferred one first, when no version is named (default: any). `rocm`: default is the machine's.
     """
 
     packs: Mapping[str, str]
     version: str | None = None
+    levels: tuple[str, ...] = ()
     rocm: str | None = None
     prefix: Path | None = None
     torch_lib: Path | None = None
@@ -42,18 +44,22 @@ class InstallRequest:
 def choose_release(index: Index, request: InstallRequest) -> tuple[IndexedRelease, tuple[str, ...]]:
     """The release with notes on it. Raises UnknownNameError, InstallError."""
     wanted = request.version
-    found = [r for r in index.releases if wanted in {None, r.name, r.name.partition("-r")[0]}]
+    levels = request.levels if wanted is None else ()
+    found = [r for r in index.releases if wanted in {None, r.name, level_of(r.name)}]
+    found = [r for r in found if not levels or level_of(r.name) in levels]
     if not found:
         names = [release.name for release in index.releases]
+        what = wanted or (f"of API level {' or '.join(levels)}" if levels else "yet")
         raise UnknownNameError(
-            f"there is no release {wanted}" if wanted else "there is no release yet",
+            f"there is no release {what}",
             cause=suggest(wanted, names) if wanted and names else "",
         )
 
-    def preference(release: IndexedRelease) -> tuple[bool, bool, tuple[int, ...]]:
+    def preference(release: IndexedRelease) -> tuple[bool, bool, int, tuple[int, ...]]:
         """A yanked release or a development build only if there is no other."""
         good = not release.development and release.verified
-        return not release.yanked or request.allow_yanked, good, _order(release.name)
+        rank = -levels.index(level_of(release.name)) if levels else 0
+        return not release.yanked or request.allow_yanked, good, rank, _order(release.name)
 
     release = max(found, key=preference)
     notes = []

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.base.html import render
-from aotforge.conformance.matrix import load_matrix
+from aotforge.conformance.matrix import levels_for, load_matrix
 from aotforge.errors import ReleaseError, UnsupportedError
-from aotforge.formats.api_level import version_key
+from aotforge.formats.api_level import level_of, version_key
 from aotforge.formats.artifact_names import parse_artifact_name
 from aotforge.formats.sums import SUMS, read_sums
 
@@ -68,6 +68,7 @@ def pins_text(listing: Listing, *, base_url: str, commit: str, environment_url: 
     return render(
         "pytorch_pins.cmake.jinja",
         listing=listing,
+        level=level_of(listing.release),
         base_url=base_url.rstrip("/") + "/",
         commit=commit,
         environment_url=environment_url,
@@ -91,16 +92,15 @@ def pins_for_pytorch(checkout: Path, folder: Path, *, pytorch: str, fork: bool, 
 
     Raises UnsupportedError when that PyTorch cannot be built with it, UnknownNameError, ReleaseError.
     """
-    matrix = load_matrix(checkout)
-    row = matrix.find(pytorch, fork=fork)
-    service = matrix.service(row)
     listing = list_release(folder)
-    if not service.build:
+    levels = levels_for(checkout, pytorch, fork=fork)
+    if level_of(listing.release) not in levels:
         raise UnsupportedError(
             f"PyTorch {pytorch} cannot be built with {listing.release}",
-            cause=service.reason or "the matrix has no statement that it compiles",
-            hint=f"`./dev compat.which --pytorch {pytorch} --arch gfx908` shows what it takes",
+            cause=f"it takes API level {' or '.join(levels)}",
+            hint=f"./dev build --version {levels[0]} makes such a release",
         )
+    row = load_matrix(checkout).find(pytorch, fork=fork)
     late = row.pytorch == "main" or version_key(row.pytorch) >= _READS_BASE_URL
     return pins_text(listing, base_url=url, commit=_commit(folder), environment_url=late)
 

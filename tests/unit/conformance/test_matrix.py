@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aotforge.base.yaml_reader import read_yaml
-from aotforge.conformance.matrix import Compatibility, load_matrix
+from aotforge.conformance.matrix import Compatibility, levels_for, levels_of_names, load_matrix
 from aotforge.conformance.matrix_models import Row
-from aotforge.errors import ManifestError, UnknownNameError
+from aotforge.errors import ManifestError, UnknownNameError, UnsupportedError
 from aotforge.formats.api_level import feature_level, library_name, version_key
 
 ROOT = Path(__file__).parents[3]
@@ -259,3 +259,32 @@ def test_what_other_levels_serve(version: str, built: set[str], links: set[str])
         compat.names[0]
         == f"libaotriton_v2.so.{'.'.join(map(str, compat.interface.levels[compat.level].version))}"
     )
+
+
+@pytest.mark.parametrize(
+    ("pytorch", "fork", "levels"),
+    [
+        ("2.9", False, ("0.11.2b",)),
+        ("2.12.1", False, ("0.11.2b",)),
+        ("2.13", False, ("0.12.1b", "0.13b")),
+        ("main", False, ("0.14.2b",)),
+        ("2.12", True, ("0.11.2b", "0.13b")),
+        ("2.14", True, ("0.13b",)),
+    ],
+)
+def test_levels_that_a_pytorch_takes(pytorch: str, fork: bool, levels: tuple[str, ...]) -> None:
+    """Those that it pins come first."""
+    assert levels_for(ROOT, pytorch, fork=fork) == levels
+
+
+def test_no_level_for_an_older_pytorch() -> None:
+    with pytest.raises(UnsupportedError, match=r"2\.8 cannot be built with any API level"):
+        levels_for(ROOT, "2.8")
+
+
+def test_levels_by_the_names_that_a_program_loads() -> None:
+    assert levels_of_names(ROOT, ["libaotriton_v2.so.0.11.0"]) == ("0.11.2b",)
+    assert levels_of_names(ROOT, ["libaotriton_v2.so.0.12.0", "libaotriton_v2.so.0.12.1"]) == ("0.12.1b",)
+    with pytest.raises(UnsupportedError, match=r"0\.9\.2") as caught:
+        levels_of_names(ROOT, ["libaotriton_v2.so.0.9.2"])
+    assert "0.14.2b: libaotriton_v2.so.0.14.2" in caught.value.hint

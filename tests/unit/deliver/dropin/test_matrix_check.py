@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,15 @@ def test_what_is_refused(version: str, name: str, words: str) -> None:
     with pytest.raises(DropInError, match=words) as caught:
         matrix_check(ROOT, fork=False)(torch_lib(version, name), SOURCE)
     assert caught.value.cause and caught.value.hint
+
+
+def test_the_matrix_is_read_at_the_releases_level() -> None:
+    newer = replace(
+        SOURCE, release="0.12.1b-r1", soname="libaotriton_v2.so.0.12.1", names=("libaotriton_v2.so.0.12.0",)
+    )
+    matrix_check(ROOT, fork=False)(torch_lib("2.13.0", "0.12.0"), newer)
+    with pytest.raises(DropInError, match=r"must not be given to PyTorch 2\.11\.0"):
+        matrix_check(ROOT, fork=False)(torch_lib("2.11.0", "0.11.2"), newer)
 
 
 def test_one_wrong_name_is_enough() -> None:

@@ -57,6 +57,17 @@ def test_release(wanted: str | None, found: str) -> None:
     assert (chosen.name, notes) == (found, ())
 
 
+def test_levels_are_preferred_in_their_order() -> None:
+    """An API level that the PyTorch pins, even when a later one is published."""
+    published = index(*map(release, ("0.11.2b-r1", "0.12.1b-r1", "0.12.1b-r2", "0.13b-r1", "0.14.2b-r1")))
+    both = replace(REQUEST, levels=("0.12.1b", "0.13b"))
+    assert choose_release(published, both)[0].name == "0.12.1b-r2"
+    assert choose_release(published, replace(REQUEST, levels=("0.13b",)))[0].name == "0.13b-r1"
+    assert choose_release(published, replace(both, version="0.14.2b"))[0].name == "0.14.2b-r1"
+    with pytest.raises(UnknownNameError, match=r"no release of API level 0\.9b"):
+        choose_release(published, replace(REQUEST, levels=("0.9b",)))
+
+
 def test_no_release() -> None:
     with pytest.raises(UnknownNameError, match=r"no release 0.11.3b\n.*0.11.1b"):
         choose_release(index(*map(release, NAMES)), replace(REQUEST, version="0.11.3b"))
