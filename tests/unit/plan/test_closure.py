@@ -90,6 +90,28 @@ def test_imports_that_the_key_does_not_cover_are_refused(tmp_path: Path, line: s
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "import math",
+        "from math import log2",
+        "from triton.language import math",
+        "from typing import Any as C",
+    ],
+)
+def test_imports_that_the_key_covers(tmp_path: Path, line: str) -> None:
+    assert _digest(tmp_path, k=_HEAD + line + "\nC = 1\n" + _KERNEL)
+
+
+def test_a_module_of_the_kernels_root_counts(tmp_path: Path) -> None:
+    """The folder above the family's is as far as a relative import leads."""
+    kernel = _HEAD + "from ..common import C\n" + _KERNEL
+    (tmp_path / "common.py").write_text("C = 1\n")
+    first = _digest(tmp_path, k=kernel)
+    (tmp_path / "common.py").write_text("C = 2\n")
+    assert _digest(tmp_path, k=kernel) != first
+
+
+@pytest.mark.parametrize(
     ("line", "reason"),
     [("from ...up import C", "leaves the kernels root"), ("from .gone import C", "no module")],
 )

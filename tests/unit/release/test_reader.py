@@ -1,0 +1,162 @@
+"""Release folders as they are read back: content by pack, and the named refusal of each fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.compile.model import Resources
+from aotforge.errors import ReleaseError
+from aotforge.formats.sums import SUMS, sums_bytes
+from aotforge.release.reader import ReleasedPack, read_release
+from tests.support.hostile import member, tar_bytes, zipped
+
+ROW = {field.name: number for number, field in enumerate(fields(Resources), 3)}
+RESOURCES = {
+    "images": [
+        {"digest": "aa", "labels": ["first", "second"], **ROW},
+        {"digest": "aa", "labels": ["third"], **ROW},
+        {"digest": "bb", "labels": [], **ROW, "threads": 64},
+    ]
+}
+MANIFEST: dict[str, Any] = {
+    "packs": [
+        {"name": "amd-b", "images": [{"digest": "aa"}, {"digest": "bb"}]},
+        {"name": "amd-c", "images": []},
+    ]
+}
+
+
+def archive(files: Mapping[str, bytes]) -> bytes:
+    return zipped(tar_bytes(*((member(f"aotriton/{name}", len(data)), data) for name, data in files.items())))
+
+
+def names(pack: str) -> tuple[str, str]:
+    return f"aotriton-0.11.2b-r1-images-{pack}.tar.gz", f"aotriton-0.11.2b-r1-asm-{pack}.tar.gz"
+
+
+def content(pack: str, resources: Any = None) -> dict[str, bytes]:
+    """Both archives of a pack."""
+    images, texts = names(pack)
+    folder = f"share/aotriton/asm/{pack}/"
+    document = json.dumps(RESOURCES if resources is None else resources).encode()
+    below = f"lib/aotriton.images/{pack}/"
+    return {
+        images: archive(
+            {f"{below}dispatch.aotd": b"data", f"{below}f.k.aoti": b"images", "LICENSE": b"text"}
+        ),
+        texts: archive({f"{folder}aa.s": b"\xffone\n", f"{folder}resources.json": document}),
+    }
+
+
+def release(folder: Path, files: Mapping[str, bytes], sums: Mapping[str, bytes] | None = None) -> Path:
+    """A folder of `files` whose sums are of `sums`, else of `files`."""
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    listed = files if sums is None else sums
+    (folder / SUMS).write_bytes(sums_bytes({k: hashlib.sha256(v).hexdigest() for k, v in listed.items()}))
+    return folder
+
+
+def complete(**changes: bytes) -> dict[str, bytes]:
+    manifest = json.dumps(MANIFEST).encode()
+    return {**content("amd-b"), **content("amd-a"), "MANIFEST.json": manifest, "release.txt": b"", **changes}
+
+
+def test_every_pack_is_read_by_name(tmp_path: Path) -> None:
+    first, second = read_release(release(tmp_path, complete()))
+    assert (first.pack.name, second.pack.name) == ("amd-a", "amd-b")
+    assert second == ReleasedPack(
+        release="0.11.2b-r1",
+        pack=second.pack,
+        assembly={"aa": "\N{REPLACEMENT CHARACTER}one\n"},
+        labels={"aa": ("first", "second", "third"), "bb": ()},
+        resources={"aa": Resources(**ROW), "bb": Resources(**{**ROW, "threads": 64})},
+        listed=frozenset({"aa", "bb"}),
+    )
+    assert second.pack.files == {"dispatch.aotd": b"data", "f.k.aoti": b"images"}
+    assert first.listed == frozenset()  # the manifest does not list it
+
+
+def test_a_release_from_before_the_manifest(tmp_path: Path) -> None:
+    (one,) = read_release(release(tmp_path, content("amd-a")))
+    assert one.listed is None
+
+
+def without(name: str) -> Callable[[Path], Path]:
+    """A file that the sums list is missing."""
+
+    def make(folder: Path) -> Path:
+        files = complete()
+        return release(folder, {k: v for k, v in files.items() if k != name}, files)
+
+    return make
+
+
+def altered(name: str) -> Callable[[Path], Path]:
+    """A file is not the one that the sums list."""
+
+    def make(folder: Path) -> Path:
+        files = complete()
+        other = content("amd-b", {"images": []}) | {"MANIFEST.json": b'{"packs": []}'}
+        if files[name] == other[name]:
+            other[name] = content("amd-a")[names("amd-a")[0]]
+        return release(folder, {**files, name: other[name]}, files)
+
+    return make
+
+
+def with_files(**changes: bytes) -> Callable[[Path], Path]:
+    return lambda folder: release(folder, complete(**changes))
+
+
+def lacking(name: str) -> Callable[[Path], Path]:
+    """Neither a file nor a sum of it."""
+    return lambda folder: release(folder, {k: v for k, v in complete().items() if k != name})
+
+
+def of_resources(value: Any) -> Callable[[Path], Path]:
+    return lambda folder: release(folder, complete(**content("amd-b", value)))
+
+
+IMAGES, TEXTS = names("amd-b")
+FAULTS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "no pack": (lambda folder: release(folder, {"notes.txt": b""}), "has no image packs"),
+    "no images": (lacking(IMAGES), "has no images archive for amd-b"),
+    "no texts": (lacking(TEXTS), "has no asm archive for amd-b"),
+    "lost images": (without(IMAGES), f"{IMAGES}: No such file or directory"),
+    "lost texts": (without(TEXTS), f"{TEXTS}: No such file or directory"),
+    "lost manifest": (without("MANIFEST.json"), "MANIFEST.json: No such file or directory"),
+    "other images": (altered(IMAGES), f"{IMAGES} is not the file that SHA256SUMS names"),
+    "other texts": (altered(TEXTS), f"{TEXTS} is not the file that SHA256SUMS names"),
+    "another manifest": (altered("MANIFEST.json"), "MANIFEST.json is not the file that SHA256SUMS names"),
+    "a manifest without a sum": (
+        lambda folder: release(folder, complete(), content("amd-b")), "MANIFEST.json is not the file that SHA256SUMS names",
+    ),
+    "a manifest of text": (with_files(**{"MANIFEST.json": b"no JSON"}), "MANIFEST.json is not of this format"),
+    "a manifest of a list": (with_files(**{"MANIFEST.json": b"[]"}), "MANIFEST.json is not of this format"),
+    "a manifest without packs": (with_files(**{"MANIFEST.json": b"{}"}), "MANIFEST.json is not of this format"),
+    "damaged images": (with_files(**{IMAGES: b"no archive"}), f"{IMAGES}: it is not a complete gzip"),
+    "no resources": (with_files(**{TEXTS: archive({"share/x": b""})}), "resources.json is missing or not of this format"),
+    "resources of a list": (of_resources([]), "resources.json is missing or not of this format"),
+    "resources without a digest": (of_resources({"images": [{**ROW, "labels": []}]}), "resources.json is missing"),
+    "resources without a number": (of_resources({"images": [{"digest": "aa", "labels": []}]}), "resources.json is missing"),
+    "resources that are no numbers": (
+        of_resources({"images": [{"digest": "aa", "labels": [], **ROW, "threads": "many"}]}), "resources.json is missing",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_each_fault_is_refused_by_name(what: str, tmp_path: Path) -> None:
+    make, reason = FAULTS[what]
+    with pytest.raises(ReleaseError) as caught:
+        read_release(make(tmp_path))
+    assert reason in caught.value.what
+    assert caught.value.hint == "fetch the release again, or build it again"
