@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -109,6 +110,7 @@ def intact() -> bytes:
     [
         (lambda: b"", "gzip file is truncated"),
         (lambda: b"no gzip", "not a complete gzip"),
+        (lambda: zlib.compress(intact()), "not a complete gzip"),
         (lambda: pack(b""), "the tar is truncated"),
         (lambda: pack(b"\0" * 1024), "no entries"),
         (lambda: pack(intact())[:-1], "gzip file is truncated"),
@@ -189,6 +191,26 @@ def test_noise_never_does_anything_else_than_being_refused(data: st.DataObject) 
 
     with contextlib.suppress(UnsafeArchiveError):
         read_archive([pack(bytes(base))], Watch())
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [(tarfile.REGTYPE, -1), (tarfile.REGTYPE, -512), (tarfile.SYMTYPE, 1), (tarfile.DIRTYPE, 512)],
+)
+def test_sizes_that_no_entry_has(kind: bytes, size: int) -> None:
+    """A negative size would lead back to what was read; other kinds than files have no content."""
+    info = tarfile.TarInfo("top/x")
+    info.type, info.size, info.linkname = kind, size, "a" if kind == tarfile.SYMTYPE else ""
+    header = info.tobuf(tarfile.GNU_FORMAT)
+    rest = tar(("top/y", b"1", {}))
+    with pytest.raises(UnsafeArchiveError, match=f"has an invalid size of {size} bytes"):
+        read_archive([pack(tar(FILE)[:1024] + header + rest)], NoSink())
+
+
+def test_an_empty_folder_is_made(tmp_path: Path) -> None:
+    data = pack(tar(("top", None, {"type": tarfile.DIRTYPE}), ("top/a/b", None, {"type": tarfile.DIRTYPE})))
+    read_archive([data], FolderSink(root=tmp_path))
+    assert (tmp_path / "a/b").is_dir()
 
 
 def test_every_changed_byte_of_a_header_is_refused() -> None:
