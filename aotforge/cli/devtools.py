@@ -20,6 +20,7 @@ from aotforge.cli.command import (
     print_either,
     print_result,
 )
+from aotforge.errors import UnsupportedError
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -85,8 +86,13 @@ def cost(
     ] = "",
     case: Annotated[str | None, "one of the family's cases (see ./dev debug --list)"] = None,
     shape: Annotated[
-        str, "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one)"
-    ] = "",
+        Sequence[str] | None,
+        "a call of this shape: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one; may be repeated with --sweep)",
+    ] = None,
+    sweep: Annotated[
+        Sequence[str] | None,
+        "compare the kernel with each of these values, BLOCK_M=16,32,64, and with the rules' choice (may be repeated: all combinations)",
+    ] = None,
     top: Annotated[int, "also list this number of the busiest instructions"] = 0,
     cache: Cache = None,
     json: Json = False,
@@ -95,22 +101,25 @@ def cost(
     from aotforge.devtools.cost.candidates import CostRequest
     from aotforge.devtools.cost.cost_report import CostReport
     from aotforge.devtools.cost.run_cost import cost as run
+    from aotforge.devtools.cost.sweep import sweep as run_sweep
+    from aotforge.devtools.cost.sweep import swept_values
 
-    costs = run(
-        CostRequest(
-            root=ROOT,
-            cache=cache_folder(cache),
-            images=(image, *(compare or ())),
-            arch=one_arch(arch),
-            profile=profile,
-            settings=tuple(pairs(text) for text in setting or ()),
-            keys=pairs(key),
-            case=case,
-            shape=pairs(shape),
-            top=top,
-        )
+    shapes = [pairs(text) for text in shape or ()]
+    request = CostRequest(
+        root=ROOT,
+        cache=cache_folder(cache),
+        images=(image, *(compare or ())),
+        arch=one_arch(arch),
+        profile=profile,
+        settings=tuple(pairs(text) for text in setting or ()),
+        keys=pairs(key),
+        case=case,
+        shape=shapes[0] if shapes else {},
+        top=top,
     )
-    report = CostReport(costs)
+    if len(shapes) > 1 and not sweep:
+        raise UnsupportedError("several shapes without --sweep", hint="one --shape, or --sweep BLOCK_M=32,64")
+    report = run_sweep(request, swept_values(sweep), shapes) if sweep else CostReport(run(request))
     print_either(report.fields(), report.lines(), json=json)
 
 

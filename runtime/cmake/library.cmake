@@ -6,6 +6,11 @@ target_compile_options(aotforge_zstd PRIVATE -w -fvisibility=hidden -ffunction-s
 target_compile_definitions(aotforge_zstd PRIVATE ZSTDLIB_VISIBLE= ZSTDLIB_STATIC_API= ZSTDERRORLIB_VISIBLE= ZDICTLIB_VISIBLE=)
 set_target_properties(aotforge_zstd PROPERTIES POSITION_INDEPENDENT_CODE ON)
 
+# Compiles the sources of a target as one: headers are read once, which takes half of the compiler's time.
+function(aotforge_compile_together target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
+endfunction()
+
 set(AOTFORGE_SYSTEM posix)
 if(WIN32)
   set(AOTFORGE_SYSTEM windows)
@@ -20,6 +25,7 @@ target_include_directories(aotforge_readers PUBLIC src PRIVATE "${AOTFORGE_ZSTD_
 target_compile_options(aotforge_readers PRIVATE ${AOTFORGE_WARNINGS} -ffunction-sections -fdata-sections)
 target_link_libraries(aotforge_readers PRIVATE aotforge_zstd)
 set_target_properties(aotforge_readers PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
+aotforge_compile_together(aotforge_readers)
 
 # All that does not depend on the API level. The public types in it (TensorView, DType) are the same at every level.
 add_library(aotforge_core OBJECT
@@ -38,11 +44,13 @@ function(aotforge_compile_options target)
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN OFF DEFINE_SYMBOL "" POSITION_INDEPENDENT_CODE ON)
 endfunction()
 aotforge_compile_options(aotforge_core)
+aotforge_compile_together(aotforge_core)
 target_include_directories(aotforge_core PRIVATE include "${CMAKE_CURRENT_BINARY_DIR}/include" src src/standin)
 
 add_library(aotforge_api OBJECT ${AOTFORGE_API_SOURCES})
 target_include_directories(aotforge_api PRIVATE include "${CMAKE_CURRENT_BINARY_DIR}/include" src src/standin)
 aotforge_compile_options(aotforge_api)
+aotforge_compile_together(aotforge_api)
 
 # No sources of its own: Ninja links them behind the objects of other targets, make before them, and the bytes would differ.
 add_library(aotriton_v2 ${AOTFORGE_LINKAGE} "$<TARGET_OBJECTS:aotforge_api>" "$<TARGET_OBJECTS:aotforge_core>")
@@ -56,7 +64,7 @@ aotforge_compile_options(aotriton_v2)
 if(AOTRITON_NO_SHARED)
   include(cmake/static.cmake)
 else()
-  set_source_files_properties(src/state.cpp PROPERTIES COMPILE_DEFINITIONS AOTFORGE_STATIC_LIBSTDCXX)
+  target_compile_definitions(aotforge_core PRIVATE AOTFORGE_STATIC_LIBSTDCXX)
   target_link_libraries(aotriton_v2 PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
   include(cmake/${AOTFORGE_SYSTEM}.cmake)
 endif()
@@ -81,6 +89,7 @@ function(aotforge_other_levels)
     add_library(${target} SHARED ${AOTFORGE_API_SOURCES} "$<TARGET_OBJECTS:aotforge_core>")
     target_include_directories(${target} PUBLIC "${folder}/include" include PRIVATE src src/standin)
     aotforge_compile_options(${target})
+    aotforge_compile_together(${target})
     target_link_libraries(${target} PRIVATE aotforge_readers ${CMAKE_DL_LIBS})
     aotforge_link(${target} ${version})
     set_target_properties(${target} PROPERTIES OUTPUT_NAME aotriton_v2 LIBRARY_OUTPUT_DIRECTORY "${folder}")

@@ -7,7 +7,6 @@
 namespace aotforge {
 namespace {
 
-constexpr uint64_t kSizeMax = INT32_MAX;
 constexpr uint64_t kRowsMax = uint64_t{1} << 30;  // kernels add two positions, or a position and a tile, in 32 bits
 
 bool is_sentinel(int32_t value) { return value == kTopLeft || value == kBottomRight; }

@@ -43,6 +43,7 @@ class Verdict {
 // In window_left and window_right: the causal mask's alignment.
 constexpr int32_t kTopLeft = -2147483647, kBottomRight = -2147483646;
 constexpr int8_t kNoMask = 0, kWindowed = 3;  // causal_type
+constexpr uint64_t kSizeMax = INT32_MAX;
 
 // How sequences are stored: the word of API level 0.14, to which older levels are translated. 0: dense.
 constexpr uint32_t kCompact = 0x0b0b, kPadded = 0x0202, kStrided = 0x1313;

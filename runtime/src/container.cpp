@@ -8,7 +8,7 @@
 namespace aotforge {
 namespace {
 
-constexpr uint8_t kMagic[8] = {'A', 'O', 'T', 'F', 'I', 'M', 'G', '\n'};
+constexpr uint8_t kContainerMagic[8] = {'A', 'O', 'T', 'F', 'I', 'M', 'G', '\n'};
 constexpr size_t kHeader = 128, kEntry = 64;
 constexpr uint32_t kDictionaryMax = 4u << 20, kImageMax = 64u << 20;
 
@@ -40,7 +40,7 @@ Refusal Images::open(const Source& source, const Digest* id) {
 }
 
 Refusal Images::check_header(const uint8_t* header, uint64_t file_size) {
-  if (std::memcmp(header, kMagic, sizeof kMagic) != 0) return {"magic is not that of a container", 0};
+  if (std::memcmp(header, kContainerMagic, sizeof kContainerMagic) != 0) return {"magic is not that of a container", 0};
   if (const uint32_t format = load_u32(header + 8); format != kFormat) return {kOtherFormat, 8, format};
   if (load_u32(header + 12) != kHeader) return {"header size is not 128", 12};
   if (load_u64(header + 16) != file_size) return {"file size differs from the header's", 16};

@@ -11,7 +11,7 @@ const char kOtherFormat[] = "format version is not 1";
 
 namespace {
 
-constexpr uint8_t kMagic[8] = {'A', 'O', 'T', 'F', 'D', 'S', 'P', '\n'};
+constexpr uint8_t kDispatchMagic[8] = {'A', 'O', 'T', 'F', 'D', 'S', 'P', '\n'};
 constexpr const char* kTypeNames[kTypeCount] = {"ptr", "i32", "i64", "u64", "f32"};
 
 bool is_integer(Type type) { return type == Type::i32 || type == Type::i64 || type == Type::u64; }
@@ -25,7 +25,7 @@ bool is_file_name(std::string_view name) {
 
 Refusal check_header(const uint8_t* header, size_t have, uint64_t file_size) {
   if (have < kDispatchHeader || file_size < kDispatchHeader) return {"truncated", have};
-  if (std::memcmp(header, kMagic, sizeof kMagic) != 0) return {"magic is not that of dispatch data", 0};
+  if (std::memcmp(header, kDispatchMagic, sizeof kDispatchMagic) != 0) return {"magic is not that of dispatch data", 0};
   if (const uint32_t format = load_u32(header + 8); format != kFormat) return {kOtherFormat, 8, format};
   if (load_u32(header + 12) != kDispatchHeader) return {"header size is not 64", 12};
   if (load_u64(header + 16) != file_size) return {"file size differs from the header's", 16};

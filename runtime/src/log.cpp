@@ -9,14 +9,14 @@
 namespace aotforge {
 namespace {
 
-constexpr const char* kNames[] = {"off", "error", "warn", "info", "debug"};
+constexpr const char* kLevelNames[] = {"off", "error", "warn", "info", "debug"};
 
 // Read every time (only failures and first loads log), so that a debugger or a test may change it.
 int threshold() {
   char wanted[kShortVariable];
   short_variable("AOTRITON_LOG", wanted);
   for (int i = 1; i <= 4; ++i)
-    if (std::strcmp(wanted, kNames[i]) == 0) return i;
+    if (std::strcmp(wanted, kLevelNames[i]) == 0) return i;
   return 0;
 }
 
@@ -39,7 +39,7 @@ bool log_enabled(Level level) { return static_cast<int>(level) <= threshold(); }
 void log(Level level, const char* format, ...) {
   if (!log_enabled(level)) return;
   char line[2048];
-  const int head = std::snprintf(line, sizeof line, "aotriton: %s: ", kNames[static_cast<int>(level)]);
+  const int head = std::snprintf(line, sizeof line, "aotriton: %s: ", kLevelNames[static_cast<int>(level)]);
   va_list arguments;
   va_start(arguments, format);
   const size_t capacity = sizeof line - static_cast<size_t>(head) - 1;

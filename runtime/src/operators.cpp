@@ -13,13 +13,13 @@ constexpr const char* kTexts[kServedCount] = {
     AOTFORGE_ATTN_DROPOUT_MASK(AOTFORGE_TEXT, attn_dropout_mask),
 };
 #undef AOTFORGE_TEXT
-constexpr const char* kNames[kServedCount] = {"attn_fwd", "attn_bwd", "attn_dropout_mask"};
+constexpr const char* kOperatorNames[kServedCount] = {"attn_fwd", "attn_bwd", "attn_dropout_mask"};
 
 }  // namespace
 
 const char* interface_text(Served which) { return kTexts[static_cast<unsigned>(which)] + 1; }
 
-const char* operator_name(Served which) { return kNames[static_cast<unsigned>(which)]; }
+const char* operator_name(Served which) { return kOperatorNames[static_cast<unsigned>(which)]; }
 
 Digest interface_hash(Served which) {
   Sha256 hash;

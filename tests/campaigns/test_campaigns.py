@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tests.campaigns.barriers import removals, remove_each
 from tests.campaigns.bit_flips import IMAGE, Flip, flips
 from tests.campaigns.subjects import calls_of, execute, subjects, try_calls, wrong
 from tests.support.disassembly import OBJDUMP, find_objdump
+from tests.support.runtime import CACHE
 
 pytestmark = pytest.mark.compiler
 needs_objdump = pytest.mark.skipif(
@@ -24,8 +24,8 @@ UNSEEN = {"refused", "fault", "wrong", "within", "equal", "unused", "identical"}
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Path:
-    return Path(os.environ.get("AOTFORGE_CACHE", tmp_path))
+def cache() -> Path:
+    return CACHE
 
 
 def assert_classified(done: list[Flip], count: int) -> None:

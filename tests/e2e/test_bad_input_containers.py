@@ -152,7 +152,7 @@ def test_a_daemon_that_is_killed_during_a_build(tmp_path: Path) -> None:
         while not list((folder / "images-1").glob("??/*")) and build.poll() is None:
             time.sleep(0.1)  # until the first image has come back
         daemon.process.send_signal(signal.SIGKILL)
-        code = build.wait(60)
+        code = build.wait(300)
     text = (tmp_path / "log").read_text()
     assert code == 29, text
     assert "the Docker daemon exited while a step ran" in text and "Traceback" not in text

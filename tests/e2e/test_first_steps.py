@@ -1,7 +1,8 @@
-"""A new user's first commands: `./dev` sets itself up, and after that needs no network."""
+"""A new user's first commands: `./dev` sets itself up, makes what this checkout makes, and after that needs no network."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import copy_checkout, environment
+from tests.e2e.checkouts import copy_checkout, environment, tarballs
+from tests.support.releases import build_small
 
 pytestmark = pytest.mark.compiler
 
 BUILD = ("build", "--arch", "gfx908", "--profile", "smoke", "--json")
+SURROUNDINGS = {"PYTHONHASHSEED": "4242", "LC_ALL": "C", "TZ": "Asia/Kolkata", "TRITON_DEBUG": "1"}
+"""Settings that must not reach any output."""
 
 
 def dev(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -29,7 +33,8 @@ def dev(checkout: Path, *arguments: str, before: tuple[str, ...] = ()) -> subpro
     return subprocess.run(
         [*before, str(checkout / "dev"), *arguments],
         cwd=checkout.parent,
-        env=clean,
+        env=clean | SURROUNDINGS,
+        umask=0o077,
         capture_output=True,
         text=True,
         check=False,
@@ -48,17 +53,25 @@ def cut_off() -> tuple[str, ...]:
 
 
 def test_the_first_run_sets_up_and_later_ones_need_no_network(tmp_path: Path) -> None:
-    checkout = copy_checkout(tmp_path / "a new folder")
+    """Its release is this checkout's, bit for bit: they share the sources, and neither environment, cache, folder nor settings."""
+    checkout = copy_checkout(tmp_path / "a new földer")
     # what Ctrl-C leaves of an environment in the making is made anew
     broken = checkout / ".aotforge" / "venv-{}.{}".format(*sys.version_info[:2]) / "bin" / "python"
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    first = dev(checkout, *BUILD)
+    first = dev(checkout, *BUILD, "--jobs", "1")
     assert first.returncode == 0, first.stderr
     made = json.loads(first.stdout)
     assert (made["fresh"], made["compiled"]) == (True, made["images"])
     assert (made["verified"], made["executed"]) == (True, made["images"])
+    here = build_small(tmp_path / "here")
+    for name, digest in tarballs(made).items():
+        for release in (here, Path(made["folder"])):
+            assert hashlib.sha256((release / name).read_bytes()).hexdigest() == digest, (release, name)
+    assert {path.name for path in here.iterdir()} == set(tarballs(made))
+    summed = {line.split("  ")[1] for line in (here / "SHA256SUMS").read_text().splitlines()}
+    assert summed == set(tarballs(made)) - {"SHA256SUMS"}
     prefix = cut_off()
     again = dev(checkout, *BUILD, before=prefix)
     assert again.returncode == 0, again.stderr

@@ -74,5 +74,5 @@ def killed(checkout: Path, arguments: tuple[str, ...], seconds: float) -> None:
         children = []
     process.send_signal(signal.SIGKILL)
     process.wait()
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=120)
     assert not alive, [child.cmdline() for child in alive]

@@ -61,7 +61,7 @@ def served(user: User) -> Iterator[str]:
         yield process.stdout.readline().strip()
     finally:
         process.terminate()
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=300) == 130
 
 
 def test_what_was_released(user: User) -> None:

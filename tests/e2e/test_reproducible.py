@@ -1,4 +1,4 @@
-"""Two builds that share nothing but the sources give the same tarballs, bit for bit."""
+"""Two clones that share nothing but the sources and the pinned root make the same archive for Windows; see test_first_steps.py for Linux."""
 
 from __future__ import annotations
 
@@ -8,29 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import build_json, copy_checkout, invoke, tarballs
+from tests.e2e.checkouts import copy_checkout, invoke
 from tests.support.rootfs import cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
-
-
-def test_two_builds_in_different_surroundings_are_identical(tmp_path: Path) -> None:
-    first = copy_checkout(tmp_path / "a")
-    second = copy_checkout(tmp_path / "another place" / "ünïcode")
-    one = build_json(
-        first, "--profile", "smoke", "--jobs", "1", env={"PYTHONHASHSEED": "1", "LC_ALL": "C"}, umask=0o077
-    )
-    two = build_json(
-        second,
-        *("--profile", "smoke", "--jobs", "2", "--output", str(tmp_path / "out")),
-        env={"PYTHONHASHSEED": "4242", "LC_ALL": "C.UTF-8", "TZ": "Asia/Kolkata", "TRITON_DEBUG": "1"},
-    )
-    assert (one["compiled"], two["compiled"]) == (one["images"], one["images"])
-    assert tarballs(one) == tarballs(two)
-    for name, digest in tarballs(two).items():
-        assert hashlib.sha256((tmp_path / "out" / two["release"] / name).read_bytes()).hexdigest() == digest
-    text = (Path(two["folder"]) / "SHA256SUMS").read_text()
-    assert {line.split("  ")[1] for line in text.splitlines()} == set(tarballs(two)) - {"SHA256SUMS"}
 
 
 @pytest.mark.slow

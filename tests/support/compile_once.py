@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     debug = "-g" in command and not any(flag.startswith("-fsanitize") for flag in command)
     if "-c" not in command or "-MF" not in command or len(folders) != _MAPS or debug:
         return subprocess.run(command, check=False).returncode
-    kept = cache / "source-route" / "objects" / _key(command, Path(command[command.index("-c") + 1]))
+    kept = cache / "source-route" / "objects" / _key(command, Path(command[command.index("-c") + 1]), folders)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with Path(f"{kept}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the second process waits for the object
@@ -73,13 +73,18 @@ def _folders(command: Sequence[str]) -> dict[str, str]:
     return {f"@{name}@": folder for folder, _, name in sorted(maps, key=lambda each: -len(each[0]))}
 
 
-def _key(command: Sequence[str], source: Path) -> str:
+def _key(command: Sequence[str], source: Path, folders: Mapping[str, str]) -> str:
+    text = source.read_text(encoding="utf-8", errors="surrogateescape")
     total = hashlib.sha256()
     plain = [flag for flag in command[1:] if "/" not in flag and not flag.endswith((".o", ".d"))]
     total.update("\0".join([shutil.which(command[0]) or command[0], *plain, source.name]).encode())
-    files = [source]
+    # CMake's unity sources, in the build folder, include the sources of a target by their paths
+    files = [Path(name) for name in re.findall(r'^#include "(/[^"]+)"', text, re.M)]
     for folder in (str(source.parent), *(flag[2:] for flag in command if flag.startswith("-I"))):
         files += sorted(path for path in Path(folder).rglob("*") if path.suffix in {".h", ".def", ".c"})
+    for name, folder in folders.items():
+        text = text.replace(folder, name)
+    total.update(text.encode("utf-8", "surrogateescape") + b"\0")
     for path in files:
         total.update(f"{path.name}\0".encode() + path.read_bytes() + b"\0")
     return total.hexdigest()

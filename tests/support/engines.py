@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-_READY_SECONDS = 60
+_READY_SECONDS = 300
 
 
 @dataclass
@@ -56,7 +56,7 @@ def private_daemon() -> Iterator[Daemon]:
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

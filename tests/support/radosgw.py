@@ -126,7 +126,7 @@ def running_radosgw(scratch: Path) -> Iterator[Server]:
 
 
 def _wait(server: Server) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         try:
             server.client(attempts=1).list_buckets()

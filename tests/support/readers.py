@@ -35,13 +35,13 @@ class Readers:
         self._process.stdin.write(f"{kind} {self._file}\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().rstrip()
-        assert answer, f"the reader ended with {self._process.wait(10)}"
+        assert answer, f"the reader ended with {self._process.wait(300)}"
         return answer
 
     def close(self) -> None:
         assert self._process.stdin
         self._process.stdin.close()
-        assert self._process.wait(10) == 0
+        assert self._process.wait(300) == 0
 
 
 def python_reads(kind: str, data: bytes) -> str:

@@ -141,7 +141,7 @@ class Driver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            _, self.log = self._process.communicate(timeout=60)
+            _, self.log = self._process.communicate(timeout=300)
         finally:
             self._process.kill()
         if kind is None:

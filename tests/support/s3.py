@@ -103,7 +103,7 @@ def running_server(scratch: Path) -> Iterator[Server]:
 
 
 def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise AssertionError(f"the S3 server ended with {process.returncode}")

@@ -114,7 +114,7 @@ def run(
         env=wine.environment(extra | environment),
         input="".join(f"{line}\n" for line in lines).encode(),
         capture_output=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     out, err = (

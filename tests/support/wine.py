@@ -18,8 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge") / "cache"
-_BOOT_SECONDS = 300
-_RUN_SECONDS = 120
+_BOOT_SECONDS = 600
+_RUN_SECONDS = 600
 _SETTINGS = {
     "LC_ALL": "C.UTF-8",  # under C no path outside ASCII can be reached
     "WINEARCH": "win64",

@@ -1,6 +1,7 @@
 """Images of a cost request: of a profile, or of a kernel with the user's settings."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.devtools.selection import choose, find_kernel
-from aotforge.errors import UnknownNameError, UnsupportedError, suggest
+from aotforge.errors import CompileError, ResourceError, UnknownNameError, UnsupportedError, suggest
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.plan.model import CompileJob, Plan
@@ -90,6 +91,18 @@ def compiled(candidates: Sequence[Candidate], request: CostRequest) -> list[Kern
             )
             made.append(images[job.key])
     return made
+
+
+def compile_together(candidates: Sequence[Candidate], request: CostRequest) -> None:
+    """Compile into the cache what it lacks, in several processes. Candidates that do not compile, or need too much, are left out."""
+    jobs = tuple({one.job.key: replace(one.job, spills="report") for one in candidates}.values())
+    with Cache(request.cache) as opened, suppress(CompileError, ResourceError):
+        compile_plan(
+            replace(candidates[0].plan, jobs=jobs),
+            kernels_root=request.kernels,
+            architectures=load_architectures(request.root / "manifests"),
+            cache=opened,
+        )
 
 
 def _find_image(request: CostRequest, name: str) -> Candidate:

@@ -46,9 +46,9 @@ def cost(request: CostRequest) -> tuple[Cost, ...]:
     planning, compiling and loading raise.
     """
     model_of(request.arch)  # an arch without rates is refused before anything is compiled
-    candidates = [_dispatched(request, one) for one in find_candidates(request)]
+    candidates = [dispatched(request, one) for one in find_candidates(request)]
     images = compiled(candidates, request)
-    return tuple(_measured(request, one, image) for one, image in zip(candidates, images, strict=True))
+    return tuple(measured(request, one, image) for one, image in zip(candidates, images, strict=True))
 
 
 class ProgramCost:
@@ -84,7 +84,8 @@ class ProgramCost:
         )
 
 
-def _measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
+def measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
+    """The cost of a candidate's image on the request's call. Raises UnsupportedError, ExecutionError."""
     case, invocation, launch = _call(request, one)
     program = Emulator(request.arch, cache=request.cache).load(image.binary, image.asm)
     costs, lds_bytes = ProgramCost(program, image.binary), image.resources.dynamic_shared_bytes
@@ -96,7 +97,7 @@ def _measured(request: CostRequest, one: Candidate, image: KernelImage) -> Cost:
     return costs.cost(one.name, case, grid, lds_bytes, top=request.top)
 
 
-def _dispatched(request: CostRequest, one: Candidate) -> Candidate:
+def dispatched(request: CostRequest, one: Candidate) -> Candidate:
     """The image that the library chooses for the call, of a kernel with the rules' settings. Raises UnsupportedError."""
     if not one.dispatched:
         return one

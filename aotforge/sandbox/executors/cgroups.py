@@ -9,7 +9,7 @@ from pathlib import Path
 from aotforge.base.machine import CGROUPS, MEMORY_V1, MEMORY_V2
 from aotforge.sandbox.executors import agent, owner
 
-_REMOVE_SECONDS = 2.0
+_REMOVE_SECONDS = 10.0
 
 
 class ControlGroups:

@@ -65,7 +65,7 @@ def entries(folder: Path) -> dict[str, bytes]:
 
 def remaining_workers(root: Path) -> list[int]:
     """Worker processes that are there although they were killed: a killed fork of a worker has 30 s to end."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while (found := workers_of(root)) and time.monotonic() < end:
         time.sleep(0.05)
     return found

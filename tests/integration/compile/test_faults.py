@@ -47,7 +47,7 @@ _RAISE = "raise ValueError('broken on purpose')\n"
         (_HANG, WorkerLimits(job_seconds=2), "no answer in 2 s"),
         (_EAT, WorkerLimits(memory_bytes=900 << 20), "used more than 0.88 GiB"),
         (_RAISE, WorkerLimits(), "broken on purpose"),
-        (_GARBLE, WorkerLimits(job_seconds=20), "sent a damaged message"),
+        (_GARBLE, WorkerLimits(), "sent a damaged message"),
     ],
     ids=["crash", "hang", "eat", "raise", "garble"],
 )
@@ -154,7 +154,7 @@ def test_a_build_that_ends_takes_its_busy_workers_along(tmp_path: Path, number: 
     assert events == ["scanned", "compiled", "compiled"]
     assert workers_of(root)
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert process.returncode != 0
     _gone(root)
     assert len(entries(tmp_path / "cache")) == 2
@@ -190,7 +190,7 @@ def test_damaged_entries_are_compiled_again_and_reported(tmp_path: Path) -> None
 
 def _gone(root: Path) -> None:
     """Workers die with their builder, but the kernel takes a moment to deliver that."""
-    for _ in range(200):
+    for _ in range(2400):
         if not workers_of(root):
             return
         time.sleep(0.05)

@@ -89,7 +89,7 @@ def test_new_warnings_break_no_user_build(objects: Objects, tmp_path: Path, test
     words = [f"-D{name}={value}" for name, value in settings.items()]
     command = ["cmake", "-G", "Ninja", "-S", str(ROOT / "runtime"), "-B", str(tmp_path / "b"), *words]
     subprocess.run(command, check=True, capture_output=True)
-    target = "CMakeFiles/aotforge_readers.dir/src/log.cpp.o"
+    target = "CMakeFiles/aotforge_readers.dir/Unity/unity_0_cxx.cxx.o"
     done = subprocess.run(
         ["ninja", "-C", tmp_path / "b", target], capture_output=True, text=True, check=False
     )

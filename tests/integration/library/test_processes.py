@@ -41,7 +41,7 @@ def stress(objects: Objects, images: Path, words: Sequence[object], **environmen
         | environment
     )
     command = [str(objects.program("stress")), *map(str, words)]
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, (ran.stdout, ran.stderr)
     assert "aotriton" not in ran.stdout + ran.stderr
 

@@ -183,7 +183,7 @@ class Stuck:
         data = b"".join(self.reader.read(name, start=start))
         yield data[:1]
         self.reached.set()
-        assert self.go.wait(60)
+        assert self.go.wait(300)
         yield data[1:]
 
 
@@ -208,13 +208,13 @@ def test_other_commands_do_not_wait(store: DirectoryStore, keys: KeySet, tmp_pat
         stuck.go.clear()
         thread = threading.Thread(target=lambda act=blocked: results.append(act()), daemon=True)
         thread.start()
-        assert stuck.reached.wait(60)
+        assert stuck.reached.wait(300)
         other = threading.Thread(target=lambda act=free: results.append(act()), daemon=True)
         other.start()
-        other.join(30)
+        other.join(300)
         assert results, "a command waits for the slow place of another one"
         stuck.go.set()
-        thread.join(60)
+        thread.join(300)
         assert results.pop() == results.pop()
     assert [path.name for path in downloads.iterdir()] == [file.sha256]
 
@@ -237,10 +237,10 @@ def test_an_index_read_meanwhile_is_not_rolled_back(
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
-    assert stuck.reached.wait(60)
+    assert stuck.reached.wait(300)
     assert trusted_index(store, keys.roots[0], tmp_path / "trust").index.version == 2
     stuck.go.set()
-    thread.join(60)
+    thread.join(300)
     assert "an older index is served" in str(errors[0])
     with pytest.raises(TrustError, match="older index"):
         trusted_index(DirectoryStore(old), keys.roots[0], tmp_path / "trust")

@@ -158,7 +158,7 @@ def run(
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     lines = record.read_text().splitlines() if record.exists() else []
     return done.returncode, done.stdout, [json.loads(line) for line in lines]

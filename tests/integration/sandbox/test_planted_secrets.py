@@ -36,7 +36,7 @@ def test_no_child_receives_a_planted_secret(kind: str) -> None:
 
 
 def test_a_verification_worker_has_none(tmp_path: Path) -> None:
-    pool = Pool(kernels_root=tmp_path, cache=tmp_path, timeout=60)
+    pool = Pool(kernels_root=tmp_path, cache=tmp_path, timeout=600)
     try:
         worker = pool._worker()
         while not (text := Path(f"/proc/{worker.pid}/environ").read_bytes()):

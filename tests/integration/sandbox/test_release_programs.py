@@ -20,7 +20,7 @@ needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bub
 def run(line: str, readable: tuple[Path, ...] = (), writable: tuple[Path, ...] = ()) -> ProgramResult:
     programs = find_release_programs("r", own=False, unsandboxed=False)
     return programs.run(
-        ["/bin/sh", "-c", line], environment={}, readable=readable, writable=writable, seconds=20
+        ["/bin/sh", "-c", line], environment={}, readable=readable, writable=writable, seconds=300
     )
 
 
@@ -76,7 +76,7 @@ def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest
     assert "--unsandboxed" in error.value.hint
     assert find_release_programs("0.11.2b-r1", own=True, unsandboxed=False).sandbox == ()
     found = find_release_programs("0.11.2b-r1", own=False, unsandboxed=True)
-    done = found.run(["/bin/sh", "-c", "echo $HOME $ONE"], environment={"ONE": "1"}, readable=(), seconds=20)
+    done = found.run(["/bin/sh", "-c", "echo $HOME $ONE"], environment={"ONE": "1"}, readable=(), seconds=300)
     assert (done.status, done.stdout) == (0, "/nonexistent 1\n")
 
 
@@ -112,6 +112,6 @@ def test_a_compiler_that_does_not_end_or_start(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match=r"sleep ran for more than 0\.2 s"):
         available_programs().compile(["sleep", "60"], readable=(), seconds=0.2)
     done = available_programs().compile(
-        ["cat"], readable=(), seconds=20, text="on stdin\n", folder=Path("/usr")
+        ["cat"], readable=(), seconds=300, text="on stdin\n", folder=Path("/usr")
     )
     assert (done.status, done.stdout) == (0, "on stdin\n")

@@ -94,11 +94,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tasks(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ImageTask]:
+def tasks(root: Path) -> dict[str, ImageTask]:
     """The fp32 image of each family."""
     plan = plan_of(root)
     plan = replace(plan, jobs=tuple(job for job in plan.jobs if job.label.endswith("fp32:0")))
-    with Cache(tmp_path_factory.mktemp("cache")) as cache:
+    with Cache(CACHE) as cache:
         images = dict(
             compile_plan(
                 plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()

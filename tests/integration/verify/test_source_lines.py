@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,15 +29,16 @@ from tests.support.families import (
     plan_of,
     write_family,
 )
+from tests.support.runtime import CACHE
 
 pytestmark = pytest.mark.compiler
 _TEXT = HEADER + KERNEL
 LOAD_AND_STORE = next(n for n, line in enumerate(_TEXT.splitlines(), 1) if "tl.store" in line)
 
 
-def compiled(root: Path, tmp_path: Path) -> tuple[CompileJob, KernelImage]:
+def compiled(root: Path) -> tuple[CompileJob, KernelImage]:
     (job,) = (job for job in plan_of(root).jobs if not job.hints)
-    with Cache(tmp_path / "cache") as cache:
+    with Cache(CACHE) as cache:
         images = compile_plan(plan_of(root), kernels_root=root, architectures=architectures(), cache=cache)
         return job, images[job.key]
 
@@ -49,7 +49,7 @@ def lines_of(job: CompileJob, image: KernelImage, root: Path, scratch: Path) -> 
 
 def test_loads_and_stores_lead_to_their_line_and_so_do_reports(tmp_path: Path) -> None:
     root = write_family(tmp_path / "kernels")
-    job, image = compiled(root, tmp_path)
+    job, image = compiled(root)
     found = lines_of(job, image, root, tmp_path / "scratch")
     program = Emulator("gfx908").load(image.binary, image.asm)
     accesses = [line for line in program.listing.lines if line.name.startswith(("global_", "buffer_"))]
@@ -70,7 +70,7 @@ def test_loads_and_stores_lead_to_their_line_and_so_do_reports(tmp_path: Path) -
 
 def test_changed_sources_give_no_lines_instead_of_wrong_ones(tmp_path: Path) -> None:
     root = write_family(tmp_path / "kernels")
-    _, image = compiled(root, tmp_path)
+    _, image = compiled(root)
     changed = write_family(tmp_path / "kernels", text=KERNEL.replace("+ 1", "+ 2"))
     (job,) = (job for job in plan_of(changed).jobs if not job.hints)
     with pytest.raises(DecodeError, match="other machine code"):
@@ -89,7 +89,7 @@ def test_an_image_with_line_info_is_never_taken_for_the_shipped_one(tmp_path: Pa
 
 
 def test_functions_that_are_inlined_name_their_callers(tmp_path: Path) -> None:
-    images = Images("gfx908", Path(os.environ.get("AOTFORGE_CACHE", tmp_path)), profile="quick")
+    images = Images("gfx908", CACHE, profile="quick")
     job = next(job for job in images.jobs if job.kernel == "attn_fwd")
     image = images.image(job)
     found = lines_of(job, image, PROJECT / "kernels", tmp_path / "scratch")
@@ -109,7 +109,7 @@ def test_every_quick_image_has_source_lines(tmp_path: Path, arch: str) -> None:
     jobs = tuple(replace(job, spills="report") for job in plan.jobs)
     again = {job.key: with_line_info(job) for job in jobs}
     with (
-        Cache(Path(os.environ.get("AOTFORGE_CACHE", tmp_path / "a"))) as cache,
+        Cache(CACHE) as cache,
         Cache(tmp_path / "b") as other,
     ):
 

@@ -24,7 +24,7 @@ from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import VerifyEvent
 from aotforge.verify.verify_plan import verify_images
 from aotforge.virtual_gpu.emulator.assembly import assemble
-from aotforge.virtual_gpu.emulator.interpreter_library import load_library
+from tests.e2e.checkouts import share_interpreter
 from tests.integration.release.real import CACHE
 from tests.support.families import PROJECT, architectures, plan_of
 
@@ -33,19 +33,11 @@ FORWARD = "flash.attn_fwd:gfx908:dtype=fp16,dropout=false,mask=full,width=32:1"
 Images = Mapping[str, KernelImage]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that has the interpreter, which the project's own may have already, and nothing else."""
-    folder = tmp_path_factory.mktemp("built") / "cache"
-    load_library(64, CACHE)
-    load_library(64, CACHE, "checks")
-    shutil.copytree(CACHE / "emulator-1", folder / "emulator-1")
-    return folder
-
-
 @pytest.fixture
-def cache(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "cache"))
+def cache(tmp_path: Path) -> Path:
+    """A cache that has the project's interpreter and nothing else."""
+    share_interpreter(tmp_path / "cache")
+    return tmp_path / "cache"
 
 
 def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[Plan, dict[str, KernelImage]]:
@@ -62,7 +54,7 @@ def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[P
 def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, KernelImage]]:
     folder = tmp_path_factory.mktemp("add")
     shutil.copytree(PROJECT / "kernels" / "add", folder / "kernels" / "add")
-    return compiled(folder / "kernels", folder / "cache", lambda label: "fp32" in label)
+    return compiled(folder / "kernels", CACHE, lambda label: "fp32" in label)
 
 
 @pytest.fixture
@@ -154,9 +146,8 @@ def test_a_wrong_image_of_add_is_caught_and_never_kept(
 
 
 @pytest.fixture(scope="module")
-def forward(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, dict[str, KernelImage]]:
-    folder = tmp_path_factory.mktemp("forward")
-    return compiled(PROJECT / "kernels", folder, lambda label: label == FORWARD)
+def forward() -> tuple[Plan, dict[str, KernelImage]]:
+    return compiled(PROJECT / "kernels", CACHE, lambda label: label == FORWARD)
 
 
 def other_base(asm: str) -> str:

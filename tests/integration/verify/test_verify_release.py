@@ -28,7 +28,6 @@ from aotforge.release.model import PackInput, ReleaseManifest
 from aotforge.release.reader import read_release
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verify_plan import verify_images
-from aotforge.virtual_gpu.emulator.interpreter_library import load_library
 from tests.integration.release.real import CACHE
 from tests.integration.release.standin import LICENCE, MANIFEST, prefix, records
 from tests.integration.verify.test_verify import faulty, scaled
@@ -43,7 +42,6 @@ def add(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan, dict[str,
     root = tmp_path_factory.mktemp("add") / "kernels"
     shutil.copytree(PROJECT / "kernels" / "add", root / "add")
     plan = plan_of(root)
-    load_library(64, CACHE, "checks")
     with Cache(CACHE) as cache:
         images = compile_plan(
             plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()

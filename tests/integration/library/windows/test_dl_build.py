@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(bool(missing_mingw()), reason=missing_mingw())
 
 
 def run(*words: str | Path) -> None:
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
 
 

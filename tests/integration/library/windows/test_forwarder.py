@@ -101,7 +101,7 @@ def test_the_task_makes_one_or_reports_why_not(folder: Path) -> None:
 
     def run(name: str) -> tuple[int, dict[str, object]]:
         done = subprocess.run(
-            [*command, name], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+            [*command, name], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
         )
         return done.returncode, json.loads(done.stdout)
 

@@ -71,7 +71,7 @@ def test_the_library_earns_its_tag_and_loads_in_debian_11(tmp_path: Path) -> Non
     received = bytearray()
     step = Step(
         name="loading", command=(there.rootfs.python, "-c", load, "{work}/in/lib.so"), environment={},
-        inputs=input_tree({"lib.so": built.library}), limits=StepLimits(seconds=60),
+        inputs=input_tree({"lib.so": built.library}), limits=StepLimits(seconds=600),
     )  # fmt: skip
     done = there.executor.run(step, there.rootfs, on_output=lambda _, data: received.extend(data))
     assert (done.status, received.decode()) == (0, "glibc 2.31\n")

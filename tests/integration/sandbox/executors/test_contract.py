@@ -17,7 +17,7 @@ from aotforge.sandbox.executors.step import RootFS, Step, StepLimits, StepResult
 from tests.support.rootfs import NAMES, SANDBOXED, executor, small_rootfs
 
 MIB = 1 << 20
-SMALL = StepLimits(memory_bytes=512 * MIB, processes=64, seconds=60, scratch_bytes=256 * MIB)
+SMALL = StepLimits(memory_bytes=512 * MIB, processes=64, seconds=600, scratch_bytes=256 * MIB)
 
 
 class Bench:
@@ -129,10 +129,10 @@ def test_time_memory_and_processes_have_limits(bench: Bench) -> None:
         bench.run("sleep 600", limits=StepLimits(seconds=0.5))
     eat = "x = [bytearray(b'x' * (1 << 20)) for _ in range(4000)]; import time; time.sleep(60)"
     with pytest.raises(LimitError, match=r"0\.125 GiB of memory"):
-        bench.run(f'"$PY" -c "{eat}"', limits=StepLimits(memory_bytes=128 * MIB, seconds=60))
+        bench.run(f'"$PY" -c "{eat}"', limits=StepLimits(memory_bytes=128 * MIB, seconds=600))
     fork = "i=0; while [ $i -lt 60 ]; do sleep 30 & i=$((i+1)); done; wait"
     with pytest.raises(LimitError, match="20 processes"):
-        bench.run(fork, limits=StepLimits(processes=20, seconds=60))
+        bench.run(fork, limits=StepLimits(processes=20, seconds=600))
     assert bench.run("true").status == 0
 
 
@@ -170,7 +170,7 @@ def test_isolation(sandboxed: Bench) -> None:
 
 def test_a_full_scratch_is_the_steps_own_trouble(sandboxed: Bench) -> None:
     fill = "\"$PY\" -c \"open(__import__('os').environ['WORK'] + '/out/f', 'wb').write(bytes(64 << 20))\""
-    done = sandboxed.run(fill, limits=StepLimits(scratch_bytes=16 * MIB, memory_bytes=512 * MIB, seconds=60))
+    done = sandboxed.run(fill, limits=StepLimits(scratch_bytes=16 * MIB, memory_bytes=512 * MIB, seconds=600))
     assert done.status == 1 and "No space left" in sandboxed.text("stderr")
 
 

@@ -41,7 +41,7 @@ from tests.support.rootfs import ROOT, SANDBOXED, executor, small_rootfs
 SOURCES = [str(ROOT), sysconfig.get_paths()["purelib"]]
 """Where the system's Python, which any user can execute, finds this project and what it imports."""
 
-LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=120, scratch_bytes=64 << 20)
+LIMITS = StepLimits(memory_bytes=256 << 20, processes=64, seconds=600, scratch_bytes=64 << 20)
 
 
 @pytest.fixture(scope="session")
@@ -65,9 +65,9 @@ def test_a_remote_engine_works_and_its_exit_is_reported(
     daemon: Daemon, rootfs: RootFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", daemon.url)
-    monkeypatch.setattr("aotforge.sandbox.executors.session.HEARTBEAT_TIMEOUT", 4.0)
     runner = make_executor("docker", cache=tmp_path)
     assert runner.run(step("exit 5"), rootfs).status == 5
+    monkeypatch.setattr("aotforge.sandbox.executors.session.HEARTBEAT_TIMEOUT", 4.0)
 
     def kill(stream: str, data: bytes) -> None:
         daemon.process.send_signal(signal.SIGKILL)
@@ -75,7 +75,7 @@ def test_a_remote_engine_works_and_its_exit_is_reported(
     with pytest.raises(ExecutorError, match="the Docker daemon exited while a step ran") as caught:
         runner.run(step("echo now; sleep 601"), rootfs, on_output=kill)
     assert "build again" in caught.value.hint
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while _sleeping("601") and time.monotonic() < end:
         time.sleep(0.1)
     assert not _sleeping("601")  # no heartbeat arrived any more
@@ -176,7 +176,7 @@ def test_other_processes_of_the_user_are_not_counted() -> None:
         Path(folder).chmod(0o1777)
         python = shutil.which("python3", path="/usr/bin") or sys.executable
         code = _CROWDED.format(path=SOURCES, uid=64041, folder=folder)
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=300, check=False)
         assert done.stdout == "0\n", done.stderr
     finally:
         shutil.rmtree(folder)
@@ -216,7 +216,7 @@ def test_a_users_sandbox_can_write_to_tmp_alone(tmp_path: Path) -> None:
             folder=str(folder / "work"),
         )
         done = subprocess.run(
-            [rootfs.python, "-c", code], capture_output=True, text=True, timeout=60, check=False
+            [rootfs.python, "-c", code], capture_output=True, text=True, timeout=300, check=False
         )
         if "cannot create a sandbox" in done.stderr:
             pytest.skip("this kernel gives users no namespaces")

@@ -39,7 +39,7 @@ def test_several_processes_make_one_root(tmp_path: Path, mirror: Path) -> None:
     # the mirror answers all; the others wait, or find the rootfs
     command = [sys.executable, "-c", program, str(checkout), str(tmp_path / "cache"), str(mirror)]
     running = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = [process.communicate(timeout=120)[0].splitlines() for process in running]
+    answers = [process.communicate(timeout=600)[0].splitlines() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0]
     assert {lines[-1] for lines in answers} == {str(tmp_path / "cache/containers/trees" / lock.digest)}
     assert sum(any("ready" in line for line in lines) for lines in answers) == 1

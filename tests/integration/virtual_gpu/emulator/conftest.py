@@ -8,10 +8,10 @@ from functools import cache
 import pytest
 
 from tests.integration.virtual_gpu.emulator.attention_images import Images
+from tests.support.runtime import CACHE
 
 
 @pytest.fixture(scope="session")
-def images_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Images]:
+def images_of() -> Callable[[str], Images]:
     """The images of an arch; each is compiled at its first use."""
-    folder = tmp_path_factory.mktemp("images")
-    return cache(lambda arch: Images(arch, folder))
+    return cache(lambda arch: Images(arch, CACHE))

@@ -6,17 +6,16 @@ value, of float64 (`attention_options.FACTOR`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from aotforge.virtual_gpu.interpreter.number_formats import DType, decode, encode
 from tests.integration.virtual_gpu.emulator.attention_options import Call, Images, misses
+from tests.support.runtime import CACHE
 
 pytestmark = pytest.mark.compiler
 Maker = Callable[[str], Images]
@@ -32,9 +31,8 @@ SHAPES = ("32x32x64", "16x16x64", "64x4x64", "4x64x64", "4x4x64", "8x8x32", "64x
 
 
 @pytest.fixture(scope="module")
-def images_of(tmp_path_factory: pytest.TempPathFactory) -> Maker:
-    folder = Path(os.environ.get("AOTFORGE_CACHE") or tmp_path_factory.mktemp("options"))
-    return cache(lambda arch: Images(arch, folder))
+def images_of() -> Maker:
+    return cache(lambda arch: Images(arch, CACHE))
 
 
 def _right(call: Call, images: Images) -> None:

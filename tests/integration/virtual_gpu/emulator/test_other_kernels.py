@@ -20,6 +20,7 @@ from aotforge.virtual_gpu.emulator.program import Emulator
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.virtual_gpu.emulator.models.numbers import Array
 from tests.support.families import architectures, hazards, profiles, toolchain, write_family
+from tests.support.runtime import CACHE
 
 pytestmark = pytest.mark.compiler
 N = 300
@@ -213,7 +214,7 @@ def made(
         toolchain=toolchain(),
         hazards=hazards(),
     )
-    with Cache(tmp_path_factory.mktemp("cache")) as cache:
+    with Cache(CACHE) as cache:
         images = compile_plan(plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2)
         return arch, {job.family: images[job.key] for job in plan.jobs}
 

@@ -24,6 +24,7 @@ from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.memory import Memory
 from tests.integration.compile.builds import build
 from tests.support.families import plan_of, write_family
+from tests.support.runtime import CACHE
 
 pytestmark = pytest.mark.compiler
 Make = Callable[..., KernelImage]
@@ -89,10 +90,10 @@ def kernel(x, n, BLOCK: tl.constexpr):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelImage]:
-    root, folder = tmp_path_factory.mktemp("kernels"), tmp_path_factory.mktemp("cache")
+    root = tmp_path_factory.mktemp("kernels")
     for name, (text, options) in KERNELS.items():
         write_family(root, name, text, **options)  # type: ignore[arg-type]
-    images, _ = build(root, folder)
+    images, _ = build(root, CACHE)
     return {job.family: images[job.key] for job in plan_of(root).jobs}
 
 

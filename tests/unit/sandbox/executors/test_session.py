@@ -63,7 +63,7 @@ def report(**changes: object) -> bytes:
 
 def run(data: bytes, output_bytes: int = 1000, piece: int = 4096) -> tuple[StepResult, bytes]:
     printed = bytearray()
-    limits = StepLimits(output_bytes=output_bytes, seconds=60)
+    limits = StepLimits(output_bytes=output_bytes, seconds=600)
     step = Step(name="a step", command=("true",), environment={}, inputs=b"", limits=limits)
     config = AgentConfig(folder="/tmp/work", sandboxed=False)
     session = Session(Canned(data, piece), step, config, lambda stream, data: printed.extend(data))
