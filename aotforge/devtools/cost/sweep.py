@@ -1,4 +1,4 @@
-"""Settings of one kernel compared on several shapes: every combination of swept values, next to the rules' own choice."""
+"""Sweep of a kernel: every combination of values on several shapes, next to the rules' choice."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -154,7 +154,7 @@ def _measured(call: CostRequest, one: Candidate) -> Cost:
 
 
 def _reason(error: AotforgeError, label: str) -> str:
-    """In one line: of an error about jobs, what it says of this one."""
+    """In one line: of an error about several jobs, the line of this one."""
     lines = [line.strip(" -") for line in error.what.splitlines()]
     own = (line.removeprefix(f"{label}: ") for line in lines if line.startswith(label))
     return next(own, lines[0])
