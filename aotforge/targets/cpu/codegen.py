@@ -21,10 +21,10 @@ from .lowering import SUFFIX
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 _SHIM = """module attributes {{llvm.target_triple = "{triple}"}} {{
-  llvm.func @{name}{suffix}(!llvm.ptr, !llvm.ptr)
-  llvm.func @{name}(%arguments: !llvm.ptr, %launch: !llvm.ptr) {{
-    llvm.call @{name}{suffix}(%arguments, %launch) : (!llvm.ptr, !llvm.ptr) -> ()
-    llvm.return
+  llvm.func @{name}{suffix}(!llvm.ptr, !llvm.ptr) -> i32
+  llvm.func @{name}(%arguments: !llvm.ptr, %launch: !llvm.ptr) -> i32 {{
+    %status = llvm.call @{name}{suffix}(%arguments, %launch) : (!llvm.ptr, !llvm.ptr) -> i32
+    llvm.return %status : i32
   }}
 }}
 """

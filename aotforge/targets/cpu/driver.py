@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from triton.backends.compiler import GPUTarget
@@ -16,7 +13,16 @@ from triton.backends.driver import DriverBase
 
 from aotforge.errors import UnsupportedError
 
-from .launch import SCALARS, Loaded, run, thread_count
+from .launch import (
+    REQUEST,
+    SCALARS,
+    address_of,
+    checked_grid,
+    launcher,
+    load_library,
+    report,
+    thread_count,
+)
 from .levels import host_level
 
 ENABLE = "TRITON_CPU_BACKEND"
@@ -27,24 +33,6 @@ _REGISTERS = 32
 """Vector registers of AVX-512. Kernels divide by this figure, and by that of a GPU's register file, to fill a GPU."""
 
 
-def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Any]:
-    """A shared library in this process, and its exported function."""
-    ctypes.CDLL(
-        "libm.so.6", mode=ctypes.RTLD_GLOBAL
-    )  # the kernels' functions of the C library are found there
-    descriptor, path = tempfile.mkstemp(suffix=".so")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(code)
-        library = ctypes.CDLL(path)
-    finally:
-        Path(path).unlink()
-    function = library[name]
-    function.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-    function.restype = None
-    return library, function
-
-
 class _Utilities:
     """Loads compiled kernels; Triton calls it by these names."""
 
@@ -53,7 +41,7 @@ class _Utilities:
     ) -> tuple[Any, Any, int, int, int]:
         """(module, function, registers, spills, threads at most)."""
         library, function = load_library(name, code)
-        return library, (library, function, scratch), _REGISTERS, 0, 1 << 30
+        return library, (address_of(function), scratch), _REGISTERS, 0, 1 << 30
 
     def unload_module(self, _module: Any) -> None:
         """Libraries stay loaded: a launch may still run in another thread."""
@@ -79,24 +67,15 @@ class _Launcher:
         )
 
         descriptors = getattr(metadata, "tensordesc_meta", None)
-        self.formats = list(
-            _flattened(expand_signature(source.signature.values(), descriptors, "tensordesc"))
-        )
-        self.codes = struct.Struct(
-            "<" + "".join(self.code(type_) for type_ in self.formats if type_ != "constexpr")
-        )
+        nested = expand_signature(source.signature.values(), descriptors, "tensordesc")
+        self.flat = not any(isinstance(type_, tuple) for type_ in nested)
+        self.packed = _packer(list(_flattened(nested)))
         self.messages = tuple(metadata.messages)
+        self.start = launcher()
         self.launch: Callable[..., None] = wrap_handle_tensordesc_impl(
-            self.start, dict(source.signature), descriptors, lambda value, *_: decompose_descriptor(value)
+            self.run, dict(source.signature), descriptors, lambda value, *_: decompose_descriptor(value)
         )
-
-    @staticmethod
-    def code(type_: str) -> str:
-        if type_.startswith("*"):
-            return "Q"
-        if type_ not in SCALARS:
-            raise UnsupportedError(f"the CPU back end does not take scalar arguments of type {type_}")
-        return SCALARS[type_]
+        self.has_descriptors = self.launch != self.run
 
     def __call__(
         self,
@@ -117,15 +96,33 @@ class _Launcher:
         if leave is not None:
             leave(metadata)
 
-    def start(self, grid: tuple[int, int, int], function: Any, arguments: Sequence[Any]) -> None:
-        library, code, scratch = function
-        values = [
-            _address(value) if type_.startswith("*") else value
-            for type_, value in zip(self.formats, _flattened(arguments), strict=True)
-            if type_ != "constexpr"
-        ]
-        kernel = Loaded(library=library, function=code, scratch=scratch, messages=self.messages)
-        run(kernel, grid, self.codes.pack(*values))
+    def run(self, grid: tuple[int, int, int], function: tuple[int, int], arguments: Sequence[Any]) -> None:
+        values = arguments if self.flat and not self.has_descriptors else tuple(_flattened(arguments))
+        status = self.start(self.packed(checked_grid(grid), thread_count(), function, values), None)
+        if status:
+            report(status, self.messages, function[1])
+
+
+def _packer(formats: Sequence[str]) -> Callable[..., bytes]:
+    """A function of grid, threads, function and arguments that makes a request; generated, since every launch runs it."""
+    items = [
+        f"address(a[{number}])" if type_.startswith("*") else f"a[{number}]"
+        for number, type_ in enumerate(formats)
+        if type_ != "constexpr"
+    ]
+    codes = [_code(type_) for type_ in formats if type_ != "constexpr"]
+    names = {"pack": struct.Struct(REQUEST.format + "".join(codes)).pack, "address": _address}
+    text = f"lambda grid, threads, function, a: pack(*grid, threads, *function, {', '.join(items)})"
+    made: Callable[..., bytes] = eval(text, names)  # the text is made of numbers above
+    return made
+
+
+def _code(type_: str) -> str:
+    if type_.startswith("*"):
+        return "Q"
+    if type_ not in SCALARS:
+        raise UnsupportedError(f"the CPU back end does not take scalar arguments of type {type_}")
+    return SCALARS[type_]
 
 
 def _flattened(values: Any) -> Iterator[Any]:
@@ -138,6 +135,8 @@ def _flattened(values: Any) -> Iterator[Any]:
 
 def _address(value: Any) -> int:
     """Of a tensor in this process's memory. Raises ValueError for one on another device."""
+    if getattr(value, "is_cpu", False):
+        return int(value.data_ptr())
     if value is None:
         return 0
     if isinstance(value, int):

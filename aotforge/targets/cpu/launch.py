@@ -1,21 +1,24 @@
-"""Launch of a compiled kernel: arguments and grid in memory, programs distributed over threads."""
+"""Launch of a compiled kernel: arguments and grid in memory, programs distributed over threads by native code (pool.ll)."""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
+import functools
+import hashlib
 import os
 import struct
-import threading
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
-_LAUNCH = struct.Struct("<iii4xqqQQ")
-"""Grid; first and last+1 program in linear order; scratch memory; address of the status word."""
+REQUEST = struct.Struct("<IIIIQQ")
+"""Grid; threads; the kernel's function; bytes of scratch memory. The arguments follow."""
 
-_CHUNKS = 8
-"""Pieces a thread takes in turn, so that programs of different length are shared out evenly."""
+_NAME = "aotforge_cpu_launch"
+_NO_MEMORY = -1
+_LARGEST_GRID = 2**31 - 1
 
 SCALARS = {
     "i1": "?7x", "i8": "b7x", "i16": "h6x", "i32": "i4x", "i64": "q", "u1": "?7x", "u8": "B7x", "u16": "H6x", "u32": "I4x",
@@ -24,86 +27,100 @@ SCALARS = {
 """How an argument of Triton's type is in its 8 bytes; pointers are unsigned 64-bit numbers."""
 
 
+@functools.cache
+def _environment_threads() -> tuple[int | None, int]:
+    """AOTFORGE_CPU_THREADS; and OMP_NUM_THREADS, else the processors that this process may use."""
+    chosen = [_positive(os.environ.get(name, "")) for name in ("AOTFORGE_CPU_THREADS", "OMP_NUM_THREADS")]
+    return chosen[0], chosen[1] or len(os.sched_getaffinity(0))
+
+
+def _positive(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
 def thread_count() -> int:
-    """Threads of a launch: AOTFORGE_CPU_THREADS, else OMP_NUM_THREADS, else the processors this process may use."""
-    for name in ("AOTFORGE_CPU_THREADS", "OMP_NUM_THREADS"):
-        if (text := os.environ.get(name, "")).isdigit() and int(text) > 0:
-            return int(text)
-    return len(os.sched_getaffinity(0))
+    """Threads of a launch: AOTFORGE_CPU_THREADS, else `torch.get_num_threads()`, else OMP_NUM_THREADS or the processors."""
+    chosen, default = _environment_threads()
+    if chosen is not None:
+        return chosen
+    torch = sys.modules.get("torch")
+    return torch.get_num_threads() if torch is not None else default
 
 
-class _Pool:
-    """Threads that are made when they are first needed, and again in a forked child."""
-
-    def __init__(self) -> None:
-        self.executor: ThreadPoolExecutor | None = None
-        self.size = 0
-        os.register_at_fork(after_in_child=self.forget)
-
-    def forget(self) -> None:
-        self.executor = None
-
-    def run(self, work: Callable[[], None], threads: int) -> None:
-        """Run `work` in `threads` threads, this one among them; the first exception is raised."""
-        if self.executor is None or self.size < threads - 1:
-            self.executor = ThreadPoolExecutor(threads - 1, thread_name_prefix="aotforge-cpu")
-            self.size = threads - 1
-        others = [self.executor.submit(work) for _ in range(threads - 1)]
-        try:
-            work()
-        finally:
-            for other in others:
-                other.result()
+def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, bytes | None], int]]:
+    """A shared library in this process, and its exported function. It stays loaded."""
+    # the kernels' functions of the C library are found there
+    ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    descriptor, path = tempfile.mkstemp(suffix=".so")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(code)
+        library = ctypes.CDLL(path)
+    finally:
+        Path(path).unlink()
+    function = library[name]
+    function.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    function.restype = ctypes.c_int32
+    return library, function
 
 
-_POOL = _Pool()
-_SCRATCH = threading.local()
+@functools.cache
+def launcher() -> Callable[[bytes, bytes | None], int]:
+    """The native function that takes a request. It is compiled once per cache folder."""
+    from triton.runtime.cache import get_cache_manager  # noqa: PLC0415 - `import triton` imports this module before its own
+
+    from .codegen import optimised, shared_library  # noqa: PLC0415 - as above
+    from .levels import LEVELS  # noqa: PLC0415 - as above
+
+    text = (Path(__file__).parent / "pool.ll").read_text()
+    cache = get_cache_manager(hashlib.sha256(text.encode()).hexdigest())
+    kept = cache.get_file(f"{_NAME}.so")
+    if kept is None:
+        code = shared_library(optimised(_NAME, text, LEVELS[-1]), LEVELS[-1])
+        kept = cache.put(code, f"{_NAME}.so", binary=True)
+    return load_library(_NAME, Path(kept).read_bytes())[1]
 
 
-def _scratch(size: int) -> int:
-    """The address of this thread's memory, at least `size` bytes, 64-byte aligned."""
-    held: ctypes.Array[ctypes.c_char] | None = getattr(_SCRATCH, "memory", None)
-    if held is None or len(held) < size + 64:
-        held = ctypes.create_string_buffer(size + 64)
-        _SCRATCH.memory = held
-    address = ctypes.addressof(held)
-    return (address + 63) // 64 * 64
+def address_of(function: Callable[..., int]) -> int:
+    """Where a loaded function is."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type] # ctypes has no type for functions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """A kernel in this process. `library` keeps the code loaded."""
+    """A kernel in this process. `library` keeps the code loaded; `messages` of its assertions."""
 
     library: ctypes.CDLL
-    function: Callable[[ctypes.c_void_p, bytes], None]
+    address: int
     scratch: int
     messages: Sequence[str]
 
 
+def load(name: str, code: bytes, scratch: int, messages: Sequence[str]) -> Loaded:
+    """Load a compiled kernel."""
+    library, function = load_library(name, code)
+    return Loaded(library=library, address=address_of(function), scratch=scratch, messages=messages)
+
+
 def run(kernel: Loaded, grid: tuple[int, int, int], arguments: bytes) -> None:
-    """Run every program of the grid and wait. Raises RuntimeError when a `device_assert` fails."""
-    count = grid[0] * grid[1] * grid[2]
-    if count <= 0:
-        return
-    status = ctypes.c_int32(0)
-    memory = ctypes.create_string_buffer(arguments, len(arguments) + 1)
-    where = ctypes.c_void_p(ctypes.addressof(memory))
+    """Run every program of the grid and wait. Raises RuntimeError when a `device_assert` fails, ValueError for an impossible grid."""
+    request = REQUEST.pack(*checked_grid(grid), thread_count(), kernel.address, kernel.scratch)
+    report(launcher()(request + arguments, None), kernel.messages, kernel.scratch)
 
-    def part(begin: int, end: int) -> None:
-        launch = _LAUNCH.pack(*grid, begin, end, _scratch(kernel.scratch), ctypes.addressof(status))
-        kernel.function(where, launch)
 
-    threads = min(thread_count(), count)
-    if threads == 1:
-        part(0, count)
-    else:
-        size = max(1, count // (threads * _CHUNKS))
-        starts = itertools.count(0, size)
+def checked_grid(grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The grid; one of no programs is fine. Raises ValueError."""
+    x, y, z = grid
+    if min(grid) < 0 or max(grid) > _LARGEST_GRID or x * y * z >= 1 << 63:
+        raise ValueError(
+            f"the grid {grid} is not possible: each size is 0 to 2^31 - 1, their product below 2^63"
+        )
+    return grid
 
-        def work() -> None:
-            while (begin := next(starts)) < count:
-                part(begin, min(begin + size, count))
 
-        _POOL.run(work, threads)
-    if status.value:
-        raise RuntimeError(f"device_assert failed: {kernel.messages[status.value - 1]}")
+def report(status: int, messages: Sequence[str], scratch: int) -> None:
+    """Nothing for status 0. Raises RuntimeError for an assertion, MemoryError."""
+    if status == _NO_MEMORY:
+        raise MemoryError(f"no memory for the {scratch} bytes that each thread of the kernel needs")
+    if status:
+        raise RuntimeError(f"device_assert failed: {messages[status - 1]}")

@@ -310,8 +310,8 @@ def _printf(ctx: Context, text: str, values: Sequence[Value]) -> None:
 
 
 def _export(module: Module, entry: Operation, name: str) -> None:
-    """The exported function: reads arguments and launch, and runs the programs begin .. end-1 in linear order."""
-    b = Builder(module, f"define void @{name}{SUFFIX}(ptr %arguments, ptr %launch) nounwind")
+    """The exported function: reads arguments and launch, runs the programs begin .. end-1 in linear order, returns the status word."""
+    b = Builder(module, f"define i32 @{name}{SUFFIX}(ptr %arguments, ptr %launch) nounwind")
     values = []
     for number, argument in enumerate(entry.regions[0].entry.arguments):
         element = parse_type(argument.type).element
@@ -337,5 +337,5 @@ def _export(module: Module, entry: Operation, name: str) -> None:
         place = [b.cast("trunc", value, "i32") for value in (x, y, z)]
         arguments = ", ".join(map(str, [*values, *place, *grid, scratch, status]))
         b.emit(f'call void @"{name}.program"({arguments})')
-    b.emit("ret void")
+    b.emit(f"ret i32 {b.load('i32', status, 4).text}")
     b.finish()

@@ -14,8 +14,7 @@ from triton.compiler import ASTSource
 
 from aotforge.errors import AotforgeError
 from aotforge.targets.cpu.compiler import CPUBackend
-from aotforge.targets.cpu.driver import load_library
-from aotforge.targets.cpu.launch import SCALARS, Loaded
+from aotforge.targets.cpu.launch import SCALARS, load
 from aotforge.targets.cpu.launch import run as launch
 from tests.integration.virtual_gpu.coverage.execute import (
     NOT_COMPILED,
@@ -29,6 +28,7 @@ from tests.integration.virtual_gpu.coverage.execute import (
     kernel_of,
 )
 from tests.integration.virtual_gpu.coverage.feature import Feature
+from tests.integration.virtual_gpu.coverage.formats import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +42,19 @@ class Compiled:
 
 
 def compile_kernel(
-    function: Any, signature: Mapping[str, str], constants: Mapping[str, Any], level: str, hints: int = 0
+    function: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    level: str,
+    hints: int = 0,
+    **chosen: Any,
 ) -> Compiled:
     """One specialisation; the first `hints` arguments are aligned to 16 bytes."""
     target = GPUTarget("cpu", level, 1)
     backend = CPUBackend(target)
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(hints)}
     source = ASTSource(function, dict(signature), dict(constants), aligned)
-    options = backend.parse_options({})
+    options = backend.parse_options(chosen)
     context = ir.context()
     ir.load_dialects(context)
     generators = backend.get_codegen_implementation(options)
@@ -64,21 +69,33 @@ def compile_kernel(
     )
 
 
-def run(feature: Feature, level: str, folder: Path) -> Outcome:
-    """Compile, run and compare with numpy."""
-    try:
-        kernel = kernel_of(feature, folder)
-        made = compile_kernel(kernel, feature.signature, feature.constants, level, len(feature.tensors))
-    except Exception as error:  # noqa: BLE001 - compilers may raise anything
-        reason = error.what if isinstance(error, AotforgeError) else compiler_reason(error)
-        return Outcome(feature=feature.name, arch=level, verdict=NOT_COMPILED, reason=reason)
+def executed(feature: Feature, made: Compiled) -> dict[str, Array]:
+    """The tensors after a launch. Raises RuntimeError when a `device_assert` fails."""
     buffers = buffers_of(feature)
     codes = ["Q"] * len(buffers) + [SCALARS[kind] for kind, _ in feature.values.values()]
     numbers = [*(b.ctypes.data for b in buffers.values()), *(value for _, value in feature.values.values())]
-    library, function = load_library(made.name, made.code)
-    loaded = Loaded(library=library, function=function, scratch=made.scratch, messages=made.messages)
+    loaded = load(made.name, made.code, made.scratch, made.messages)
+    launch(loaded, feature.grid, struct.pack("<" + "".join(codes), *numbers))
+    return buffers
+
+
+def compiled(feature: Feature, level: str, folder: Path) -> Compiled:
+    """A feature's kernel. Raises what compilers raise."""
+    kernel = kernel_of(feature, folder)
+    return compile_kernel(
+        kernel, feature.signature, feature.constants, level, len(feature.tensors), **feature.options
+    )
+
+
+def run(feature: Feature, level: str, folder: Path) -> Outcome:
+    """Compile, run and compare with numpy."""
     try:
-        launch(loaded, feature.grid, struct.pack("<" + "".join(codes), *numbers))
+        made = compiled(feature, level, folder)
+    except Exception as error:  # noqa: BLE001 - compilers may raise anything
+        reason = error.what if isinstance(error, AotforgeError) else compiler_reason(error)
+        return Outcome(feature=feature.name, arch=level, verdict=NOT_COMPILED, reason=reason)
+    try:
+        buffers = executed(feature, made)
     except RuntimeError as error:
         verdict = PASSED if feature.expects else REFUSED
         return Outcome(feature=feature.name, arch=level, verdict=verdict, reason=str(error))

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aotforge.targets.cpu.driver import load_library
-from aotforge.targets.cpu.launch import Loaded, run
+from aotforge.targets.cpu.launch import load, run
 from tests.integration.targets.cpu.features import compile_kernel
 from tests.integration.virtual_gpu.coverage.formats import storage
 
@@ -40,12 +39,11 @@ def run_guarded(path: Path, kernel: str, kinds: str, count: int, level: str) -> 
     for kind in kinds.split():
         signature = {"x": f"*{kind}", "out": f"*{kind}", "n": "i32", "BLOCK": "constexpr"}
         made = compile_kernel(getattr(module, kernel), signature, {"BLOCK": BLOCK}, level)
-        library, function = load_library(made.name, made.code)
         numbers = np.arange(count).astype(storage(kind))
         source, source_at = _before_a_guard(numbers.nbytes)
         target, target_at = _before_a_guard(numbers.nbytes)
         ctypes.memmove(source_at, numbers.ctypes.data, numbers.nbytes)
-        loaded = Loaded(library=library, function=function, scratch=made.scratch, messages=made.messages)
+        loaded = load(made.name, made.code, made.scratch, made.messages)
         run(loaded, (-(-count // BLOCK), 1, 1), struct.pack("<QQi4x", source_at, target_at, count))
         found = np.frombuffer(ctypes.string_at(target_at, numbers.nbytes), dtype=storage(kind))
         expected = numbers[::-1] if kernel == "reverse" else numbers

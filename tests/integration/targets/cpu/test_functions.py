@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotforge.targets.cpu.driver import load_library
-from aotforge.targets.cpu.launch import Loaded, run
+from aotforge.targets.cpu.launch import load, run
 from aotforge.targets.cpu.levels import host_level
 from tests.integration.targets.cpu.features import compile_kernel
 
@@ -58,11 +57,10 @@ def test_two_units_in_the_last_place(
     spec.loader.exec_module(module)
     signature = {"x": "*fp32", "out": "*fp32", "BLOCK": "constexpr"}
     made = compile_kernel(module.kernel, signature, {"BLOCK": BLOCK}, host_level())
-    library, code = load_library(made.name, made.code)
     x = np.random.default_rng(0).uniform(low, high, COUNT).astype(np.float32)
     x[: len(SPECIAL)] = SPECIAL
     found = np.empty_like(x)
-    loaded = Loaded(library=library, function=code, scratch=made.scratch, messages=made.messages)
+    loaded = load(made.name, made.code, made.scratch, made.messages)
     run(loaded, (COUNT // BLOCK, 1, 1), struct.pack("<QQ", x.ctypes.data, found.ctypes.data))
     with np.errstate(all="ignore"):
         wanted = exact(x.astype(np.float64))
