@@ -126,7 +126,7 @@ class _Writer:
         ]  # fmt: skip
         nested = [self.loop, self.branch, self.while_loop]
         chosen = self.draw(st.sampled_from(simple + nested if depth < 2 else simple))
-        chosen(depth) if chosen in nested else chosen()  # type: ignore[call-arg] # the nested ones take a depth
+        chosen(depth) if chosen in nested else chosen()
 
     def float_binary(self) -> None:
         a = self.value("fp32")
