@@ -1,4 +1,4 @@
-"""Launch of a compiled kernel: arguments and grid in memory, programs distributed over threads by native code (pool.ll)."""
+"""Launch of a compiled kernel: a request in memory, programs on threads by native code (pool.ll)."""
 
 from __future__ import annotations
 
