@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base import files
 from aotforge.base.files import output_lock
+from aotforge.deliver.dropin import apply
 from aotforge.deliver.dropin.apply import drop_in, undo
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
 from aotforge.deliver.dropin.store import STORE
@@ -121,6 +123,16 @@ def test_an_upgraded_pytorch_keeps_its_own_library_and_images(
     assert contents(torch) == new
 
 
+def test_a_link_among_an_upgraded_pytorchs_images_is_kept(tmp_path: Path) -> None:
+    torch, source = make_torch(tmp_path), make_release(tmp_path)
+    drop_in(source, torch, check=allowed)
+    (tmp_path / "elsewhere").write_text("images upgraded")
+    (torch.folder / "aotriton.images/linked").symlink_to(tmp_path / "elsewhere")
+    drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    undo(torch.folder)
+    assert (torch.folder / "aotriton.images/linked").read_text() == "images upgraded"
+
+
 def test_refusals_leave_everything(tmp_path: Path) -> None:
     torch, source = make_torch(tmp_path), make_release(tmp_path)
     before = tree(torch.folder)
@@ -152,6 +164,56 @@ def test_a_folder_that_cannot_be_written() -> None:
         assert state(torch) == "original"
 
     as_other_user(check)
+
+
+KINDS = ("nothing", "file", "link", "folder")
+
+
+def _make(path: Path, kind: str, text: str) -> None:
+    if kind == "file":
+        path.write_text(text)
+    elif kind == "link":
+        path.symlink_to(text)
+    elif kind == "folder":
+        path.mkdir()
+        (path / "inside").write_text(text)
+
+
+def _found(path: Path) -> tuple[str, str]:
+    """Kind and text of what is at a path."""
+    if path.is_symlink():
+        return "link", str(path.readlink())
+    if path.is_dir():
+        return "folder", (path / "inside").read_text()
+    return ("file", path.read_text()) if path.exists() else ("nothing", "")
+
+
+@pytest.mark.parametrize("old", KINDS)
+@pytest.mark.parametrize("new", KINDS[1:])
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_anything_is_replaced_by_anything(
+    tmp_path: Path, old: str, new: str, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rename(2) can replace it, in one step; a link to a folder is not followed; nothing is left beside it."""
+    exchanged = []
+
+    def exchange(one: Path, other: Path) -> bool:
+        exchanged.append(other)
+        return can_exchange and files.exchange(one, other)
+
+    monkeypatch.setattr(apply, "exchange", exchange)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim/inside").write_text("kept")
+    (tmp_path / "it.new.old").write_text("of a killed run")
+    _make(tmp_path / "it", old, "victim")
+    _make(tmp_path / "it.new", new, "new")
+    apply._replace(tmp_path / "it.new", tmp_path / "it")
+    assert _found(tmp_path / "it") == (new, "new")
+    assert _found(tmp_path / "it.new") == ("nothing", "")
+    assert _found(tmp_path / "victim") == ("folder", "kept")
+    needed = old != "nothing" and "folder" in {old, new}
+    assert bool(exchanged) == needed
+    assert (tmp_path / "it.new.old").exists() == (can_exchange or not needed)
 
 
 @pytest.mark.parametrize(
