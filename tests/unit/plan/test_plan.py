@@ -136,6 +136,8 @@ def test_unknown_names_come_with_the_nearest_ones() -> None:
         select_archs(architectures(), [])
 
 
+_GRID = 'grid=((Term(value="n", divisor="BLOCK"),),)'
+_CHOICE = 'Choice(name="dtype", key="dtype", options=DTYPES),'
 _EDITS = [
     ('operator="axpy"', 'operator="axpi"', "operator axpi[\\s\\S]*axpy"),
     ('value="X"', 'value="Z"', "no value Z"),
@@ -178,6 +180,59 @@ _EDITS = [
     ('name="tiny"', 'name="ti/ny"', "'ti/ny' is not a valid name"),
     ("operators=(AXPY,)", "operators=(AXPY, AXPY)", "operator axpy is defined twice"),
     ("            grid=", "            step=1,\n            grid=", "steps \\[1\\]"),
+    (
+        "operators=(AXPY,)",
+        "operators=(AXPY, replace(AXPY, name='idle'))",
+        "operator idle has kernels for steps \\[\\]",
+    ),
+    (
+        'Value(name="a", type="f32"),',
+        'Value(name="a", type="f32"), Value(name="a", type="f32"),',
+        "value of axpy a is defined twice",
+    ),
+    (_GRID, "grid=((Term(value='n', divisor=1),),) * 4", "a grid has at most 3 axes of at most 4 factors"),
+    (_GRID, "grid=((Term(value='n', divisor=1),) * 5,)", "a grid has at most 3 axes of at most 4 factors"),
+    (_GRID, "grid=((Term(value='a', divisor=1),),)", "grid: a is not an integer value"),
+    (_GRID, "grid=((Term(value='m', divisor=1),),)", "has no value m"),
+    (
+        'Argument(name="n", type="i32", value="n"),',
+        'Argument(name="n", type="i32", value="n"),' * 2,
+        "argument n is defined twice",
+    ),
+    ('name="y", type', 'name="BLOCK", type', "argument BLOCK is constexpr in axpy"),
+    (
+        'name="x", type="*{dtype}", value="X"',
+        'name="y", type="*{dtype}", value="X"',
+        "argument y is defined twice",
+    ),
+    ('value="n"),', 'value="n", divisible_by=0),', "argument n: divisible_by 0"),
+    ('value="a"),', 'value="a", divisible_by=4),', "argument a: divisible_by 4"),
+    ("options=DTYPES", "options={}", "choice dtype has no options"),
+    (_CHOICE, f"{_CHOICE} {_CHOICE}", "choice dtype is defined twice"),
+    (
+        _CHOICE,
+        f"{_CHOICE} Choice(name='again', key='dtype', options=DTYPES),",
+        "key of choices dtype is defined twice",
+    ),
+    (
+        _CHOICE,
+        "Choice(name='wide', key='n', options={1: 1}, ladder=True)," + _CHOICE,
+        "choice wide is a ladder",
+    ),
+    ('source="kernels.py"', 'source="kernels.txt"', "it must be a Python file beside rules.py"),
+    ('type="*{dtype}", value="X"', 'type="fp16", value="n"', "scalars are passed as fp32, i32, i64, u64"),
+    ('type="*{dtype}", value="X"', 'type="*{0}", value="X"', "choices are dtype"),
+    ('type="fp32", value="a"', 'type="fp32", value="n"', "argument a is f32, its operator value is i64"),
+    ("num_warps=4", "num_warps=0", "num_warps 0"),
+    ("num_warps=4", "num_warps=4, num_stages=0", "is out of range"),
+    ("num_warps=4", "num_warps=4, kpack=0", "is out of range"),
+    ("num_warps=4", "num_warps=4, waves_per_eu=-1", "is out of range"),
+    ("num_warps=4", "num_warps=4, matrix_instr_nonkdim=-1", "is out of range"),
+    (
+        "            grid=",
+        "            constants=lambda functional: {'BLOCK': 64},\n            grid=",
+        "constants BLOCK come from the functional and from the setting",
+    ),
     ("divisible_by=16", "divisible_by=-16", "divisible_by -16"),
     ("FAMILY = Family", "FAMLY = Family", "FAMILY is missing"),
     ('source="kernels.py"', 'source="../kernels.py"', "source '../kernels.py'"),
@@ -194,9 +249,9 @@ _EDITS = [
         "            allowed=lambda functional: functional['x'],\n            grid=",
         "allowed raises KeyError",
     ),
-    ("DTYPES = {", "DTYPES = {,", "rules.py:17: SyntaxError"),
-    ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:17: ZeroDivisionError"),
-    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:17: ImportError: rules must not import triton"),
+    ("DTYPES = {", "DTYPES = {,", "rules.py:18: SyntaxError"),
+    ("DTYPES = {", "DTYPES = 1 / 0 or {", "rules.py:18: ZeroDivisionError"),
+    ("DTYPES = {", "import triton\nDTYPES = {", "rules.py:18: ImportError: rules must not import triton"),
 ]
 
 
@@ -205,11 +260,33 @@ def test_rules_that_contradict_themselves_are_named(tmp_path: Path, old: str, ne
     root = copy_tiny(tmp_path / "k")
     rules = root / "tiny" / "rules.py"
     text = rules.read_text().replace("Between,", "Between, Equals, MultipleOf,", 1)
+    text = text.replace("DTYPES =", "from dataclasses import replace\nDTYPES =", 1)
     assert old in text
     rules.write_text(text.replace(old, new, 1))
     with pytest.raises(RulesError, match=message) as caught:
         _plan(root)
     assert str(root) in str(caught.value)
+
+
+_LIMITS = [
+    ("num_warps=4", "num_warps=16"),
+    ("num_warps=4", "num_warps=1, num_stages=1, kpack=1, waves_per_eu=0, matrix_instr_nonkdim=0"),
+    (_GRID, "grid=((Term(value='n', divisor='BLOCK'),) * 4,) * 3"),
+    ("divisible_by=16", "divisible_by=1"),
+    ('"bf16": 2', '"bf16": -2'),
+    (_CHOICE, _CHOICE.replace("options=DTYPES", "options=DTYPES, ladder=True")),
+    ('name="tiny"', f'name="{"t" * 28}"'),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), _LIMITS, ids=[new for _, new in _LIMITS])
+def test_rules_at_their_limits_are_planned(tmp_path: Path, old: str, new: str) -> None:
+    root = copy_tiny(tmp_path / "k")
+    rules = root / "tiny" / "rules.py"
+    text = rules.read_text()
+    assert old in text
+    rules.write_text(text.replace(old, new, 1))
+    assert _plan(root).jobs
 
 
 @pytest.mark.parametrize(
