@@ -179,6 +179,8 @@ def test_an_endless_loop(root: Path, tasks: dict[str, ImageTask], monkeypatch: p
 class _Recorder:
     """An emulator that executes nothing: it keeps the requests."""
 
+    listing, target = None, None
+
     def __init__(self) -> None:
         self.requests: list[LaunchRequest] = []
         self.writable: list[set[str]] = []
@@ -201,6 +203,7 @@ def test_the_request_of_every_launch(
     """Garbage in registers, LDS and scratch differs in all launches, and all checks are on."""
     emulator = _Recorder()
     monkeypatch.setattr(checker, "Emulator", emulator)
+    monkeypatch.setattr(checker, "find_hazards", lambda listing, target, hazards: [])
     task = tasks["shared"]
     found = verdict(root, task)
     assert (found.cases, found.runs) == (("one",), 6)

@@ -1,0 +1,66 @@
+"""What a release is refused for, in numbers: images without a verdict, packs without a text or a record; threads of the archives."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+
+import pytest
+
+from aotforge.errors import ReleaseError, VerifyError
+from aotforge.release.assemble import _check_pack, _for_distinct, _require_verdicts, _unverified_reasons
+from aotforge.release.model import PackInput
+from tests.integration.release.standin import packed
+
+PACKED = packed()
+
+
+def lacking(count: int) -> PackInput:
+    """The pack with this many images that were not executed."""
+    records = [replace(one, verdict=None) if i < count else one for i, one in enumerate(PACKED.records)]
+    return replace(PACKED, records=tuple(records))
+
+
+def test_images_with_verdicts_lack_nothing() -> None:
+    _require_verdicts([PACKED, PACKED])
+    assert _unverified_reasons([PACKED]) == ()
+
+
+@pytest.mark.parametrize(
+    ("count", "listed", "more"), [(1, 1, None), (10, 10, None), (11, 10, 1), (28, 10, 18)]
+)
+def test_ten_images_without_a_verdict_are_listed(count: int, listed: int, more: int | None) -> None:
+    with pytest.raises(VerifyError) as caught:
+        _require_verdicts([PACKED, lacking(count)])
+    first, *lines = caught.value.what.splitlines()
+    assert first == f"{count} of 56 images have no passed verdict and cannot be released"
+    names = [f"{record.label}: not executed" for record in PACKED.records[:listed]]
+    assert lines == [*names, *([f"... and {more} more"] if more else [])]
+    assert _unverified_reasons([PACKED, lacking(count)]) == (
+        f"{count} of 28 images of amd-test are not verified on the virtual GPU",
+    )
+
+
+def test_every_image_has_a_text_and_a_record_and_no_other_has() -> None:
+    _check_pack(PACKED)
+    first = PACKED.records[0].digest
+    texts = {digest: text for digest, text in PACKED.assembly.items() if digest != first}
+    other = replace(PACKED.records[0], digest="0" * 64)
+    for wrong, reason in (
+        (replace(PACKED, assembly=texts), f"{first} has no assembly text"),
+        (replace(PACKED, assembly={**PACKED.assembly, "0" * 64: ""}), "or the text has no image"),
+        (replace(PACKED, records=PACKED.records[1:]), f"{first} has no record of its resources"),
+        (replace(PACKED, records=(*PACKED.records, other)), "or the record has no image"),
+    ):
+        with pytest.raises(ReleaseError, match=reason):
+            _check_pack(wrong)
+
+
+def test_archives_of_the_same_members_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In as many threads as this process may use; the first name of each is given."""
+    monkeypatch.setattr(os, "sched_getaffinity", {0: {3, 5}}.__getitem__)
+    both = threading.Barrier(2, timeout=60)
+    one, two = {}, {}  # type: ignore[var-annotated]
+    made = _for_distinct({"a": one, "b": two, "c": one, "d": two}, lambda name: (both.wait(), name)[1])
+    assert made == {"a": "a", "b": "b"}
