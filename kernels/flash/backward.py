@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from .common import LOG2E
-from .features import dropout_gain, dropout_key, dropout_limit, kept, sequence_of, window_of
+from .features import dropout_gain, dropout_key, dropout_limit, kept, only, sequence_of, window_of
 from .tiles import (
     add_products,
     load_piece,
@@ -52,10 +52,30 @@ def bwd_preprocess(
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
         at = piece_start(WIDTH, PIECE, i)
         out = load_piece(
-            Out, stride_om, start_q, n_q, at, head_dim_v, BLOCK_M, piece_size(WIDTH, PIECE, i), True, EXACT
+            Out,
+            stride_om,
+            start_q,
+            n_q,
+            at,
+            head_dim_v,
+            BLOCK_M,
+            piece_size(WIDTH, PIECE, i),
+            True,
+            EXACT,
+            True,
         )
         do = load_piece(
-            DO, stride_dom, start_q, n_q, at, head_dim_v, BLOCK_M, piece_size(WIDTH, PIECE, i), True, EXACT
+            DO,
+            stride_dom,
+            start_q,
+            n_q,
+            at,
+            head_dim_v,
+            BLOCK_M,
+            piece_size(WIDTH, PIECE, i),
+            True,
+            EXACT,
+            True,
         )
         total += tl.sum(out.to(tl.float32) * do.to(tl.float32), 1)
     queries = start_q + tl.arange(0, BLOCK_M)
@@ -161,7 +181,7 @@ def _add_queries(
     weighted = p
     if DROPOUT:
         keep = tl.trans(kept(key, plane, start, start_k, limit, BLOCK_M, BLOCK_N))
-        weighted = tl.where(keep, p, 0.0)
+        weighted = only(keep, p)
     dv = add_products(dv, weighted.to(do[0].dtype), do, PART, PIECE)
     if HOLD:
         dp = product(v, do, WIDTH, PIECE)
@@ -170,7 +190,7 @@ def _add_queries(
             V, stride_vn, start_k, n_k, DO, stride_dom, start, n_q, head_dim_v, BLOCK_N, BLOCK_M, WIDTH, EXACT
         )
     if DROPOUT:
-        dp = tl.where(keep, dp * gain, 0.0)
+        dp = only(keep, dp * gain)
     ds = p * (dp - delta)
     dk = add_products(dk, ds.to(q[0].dtype), q, PART, PIECE)
     return dk, dv
@@ -331,7 +351,7 @@ def _add_keys(
             DO, stride_dom, start_q, n_q, V, stride_vn, start, n_k, head_dim_v, BLOCK_M, BLOCK_N, WIDTH, EXACT
         )
     if DROPOUT:
-        dp = tl.where(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain, 0.0)
+        dp = only(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain)
     ds = (p * (dp - delta[:, None])).to(k[0].dtype)
     if BIAS:  # noqa: SIM102 - decided when it is compiled
         if (DB.to(tl.int64) != 0) & (part == 0):
@@ -406,8 +426,8 @@ def bwd_dq(
     q = ()
     do = ()
     if HOLD:
-        q = load_pieces(Q, stride_qm, start_q, n_q, head_dim, BLOCK_M, WIDTH, PIECE, True, EXACT)
-        do = load_pieces(DO, stride_dom, start_q, n_q, head_dim_v, BLOCK_M, WIDTH, PIECE, True, EXACT)
+        q = load_pieces(Q, stride_qm, start_q, n_q, head_dim, BLOCK_M, WIDTH, PIECE, True, EXACT, True)
+        do = load_pieces(DO, stride_dom, start_q, n_q, head_dim_v, BLOCK_M, WIDTH, PIECE, True, EXACT, True)
     lse = _rows(L, stride_lm, start_q, n_q, float("inf"), BLOCK_M, True, EXACT)
     delta = _rows(D, stride_dm, start_q, n_q, 0.0, BLOCK_M, True, EXACT)
     # blocks of keys as in bwd_dk_dv

@@ -156,7 +156,9 @@ class Case:
     def _drawn(self, name: str, rng: np.random.Generator) -> Float:
         values = rng.standard_normal(self.shape(name))
         if self.draw == "equal" and name != "DO":
-            return np.full(values.shape, 60000.0 if self.dtype == "fp16" else 133120.0)
+            large = 60000.0 if self.dtype == "fp16" else 133120.0
+            # what dropout keeps is scaled up
+            return np.full(values.shape, large / 2 if name == "V" and self.dropout else large)
         if self.draw == "low" and name in {"Q", "K"}:
             size = (120 / (abs(self.sm_scale) * self.head_dim)) ** 0.5
             return np.asarray(values / 32 + (size if name == "Q" else -size))

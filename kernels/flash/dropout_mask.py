@@ -18,10 +18,10 @@ def attn_dropout_mask(
     start_k = tl.program_id(0) % blocks * BLOCK_N
     head = tl.program_id(1)
     batch = tl.program_id(2)
-    seen = tl.full((BLOCK_M, BLOCK_N), True, tl.int1)
+    keep = tl.full((BLOCK_M, BLOCK_N), -1, tl.int32)
     if dropout_p > 0.0:
         key = dropout_key(philox_seed, philox_offset1, philox_offset2)
-        seen = kept(
+        keep = kept(
             key, batch * num_head_q + head, start_q, start_k, dropout_limit(dropout_p), BLOCK_M, BLOCK_N
         )
     queries = start_q + tl.arange(0, BLOCK_M)
@@ -29,4 +29,4 @@ def attn_dropout_mask(
     R += batch * stride_rz + head * stride_rh
     pointers = R + (queries[:, None] * stride_rm + keys[None, :] * stride_rn)
     inside = (queries[:, None] < seqlen_q) & (keys[None, :] < seqlen_k)
-    tl.store(pointers, tl.where(seen, 0.5, -0.5).to(R.dtype.element_ty), mask=inside)
+    tl.store(pointers, tl.where(keep != 0, 0.5, -0.5).to(R.dtype.element_ty), mask=inside)

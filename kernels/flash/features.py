@@ -56,9 +56,10 @@ def dropout_key(seed, offset1, offset2):
 
 @triton.jit
 def dropout_limit(p):
-    """The largest random word, as a signed number, that is dropped."""
-    # of 1 the product does not fit 32 bits
-    return tl.where(p < 1.0, ((p - 0.5) * 4294967296.0).to(tl.int32), 2147483647)
+    """The largest random number of 16 bits that is dropped: the probability to the nearest 1/65536, at least one and below 1."""
+    dropped = tl.minimum(tl.maximum((p * 65536.0 + 0.5).to(tl.int32), 1), 65535)
+    # of 1 everything is dropped
+    return tl.where(p < 1.0, dropped - 1, 65535).to(tl.uint32)
 
 
 @triton.jit
@@ -68,13 +69,53 @@ def dropout_gain(p):
 
 
 @triton.jit
-def kept(key, plane, row, column, limit, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Which elements of (ROWS, COLS) dropout keeps, from `row` and `column` on, a multiple of 4; `plane`: z * num_head_q + head.
-
-    Philox-4x32-10 on coordinates: nothing else about the call has a part, so that every kernel draws the same mask.
+def _product(factor, word):
+    """(high, low) words of a product. One instruction makes both, and the compiler takes `umulhi` for cheap: it draws in the layout
+    of the scores rather than moving what was drawn there.
     """
-    rows = (row + tl.arange(0, ROWS))[:, None]
-    groups = (column // 4 + tl.arange(0, COLS // 4))[None, :]
-    r0, r1, r2, r3 = tl.philox(key, groups, rows, plane, 0)
-    words = tl.join(tl.join(r0, r2), tl.join(r1, r3)).reshape((ROWS, COLS))
-    return words.to(tl.int32, bitcast=True) > limit
+    return tl.umulhi(word, tl.full((), factor, tl.uint32)), (word.to(tl.uint64) * factor).to(tl.uint32)
+
+
+@triton.jit
+def _random_words(key, row, quad, plane, block):
+    """Philox-4x32-7 (Salmon and others, SC 2011) of the counter (row, quad, plane, block).
+
+    What a loop over columns changes is the last word, which only an exclusive or reads: most of the first three rounds is invariant.
+    """
+    k0 = key.to(tl.uint32)
+    k1 = (key >> 32).to(tl.uint32)
+    c0, c1, c2, c3 = row, quad, plane, block
+    for _ in tl.static_range(7):
+        high2, low2 = _product(0xCD9E8D57, c2)
+        high0, low0 = _product(0xD2511F53, c0)
+        c0, c1 = high2 ^ (c1 ^ k0), low2
+        c2, c3 = high0 ^ (c3 ^ k1), low0
+        k0 += 0x9E3779B9
+        k1 += 0xBB67AE85
+    return c0, c1, c2, c3
+
+
+@triton.jit
+def kept(key, plane, row, column, limit, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """What dropout keeps of (ROWS, COLS) from `row` and `column` on, a multiple of 16: integers with all bits set, or 0.
+
+    A function of the coordinates alone, so that every kernel draws the same mask; `plane` is z * num_head_q + head. Columns c and
+    c + 16 of each 32 take the halves of one word: with every matrix instruction both are in one lane's registers.
+    """
+    HALVES: tl.constexpr = 2 if COLS >= 32 else 1
+    BLOCKS: tl.constexpr = COLS // (16 * HALVES)
+    rows = (row + tl.arange(0, ROWS))[:, None, None].to(tl.uint32)
+    quads = tl.arange(0, 4)[None, None, :].to(tl.uint32)
+    # a product that wraps keeps the compiler from counting blocks in 64 bits
+    blocks = (column // 32 + tl.arange(0, BLOCKS))[None, :, None].to(tl.uint32) * 0x9E3779B1
+    r0, r1, r2, r3 = _random_words(key, rows, quads, plane.to(tl.uint32), blocks)
+    words = tl.join(tl.join(r0, r2), tl.join(r1, r3)).reshape((ROWS, BLOCKS, 1, 16))
+    half = (column & 16) + tl.arange(0, HALVES)[None, None, :, None] * 16
+    numbers = (words >> half.to(tl.uint32)).to(tl.uint16)
+    return tl.where(numbers > limit.to(tl.uint16), -1, 0).reshape((ROWS, COLS))
+
+
+@triton.jit
+def only(keep, values):
+    """Values where `keep` has all bits set, 0 where it has none."""
+    return (values.to(tl.int32, bitcast=True) & keep).to(tl.float32, bitcast=True)

@@ -3,7 +3,8 @@ queries.
 
 WIDTH is the compiled head_dim, of which a tile has PIECE columns at most; EXACT: it is that of the call, and rows of B are dense.
 PART columns of Out are made by one program, which needs all scores: where sums of WIDTH columns do not fit the registers, a block
-takes several programs. STEP is 0 where the queries stay in registers; otherwise they are read again for every block of keys, as many
+takes several programs. PACKED: few queries of all heads that share a head of K are the rows of one block, which takes all queries:
+so K and V are read once for them. STEP is 0 where the queries stay in registers; otherwise they are read again for every block of keys, as many
 columns at a time.
 """
 
@@ -11,13 +12,15 @@ import triton
 import triton.language as tl
 
 from .common import LN2, LOG2E
-from .features import dropout_gain, dropout_key, dropout_limit, kept, sequence_of, window_of
+from .features import dropout_gain, dropout_key, dropout_limit, kept, only, sequence_of, window_of
 from .tiles import (
     add_products,
+    gather_pieces,
     load_piece,
     load_pieces,
     piece_count,
     product,
+    scatter_pieces,
     store_pieces,
     zero_pieces,
 )
@@ -44,22 +47,14 @@ def _bias(
     B, stride_bm, stride_bn, start_q, start, n_q, n_k,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the bias in float32; 0 outside of the matrix."""
-    row = tl.arange(0, BLOCK_M)
-    column = tl.arange(0, BLOCK_N)
-    if EXACT:
-        pointers = B + start_q * stride_bm + start + (row[:, None] * stride_bm + column[None, :])
-    else:
-        pointers = (
-            B
-            + start_q * stride_bm
-            + start * stride_bn
-            + (row[:, None] * stride_bm + column[None, :] * stride_bn)
-        )
-    inside = (start_q + row)[:, None] < n_q
+    """A tile of the bias in float32; rows beyond the last one repeat it, columns beyond the last one are 0."""
+    row = tl.minimum(start_q + tl.arange(0, BLOCK_M), n_q - 1)[:, None]
+    column = tl.arange(0, BLOCK_N)[None, :]
+    step = 1 if EXACT else stride_bn
+    pointers = B + start * step + (row * stride_bm + column * step)
     if MASKED:
-        inside = inside & ((start + column)[None, :] < n_k)
-    return tl.load(pointers, mask=inside, other=0.0).to(tl.float32)
+        return tl.load(pointers, mask=start + column < n_k, other=0.0).to(tl.float32)
+    return tl.load(pointers).to(tl.float32)
 
 
 @triton.jit
@@ -89,16 +84,21 @@ def _attend(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Online softmax over the keys start .. start+BLOCK_N-1. MASKED: query i sees the span[i] keys from low[i] on, of those below n_k."""
+    if MASK == "bias":
+        # before the product: so the compiler keeps the scores in the product's layout and moves the bias there
+        bias = _bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N, MASKED, EXACT)
     if STEP == 0:
         k = load_pieces(K, stride_kn, start, n_k, head_dim, BLOCK_N, WIDTH, PIECE, MASKED, EXACT)
-        scores = product(q, k, WIDTH, PIECE) * scale
+        scores = product(q, k, WIDTH, PIECE)
     else:
-        scores = scale * _products(
+        scores = _products(
             Q, K, stride_qm, stride_kn, start_q, start, n_q, n_k, head_dim,
             STEP, MASKED, EXACT, BLOCK_M, BLOCK_N,
         )  # fmt: skip
     if MASK == "bias":
-        scores += _bias(B, stride_bm, stride_bn, start_q, start, n_q, n_k, BLOCK_M, BLOCK_N, MASKED, EXACT)
+        scores = tl.fma(scores, tl.zeros_like(scores) + scale, bias)
+    else:
+        scores *= scale
     if MASKED:
         keys = (start + tl.arange(0, BLOCK_N))[None, :]
         if MASK == "window":
@@ -123,13 +123,25 @@ def _attend(
         correction = tl.exp2(row_max - shift)
     row_sum = row_sum * correction + tl.sum(p, 1)
     if DROPOUT:
-        p = tl.where(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), p, 0.0)
+        p = only(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), p)
     corrected = ()
     for i in tl.static_range(piece_count(PART, PIECE)):
         corrected += (acc[i] * correction[:, None],)
     v = load_pieces(V, stride_vn, start, n_k, head_dim_v, BLOCK_N, PART, PIECE, MASKED, EXACT)
     acc = add_products(corrected, p.to(V.dtype.element_ty), v, PART, PIECE)
     return acc, new_max, row_sum
+
+
+@triton.jit
+def _packing(seqlen_q, BLOCK_M: tl.constexpr):
+    """Logarithm of the rows for one head in a block of at most 16 rows: the smallest power of two at or above `seqlen_q`."""
+    tl.static_assert(BLOCK_M == 16)
+    return (
+        (seqlen_q > 1).to(tl.int32)
+        + (seqlen_q > 2).to(tl.int32)
+        + (seqlen_q > 4).to(tl.int32)
+        + (seqlen_q > 8).to(tl.int32)
+    )
 
 
 @triton.jit
@@ -143,7 +155,7 @@ def attn_fwd(
     dropout_p, philox_seed, philox_offset1, philox_offset2, philox_seed_output, philox_offset_output,
     MASK: tl.constexpr, DROPOUT: tl.constexpr,
     WIDTH: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, EXACT: tl.constexpr, STEP: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PACKED: tl.constexpr,
 ):  # fmt: skip
     """Out = softmax(Q K^T sm_scale) V and L = log-sum-exp; shapes as in operators.py, grid (query blocks x parts,
     heads, batch).
@@ -157,6 +169,15 @@ def attn_fwd(
         block = block % blocks
     head = tl.program_id(1)
     batch = tl.program_id(2)
+    rows = tl.arange(0, BLOCK_M)
+    heads = tl.zeros_like(rows)
+    if PACKED:
+        shift = _packing(seqlen_q, BLOCK_M)
+        member = head % group
+        if (member & ((BLOCK_M >> shift) - 1)) != 0:
+            return  # another program has this head
+        heads = rows >> shift
+        rows = rows & ((1 << shift) - 1)
     if WINDOW:
         # late queries see the most keys: start them first, so that the last wave of programs is short
         block = tl.cdiv(seqlen_q, BLOCK_M) - 1 - block
@@ -190,9 +211,13 @@ def attn_fwd(
             if philox_offset_output.to(tl.int64) != 0:
                 tl.store(philox_offset_output, tl.load(philox_offset1) + philox_offset2)
 
-    queries = start_q + tl.arange(0, BLOCK_M)
+    queries = start_q + rows
+    inside = queries < n_q
     q = 0
-    if STEP == 0:
+    if PACKED:
+        inside = inside & (heads < group - member)
+        q = gather_pieces(Q, heads * stride_qh + queries * stride_qm, inside, WIDTH, PIECE)
+    elif STEP == 0:
         q = load_pieces(Q, stride_qm, start_q, n_q, head_dim, BLOCK_M, WIDTH, PIECE, True, EXACT)
     acc = zero_pieces(BLOCK_M, PART, PIECE)
     row_max = tl.full((BLOCK_M,), -float("inf"), tl.float32)
@@ -228,22 +253,16 @@ def attn_fwd(
 
     empty = row_sum == 0.0
     row_sum = tl.where(empty, 1.0, row_sum)
-    store_pieces(
-        Out,
-        stride_om,
-        start_q,
-        n_q,
-        0,
-        head_dim_v,
-        acc,
-        (gain / row_sum)[:, None],
-        BLOCK_M,
-        PART,
-        PIECE,
-        EXACT,
-    )
+    factor = (gain / row_sum)[:, None]
+    if PACKED:
+        scatter_pieces(Out, heads * stride_oh + queries * stride_om, inside, acc, factor, WIDTH, PIECE)
+    else:
+        store_pieces(
+            Out, stride_om, start_q, n_q, 0, head_dim_v, acc, factor,
+            BLOCK_M, PART, PIECE, EXACT,
+        )  # fmt: skip
     lse = row_max * (1.0 if MASK == "bias" else LN2) + tl.log2(row_sum) * LN2
     # +inf makes exp(score - LSE) zero in the backward pass, which is what a row without keys needs
     lse = tl.where(empty, float("inf"), lse)
     if wants_lse:
-        tl.store(L + queries * stride_lm, lse, mask=queries < n_q)
+        tl.store(L + (heads * stride_lh + queries * stride_lm), lse, mask=inside)

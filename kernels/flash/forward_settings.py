@@ -15,11 +15,11 @@ from aotforge.rules import Between, Condition, Equals, Functional, Setting, Targ
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """A configuration for widths up to `max_width` and some dtypes (all when empty); `plain`: without bias and dropout.
+    """A configuration for widths up to `max_width` and some dtypes (all when empty), with at most `features` of bias and dropout.
 
     `block_n` counts keys; `parts` divide the columns of Out among programs, `piece` bounds those of a tile; without `hold` the queries
     are not kept in registers; `mfma` is the matrix instruction's height and width (0: the compiler's choice); `waves_per_eu` bounds the
-    registers. `few` is for calls of at most 16 queries, `general` for the general image alone.
+    registers. `few` is for calls of at most 16 queries and packs heads into a block, `general` for the general image alone.
     """
 
     max_width: int
@@ -33,7 +33,7 @@ class Tuned:
     parts: int = 1
     piece: int = 512
     hold: bool = True
-    plain: bool = False
+    features: int = 2
     few: bool = False
     general: bool = False
 
@@ -42,7 +42,7 @@ class Tuned:
         return (
             int(functional["width"]) <= self.max_width
             and (not self.dtypes or functional["dtype"] in self.dtypes)
-            and not (self.plain and (functional["dropout"] or functional["mask"] == "bias"))
+            and bool(functional["dropout"]) + (functional["mask"] == "bias") <= self.features
         )
 
     def setting(self, width: int, when: tuple[Condition, ...], *, general: bool) -> Setting:
@@ -51,7 +51,7 @@ class Tuned:
         columns = {"PART": width // self.parts, "PIECE": self.piece, "EXACT": not general, "STEP": step}
         few = (Between(value="seqlen_q", low=0, high=16),) if self.few else ()
         return Setting(
-            constants={"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, **columns},
+            constants={"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, **columns, "PACKED": self.few},
             when=(*when, *few),
             hinted=not general,
             unaligned=general,
@@ -68,8 +68,8 @@ Table = tuple[Tuned, ...]
 _HALVES = ("fp16", "bf16")
 _FEW = (
     # one block of keys in flight while another is multiplied: few queries over many keys wait for memory only
-    Tuned(few=True, plain=True, dtypes=_HALVES, max_width=64, block_m=16, block_n=64, num_stages=2),
-    Tuned(few=True, plain=True, dtypes=_HALVES, max_width=128, block_m=16, block_n=32, num_stages=2),
+    Tuned(few=True, features=0, dtypes=_HALVES, max_width=64, block_m=16, block_n=64, num_stages=2),
+    Tuned(few=True, features=0, dtypes=_HALVES, max_width=128, block_m=16, block_n=32, num_stages=2),
 )
 
 # MI100: 256 VGPRs and 256 AGPRs per lane and SIMD, so at most 128 VGPRs let two waves share a SIMD and hide
@@ -77,9 +77,8 @@ _FEW = (
 # than 32x32 at the same rate.
 _GFX908: Table = (
     *_FEW,
-    Tuned(dtypes=_HALVES, max_width=32, block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2),
-    Tuned(dtypes=("fp16",), max_width=64, block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2),
-    Tuned(dtypes=_HALVES, max_width=64, block_m=128, block_n=32, num_stages=2, mfma=16, waves_per_eu=2),
+    Tuned(dtypes=_HALVES, features=1, max_width=64, block_m=128, block_n=64, mfma=32, waves_per_eu=2),
+    Tuned(dtypes=_HALVES, max_width=64, block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2),
     Tuned(dtypes=("fp16",), max_width=128, block_m=128, block_n=64, mfma=16, num_warps=8),
     Tuned(dtypes=_HALVES, max_width=128, block_m=128, block_n=32, num_stages=2, mfma=16, num_warps=8),
     Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=32, mfma=16, num_warps=8),
@@ -98,10 +97,10 @@ _GFX908: Table = (
 # RDNA3's WMMA takes A and B twice over, once per half of the wave: 8 registers for a 16x16 block of halves where
 # RDNA4 needs 4. So few rows per wave (16 warps) and narrow steps; nothing here has been timed.
 _GFX11: Table = (
-    Tuned(few=True, plain=True, dtypes=_HALVES, max_width=64, block_m=16, block_n=32, num_warps=8),
-    Tuned(plain=True, dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
+    Tuned(few=True, features=0, dtypes=_HALVES, max_width=64, block_m=16, block_n=32, num_warps=8),
+    Tuned(features=0, dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
     Tuned(dtypes=_HALVES, max_width=64, block_m=64, block_n=32, num_warps=8),
-    Tuned(plain=True, dtypes=_HALVES, max_width=128, block_m=64, block_n=32, hold=False, piece=64),
+    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32, hold=False, piece=64),
     Tuned(dtypes=_HALVES, max_width=128, block_m=64, block_n=16, hold=False, piece=64, num_warps=8),
     Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16, parts=2, hold=False, piece=64, num_warps=8),
     Tuned(dtypes=_HALVES, max_width=512, block_m=64, block_n=16, parts=4, hold=False, piece=64, num_warps=8),
@@ -137,8 +136,8 @@ _BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
 """By the name of an arch or its beginning; at most one fits."""
 
 _WIDE: Table = (
-    Tuned(few=True, plain=True, dtypes=_HALVES, max_width=128, block_m=16, block_n=32),
-    Tuned(plain=True, dtypes=_HALVES, max_width=128, block_m=64, block_n=32),
+    Tuned(few=True, features=0, dtypes=_HALVES, max_width=128, block_m=16, block_n=32),
+    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32),
     Tuned(dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
     Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16),
     Tuned(dtypes=_HALVES, max_width=512, block_m=32, block_n=16),
@@ -154,8 +153,8 @@ _WIDE: Table = (
 """Wavefronts of 64 lanes: compiles without scratch for gfx90a and gfx942; nothing here has been timed."""
 
 _NARROW: Table = (
-    Tuned(few=True, plain=True, dtypes=_HALVES, max_width=128, block_m=16, block_n=32, num_warps=8),
-    Tuned(plain=True, dtypes=_HALVES, max_width=128, block_m=64, block_n=32),
+    Tuned(few=True, features=0, dtypes=_HALVES, max_width=128, block_m=16, block_n=32, num_warps=8),
+    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32),
     Tuned(dtypes=_HALVES, max_width=128, block_m=64, block_n=16),
     Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16, parts=2, hold=False, piece=64, num_warps=8),
     Tuned(dtypes=_HALVES, max_width=512, block_m=64, block_n=16, parts=4, hold=False, piece=64, num_warps=8),

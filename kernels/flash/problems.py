@@ -32,6 +32,7 @@ FULL = {
     "one row": replace(BASE, heads_q=2, heads_k=1, seqlen_q=1, seqlen_k=77),
     "few rows": replace(BASE, heads_q=2, heads_k=2, seqlen_q=13, seqlen_k=129, layout=STRIDED),
     "few rows, many keys": replace(BASE, seqlen_q=13, seqlen_k=300, layout=SPARE),
+    "few rows, grouped": replace(BASE, heads_q=10, heads_k=2, seqlen_q=3, seqlen_k=70, mixed=True),
     "one key": replace(BASE, seqlen_q=20, seqlen_k=1, layout=SPARE),
     "no keys": replace(BASE, seqlen_q=20, seqlen_k=0),
     "no keys, few rows": replace(BASE, seqlen_q=5, seqlen_k=0),
@@ -61,6 +62,10 @@ WINDOW = {
     "one row": replace(BASE, heads_q=2, seqlen_q=1, seqlen_k=77, window_right=76),
     "few rows": replace(BASE, heads_q=2, heads_k=2, seqlen_q=13, seqlen_k=129, window_right=116),
     "few rows, many keys": replace(BASE, seqlen_q=13, seqlen_k=300, window_right=287, layout=SPARE),
+    "few rows, grouped": replace(
+        BASE, batch=2, heads_q=6, heads_k=1, seqlen_q=5, seqlen_k=90, window_left=TOP_LEFT, window_right=BOTTOM_RIGHT,
+        varlen=Varlen(word=CACHE, queries=(5, 2), keys=(33, 65), lse="TH"),
+    ),
     "few rows, top-left": replace(BASE, seqlen_q=13, seqlen_k=40, window_right=0, layout=STRIDED),
     "no keys": replace(BASE, seqlen_q=20, seqlen_k=0, window_right=0),
     "no keys, few rows": replace(BASE, seqlen_q=5, seqlen_k=0, window_right=-5),

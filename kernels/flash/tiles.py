@@ -42,33 +42,37 @@ def piece_size(width, piece, index):
 @triton.jit
 def load_piece(
     base, stride, start, limit, first, columns, ROWS: tl.constexpr, COLS: tl.constexpr,
-    MASKED: tl.constexpr, EXACT: tl.constexpr,
+    MASKED: tl.constexpr, EXACT: tl.constexpr, REPEAT: tl.constexpr = False,
 ):  # fmt: skip
-    """Rows start .. start+ROWS-1, columns first .. first+COLS-1. MASKED: rows from `limit` on are zero."""
+    """Rows start .. start+ROWS-1, columns first .. first+COLS-1. MASKED: of rows from `limit` on nothing is read; they are zero,
+    or with REPEAT and EXACT, where `start` is below `limit`, the last row again: that costs no branch.
+    """
     row = tl.arange(0, ROWS)
     column = first + tl.arange(0, COLS)
+    if REPEAT and EXACT:
+        row = tl.minimum(row, limit - 1 - start)
     pointers = base + start * stride + (row[:, None] * stride + column[None, :])
-    if MASKED and EXACT:
+    if EXACT and (REPEAT or not MASKED):
+        return tl.load(pointers)
+    if EXACT:
         return tl.load(pointers, mask=(start + row)[:, None] < limit, other=0.0)
     if MASKED:
         inside = ((start + row)[:, None] < limit) & (column[None, :] < columns)
         return tl.load(pointers, mask=inside, other=0.0)
-    if EXACT:
-        return tl.load(pointers)
     return tl.load(pointers, mask=(column < columns)[None, :], other=0.0)
 
 
 @triton.jit
 def load_pieces(
-    base, stride, start, limit, columns,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr, MASKED: tl.constexpr, EXACT: tl.constexpr,
+    base, stride, start, limit, columns, ROWS: tl.constexpr, WIDTH: tl.constexpr, PIECE: tl.constexpr,
+    MASKED: tl.constexpr, EXACT: tl.constexpr, REPEAT: tl.constexpr = False,
 ):  # fmt: skip
     """A tile of WIDTH columns as a tuple of its pieces."""
     pieces = ()
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
         tile = load_piece(
             base, stride, start, limit, piece_start(WIDTH, PIECE, i), columns,
-            ROWS, piece_size(WIDTH, PIECE, i), MASKED, EXACT,
+            ROWS, piece_size(WIDTH, PIECE, i), MASKED, EXACT, REPEAT,
         )  # fmt: skip
         pieces += (tile,)
     return pieces
@@ -88,6 +92,26 @@ def store_pieces(
         if not EXACT:
             inside = inside & (column[None, :] < columns)
         tl.store(pointers, (pieces[i] * factor).to(base.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def gather_pieces(base, offsets, inside, WIDTH: tl.constexpr, PIECE: tl.constexpr):
+    """A tile of complete rows that begin at `offsets`, as a tuple of its pieces; rows not `inside` are zero."""
+    pieces = ()
+    for i in tl.static_range(piece_count(WIDTH, PIECE)):
+        column = piece_start(WIDTH, PIECE, i) + tl.arange(0, piece_size(WIDTH, PIECE, i))
+        pointers = base + (offsets[:, None] + column[None, :])
+        pieces += (tl.load(pointers, mask=inside[:, None], other=0.0),)
+    return pieces
+
+
+@triton.jit
+def scatter_pieces(base, offsets, inside, pieces, factor, WIDTH: tl.constexpr, PIECE: tl.constexpr):
+    """Write `pieces` times `factor` to complete rows that begin at `offsets`, those `inside`."""
+    for i in tl.static_range(piece_count(WIDTH, PIECE)):
+        column = piece_start(WIDTH, PIECE, i) + tl.arange(0, piece_size(WIDTH, PIECE, i))
+        pointers = base + (offsets[:, None] + column[None, :])
+        tl.store(pointers, (pieces[i] * factor).to(base.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit

@@ -13,9 +13,9 @@ def mask_of(*, seed: int = 3, offset: int = 4, p: float = 0.5) -> Mask:
     return keep_mask(seed=seed, offset=offset, dropout_p=p, planes=range(3), heads=2, rows=9, columns=21)
 
 
-def words(key: int, *counter: int) -> list[int]:
+def words(key: int, *counter: int, rounds: int = 10) -> list[int]:
     c = [np.array([word], dtype=np.uint64) for word in counter]
-    return [int(word[0]) for word in philox(key, (c[0], c[1], c[2], c[3]))]
+    return [int(word[0]) for word in philox(key, (c[0], c[1], c[2], c[3]), rounds)]
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,18 @@ def test_words_are_those_of_the_published_vectors(
     assert words(key, *counter) == expected
 
 
+def test_seven_rounds_are_those_of_the_published_vectors() -> None:
+    # kat_vectors of Random123
+    assert words(0, 0, 0, 0, 0, rounds=7) == [0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48]
+    ones = 2**32 - 1
+    assert words(2**64 - 1, ones, ones, ones, ones, rounds=7) == [
+        0x5207DDC2,
+        0x45165E59,
+        0x4D8EE751,
+        0x8C52F662,
+    ]
+
+
 def test_splitmix64_is_the_published_sequence() -> None:
     # of the state 1234567, whose increment is the golden ratio's
     states = [1234567 + i * 0x9E3779B97F4A7C15 for i in range(3)]
@@ -49,8 +61,8 @@ def test_splitmix64_is_the_published_sequence() -> None:
 
 @pytest.mark.parametrize(
     ("p", "expected"),
-    [(0.1, -1717986944), (0.22, -1202590848), (0.48, -85899392), (0.5, 0), (1.0, 2**31 - 1), (1e-12, -(2**31))],
-)  # fmt: skip
+    [(0.1, 6553), (0.22, 14417), (0.5, 32767), (1e-12, 0), (1 / 65536, 0), (1 - 2**-20, 65534), (1.0, 65535)],
+)
 def test_threshold(p: float, expected: int) -> None:
     assert threshold(p) == expected
 
@@ -62,6 +74,13 @@ def test_a_mask_keeps_the_share_that_it_should_and_nothing_with_probability_one(
         ).mean()
         assert abs(kept - (1 - p)) < 0.01
     assert not mask_of(p=1.0).any()
+
+
+def test_the_columns_of_a_draw_are_independent() -> None:
+    kept = keep_mask(seed=3, offset=4, dropout_p=0.5, planes=range(2), heads=2, rows=256, columns=64)
+    columns = kept.reshape(-1, 64).T * 2.0 - 1
+    correlations = columns @ columns.T / columns.shape[1] - np.eye(64)
+    assert abs(correlations).max() < 0.15
 
 
 def test_a_mask_depends_on_coordinates_and_on_nothing_else() -> None:
