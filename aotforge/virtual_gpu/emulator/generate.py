@@ -165,7 +165,9 @@ def _vector(entry: Entry) -> str:
     if any(slot.name == "SD" and slot.implied == "exec" for slot in entry.slots):
         after.append("EXEC = mask_of_bits(m) & EXEC;")
     loop += [_statement(entry), *stores]
-    return _indented([*lines, "EACH_LANE {", *(f"    {line}" for line in loop), "}", *after])
+    rows = ", ".join(f"p{slot.source}" for slot in entry.sources)
+    common = [f"if (!{entry.rows}(I, {rows}, r))"] if entry.rows else []
+    return _indented([*lines, *common, "EACH_LANE {", *(f"    {line}" for line in loop), "}", *after])
 
 
 def _packed(entry: Entry) -> str:

@@ -64,7 +64,8 @@ class Entry:
     it; empty: every one. `immediate`: type of a 16-bit immediate. `half`: which half of the destination is written; None: by
     op_sel or the register's suffix. `keeps_half`: the other half is kept on every arch. `blocks`: independent products of a
     matrix instruction. `rules`: checks and fields that depend on several operands, by their names in binding.py. `approximated`: why
-    its result may differ from hardware's; empty: it does not.
+    its result may differ from hardware's; empty: it does not. `rows`: a C function for a common case of a vector instruction; it gets
+    the rows of sources and result, and returns whether it has computed all lanes.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Entry:
     blocks: int = 0
     rules: tuple[str, ...] = ()
     approximated: Approximation = ""
+    rows: str = ""
 
     def type_of(self, name: str) -> str | None:
         """The type of an operand, or None when the instruction has no such operand."""

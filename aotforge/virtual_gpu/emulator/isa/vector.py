@@ -68,7 +68,6 @@ _BITS = {
     "v_bfm_b32": "D.u32 = ((1u << (S0.u32 & 31)) - 1) << (S1.u32 & 31)",
     "v_alignbit_b32": "D.u32 = (u32)(pair(S1.u32, S0.u32) >> (S2.u16 & 31))",
     "v_alignbyte_b32": "D.u32 = (u32)(pair(S1.u32, S0.u32) >> (8 * (S2.u16 & 3)))",
-    "v_perm_b32": "D.u32 = permute_bytes(S0.u32, S1.u32, S2.u32)",
     # the immediate is a truth table, indexed by the bits of S0, S1, S2 with S2 lowest
     "v_bitop3_b32": "D.u32 = bits_of_table(S0.u32, S1.u32, S2.u32, I->immediate)",
     "v_bcnt_u32_b32": "D.u32 = (u32)__builtin_popcount(S0.u32) + S1.u32",
@@ -304,6 +303,9 @@ _MIX = "fmaf(S0.mix, S1.mix, S2.mix)"
 
 TABLE = merged(
     table("vector", _ADDITION, _PRODUCTS, _BITS, _ORDER),
+    table(
+        "vector", {"v_perm_b32": "D.u32 = permute_bytes(S0.u32, S1.u32, S2.u32)"}, rows="permute_rows_alike"
+    ),
     table("vector", _SELECTION, implied={"S2": "vcc"}),
     table("vector", _MOVES, _WORDS),
     # the guides differ on what a constant is to a pair of halves

@@ -82,6 +82,42 @@ INLINE void move_lane(u8 *at, u32 *row, int l, int direction, int bytes, int wor
     }
 }
 
+/* Four lanes with four words each, to or from four rows: a transposition in vector registers. */
+typedef u32 Quad __attribute__((vector_size(16), aligned(1), may_alias));
+#ifdef __clang__
+#define MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define MIXED(a, b, ...) __builtin_shuffle(a, b, (Quad){__VA_ARGS__})
+#endif
+INLINE void transpose(Quad *q)
+{
+    Quad a = MIXED(q[0], q[1], 0, 4, 1, 5), b = MIXED(q[2], q[3], 0, 4, 1, 5);
+    Quad c = MIXED(q[0], q[1], 2, 6, 3, 7), d = MIXED(q[2], q[3], 2, 6, 3, 7);
+    q[0] = MIXED(a, b, 0, 1, 4, 5), q[1] = MIXED(a, b, 2, 3, 6, 7);
+    q[2] = MIXED(c, d, 0, 1, 4, 5), q[3] = MIXED(c, d, 2, 3, 6, 7);
+}
+INLINE void move_four(u8 *const *at, u32 *const *rows, int l, int direction)
+{
+    Quad q[4];
+    for (int i = 0; i < 4; i++)
+        q[i] = direction == LOAD ? *(const Quad *)at[i] : *(const Quad *)(rows[i] + l);
+    transpose(q);
+    for (int i = 0; i < 4; i++)
+        *(Quad *)(direction == LOAD ? rows[i] + l : (u32 *)at[i]) = q[i];
+}
+
+/* All lanes, each with four words at POINTER, an expression of lane l. */
+#define MOVE_FOURS(row, direction, POINTER) \
+    do { \
+        u32 *const rows_[4] = {row, (row) + LANES, (row) + 2 * LANES, (row) + 3 * LANES}; \
+        for (int first_ = 0; first_ < LANES; first_ += 4) { \
+            u8 *at_[4]; \
+            for (int l = first_; l < first_ + 4; l++) \
+                at_[l - first_] = (POINTER); \
+            move_four(at_, rows_, first_, direction); \
+        } \
+    } while (0)
+
 INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
 {
     const Operand *va = &I->s[0], *sa = &I->s[2];
@@ -155,7 +191,10 @@ INLINE void global_access(Wave *w, const Instruction *I, int direction, int byte
         EACH_LANE a[l] = base;
     if (LIKELY(reaches_all(w, I, a, exec, (u64)(bytes * words), direction))) {
         const Range *r = &w->ranges[w->hint];
-        FOR_LANES(exec, move_lane(host_pointer(r, a[l]), row, l, direction, bytes, words, extend););
+        if (bytes * words == 16 && exec == FULL)
+            MOVE_FOURS(row, direction, host_pointer(r, a[l]));
+        else
+            FOR_LANES(exec, move_lane(host_pointer(r, a[l]), row, l, direction, bytes, words, extend););
         return;
     }
     ACTIVE_LANES(exec)
@@ -252,7 +291,10 @@ INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, 
     u64 exec = EXEC, size = (u64)(bytes * words);
     EACH_LANE a[0][l] = (u32)local_address(base[l], (u64)I->offset);
     if (LIKELY(reaches_all_local(w, I, a, 1, exec, size, direction))) {
-        FOR_LANES(exec, move_lane(w->lds + a[0][l], row, l, direction, bytes, words, extend););
+        if (bytes * words == 16 && exec == FULL)
+            MOVE_FOURS(row, direction, w->lds + a[0][l]);
+        else
+            FOR_LANES(exec, move_lane(w->lds + a[0][l], row, l, direction, bytes, words, extend););
         return;
     }
     ACTIVE_LANES(exec)

@@ -218,6 +218,19 @@ static const u32 *source_mix(const Wave *w, const Instruction *I, int k, u32 *ro
     return row;
 }
 
+/* permute_bytes of all lanes, where they have one selector that picks bytes only: most compilers' packing of halves. */
+INLINE int permute_rows_alike(const Instruction *I, const u32 *a, const u32 *b, const u32 *selectors, u32 *r)
+{
+    u32 s = selectors[0];
+    if (I->s[2].space == VECTOR || s & 0xf8f8f8f8)
+        return 0;
+    const u32 *from[4] = {s & 4 ? a : b, s & 4 << 8 ? a : b, s & 4 << 16 ? a : b, s & 4 << 24 ? a : b};
+    const u32 *x = from[0], *y = from[1], *z = from[2], *t = from[3];
+    u32 i = 8 * (s & 3), j = 8 * (s >> 8 & 3), k = 8 * (s >> 16 & 3), n = 8 * (s >> 24 & 3);
+    EACH_LANE r[l] = (x[l] >> i & 255) | (y[l] >> j & 255) << 8 | (z[l] >> k & 255) << 16 | (t[l] >> n & 255) << 24;
+    return 1;
+}
+
 /* ---- destinations ---- */
 
 INLINE float scaled_and_clamped(const Instruction *I, float x)
