@@ -12,7 +12,7 @@ if(NOT identity MATCHES "^[0-9a-f]*$")
 endif()
 set(AOTFORGE_INSTALLED_CONFIG "${CMAKE_CURRENT_BINARY_DIR}/installed/config.h")
 file(GLOB_RECURSE runtime_files RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" CONFIGURE_DEPENDS runtime/*)
-list(FILTER runtime_files EXCLUDE REGEX "^runtime/(tests|fuzz|hip_double)/|/\\.")
+list(FILTER runtime_files EXCLUDE REGEX "^runtime/(tests|fuzz|hip_double|cuda_double)/|/\\.")
 add_custom_command(OUTPUT "${AOTFORGE_INSTALLED_CONFIG}"
   COMMAND "${CMAKE_COMMAND}" "-DSOURCES=${CMAKE_CURRENT_SOURCE_DIR}/runtime" "-DVERSION=${AOTFORGE_VERSION}" "-DOUTPUT=${AOTFORGE_INSTALLED_CONFIG}" "-DSHA1=${identity}"
           -P "${CMAKE_CURRENT_SOURCE_DIR}/cmake/write_config.cmake"

@@ -4,7 +4,7 @@ cmake_minimum_required(VERSION 3.18)
 
 if(NOT SHA1)
   file(GLOB_RECURSE names LIST_DIRECTORIES false RELATIVE "${SOURCES}" "${SOURCES}/*")
-  list(FILTER names EXCLUDE REGEX "^(tests|fuzz|hip_double)/|(^|/)\\.")
+  list(FILTER names EXCLUDE REGEX "^(tests|fuzz|hip_double|cuda_double)/|(^|/)\\.")
   string(ASCII 1 lowest)
   list(TRANSFORM names REPLACE "/" "${lowest}")
   list(SORT names)

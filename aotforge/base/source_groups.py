@@ -88,6 +88,7 @@ EFFECTS: tuple[tuple[str, Effect], ...] = (
     ("runtime/tests/*", "checks"),
     ("runtime/fuzz/*", "checks"),
     ("runtime/hip_double/*", "checks"),
+    ("runtime/cuda_double/*", "checks"),
     ("runtime/*", "runtime"),
     ("manifests/runtime.yaml", "runtime"),
     # inputs of plans and verdicts: compared, not guessed

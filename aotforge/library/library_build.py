@@ -21,7 +21,7 @@ from aotforge.sandbox.executors.owner import cache_errors
 from aotforge.sandbox.executors.step import RootFS
 from aotforge.sandbox.rootfs.cache_files import file_lock
 
-_NOT_SHIPPED = ("tests", "fuzz", "hip_double")
+_NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
 _STAMP = "build.json"
 _FORMAT = 2
 """Of the stamp."""

@@ -19,6 +19,7 @@ from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
     ImageBuilder,
+    is_emulated,
     make_plans,
     pack_images,
     planned_architectures,
@@ -215,6 +216,8 @@ class ReleaseDraft:
 
     def find(self, prefix: Path) -> Release | None:
         """The release that was made from the same inputs before."""
+        if self.request.verify and not self.request.unexecuted and not all(map(is_emulated, self.plans)):
+            return None  # such a release has images that nothing executed: this request refuses them
         # a verified release is all that an unverified build of the same inputs needs
         inputs = (
             self.inputs(prefix, verified=verified)
@@ -232,7 +235,7 @@ class ReleaseDraft:
             licence=self.licence,
             epoch=self.epoch,
             inputs=self.inputs(prefix, verified=self.request.verify),
-            unverified=not self.request.verify,
+            unverified=not self.request.verify or self.request.unexecuted,
         )
 
 
@@ -247,7 +250,7 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     counter = EventCounter(observer)
     if release is None:
         if request.verify:
-            require_virtual_gpus(draft.plans, request.cache)
+            require_virtual_gpus(draft.plans, request.cache, unexecuted=request.unexecuted)
         else:
             check_not_verified(draft.manifest, draft.output)
         builder = ImageBuilder(request=request, observer=counter, execution=draft.executions.kernels)

@@ -28,7 +28,7 @@ from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.targets.backends import BACKENDS
+from aotforge.targets.backends import BACKENDS, backend_of_arch
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
@@ -73,8 +73,11 @@ def plans_verifier_digest(kernels: Path, plans: Sequence[Plan]) -> str:
     return verifier_digest(kernels, folders)
 
 
-def require_virtual_gpus(plans: Sequence[Plan], cache: Path) -> None:
-    """Checks that every arch can be emulated and that interpreters can be compiled. Raises VerifyError, ToolchainError."""
+def require_virtual_gpus(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
+    """Checks that every arch can be emulated and that interpreters can be compiled; other archs pass with `unexecuted`.
+
+    Raises VerifyError, ToolchainError.
+    """
     from aotforge.virtual_gpu.emulator.interpreter_library import (  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
         build_library,
     )
@@ -82,24 +85,28 @@ def require_virtual_gpus(plans: Sequence[Plan], cache: Path) -> None:
 
     archs = [arch for plan in plans for arch in plan.archs]
     emulated = emulated_targets()
-    if unknown := [arch for arch in archs if arch not in emulated]:
+    if unknown := [arch for arch in archs if arch not in emulated and not unexecuted]:
         raise VerifyError(
             f"images for {', '.join(unknown)} cannot be verified: the emulator does not implement this arch",
             cause=f"the emulator implements {', '.join(emulated)}",
-            hint="omit the arch, or make a development build: --no-verify",
+            hint="omit the arch, or make a development build: --unexecuted, which names it, or --no-verify",
         )
-    for lanes in sorted({emulated[arch].lanes for arch in archs}):
+    for lanes in sorted({emulated[arch].lanes for arch in archs if arch in emulated}):
         build_library(lanes, cache, "checks", ())
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBuilder:
-    """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine."""
+    """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine.
+
+    `device` as in `VerifyOptions`.
+    """
 
     request: ImagesRequest
     observer: BuildObserver
     execution: ExecutionTarget | None = None
     limits: WorkerLimits = field(default_factory=WorkerLimits)
+    device: bool = False
 
     def compile(self, plan: Plan, cache: Cache) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
@@ -129,16 +136,22 @@ class ImageBuilder:
             jobs=self.request.jobs,
             on_event=self.observer.verdict,
             on_stage=self.observer.stage,
+            device=self.device,
         )
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
-        """Images and their passed verdicts, none without `verify`. Raises VerifyError for an image that fails."""
+        """Images and their passed verdicts, none without `verify` or a virtual GPU. Raises VerifyError for an image that fails."""
         images = self.compile(plan, cache)
-        if not verify:
+        if not verify or not is_emulated(plan):
             return images, {}
         report = self.verify(plan, images)
         report.require_passed()
         return images, {verdict.key: verdict for verdict in report.verdicts}
+
+
+def is_emulated(plan: Plan) -> bool:
+    """Whether the virtual GPU executes a plan's images: those of a pack are of one vendor."""
+    return all(backend_of_arch(arch).emulated for arch in plan.archs)
 
 
 def check_no_host_calls(images: Iterable[KernelImage]) -> None:

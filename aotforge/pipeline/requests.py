@@ -61,6 +61,9 @@ class BuildRequest(ImagesRequest):
     verify: Annotated[
         bool, "execute every image on the virtual GPU; without it the release is a development build"
     ] = True
+    unexecuted: Annotated[
+        bool, "pack images that no virtual GPU executes (NVIDIA): a development build that lists them"
+    ] = False
     executor: Executor = "local"
     keep: Keep = False
     shard: Annotated[
@@ -90,6 +93,9 @@ class VerifyRequest(ImagesRequest):
     release: Annotated[
         Path | None, "verify this release folder from its own archives (--arch selects from its archs)"
     ] = None
+    device: Annotated[
+        bool, "execute NVIDIA images on a GPU of this machine; without one they are skipped"
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,6 +50,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             jobs=request.jobs,
             on_event=observer.verdict,
             on_stage=observer.stage,
+            device=request.device,
         )
     if not request.archs:
         raise UnsupportedError(
@@ -58,7 +59,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
         )
     plans, builder = (
         make_plans(request, only=Only(request.only)),
-        ImageBuilder(request=request, observer=observer),
+        ImageBuilder(request=request, observer=observer, device=request.device),
     )
     with Cache(request.cache) as cache:
         images = [builder.compile(plan, cache) for plan in plans]
@@ -75,6 +76,7 @@ def verify_release(
     jobs: int | None = None,
     on_event: OnEvent | None = None,
     on_stage: Callable[[str], None] | None = None,
+    device: bool = False,
 ) -> VerifyReport:
     """Verdicts on every image of the release in `folder`, once each; only those of `archs` when some are named, and of `only`.
 
@@ -109,6 +111,7 @@ def verify_release(
                     jobs=jobs,
                     on_event=on_event,
                     on_stage=on_stage,
+                    device=device,
                 )
             )
     return joined_report(reports)

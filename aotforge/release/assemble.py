@@ -201,7 +201,7 @@ def _require_verdicts(packs: Sequence[PackInput]) -> None:
 def _unverified_reasons(packs: Sequence[PackInput]) -> tuple[str, ...]:
     """One sentence per pack with images without a passed verdict; part of a development build's description."""
     return tuple(
-        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified on the virtual GPU"
+        f"{lacking} of {len(packed.records)} images of {packed.pack.name} are not verified: nothing executed them"
         for packed in packs
         if (lacking := sum(not record.passed for record in packed.records))
     )

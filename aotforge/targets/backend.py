@@ -98,11 +98,13 @@ class CodeObject:
 class Backend(Protocol):
     """One vendor. Methods on images raise CodeObjectError for bytes that cannot be read.
 
-    `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage that gives the assembly
-    text (the last one gives the image), `options` those that a Setting may have.
+    `emulated`: the virtual GPU executes its images. `triton_name` is that of Triton's back end, `archs` the form of the archs'
+    names, `text_stage` the stage that gives the assembly text (the last one gives the image), `options` those that a Setting may
+    have.
     """
 
     vendor: Vendor
+    emulated: bool
     triton_name: str
     archs: re.Pattern[str]
     text_stage: str

@@ -5,6 +5,7 @@ The worker is `python -m aotforge.verify.check_image KERNELS_ROOT CACHE PARENT F
 """
 
 import math
+import re
 import sys
 import time
 from collections import Counter
@@ -14,27 +15,20 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from aotforge.base.architectures import MANIFESTS
-from aotforge.base.hazards import load_hazards
 from aotforge.compile.worker import die_with_parent
 from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedError
 from aotforge.verify.compare import Comparison
-from aotforge.verify.hazards import find_hazards
+from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
-from aotforge.virtual_gpu.emulator.host_calls import OnPrint, PrintedText
+from aotforge.virtual_gpu.emulator.host_calls import PrintedText
 from aotforge.virtual_gpu.emulator.isa import approximations
-from aotforge.virtual_gpu.emulator.launch import LaunchRequest
-from aotforge.virtual_gpu.emulator.program import Emulator, Program
-from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of
+from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
 
-SCHEDULES = (None, 0x5EED)
-"""Waves one after another, and in one seeded random order."""
-_RANDOM = ", random schedule"
+_REPEATED = re.compile("|".join(EmulatedImage.runs[1:] + DeviceImage.runs[1:]))
 _PRINTED = 64  # texts of an image: a kernel may print for every element of every case
 _LISTED = 4  # a faulty image fails in every case: the first few show the fault
-_LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
 
 
 @dataclass(kw_only=True)
@@ -80,8 +74,8 @@ class _Results:
 
     @property
     def failure(self) -> str:
-        """The first failures; one that a case has under both schedules is listed once."""
-        found = list(dict.fromkeys(text.replace(_RANDOM, "", 1) for text in self.failures))
+        """The first failures; one that a case has in all its runs is listed once."""
+        found = list(dict.fromkeys(_REPEATED.sub("", text, count=1) for text in self.failures))
         more = len(found) - _LISTED
         return "\n".join([*found[:_LISTED], *([f"and {more} more failures"] if more > 0 else [])])
 
@@ -93,19 +87,20 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
     """
     began = time.perf_counter()
     cases = load_cases(kernels_root, task.folder)
-    results = _Results()
+    results, device = _Results(), ""
     if cases is not None:
         try:
-            program = Emulator(task.arch, cache=cache).load(task.binary, task.asm)
+            executor = load_executor(task, cache)
         except AotforgeError as error:
             results.add_error(error)
         else:
-            results.failures += find_hazards(program.listing, program.target, load_hazards(MANIFESTS))
+            device = executor.device
+            results.failures += executor.findings()
             for use in task.uses:
                 keys = dict(zip(use.kernel.keys, use.key, strict=True))
                 try:
                     with family_errors(kernels_root / task.folder):
-                        _check_use(task, use, program, cases(use.kernel.name, keys), results)
+                        _check_use(use, executor, cases(use.kernel.name, keys), results)
                 except RulesError as error:
                     if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
                         raise
@@ -128,13 +123,14 @@ def check_image(task: ImageTask, *, kernels_root: Path, cache: Path) -> Verdict:
         texts=results.texts,
         approximated=tuple(approximations(results.counts).items()),
         unsupported=0 < results.lacking == len(results.failures),
+        device=device,
         seconds=time.perf_counter() - began,
     )
 
 
-def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case], results: _Results) -> None:
+def _check_use(use: Use, executor: Executor, cases: Sequence[Case], results: _Results) -> None:
     for number, case in enumerate(cases):
-        for schedule in SCHEDULES:
+        for run, label in enumerate(executor.runs):
             invocation = case.make()
             launch = launch_of(use, invocation.values)
             if launch is None:
@@ -150,38 +146,23 @@ def _check_use(task: ImageTask, use: Use, program: Program, cases: Sequence[Case
                 break
             if case.name not in results.cases:
                 results.cases.append(case.name)
-            name = case.name if schedule is None else f"{case.name}{_RANDOM}"
+            name = f"{case.name}{label}"
             # garbage in registers, LDS and scratch differs from run to run
-            seed = 1 + 2 * number + (schedule is not None)
+            seed = 1 + 2 * number + run
             results.runs += 1
             try:
-                # in the order of waves; another schedule prints the same texts
-                prints = partial(results.add_print, case=case.name) if schedule is None else None
-                results.counts += _executed(task, program, launch, invocation, schedule, seed, prints)
+                # the first run prints; the others print the same texts
+                prints = None if run else partial(results.add_print, case=case.name)
+                results.counts += executor.run(
+                    use, launch, invocation, number=run, seed=seed, on_print=prints
+                )
             except AotforgeError as error:
                 results.faults += 1
                 results.add_error(error, f"{name} ({grid}): ")
+                if executor.device:  # after a fault a device executes nothing more for this process
+                    return
                 continue
             _compare(invocation, name, results)
-
-
-def _executed(
-    task: ImageTask,
-    program: Program,
-    launch: Launch,
-    invocation: Invocation,
-    schedule: int | None,
-    seed: int,
-    on_print: OnPrint | None,
-) -> Counter[str]:
-    """Wave-instructions by name."""
-    for tensor in invocation.inputs.values():
-        tensor.storage.flags.writeable = False  # a store to an input is a fault at once
-    report = program.launch(LaunchRequest(
-        grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(), lds_bytes=task.resources.dynamic_shared_bytes,
-        schedule=schedule, seed=seed, limit=_LIMIT, jobs=1, checks=True, source=task.source, on_print=on_print,
-    ))  # fmt: skip
-    return report.counts
 
 
 def _compare(invocation: Invocation, name: str, results: _Results) -> None:

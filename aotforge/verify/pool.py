@@ -41,6 +41,10 @@ class Pool:
         if isinstance(answer, AotforgeError):
             raise answer
         assert isinstance(answer, Verdict)
+        if answer.device and answer.faults:  # a device executes nothing more for this process
+            with self._lock:
+                self._workers.pop(threading.get_ident(), None)
+            worker.kill()
         return answer
 
     def close(self) -> None:

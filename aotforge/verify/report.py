@@ -129,7 +129,7 @@ class VerifyReport:
         `described`: the failures have been shown, so that the error has their number only.
         """
         failed = [v for v in self.verdicts if v.outcome == "failed"]
-        unverified = [v for v in self.verdicts if v.outcome == "unverified"]
+        unverified = [v for v in self.verdicts if v.outcome == "unverified" and not v.skipped]
         if not failed and not unverified:
             return
         entries = [] if described else list(self._failed_lines())
@@ -146,6 +146,9 @@ class VerifyReport:
         if not failed:
             cause = "the family has no cases.py, or none of its cases is dispatched to the image"
             hint = "add cases to kernels/<family>/cases.py"
+        if not failed and any(v.failure for v in unverified):
+            cause = "the virtual GPU does not execute images of this vendor"
+            hint = "--device, on a machine that has the GPU"
         total = f"{len(failed)} of {len(self.verdicts)} images failed, {len(unverified)} are unverified"
         raise VerifyError("\n".join([total, *entries]), cause=cause, hint=hint)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from aotforge.compile.model import Resources
@@ -12,8 +12,8 @@ from aotforge.virtual_gpu.emulator.decoded import SourceMap
 from aotforge.virtual_gpu.interpreter.dispatch import Use
 
 Outcome = Literal["passed", "failed", "unverified"]
-"""`unverified`: no case is dispatched to the image, or its family has none."""
-Faithfulness = Literal["exact", "approximated", "unsupported", "not executed"]
+"""`unverified`: no case is dispatched to the image, or its family has none, or nothing here executes its arch."""
+Faithfulness = Literal["exact", "approximated", "hardware", "unsupported", "not executed"]
 """How close an execution is to hardware's: see `Verdict.approximated`."""
 UNREACHED = "no case is dispatched to this image"
 
@@ -64,7 +64,8 @@ class Verdict:
     errors; `faults` counts launches that the virtual GPU stopped.
     `printed` are the first texts of `tl.device_print` with case, program and lane, of `texts` in all.
     `approximated` are executed instructions whose results may differ from hardware's in the last bits, with the reason.
-    `unsupported`: nothing failed but that the virtual GPU lacks what the image uses. `seconds` and `cached` are about this
+    `unsupported`: nothing failed but that the virtual GPU lacks what the image uses. `device` is the GPU that executed the image, ''
+    for the virtual GPU; `skipped`: a device was requested, and this machine has none of the arch. `seconds` and `cached` are about this
     run, everything else about the image.
     """
 
@@ -85,6 +86,8 @@ class Verdict:
     printed: tuple[str, ...] = ()
     texts: int = 0
     unsupported: bool = False
+    device: str = ""
+    skipped: bool = False
     seconds: float = 0.0
     cached: bool = False
 
@@ -101,6 +104,11 @@ class Verdict:
             failure=failure,
         )
 
+    @classmethod
+    def not_executed(cls, task: ImageTask, reason: str, *, skipped: bool = False) -> Verdict:
+        """The verdict on an image that nothing here executes."""
+        return replace(cls.failed(task, f"not executed: {reason}"), outcome="unverified", skipped=skipped)
+
     @property
     def faithfulness(self) -> Faithfulness:
         """Whether the executions are hardware's to the last bit, as far as the virtual GPU models it."""
@@ -108,6 +116,8 @@ class Verdict:
             return "unsupported"
         if not self.runs:
             return "not executed"
+        if self.device:
+            return "hardware"
         return "approximated" if self.approximated else "exact"
 
     @property

@@ -16,6 +16,8 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
+from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.nvidia.driver import find_device
 from aotforge.verify.pool import Pool
 from aotforge.verify.report import VerifyReport
 from aotforge.verify.verdict import ImageTask, OnEvent, Verdict, VerifyEvent
@@ -35,7 +37,10 @@ _EXPLAINED = 4  # images compiled again for their source lines: a fault in one k
 
 
 class VerifyOptions(TypedDict, total=False):
-    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run in the calling thread."""
+    """`jobs`: processes (default: one per CPU); `timeout`: seconds per image; `on_event` and `on_stage` run in the calling thread.
+
+    `device`: images of archs without a virtual GPU are executed on a GPU of this machine; without it they get no verdict.
+    """
 
     kernels_root: Required[Path]
     cache: Required[Path]
@@ -43,6 +48,7 @@ class VerifyOptions(TypedDict, total=False):
     on_event: OnEvent | None
     on_stage: Callable[[str], None] | None
     timeout: float
+    device: bool
 
 
 def verify_images(
@@ -120,18 +126,33 @@ def verify_tasks(
 
     missing = []
     for task in tasks:
-        if stored := load_verdict(cache, keys[task.key], task):
+        if unavailable := _unavailable(task, device=options.get("device", False)):
+            done(unavailable)
+        elif stored := load_verdict(cache, keys[task.key], task):
             done(stored)
         else:
             missing.append(task)
-    load_interpreters(missing, cache, options.get("on_stage"))
+    emulated = [task for task in missing if backend_of_arch(task.arch).emulated]
+    load_interpreters(emulated, cache, options.get("on_stage"))
     began = time.monotonic()  # compiling is no part of the speed
     for verdict in _checked(missing, sources, options) if missing else ():
-        if verdict.outcome == "passed":
+        if verdict.outcome == "passed" and not verdict.device:  # another machine's device is another one
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
     found, seconds = tuple(verdicts[task.key] for task in tasks), time.monotonic() - began
     return VerifyReport(pack=pack, archs=archs, profile=profile, verdicts=found, seconds=seconds)
+
+
+def _unavailable(task: ImageTask, *, device: bool) -> Verdict | None:
+    """The verdict on an image whose arch nothing here executes; None when something does."""
+    if backend_of_arch(task.arch).emulated:
+        return None
+    if not device:
+        return Verdict.not_executed(task, f"no virtual GPU executes {task.arch}; --device does, on a GPU")
+    found, reason = find_device(task.arch)
+    return (
+        None if found else Verdict.not_executed(task, f"no GPU of {task.arch} here: {reason}", skipped=True)
+    )
 
 
 def _checked(

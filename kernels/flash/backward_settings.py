@@ -113,9 +113,6 @@ _GFX11: Table = {
     ),
 }
 
-_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
-"""By the name of an arch or its beginning; at most one fits."""
-
 _WIDE: Table = {
     "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0),),
     "bwd_dk_dv": (
@@ -151,6 +148,28 @@ _NARROW: Table = {
     ),
 }
 """Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
+
+# NVIDIA: at most 255 registers per thread, so fewer columns per program where 16 wavefronts of 32 lanes hold all
+_NVIDIA: Table = {
+    **_NARROW,
+    "bwd_dk_dv": (
+        Tuned(max_width=64, dtypes=_HALVES, block_m=16, block_n=32, num_warps=8),
+        Tuned(
+            max_width=128,
+            dtypes=_HALVES,
+            plain=True,
+            parts=2,
+            hold=False,
+            block_m=32,
+            block_n=64,
+            num_warps=8,
+        ),
+        *_NARROW["bwd_dk_dv"][2:],
+    ),
+}
+
+_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11, "sm_": _NVIDIA}
+"""By the name of an arch or its beginning; at most one fits."""
 
 
 def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:

@@ -29,7 +29,7 @@ aotforge_compile_together(aotforge_readers)
 
 # All that does not depend on the API level. The public types in it (TensorView, DType) are the same at every level.
 add_library(aotforge_core OBJECT
-  src/api_launch.cpp src/attention.cpp src/backward.cpp src/device.cpp src/forward.cpp src/hip_api.cpp src/launch.cpp
+  src/api_launch.cpp src/attention.cpp src/backward.cpp src/cuda_api.cpp src/device.cpp src/forward.cpp src/hip_api.cpp src/launch.cpp
   src/operators.cpp src/pack.cpp src/state.cpp src/varlen.cpp src/${AOTFORGE_SYSTEM}/process.cpp)
 set(AOTFORGE_API_SOURCES src/api_util.cpp src/api_v2.cpp src/api_v3.cpp)
 set(AOTFORGE_LINKAGE SHARED)

@@ -45,11 +45,18 @@ hipError_t gather(const char* name, const Operator& op, const aotforge_value* va
   return hipSuccess;
 }
 
-hipError_t launch_named(State& state, const char* name, const aotforge_value* values, size_t count, hipStream_t stream) {
+struct Request {
+  const char* name;
+  const aotforge_value* values;
+  size_t count;
+};
+
+hipError_t launch_named(State& state, const Request& request, Api api, StreamHandle stream) {
+  const auto [name, values, count] = request;
   if (name == nullptr || (values == nullptr && count != 0)) return hipErrorInvalidValue;
   Device* device = nullptr;
   int ordinal = -1;
-  if (const hipError_t error = state.device(stream, &device, &ordinal); error != hipSuccess) return error;
+  if (const hipError_t error = state.device(api, stream, &device, &ordinal); error != hipSuccess) return error;
   const int index = device->dispatch().find_operator(name);
   if (index < 0) {
     log(Level::warn, "aotforge_launch: %s: no operator of that name for %s", name, device->arch().c_str());
@@ -65,7 +72,14 @@ hipError_t launch_named(State& state, const char* name, const aotforge_value* va
 }  // namespace
 }  // namespace aotforge
 
-extern "C" hipError_t aotforge_launch(const char* op, const aotforge_value* values, size_t count, hipStream_t stream) {
-  return aotforge::announced(aotforge::guarded(
-      [&](aotforge::State& state) { return aotforge::launch_named(state, op, values, count, stream); }));
+extern "C" int aotforge_launch(const char* op, const aotforge_value* values, size_t count, int32_t device, void* stream) {
+  if (device != AOTFORGE_HIP && device != AOTFORGE_CUDA) {
+    aotforge::log(aotforge::Level::warn, "aotforge_launch: device %d is neither AOTFORGE_HIP nor AOTFORGE_CUDA", device);
+    return hipErrorInvalidDevice;
+  }
+  const aotforge::Api api = device == AOTFORGE_HIP ? aotforge::Api::hip : aotforge::Api::cuda;
+  const hipError_t result = aotforge::guarded([&](aotforge::State& state) {
+    return aotforge::launch_named(state, {op, values, count}, api, stream);
+  });
+  return api == aotforge::Api::hip ? aotforge::announced(result) : result;  // CUDA's driver keeps no last error
 }

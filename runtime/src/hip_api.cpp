@@ -16,7 +16,7 @@ static_assert(kR0600Arch + kArchNameSize <= kR0600Size && kLegacyArch + kArchNam
 constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount in HIP 5 to 7
 
 template <typename Function>
-void resolve(const HipLibrary& library, const char* name, Function& out) {
+void resolve(const DriverLibrary& library, const char* name, Function& out) {
   void* address = library.symbol(name);
   static_assert(sizeof address == sizeof out, "function pointers are pointers");
   std::memcpy(&out, &address, sizeof out);
@@ -24,27 +24,27 @@ void resolve(const HipLibrary& library, const char* name, Function& out) {
 
 }  // namespace
 
-bool HipApi::resolve_all(const HipLibrary& library) {
-  resolve(library, "hipGetDevice", get_device);
-  resolve(library, "hipSetDevice", set_device);
-  resolve(library, "hipGetDevicePropertiesR0600", get_properties_r0600);
-  resolve(library, "hipGetDeviceProperties", get_properties);
-  resolve(library, "hipDeviceGetAttribute", get_attribute);
-  resolve(library, "hipStreamGetDevice", stream_get_device);
-  resolve(library, "hipModuleLoadData", module_load);
-  resolve(library, "hipModuleLoadDataEx", module_load_ex);
-  resolve(library, "hipModuleUnload", module_unload);
-  resolve(library, "hipModuleGetFunction", module_function);
-  resolve(library, "hipModuleLaunchKernel", launch);
-  resolve(library, "hipGetErrorString", error_string);
-  resolve(library, "hipPeekAtLastError", peek_last_error);
-  const bool properties = get_properties_r0600 != nullptr || get_properties != nullptr;
-  const bool modules = module_load != nullptr || module_load_ex != nullptr;
-  return get_device && set_device && properties && modules && get_attribute && module_unload && module_function && launch;
+bool HipApi::resolve_all(const DriverLibrary& library) {
+  resolve(library, "hipGetDevice", get_device_);
+  resolve(library, "hipSetDevice", set_device_);
+  resolve(library, "hipGetDevicePropertiesR0600", get_properties_r0600_);
+  resolve(library, "hipGetDeviceProperties", get_properties_);
+  resolve(library, "hipDeviceGetAttribute", get_attribute_);
+  resolve(library, "hipStreamGetDevice", stream_get_device_);
+  resolve(library, "hipModuleLoadData", module_load_);
+  resolve(library, "hipModuleLoadDataEx", module_load_ex_);
+  resolve(library, "hipModuleUnload", module_unload_);
+  resolve(library, "hipModuleGetFunction", module_function_);
+  resolve(library, "hipModuleLaunchKernel", launch_);
+  resolve(library, "hipGetErrorString", error_string_);
+  resolve(library, "hipPeekAtLastError", peek_last_error_);
+  const bool properties = get_properties_r0600_ != nullptr || get_properties_ != nullptr;
+  const bool modules = module_load_ != nullptr || module_load_ex_ != nullptr;
+  return get_device_ && set_device_ && properties && modules && get_attribute_ && module_unload_ && module_function_ && launch_;
 }
 
 bool HipApi::load_present(bool* by_name) {
-  HipLibrary library;
+  DriverLibrary library;
   for (size_t i = 0; i < kLoadedHips; ++i) {
     if (!loaded_hip(i, library)) continue;
     *by_name = *by_name || library.by_name;
@@ -61,7 +61,7 @@ bool HipApi::load_present() {
 hipError_t HipApi::load() {
   bool found = false;
   if (load_present(&found)) return hipSuccess;
-  HipLibrary library;
+  DriverLibrary library;
   for (size_t i = 0; i < kInstalledHips; ++i) {
     if (found || !installed_hip(i, library)) continue;  // a second copy beside one that is loaded would share nothing with it
     found = true;
@@ -77,8 +77,8 @@ hipError_t HipApi::load() {
 
 hipError_t HipApi::arch_name(int device, char* name) const {
   alignas(16) char properties[kPropertiesRoom] = {};
-  const bool recent = get_properties_r0600 != nullptr;
-  const hipError_t error = recent ? get_properties_r0600(properties, device) : get_properties(properties, device);
+  const bool recent = get_properties_r0600_ != nullptr;
+  const hipError_t error = recent ? get_properties_r0600_(properties, device) : get_properties_(properties, device);
   if (error != hipSuccess) {
     log(Level::error, "device %d: properties cannot be read: %s", device, describe(error));
     return error;
@@ -90,30 +90,50 @@ hipError_t HipApi::arch_name(int device, char* name) const {
 }
 
 hipError_t HipApi::compute_units(int device, int* count) const {
-  return get_attribute(count, kMultiprocessorCount, device);
+  return get_attribute_(count, kMultiprocessorCount, device);
 }
 
 const char* HipApi::describe(hipError_t error) const {
-  const char* text = error_string != nullptr ? error_string(error) : nullptr;
+  const char* text = error_string_ != nullptr ? error_string_(error) : nullptr;
   return text != nullptr ? text : "unknown error";
 }
 
 void HipApi::leave_error_behind() const {
-  if (peek_last_error != nullptr && peek_last_error() != hipSuccess) return;
-  if (module_function(nullptr, nullptr, nullptr) == hipSuccess) log(Level::error, "HIP took a call without arguments");
+  if (peek_last_error_ != nullptr && peek_last_error_() != hipSuccess) return;
+  if (module_function_(nullptr, nullptr, nullptr) == hipSuccess) log(Level::error, "HIP took a call without arguments");
 }
 
-CurrentDevice::CurrentDevice(const HipApi& hip, int device) : ok(hipSuccess), hip_(hip) {
+hipError_t HipApi::device_of(StreamHandle stream, int* device) const {
+  return stream_get_device_ != nullptr ? stream_get_device_(static_cast<hipStream_t>(stream), device) : get_device_(device);
+}
+
+// The token is the device that was current, -1 when it was the same.
+hipError_t HipApi::make_current(int device, StreamHandle, int64_t* token) const {
   int current = -1;
-  ok = hip.get_device(&current);
-  if (ok != hipSuccess || current == device) return;
-  ok = hip.set_device(device);
-  if (ok == hipSuccess) before_ = current;
+  if (const hipError_t error = get_device_(&current); error != hipSuccess) return error;
+  *token = current == device ? -1 : current;
+  return current == device ? hipSuccess : set_device_(device);
 }
 
-CurrentDevice::~CurrentDevice() {
-  if (before_ >= 0 && hip_.set_device(before_) != hipSuccess)
-    log(Level::error, "device %d cannot be made current again", before_);
+void HipApi::restore(int64_t token) const {
+  const int before = static_cast<int>(token);
+  if (before >= 0 && set_device_(before) != hipSuccess) log(Level::error, "device %d cannot be made current again", before);
+}
+
+hipError_t HipApi::load_module(ModuleHandle* module, const void* image) const {
+  return module_load_ != nullptr ? module_load_(module, image) : module_load_ex_(module, image, 0, nullptr, nullptr);
+}
+
+hipError_t HipApi::function(FunctionHandle* out, ModuleHandle module, const char* symbol, int) const {
+  return module_function_(out, module, symbol);
+}
+
+// HIP takes UINT16_MAX + 1 workgroups along y and z, and 2^32 - 1 threads along x.
+GridLimits HipApi::grid_limits(unsigned threads) const { return {UINT32_MAX / threads, 65536}; }
+
+hipError_t HipApi::launch(FunctionHandle function, const LaunchShape& shape, StreamHandle stream, void** arguments) const {
+  return launch_(function, shape.grid[0], shape.grid[1], shape.grid[2], shape.threads, 1, 1, shape.shared_bytes,
+                 static_cast<hipStream_t>(stream), arguments, nullptr);
 }
 
 }  // namespace aotforge

@@ -8,14 +8,13 @@ namespace aotforge {
 namespace {
 
 constexpr size_t kMaxSteps = 256, kMaxArguments = 256 + 8;
-constexpr uint64_t kAxisMax = 65536;  // HIP takes UINT16_MAX + 1 workgroups along y and z
 
 struct Prepared {
   const Kernel* kernel;
   const Functional* functional;
   const Choice* choice;
   Cell* cells;
-  HipFunction function;
+  FunctionHandle function;
   uint32_t grid[3];
 };
 
@@ -167,13 +166,15 @@ bool axis_size(const Term* term, int count, const Cell* cells, uint64_t* size) {
 }
 
 // The grid's three axes, all zero when one is. Null, or the reason why the launch is impossible.
-const char* compute_grid(const Dispatch& dispatch, const Choice& choice, const Cell* cells, uint32_t* grid) {
+const char* compute_grid(const Device& device, const Choice& choice, const Cell* cells, uint32_t* grid) {
+  const Dispatch& dispatch = device.dispatch();
+  const GridLimits limits = device.api().grid_limits(choice.threads);
   const Term* term = dispatch.terms.data() + choice.first_term;
   uint64_t size[3];
   for (int axis = 0; axis < 3; term += choice.term_counts[axis++])
     if (!axis_size(term, choice.term_counts[axis], cells, &size[axis])) return "a grid factor is negative";
   const bool empty = size[0] == 0 || size[1] == 0 || size[2] == 0;
-  const bool over = size[0] > UINT32_MAX / choice.threads || size[1] > kAxisMax || size[2] > kAxisMax;
+  const bool over = size[0] > limits.x || size[1] > limits.yz || size[2] > limits.yz;
   if (!empty && over) return "the grid is larger than a device takes";
   for (int axis = 0; axis < 3; ++axis) grid[axis] = empty ? 0 : static_cast<uint32_t>(size[axis]);
   return nullptr;
@@ -185,24 +186,24 @@ hipError_t prepare(const Device& device, Prepared& step) {
   if (step.choice == nullptr) return uncovered(device, *step.kernel, "no image whose conditions hold");
   for (const Parameter& parameter : step.kernel->parameters)
     if (!fits(parameter, step.cells[parameter.value])) return uncovered(device, *step.kernel, "a value does not fit its parameter");
-  if (const char* reason = compute_grid(dispatch, *step.choice, step.cells, step.grid))
+  if (const char* reason = compute_grid(device, *step.choice, step.cells, step.grid))
     return uncovered(device, *step.kernel, reason);
   return hipSuccess;
 }
 
 bool is_empty(const Prepared& step) { return step.grid[0] == 0; }
 
-hipError_t start(const Device& device, const Prepared& step, hipStream_t stream) {
+hipError_t start(const Device& device, const Prepared& step, StreamHandle stream) {
   void* arguments[kMaxArguments];
   static const void* const null_pointer = nullptr;
   size_t count = 0;
   for (const Parameter& parameter : step.kernel->parameters) arguments[count++] = &step.cells[parameter.value];
   for (unsigned i = 0; i < step.kernel->null_pointers; ++i) arguments[count++] = const_cast<const void**>(&null_pointer);
-  const hipError_t error = device.hip().launch(step.function, step.grid[0], step.grid[1], step.grid[2], step.choice->threads,
-                                               1, 1, step.choice->shared_bytes, stream, arguments, nullptr);
+  const LaunchShape shape{step.grid, step.choice->threads, step.choice->shared_bytes};
+  const hipError_t error = device.api().launch(step.function, shape, stream, arguments);
   if (error != hipSuccess)
     log(Level::error, "%.*s on %s: launch failed: %s", static_cast<int>(step.kernel->name.size()), step.kernel->name.data(),
-        device.arch().c_str(), device.hip().describe(error));
+        device.arch().c_str(), device.api().describe(error));
   return error;
 }
 
@@ -229,7 +230,7 @@ hipError_t find_steps(const Device& device, const Operator& op, const Call& call
 
 }  // namespace
 
-hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, hipStream_t stream) {
+hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, StreamHandle stream) {
   const auto operator_of = [&](const Call& call) -> const Operator& {
     return device.dispatch().operators[static_cast<size_t>(call.operator_index)];
   };
@@ -242,7 +243,7 @@ hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, 
     if (const hipError_t error = find_steps(device, op, *call, steps + total); error != hipSuccess) return error;
     total += op.kernel_count;
   }
-  const CurrentDevice current(device.hip(), ordinal);
+  const CurrentDevice current(device.api(), ordinal, stream);
   if (current.ok != hipSuccess) return current.ok;
   for (const Call* call = calls; call != calls + count; ++call)
     for (size_t i = 0; i < call->lazy_count; ++i)

@@ -37,6 +37,6 @@ struct Call {
 
 // Choose, load and launch every step of the calls on `stream`, in their order. Nothing is launched, and no lazy value made, unless all
 // calls have images; nothing is launched unless all steps are covered and loaded.
-hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, hipStream_t stream);
+hipError_t launch(Device& device, int ordinal, const Call* calls, size_t count, StreamHandle stream);
 
 }  // namespace aotforge

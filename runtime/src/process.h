@@ -16,11 +16,11 @@ std::string trusted_variable(const char* name);
 // Have `act` called in children that are forked from now on, where there are such. False: no memory.
 bool in_forked_child(void (*act)());
 
-// A library that may be HIP.
-struct HipLibrary {
+// A library of a GPU's driver.
+struct DriverLibrary {
   void* handle = nullptr;
   bool in_scope = false;  // what it lacks may come from the process' own lookup scope
-  bool by_name = false;   // it was found by HIP's name
+  bool by_name = false;   // it was found by its name
 
   // The address, or null.
   void* symbol(const char* name) const;
@@ -28,10 +28,14 @@ struct HipLibrary {
 
 // The places to look, best first: libraries that the process has already, then installed ones, which are loaded. False: nothing there.
 extern const size_t kLoadedHips, kInstalledHips;
-bool loaded_hip(size_t which, HipLibrary& out);
-bool installed_hip(size_t which, HipLibrary& out);
+bool loaded_hip(size_t which, DriverLibrary& out);
+bool installed_hip(size_t which, DriverLibrary& out);
 
-// Why the last installed_hip() found nothing.
+// The library of NVIDIA's driver, which a process has once. False: it is not installed.
+bool cuda_library(DriverLibrary& out);
+
+// Why the last of these found nothing; `name` is said when the system does not.
 std::string hip_trouble();
+std::string library_trouble(const char* name);
 
 }  // namespace aotforge

@@ -85,9 +85,36 @@ const HipApi* State::keep(const HipApi& found) {
   return &hip_;
 }
 
-hipError_t State::device(hipStream_t stream, Device** out, int* ordinal) {
-  const HipApi* api = nullptr;
-  if (const hipError_t error = hip(&api); error != hipSuccess) return error;
+hipError_t State::cuda(const CudaApi** out) {
+  *out = cuda_ready_.load(std::memory_order_acquire);
+  if (*out != nullptr) return hipSuccess;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (cuda_ready_.load(std::memory_order_relaxed) == nullptr) {
+    CudaApi fresh;
+    if (const hipError_t error = fresh.load(); error != hipSuccess) return error;
+    cuda_ = fresh;
+    cuda_ready_.store(&cuda_, std::memory_order_release);
+  }
+  *out = &cuda_;
+  return hipSuccess;
+}
+
+hipError_t State::find_api(Api api, const DeviceApi** out) {
+  if (api == Api::hip) {
+    const HipApi* found = nullptr;
+    const hipError_t error = hip(&found);
+    *out = found;
+    return error;
+  }
+  const CudaApi* found = nullptr;
+  const hipError_t error = cuda(&found);
+  *out = found;
+  return error;
+}
+
+hipError_t State::device(Api which, StreamHandle stream, Device** out, int* ordinal) {
+  const DeviceApi* api = nullptr;
+  if (const hipError_t error = find_api(which, &api); error != hipSuccess) return error;
   int number = -1;
   if (const hipError_t error = api->device_of(stream, &number); error != hipSuccess) {
     log(Level::error, "the stream's device is unknown: %s", api->describe(error));
@@ -95,23 +122,24 @@ hipError_t State::device(hipStream_t stream, Device** out, int* ordinal) {
   }
   if (number < 0 || number >= kMaxDevices) return hipErrorInvalidDevice;
   if (ordinal != nullptr) *ordinal = number;
-  *out = devices_[number].load(std::memory_order_acquire);
-  return *out != nullptr ? hipSuccess : make_device(*api, number, out);
+  *out = devices_[static_cast<unsigned>(which)][number].load(std::memory_order_acquire);
+  return *out != nullptr ? hipSuccess : make_device(which, *api, number, out);
 }
 
-hipError_t State::make_device(const HipApi& hip, int ordinal, Device** out) {
+hipError_t State::make_device(Api which, const DeviceApi& api, int ordinal, Device** out) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  *out = devices_[ordinal].load(std::memory_order_relaxed);
+  std::atomic<Device*>& known = devices_[static_cast<unsigned>(which)][ordinal];
+  *out = known.load(std::memory_order_relaxed);
   if (*out != nullptr) return hipSuccess;
   char name[kArchNameSize];
-  if (const hipError_t error = hip.arch_name(ordinal, name); error != hipSuccess) return error;
+  if (const hipError_t error = api.arch_name(ordinal, name); error != hipSuccess) return error;
   Pack* pack = nullptr;
   if (const hipError_t error = pack_for(name, &pack); error != hipSuccess) return error;
   owned_.reserve(owned_.size() + 1);
-  owned_.push_back(std::make_unique<Device>(hip, name, *pack));
+  owned_.push_back(std::make_unique<Device>(api, ordinal, name, *pack));
   *out = owned_.back().get();
-  devices_[ordinal].store(*out, std::memory_order_release);
-  log(Level::info, "device %d: %s, served by %s", ordinal, name, pack->directory().c_str());
+  known.store(*out, std::memory_order_release);
+  log(Level::info, "%s device %d: %s, served by %s", api.name(), ordinal, name, pack->directory().c_str());
   return hipSuccess;
 }
 

@@ -6,7 +6,9 @@
 #include <new>
 #include <utility>
 
+#include "cuda_api.h"
 #include "device.h"
+#include "hip_api.h"
 #include "system.h"
 
 namespace aotforge {
@@ -21,13 +23,17 @@ class State {
   // HIP when it is known or loaded already, else null. Logs nothing.
   const HipApi* hip_if_loaded();
 
-  // What an earlier call found out about a device, else null.
+  // What an earlier call found out about a HIP device, else null.
   const Device* known_device(int ordinal) const {
-    return ordinal < 0 || ordinal >= kMaxDevices ? nullptr : devices_[ordinal].load(std::memory_order_acquire);
+    const auto& devices = devices_[static_cast<unsigned>(Api::hip)];
+    return ordinal < 0 || ordinal >= kMaxDevices ? nullptr : devices[ordinal].load(std::memory_order_acquire);
   }
 
-  // The device that `stream` runs on, with a pack that serves it. `ordinal` may be null.
-  hipError_t device(hipStream_t stream, Device** out, int* ordinal = nullptr);
+  // The device that `stream` of `api` runs on, with a pack that serves it. `ordinal` may be null.
+  hipError_t device(Api api, StreamHandle stream, Device** out, int* ordinal = nullptr);
+  hipError_t device(hipStream_t stream, Device** out, int* ordinal = nullptr) {
+    return device(Api::hip, static_cast<StreamHandle>(stream), out, ordinal);
+  }
 
  private:
   // Remembers for a moment that no pack serves an arch, so that programs may query often.
@@ -38,17 +44,21 @@ class State {
   };
 
   const HipApi* keep(const HipApi& found);
-  hipError_t make_device(const HipApi& hip, int ordinal, Device** out);
+  hipError_t cuda(const CudaApi** out);
+  hipError_t find_api(Api api, const DeviceApi** out);
+  hipError_t make_device(Api which, const DeviceApi& api, int ordinal, Device** out);
   hipError_t pack_for(const std::string& arch, Pack** out);
   bool still_absent(const std::string& arch, const std::string& images, const FolderTime& changed) const;
 
   std::mutex mutex_;  // guards what follows; the atomics publish what it guarded
   HipApi hip_;
   std::atomic<const HipApi*> hip_ready_{nullptr};
+  CudaApi cuda_;
+  std::atomic<const CudaApi*> cuda_ready_{nullptr};
   std::vector<std::unique_ptr<Pack>> packs_;
   std::vector<std::unique_ptr<Device>> owned_;
   Absence absence_;
-  std::atomic<Device*> devices_[kMaxDevices] = {};
+  std::atomic<Device*> devices_[kApiCount][kMaxDevices] = {};
 };
 
 // Frees everything but what calls in other threads still use: the process lets go of the library.

@@ -9,6 +9,7 @@
 //   hip PATH | chdir PATH | descriptors N | device N | stream N | fail SPEC | clear | calls NAME | record | setenv NAME VALUE | events
 //   later SECONDS                                             ->  the process' clocks are ahead from now on (not on Windows)
 #include <aotforge/launch.h>
+#include <hip/hip_runtime.h>
 #include <aotriton/flash.h>
 
 #include <cstdio>
@@ -319,7 +320,7 @@ int launch_named(const std::vector<std::string>& words, hipStream_t stream) {
     values.push_back(value);
   }
   for (size_t i = 0; i < names.size(); ++i) values[i].name = names[i] == "(null)" ? nullptr : names[i].c_str();
-  return aotforge_launch(words.at(0) == "(null)" ? nullptr : words.at(0).c_str(), values.data(), values.size(), stream);
+  return aotforge_launch(words.at(0) == "(null)" ? nullptr : words.at(0).c_str(), values.data(), values.size(), AOTFORGE_HIP, stream);
 }
 
 void answer_record() {

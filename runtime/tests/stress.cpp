@@ -9,6 +9,7 @@
 //   reload LIB N   dlopen, call, dlclose N times: no growth, and unloading calls no HIP
 //   twice A B      two copies of the library in one process, each with its own images
 #include <aotforge/launch.h>
+#include <hip/hip_runtime.h>
 #include <dirent.h>
 #include <dlfcn.h>
 #include <malloc.h>
@@ -35,7 +36,7 @@ constexpr int kNoState = -2;
 std::atomic<int> g_racing{-1};                 // threads that allocate a state, while >= 0; kNoState: none may
 constexpr size_t kStateLeast = 8192;           // the library's state is larger, all else that a first call makes first is smaller
 
-using Launch = hipError_t(const char*, const aotforge_value*, size_t, hipStream_t);
+using Launch = int(const char*, const aotforge_value*, size_t, int32_t, void*);
 
 template <typename Signature>
 Signature* symbol(void* library, const char* name) {
@@ -54,7 +55,7 @@ int add(Launch* launch, int n = 5000, hipStream_t stream = nullptr) {
   for (int i = 0; i < 3; ++i) values[i].as.ptr = reinterpret_cast<void*>(static_cast<uintptr_t>(0x10000 * (i + 1)));
   values[3].type = AOTFORGE_I32;
   values[3].as.i32 = n;
-  return launch("add", values, 4, stream);
+  return launch("add", values, 4, AOTFORGE_HIP, stream);
 }
 
 int wrong(const char* what, long got) {
@@ -173,7 +174,7 @@ int fork_inside(const char* file) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);  // a lock of the parent's is never released here
-    if (launch("nothing", nullptr, 0, nullptr) != hipErrorNotSupported) _exit(2);
+    if (launch("nothing", nullptr, 0, AOTFORGE_HIP, nullptr) != hipErrorNotSupported) _exit(2);
     const size_t before = in_use();
     if (dlclose(library) != 0) _exit(3);
     _exit(in_use() + kStateLeast <= before ? 0 : 4);
@@ -213,7 +214,7 @@ int reload(const char* file, int count) {
     void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return wrong(dlerror(), i);
     // no launch: a launched kernel's module outlives the library by design
-    if (symbol<Launch>(library, "aotforge_launch")("nothing", nullptr, 0, nullptr) != hipErrorNotSupported) return wrong("call", i);
+    if (symbol<Launch>(library, "aotforge_launch")("nothing", nullptr, 0, AOTFORGE_HIP, nullptr) != hipErrorNotSupported) return wrong("call", i);
     const long before = calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice");
     if (dlclose(library) != 0) return wrong("dlclose", i);
     if (calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice") != before) return wrong("HIP at unload", i);

@@ -41,6 +41,7 @@ class AmdBackend:
     """`Backend` of AMD's archs."""
 
     vendor: Vendor = "amd"
+    emulated = True
     triton_name = "hip"
     archs = re.compile(r"gfx[0-9a-f]{3,5}")
     text_stage = "amdgcn"

@@ -61,6 +61,7 @@ class NvidiaBackend:
     """`Backend` of NVIDIA's archs."""
 
     vendor: Vendor = "nvidia"
+    emulated = False
     triton_name = "cuda"
     archs = re.compile(r"sm_[0-9]{2,3}")
     text_stage = "ptx"

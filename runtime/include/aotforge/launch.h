@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <hip/hip_runtime.h>
-
 #if defined(_MSC_VER)
 #define AOTFORGE_API __declspec(dllimport)
 #elif defined(_WIN32)
@@ -42,10 +40,17 @@ typedef struct aotforge_value {
   } as;
 } aotforge_value;
 
-/* Queue `op` on `stream`. `values` holds each value of the operator exactly once, in any order, with the operator's type.
- * hipErrorInvalidValue: a value is missing, unknown, twice or of another type. hipErrorNotSupported: no installed kernel serves the
- * operator or these values. Other results as in aotriton/flash.h. */
-AOTFORGE_API hipError_t aotforge_launch(const char* op, const aotforge_value* values, size_t count, hipStream_t stream);
+/* Whose stream it is: the numbers of DLPack's DLDeviceType. */
+enum aotforge_device { AOTFORGE_CUDA = 2, AOTFORGE_HIP = 10 };
+
+/* Queue `op` on `stream`, a hipStream_t or CUstream (cudaStream_t) as `device` says, null for the default stream of the current
+ * device. `values` holds each value of the operator exactly once, in any order, with the operator's type.
+ *
+ * 0, or the number of an error, which is the same in hipError_t and CUresult: 1 (InvalidValue) a value is missing, unknown, twice or
+ * of another type; 101 (InvalidDevice) `device` is none of the above; 209 (NoBinaryForGpu) no image pack has the device's arch; 303
+ * (SharedObjectInitFailed) the driver's library is not installed; 801 (NotSupported) no installed kernel serves the operator or these
+ * values. Others as in docs/runtime.md. AOTRITON_LOG=error in the environment explains each on stderr. */
+AOTFORGE_API int aotforge_launch(const char* op, const aotforge_value* values, size_t count, int32_t device, void* stream);
 
 #ifdef __cplusplus
 }

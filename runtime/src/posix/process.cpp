@@ -22,7 +22,7 @@ constexpr const char* kAnchors[] = {"hipGetDevicePropertiesR0600", "hipGetDevice
 
 // The object that defines HIP in our own lookup scope, as a handle of its own, so that entry points come from one copy.
 // RTLD_DEFAULT (HIP is linked into the program itself) is a null pointer in glibc.
-bool hip_in_scope(HipLibrary& out) {
+bool hip_in_scope(DriverLibrary& out) {
   void* anchor = nullptr;
   for (const char* name : kAnchors)
     if (anchor == nullptr) anchor = ::dlsym(RTLD_DEFAULT, name);
@@ -86,27 +86,34 @@ std::string trusted_variable(const char* name) {
 
 bool in_forked_child(void (*act)()) { return ::pthread_atfork(nullptr, nullptr, act) == 0; }
 
-void* HipLibrary::symbol(const char* name) const {
+void* DriverLibrary::symbol(const char* name) const {
   void* address = ::dlsym(handle, name);
   return address == nullptr && in_scope ? ::dlsym(RTLD_DEFAULT, name) : address;
 }
 
 const size_t kLoadedHips = sizeof kLoaded / sizeof kLoaded[0], kInstalledHips = sizeof kInstalled / sizeof kInstalled[0];
 
-bool loaded_hip(size_t which, HipLibrary& out) {
+bool loaded_hip(size_t which, DriverLibrary& out) {
   if (kLoaded[which] == nullptr) return hip_in_scope(out);
   out = {::dlopen(kLoaded[which], RTLD_LAZY | RTLD_NOLOAD), false, true};
   return out.handle != nullptr;
 }
 
-bool installed_hip(size_t which, HipLibrary& out) {
+bool installed_hip(size_t which, DriverLibrary& out) {
   out = {::dlopen(kInstalled[which], RTLD_LAZY | RTLD_LOCAL), false, true};
   return out.handle != nullptr;
 }
 
-std::string hip_trouble() {
-  const char* reason = ::dlerror();
-  return reason != nullptr ? reason : "libamdhip64.so not found";
+bool cuda_library(DriverLibrary& out) {
+  out = {::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL), false, true};
+  return out.handle != nullptr;
 }
+
+std::string library_trouble(const char* name) {
+  const char* reason = ::dlerror();
+  return reason != nullptr ? reason : std::string(name) + " not found";
+}
+
+std::string hip_trouble() { return library_trouble("libamdhip64.so"); }
 
 }  // namespace aotforge

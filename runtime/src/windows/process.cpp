@@ -63,28 +63,35 @@ std::string trusted_variable(const char* name) { return to_utf8(variable(to_wide
 
 bool in_forked_child(void (*)()) { return true; }  // Windows has no fork
 
-void* HipLibrary::symbol(const char* name) const {
+void* DriverLibrary::symbol(const char* name) const {
   return reinterpret_cast<void*>(::GetProcAddress(static_cast<HMODULE>(handle), name));
 }
 
 const size_t kLoadedHips = kCount, kInstalledHips = kCount;
 
-bool loaded_hip(size_t which, HipLibrary& out) {
+bool loaded_hip(size_t which, DriverLibrary& out) {
   HMODULE library = nullptr;
   ::GetModuleHandleExW(0, kNames[which], &library);  // counted, so that it stays as long as we use it
   out = {library, false, true};
   return library != nullptr;
 }
 
-bool installed_hip(size_t which, HipLibrary& out) {
+bool installed_hip(size_t which, DriverLibrary& out) {
   out = {load(kNames[which]), false, true};
   return out.handle != nullptr;
 }
 
-std::string hip_trouble() {
+bool cuda_library(DriverLibrary& out) {
+  out = {load(L"nvcuda.dll"), false, true};
+  return out.handle != nullptr;
+}
+
+std::string hip_trouble() { return library_trouble("amdhip64_7.dll, amdhip64_6.dll and amdhip64.dll"); }
+
+std::string library_trouble(const char* name) {
   const DWORD error = ::GetLastError();
   const bool missing = error == ERROR_MOD_NOT_FOUND;
-  return std::string("amdhip64_7.dll, amdhip64_6.dll and amdhip64.dll: ") +
+  return std::string(name) + ": " +
          (missing ? "not found, or a library that they need is missing (error " : "cannot be loaded (error ") +
          std::to_string(error) + ")";
 }

@@ -121,7 +121,7 @@ extern "C" void start() {
   print("arch ", static_cast<int>(getGpuFromStream(stream.native()) >> 16 & 0xffff));
   print("experimental ", isArchExperimentallySupported(stream.native()));
   print("cus ", getMultiProcessorCount(stream.native()));
-  print("launch ", aotforge_launch("nothing", nullptr, 0, nullptr));
+  print("launch ", aotforge_launch("nothing", nullptr, 0, AOTFORGE_HIP, nullptr));
   version3(stream);
   version2(stream);
   print_record();

@@ -5,6 +5,7 @@
 //   reload LIB N    load, call, unload N times: nothing grows, no handle stays
 //   busy LIB        unload at the end of a process whose other threads are still inside
 #include <aotforge/launch.h>
+#include <hip/hip_runtime.h>
 
 #include <atomic>
 #include <cstdio>
@@ -19,7 +20,7 @@
 
 namespace {
 
-using Launch = hipError_t(const char*, const aotforge_value*, size_t, hipStream_t);
+using Launch = int(const char*, const aotforge_value*, size_t, int32_t, void*);
 
 int wrong(const char* what, long got) {
   std::printf("%s: %ld (error %lu)\n", what, got, GetLastError());
@@ -48,7 +49,7 @@ int add(Launch* launch) {
   for (int i = 0; i < 3; ++i) values[i].as.ptr = reinterpret_cast<void*>(static_cast<uintptr_t>(0x10000 * (i + 1)));
   values[3].type = AOTFORGE_I32;
   values[3].as.i32 = 5000;
-  return launch("add", values, 4, nullptr);
+  return launch("add", values, 4, AOTFORGE_HIP, nullptr);
 }
 
 int open(const std::string& file, int count) {
@@ -123,7 +124,7 @@ int reload(const std::string& file, int count) {
     void* library = open_library(file);
     if (library == nullptr) return wrong("not loaded", i);
     // no launch: a launched kernel's module outlives the library by design
-    if (launch_of(library)("nothing", nullptr, 0, nullptr) != hipErrorNotSupported) return wrong("call", i);
+    if (launch_of(library)("nothing", nullptr, 0, AOTFORGE_HIP, nullptr) != hipErrorNotSupported) return wrong("call", i);
     const long before = calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice");
     if (!close_library(library) || loaded_library(file.c_str()) != nullptr) return wrong("still loaded", i);
     if (calls("hipModuleUnload") + calls("hipSetDevice") + calls("hipGetDevice") != before) return wrong("HIP at unload", i);

@@ -14,7 +14,7 @@ import pytest
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.pool import WorkerLimits
-from aotforge.verify import check_image as checker
+from aotforge.verify import executors
 from aotforge.verify.check_image import check_image
 from aotforge.verify.verdict import ImageTask, Verdict
 from aotforge.verify.verify_plan import image_tasks
@@ -169,8 +169,8 @@ def test_less_lds_than_the_image_uses(root: Path, tasks: dict[str, ImageTask]) -
 
 
 def test_an_endless_loop(root: Path, tasks: dict[str, ImageTask], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checker._LIMIT == 20_000_000
-    monkeypatch.setattr(checker, "_LIMIT", 100_000)
+    assert executors._LIMIT == 20_000_000
+    monkeypatch.setattr(executors, "_LIMIT", 100_000)
     assert verdict(root, tasks["sound"]).outcome == "passed"
     found = verdict(root, tasks["endless"])
     assert found.faults == found.runs and "100000" in found.failure.replace(",", ""), found.failure
@@ -202,8 +202,8 @@ def test_the_request_of_every_launch(
 ) -> None:
     """Garbage in registers, LDS and scratch differs in all launches, and all checks are on."""
     emulator = _Recorder()
-    monkeypatch.setattr(checker, "Emulator", emulator)
-    monkeypatch.setattr(checker, "find_hazards", lambda listing, target, hazards: [])
+    monkeypatch.setattr(executors, "Emulator", emulator)
+    monkeypatch.setattr(executors, "find_hazards", lambda *_: [])
     task = tasks["shared"]
     found = verdict(root, task)
     assert (found.cases, found.runs) == (("one",), 6)

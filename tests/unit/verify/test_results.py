@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from aotforge.errors import AotforgeError, DecodeError, ExecutionError, RulesError, UnsupportedError
-from aotforge.verify.check_image import _LISTED, _PRINTED, _RANDOM, _Results
+from aotforge.verify.check_image import _LISTED, _PRINTED, _Results
 from aotforge.verify.compare import Bounded, Comparison, Exact, Expected
+from aotforge.verify.executors import EmulatedImage
 from aotforge.verify.tensors import Guarded, Layout, dtype_of
 from aotforge.virtual_gpu.emulator.host_calls import PrintedText
 
@@ -111,7 +112,7 @@ def test_failures_of_both_schedules_are_listed_once_and_the_others_counted() -> 
     for number in range(_LISTED + 3):
         error = ExecutionError(f"case {number} reads outside its buffers")
         found.add_error(error)
-        found.add_error(error, _RANDOM)
+        found.add_error(error, EmulatedImage.runs[1])
     lines = found.failure.splitlines()
     assert lines[:_LISTED] == [f"case {number} reads outside its buffers" for number in range(_LISTED)]
     assert lines[_LISTED:] == ["and 3 more failures"]

@@ -167,7 +167,7 @@ def attention(device):
     for value, declared in zip(values, ATTN_FWD.values):
         value.name, value.type = declared.name.encode(), KINDS.index(declared.type)
         setattr(value.to, declared.type, known.get(declared.name, 0))
-    code = library.aotforge_launch(b"attn_fwd", values, c_size_t(len(values)), None)
+    code = library.aotforge_launch(b"attn_fwd", values, c_size_t(len(values)), 10, None)
     assert code == 0, code
     expected = bounds(*(inputs[n] for n in ("Q", "K", "V", "DO")), case.options(inputs), dtype="fp16")
     out, lse = tensors["Out"].read(), tensors["L"].read()

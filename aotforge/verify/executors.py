@@ -1,0 +1,207 @@
+"""Executors of one image: the virtual GPU, or a device of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from aotforge.base.architectures import MANIFESTS
+from aotforge.base.hazards import load_hazards
+from aotforge.errors import ExecutionError
+from aotforge.targets.backend import SCRATCH_POINTERS
+from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.nvidia.driver import Argument, CudaContext, CudaDevice, find_device
+from aotforge.verify.hazards import find_hazards
+from aotforge.verify.invocation import Invocation
+from aotforge.verify.verdict import ImageTask
+from aotforge.virtual_gpu.emulator.host_calls import OnPrint
+from aotforge.virtual_gpu.emulator.launch import LaunchRequest
+from aotforge.virtual_gpu.emulator.program import Emulator
+from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use
+
+_LIMIT = 20_000_000  # wave-instructions of a workgroup: cases are small, so more is an endless loop
+_SEED = 0x5EED
+_ALIGNMENT = 256  # of device memory: what is aligned on the host is as aligned there
+_INTEGERS: Mapping[str, type[ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64]] = {
+    "i32": ctypes.c_int32,
+    "i64": ctypes.c_int64,
+    "u64": ctypes.c_uint64,
+}
+
+
+class Executor(Protocol):
+    """One image, loaded. `runs` names the launches of each case, the first one ''; `device` is '' for the virtual GPU."""
+
+    runs: tuple[str, ...]
+    device: str
+
+    def findings(self) -> list[str]:
+        """Failures that reading the image shows."""
+
+    def run(
+        self,
+        use: Use,
+        launch: Launch,
+        invocation: Invocation,
+        *,
+        number: int,
+        seed: int,
+        on_print: OnPrint | None,
+    ) -> Counter[str]:
+        """Launch number `number` of a case. Returns wave-instructions by name. Raises AotforgeError for a fault."""
+
+
+def load_executor(task: ImageTask, cache: Path) -> Executor:
+    """The executor of an image's arch. Raises AotforgeError for an image that cannot be loaded."""
+    if backend_of_arch(task.arch).vendor == "nvidia":
+        return DeviceImage(task)
+    return EmulatedImage(task, cache)
+
+
+class EmulatedImage:
+    """An image on the virtual GPU: waves one after another, and in one seeded random order."""
+
+    runs: tuple[str, ...] = ("", ", random schedule")
+    device = ""
+
+    def __init__(self, task: ImageTask, cache: Path) -> None:
+        self._task, self._program = task, Emulator(task.arch, cache=cache).load(task.binary, task.asm)
+
+    def findings(self) -> list[str]:
+        """Hazards of the arch in the machine code."""
+        return list(find_hazards(self._program.listing, self._program.target, load_hazards(MANIFESTS)))
+
+    def run(
+        self,
+        use: Use,
+        launch: Launch,
+        invocation: Invocation,
+        *,
+        number: int,
+        seed: int,
+        on_print: OnPrint | None,
+    ) -> Counter[str]:
+        """Wave-instructions by name."""
+        for tensor in invocation.inputs.values():
+            tensor.storage.flags.writeable = False  # a store to an input is a fault at once
+        report = self._program.launch(LaunchRequest(
+            grid=launch.grid, arguments=tuple(launch.arguments.values()), memory=invocation.memory(),
+            lds_bytes=self._task.resources.dynamic_shared_bytes, schedule=_SEED if number else None, seed=seed, limit=_LIMIT,
+            jobs=1, checks=True, source=self._task.source, on_print=on_print,
+        ))  # fmt: skip
+        return report.counts
+
+
+class DeviceImage:
+    """An image on an NVIDIA GPU of this machine. Each case is launched twice: a race can show as a difference.
+
+    Memory outside of tensors and their canaries is not checked.
+    """
+
+    runs: tuple[str, ...] = ("", ", second launch")
+
+    def __init__(self, task: ImageTask) -> None:
+        device, reason = find_device(task.arch)
+        if device is None:
+            raise ExecutionError(f"no device of {task.arch}: {reason}")
+        self.device = str(device)
+        self._resources = task.resources
+        self._context = _context(device)
+        self._function = self._context.function(
+            task.binary, backend_of_arch(task.arch).read(task.binary).symbol
+        )
+
+    def findings(self) -> list[str]:
+        """None: the machine code is not read."""
+        return []
+
+    def run(
+        self,
+        use: Use,
+        launch: Launch,
+        invocation: Invocation,
+        *,
+        number: int,
+        seed: int,
+        on_print: OnPrint | None,
+    ) -> Counter[str]:
+        """No counts. Raises ExecutionError for a fault, and when an input was changed."""
+        with self._on_device(invocation) as place:
+            arguments = [
+                _passed(p.type, value, place)
+                for p, value in zip(use.kernel.parameters, launch.arguments.values(), strict=True)
+            ]
+            arguments += [ctypes.c_uint64(0)] * SCRATCH_POINTERS
+            self._context.launch(
+                self._function,
+                launch.grid,
+                self._resources.threads,
+                self._resources.dynamic_shared_bytes,
+                arguments,
+            )
+        changed = [name for name, tensor in invocation.inputs.items() if not tensor.unchanged()]
+        if changed:
+            raise ExecutionError(f"the input {changed[0]} was written")
+        return Counter()
+
+    @contextmanager
+    def _on_device(self, invocation: Invocation) -> Iterator[_Places]:
+        """Copies all tensors to the device, and back after a launch without errors; yields addresses there by address here."""
+        spans = [(low, high - low) for _, low, high, _ in invocation.memory().spans()]
+        places = _Places()
+        try:
+            for address, size in spans:
+                block = self._context.allocate(size + _ALIGNMENT)
+                places.add(address, size, block)
+                self._context.write(places(address), address, size)
+            yield places
+            for address, size in spans:
+                self._context.read(address, places(address), size)
+        finally:
+            places.release(self._context)
+
+
+def _passed(kind: str, value: float, place: Callable[[int], int]) -> Argument:
+    """An argument as the driver reads it; pointers are addresses on the device."""
+    if kind == "f32":
+        return ctypes.c_float(value)
+    return ctypes.c_uint64(place(int(value))) if kind == "ptr" else _INTEGERS[kind](int(value))
+
+
+class _Places:
+    """Device memory of spans of host memory. An address in no span stays as it is: the device reports it."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int, int]] = []
+
+    def add(self, address: int, size: int, block: int) -> None:
+        """The span's place in `block` has the same distance from an aligned address."""
+        self._spans.append((address, size, block))
+
+    def __call__(self, address: int) -> int:
+        for low, size, block in self._spans:
+            if low <= address <= low + size:
+                return block + low % _ALIGNMENT + address - low
+        return address
+
+    def release(self, context: CudaContext) -> None:
+        """Free the memory, as far as a faulty kernel left a context that does."""
+        for _, _, block in self._spans:
+            try:
+                context.free(block)
+            except ExecutionError:
+                return
+
+
+_contexts: dict[int, CudaContext] = {}
+
+
+def _context(device: CudaDevice) -> CudaContext:
+    """One context per device and process."""
+    if device.number not in _contexts:
+        _contexts[device.number] = CudaContext(device)
+    return _contexts[device.number]
