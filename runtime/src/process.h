@@ -34,7 +34,7 @@ bool installed_hip(size_t which, DriverLibrary& out);
 // The library of NVIDIA's driver, which a process has once. False: it is not installed.
 bool cuda_library(DriverLibrary& out);
 
-// Why the last of these found nothing; `name` is said when the system does not.
+// Why the last of these found nothing; `name` is part of the text when the system does not give one.
 std::string hip_trouble();
 std::string library_trouble(const char* name);
 

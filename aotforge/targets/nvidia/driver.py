@@ -1,4 +1,4 @@
-"""CUDA's driver API through ctypes: what executing an image for verification needs. No CUDA package is imported."""
+"""CUDA's driver API through ctypes, as far as executing images needs it; no CUDA package is imported."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ typedef struct aotforge_value {
 /* Whose stream it is: the numbers of DLPack's DLDeviceType. */
 enum aotforge_device { AOTFORGE_CUDA = 2, AOTFORGE_HIP = 10 };
 
-/* Queue `op` on `stream`, a hipStream_t or CUstream (cudaStream_t) as `device` says, null for the default stream of the current
+/* Queue `op` on `stream`, a hipStream_t, or with AOTFORGE_CUDA a CUstream (cudaStream_t), null for the default stream of the current
  * device. `values` holds each value of the operator exactly once, in any order, with the operator's type.
  *
  * 0, or the number of an error, which is the same in hipError_t and CUresult: 1 (InvalidValue) a value is missing, unknown, twice or

@@ -236,7 +236,7 @@ def test_every_error_has_a_code_and_a_line(
     assert line in log
 
 
-def test_without_a_driver_the_call_says_so_and_hip_is_served(objects: Objects, images: Path) -> None:
+def test_without_a_driver_the_call_fails_and_hip_is_served(objects: Objects, images: Path) -> None:
     if Path("/usr/lib/x86_64-linux-gnu/libcuda.so.1").exists():
         pytest.skip("this machine has NVIDIA's driver")
     script = 'answers += [call("add", ADD, 2), call("add", ADD, 10), call("add", ADD, 2)]'
