@@ -165,7 +165,7 @@ def test_after_a_fault_nothing_more_is_launched(cuda: Any, tmp_path: Any) -> Non
 
 
 @pytest.mark.parametrize(("device", "skipped"), [(False, False), (True, True)])
-def test_without_a_gpu_images_have_an_honest_verdict(
+def test_without_a_gpu_images_are_not_executed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, device: bool, skipped: bool
 ) -> None:
     def missing(name: str) -> None:
