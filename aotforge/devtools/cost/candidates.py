@@ -116,10 +116,19 @@ def _find_image(request: CostRequest, name: str) -> Candidate:
         raise UnknownNameError(
             f"no image {name} for {request.arch} in profile {plan.profile}",
             cause="it is not the label or key of a job, nor the digest of a compiled image, nor a kernel",
-            hint=suggest(name, [j.label for j in plan.jobs]),
+            hint=suggest(name, _offered(request) if ":" not in name else [j.label for j in plan.jobs]),
         )
     folder = next(item.folder for item in load_families(request.kernels) if item.family.name == job.family)
     return Candidate(name=job.label, plan=plan, job=job, folder=folder)
+
+
+def _offered(request: CostRequest) -> list[str]:
+    """Kernels, for a name that does not look like a label."""
+    return [
+        f"{one.family.name}.{kernel.name}"
+        for one in load_families(request.kernels)
+        for kernel in one.family.kernels
+    ]
 
 
 def _by_digest(plan: Plan, digits: str, cache: Path) -> CompileJob | None:

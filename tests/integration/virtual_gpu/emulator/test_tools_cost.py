@@ -314,8 +314,9 @@ def test_the_report_has_every_quantity_and_ratios(compared: tuple[Cost, ...]) ->
 
 def test_an_image_by_label_and_by_digest(compared: tuple[Cost, ...]) -> None:
     (found,) = cost(request("add", keys={"dtype": "bf16"}, shape={"n": "4096"}))
-    with pytest.raises(UnknownNameError, match="no image nonsense"):
-        cost(request("nonsense"))
+    with pytest.raises(UnknownNameError, match="no image atn_fwd") as caught:
+        cost(request("atn_fwd"))
+    assert "flash.attn_fwd" in caught.value.hint and ":" not in caught.value.hint  # kernels, not labels
     from aotforge.plan.planner import plan_project
 
     job = next(
