@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from tuf.api.metadata import Metadata
 
 from aotforge.errors import InstallError, TrustError
+from aotforge.publish import trust
 from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, rotate_keys
 from aotforge.publish.signed_index import change_index
 from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.stores.store import ErrorKind, StoreError
 from aotforge.publish.trust import trusted_index, trusted_root
 from tests.support.publishing import NOW, make_keys, make_release, publish, try_install
 
@@ -187,6 +190,63 @@ def test_a_clock_that_is_behind(place: Place) -> None:
         TrustError, match=r"is in the future\nLikely cause: this machine.s clock shows .* is behind"
     ):
         try_install(other, place.keys.roots[0], place.folder)
+
+
+def test_the_memory_is_locked_while_it_is_used_and_never_with_the_network(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = place.folder / "deep/trust"
+    found: list[tuple[str, bool]] = []
+
+    def locked() -> bool:
+        (lock,) = memory.glob(".*.lock")
+        with lock.open("ab") as other:
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def remembered(folder: Path) -> tuple[bytes, ...]:
+        if folder.parent == memory:
+            found.append(("memory", locked()))
+        return of_folder(folder)
+
+    class Watched(DirectoryStore):
+        def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
+            found.append(("network", locked()))
+            return super().read(name, start=start)
+
+    of_folder = trust._remembered
+    monkeypatch.setattr(trust, "_remembered", remembered)
+    for _ in range(2):  # the second time everything is remembered
+        trusted_index(Watched(place.folder / "store"), place.keys.roots[0], memory)
+    assert set(found) == {("memory", True), ("network", False)}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kind"),
+    [
+        ([b"{"], ErrorKind.DENIED),
+        ([b"{"], ErrorKind.MISSING),
+        ([], ErrorKind.UNAVAILABLE),
+        ([], ErrorKind.EXISTS),
+    ],
+)
+def test_a_newer_root_that_cannot_be_read_is_not_a_missing_one(
+    place: Place, pieces: list[bytes], kind: ErrorKind
+) -> None:
+    """Its absence ends the chain of roots, which a broken connection must not."""
+
+    class Breaking(DirectoryStore):
+        def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
+            if name.endswith("2.root.json"):
+                yield from pieces
+                raise StoreError(kind, "the rest is not readable")
+            yield from super().read(name, start=start)
+
+    with pytest.raises(StoreError, match="the rest is not readable"):
+        trusted_index(Breaking(place.folder / "store"), place.keys.roots[0], place.folder / "trust")
 
 
 def test_endless_metadata(place: Place) -> None:
