@@ -8,7 +8,7 @@ from pathlib import Path
 from triton import backends
 from triton.backends import Backend
 
-from aotforge.errors import UsageError
+from aotforge.errors import CacheError, UsageError
 from aotforge.targets.cpu.compiler import CPUBackend
 from aotforge.targets.cpu.driver import ENABLE, CPUDriver
 
@@ -29,6 +29,6 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except UsageError as error:
+    except (UsageError, CacheError) as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201 - a command line
         sys.exit(error.exit_code)

@@ -185,6 +185,9 @@ class CPUDriver(DriverBase):  # type: ignore[misc] # Triton has no types
 
     def __init__(self) -> None:
         super().__init__()
+        from .cache import use_checked_cache  # noqa: PLC0415 - imports Triton's runtime, which imports this module
+
+        use_checked_cache()
         self.utils = _Utilities()
         self.launcher_cls = _Launcher
 

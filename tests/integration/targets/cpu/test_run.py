@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.errors import CacheError
 from aotforge.targets.cpu.levels import host_level
 from tests.integration.targets.cpu.features import compile_kernel
 
@@ -87,6 +88,46 @@ def test_a_script_with_autotuning_descriptors_and_assertions(threads: str, tmp_p
     assert lines[1].startswith("device_assert failed:")
     assert lines[1].endswith("x is too small")
     assert lines[2] == "['--size', '7']"
+
+
+ADD = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def add(x, out, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + 1, mask=at < n)
+
+x, out = torch.ones(100), torch.empty(100)
+add[(1,)](x, out, 100, BLOCK=128)
+print(float(out.sum()))
+"""
+
+
+@pytest.mark.torch
+def test_machine_code_in_the_cache_is_executed_only_if_this_process_would_have_made_it(
+    tmp_path: Path,
+) -> None:
+    """Truncated and exchanged code is compiled again; a cache that others can write is refused, and none is made under umask 000."""
+    (tmp_path / "script.py").write_text(ADD)
+    before = os.umask(0)
+    try:
+        assert _run(["script.py"], tmp_path).stdout == "200.0\n"
+    finally:
+        os.umask(before)
+    made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]
+    assert not [path for path in made if path.stat().st_mode & 0o022]
+    (code,) = (tmp_path / "cache").rglob("*.so")
+    for content in (b"", code.read_bytes()[:-100] + b"x" * 100):
+        code.write_bytes(content)
+        done = _run(["script.py"], tmp_path)
+        assert done.stdout == "200.0\n", done.stderr
+    code.parent.chmod(0o777)
+    done = _run(["script.py"], tmp_path)
+    assert done.returncode == CacheError.exit_code
+    assert (
+        "has mode 777" in done.stderr and "TRITON_CACHE_DIR" in done.stderr and "Traceback" not in done.stderr
+    )
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:

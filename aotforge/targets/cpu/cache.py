@@ -1,0 +1,78 @@
+"""Triton's cache of compiled kernels, as the CPU back end uses it: its machine code is executed by this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from triton import knobs
+from triton.runtime.cache import FileCacheManager
+
+from aotforge.base.cache_trust import check_cache
+from aotforge.base.files import make_folders
+from aotforge.errors import CacheError
+
+
+def use_checked_cache() -> None:
+    """Makes Triton use `CheckedCache`, unless TRITON_CACHE_MANAGER names another one."""
+    if not os.environ.get("TRITON_CACHE_MANAGER"):
+        knobs.cache.manager_class = CheckedCache
+
+
+class CheckedCache(FileCacheManager):  # type: ignore[misc] # Triton has no types
+    """Files in folders that only this user can write; a group of files counts while each has the digest that it was stored with."""
+
+    def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
+        if not (override or dump):
+            _check(Path(knobs.cache.dir))
+            folder = Path(knobs.cache.dir, key)
+            make_folders(folder)
+            _check(folder)
+        super().__init__(key, override=override, dump=dump)
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        """Stores a file that only this user can write, whatever the umask is."""
+        content = data if isinstance(data, bytes) else str(data).encode()
+        path = Path(self._make_path(filename))
+        handle, name = tempfile.mkstemp(prefix=".", dir=self.cache_dir)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                os.fchmod(handle, 0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return str(path)
+
+    def put_group(self, filename: str, group: dict[str, str]) -> str:
+        """Stores a group, with the digests of its files."""
+        digests = {name: _digest(Path(path)) for name, path in group.items()}
+        text = json.dumps({"child_paths": group, "sha256": digests})
+        return self.put(text, f"__grp__{filename}", binary=False)
+
+    def get_group(self, filename: str) -> dict[str, str] | None:
+        """The paths of a group; None for one with a file that was changed or truncated: Triton then compiles the kernel again."""
+        try:
+            found = json.loads(Path(self._make_path(f"__grp__{filename}")).read_bytes())
+            group, digests = dict(found["child_paths"]), dict(found["sha256"])
+            intact = {name: _digest(Path(path)) for name, path in group.items()} == digests
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return group if intact else None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _check(folder: Path) -> None:
+    try:
+        check_cache(folder)
+    except CacheError as error:
+        hint = f"remove {folder} if it is yours, or choose another one with TRITON_CACHE_DIR"
+        raise CacheError(error.what, cause=error.cause, hint=hint) from None
