@@ -151,6 +151,8 @@ def _check_document(document: Mapping[str, Any], folder: Path) -> str:
             *((text, r".*") for text in (tools["compiler"], tools["executor"])),
             (document["toolchain"]["triton_version"], r".*"),
         )
+        for pack in document["packs"]:
+            _numbers(pack)
         for text, pattern in texts:
             if not isinstance(text, str) or not re.fullmatch(pattern, text):
                 raise ValueError(f"{text!r} is not a valid value")
@@ -158,7 +160,7 @@ def _check_document(document: Mapping[str, Any], folder: Path) -> str:
             raise ValueError(f"it is of {document['release']}, not of {folder.name}")
         if not all(pack["archs"] for pack in document["packs"]) or not document["packs"]:
             raise ValueError("it has no packs, or a pack without archs")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ReleaseError(
             f"{folder / RELEASE_JSON} cannot be shown: {type(error).__name__}: {error}",
             cause="it was edited, or another program made it",
@@ -179,8 +181,8 @@ def _development(manifest: Path) -> tuple[str, ...]:
 def _pack(
     release: str, pack: Mapping[str, Any], downloads: Callable[[Mapping[str, str]], tuple[Download, ...]]
 ) -> PackLine:
-    images, name = pack["images"], str(pack["name"])
-    verdicts = [image["verdict"] or {} for image in images]
+    name = str(pack["name"])
+    passed, runs, spilling = _numbers(pack)
     notes = {
         str(ArtifactName(release=release, kind="images", pack=name)): "images",
         str(ArtifactName(release=release, kind="asm", pack=name)): "assembly texts",
@@ -188,12 +190,20 @@ def _pack(
     return PackLine(
         name=name,
         archs=tuple(pack["archs"]),
-        images=len(images),
-        passed=sum(verdict.get("outcome") == "passed" for verdict in verdicts),
-        runs=sum(int(verdict.get("runs", 0)) for verdict in verdicts),
-        spilling=sum(bool(image["resources"]["vgpr_spills"]) for image in images),
+        images=len(pack["images"]),
+        passed=passed,
+        runs=runs,
+        spilling=spilling,
         downloads=downloads(notes),
     )
+
+
+def _numbers(pack: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Images that passed, their launches, and images with spills. Raises KeyError, TypeError, ValueError."""
+    verdicts = [dict(image["verdict"] or {}) for image in pack["images"]]
+    passed = sum(verdict.get("outcome") == "passed" for verdict in verdicts)
+    runs = sum(int(verdict.get("runs", 0)) for verdict in verdicts)
+    return passed, runs, sum(bool(image["resources"]["vgpr_spills"]) for image in pack["images"])
 
 
 def make_page(releases: Sequence[ReleasePage], *, matrix: str) -> bytes:

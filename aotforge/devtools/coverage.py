@@ -13,7 +13,7 @@ from aotforge.pack.reader import OpenPack
 from aotforge.plan.model import Predicate
 from aotforge.rules import DTYPE_NUMBERS
 
-_LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?\d+)*)$")
+_LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?[0-9]{1,20})*)$")
 _REFUSED = re.compile(r"^aotriton: warn: (?P<function>[\w ]+): (?P<what>[\w, ()]+): (?P<reason>.+)$")
 _WORD = re.compile(r"(?P<name>\w+)=(?P<value>-?\w+)")
 _MASKS = {"full": 0, "window": 1, "bias": 2}
@@ -161,7 +161,7 @@ def _number(name: str, text: str) -> int | None:
     named = {"dtype": DTYPE_NUMBERS, "mask": _MASKS}.get(name, {})
     if text in named:
         return named[text]
-    return int(text) if re.fullmatch(r"-?\d+", text) else None
+    return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
 
 
 @dataclass(frozen=True, kw_only=True)

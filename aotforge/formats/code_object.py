@@ -11,6 +11,7 @@ from typing import Any
 
 _NT_AMDGPU_METADATA = 32
 _PT_NOTE = 4
+_MOST_HEADERS = 64
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 _NUMBERS, _TEXTS, _ARRAYS, _MAPS = 0xCC, 0xD9, 0xDC, 0xDE
 _LAYOUTS = {
@@ -45,13 +46,15 @@ def metadata(hsaco: bytes) -> dict[str, Any]:
     try:
         (offset,) = struct.unpack_from("<Q", hsaco, 0x20)
         size, count = struct.unpack_from("<HH", hsaco, 0x36)
+        if count > _MOST_HEADERS:
+            raise CodeObjectError(f"{count} program headers")
         for index in range(count):
             kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", hsaco, offset + index * size)
             if kind == _PT_NOTE and (found := _note(hsaco[start : start + length])) is not None:
                 value = Unpacker(found).value()
                 if isinstance(value, dict):
                     return value
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
         raise CodeObjectError(f"truncated or damaged: {error}") from error
     raise CodeObjectError("no AMDGPU metadata note")
 

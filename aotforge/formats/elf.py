@@ -11,6 +11,8 @@ from aotforge.formats.code_object import CodeObjectError
 _SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_NOBITS = 2, 4, 9, 11, 8
 _PT_LOAD = 1
 _NULL_SECTION = 0
+_MOST_HEADERS = 64
+"""Compilers write about 15 of each kind; thousands that name the same bytes would be copied one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,7 @@ def read_elf(data: bytes) -> ElfFile:
     try:
         sections = _sections(data)
         return ElfFile(sections=sections, symbols=_symbols(sections), memory=_memory(data))
-    except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise CodeObjectError(f"truncated or damaged: {error}") from error
 
 
@@ -85,6 +87,8 @@ def _text_at(table: bytes, offset: int) -> str:
 def _sections(data: bytes) -> tuple[Section, ...]:
     (start,) = struct.unpack_from("<Q", data, 40)
     size, count, names = struct.unpack_from("<HHH", data, 58)
+    if count > _MOST_HEADERS:
+        raise CodeObjectError(f"{count} sections")
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
     table = data[headers[names][4] : headers[names][4] + headers[names][5]]
     return tuple(
@@ -117,6 +121,8 @@ def _symbols(sections: tuple[Section, ...]) -> tuple[Symbol, ...]:
 def _memory(data: bytes) -> bytes:
     (start,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
+    if count > _MOST_HEADERS:
+        raise CodeObjectError(f"{count} program headers")
     memory = bytearray()
     for i in range(count):
         kind, _, offset, address, _, in_file, in_memory, _ = struct.unpack_from(

@@ -120,6 +120,6 @@ def _resources(path: Path, data: bytes) -> tuple[dict[str, tuple[str, ...]], dic
             digest = str(row["digest"])
             labels[digest] = (*labels.get(digest, ()), *(str(label) for label in row["labels"]))
             resources[digest] = Resources(**{name: int(row[name]) for name in names})
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _unusable(f"{path}: resources.json is missing or not of this format") from error
     return labels, resources

@@ -107,6 +107,7 @@ Window resolve_window(Verdict& verdict, const Attention& call, const Problem& p)
     verdict.malformed("causal_type", "is none that this interface has");
     return window;
   }
+  if (!verdict.ok()) return window;  // sizes that were refused may be larger than what follows can compute with
   const auto q = static_cast<int64_t>(p.seqlen_q), k = static_cast<int64_t>(p.seqlen_k);
   window.active = true;
   window.left = call.window_left;

@@ -8,7 +8,7 @@ namespace {
 enum : uint32_t { kMax, kCumulative, kIndividual };           // length
 enum : uint32_t { kImplied, kReuse, kArray };                 // position
 constexpr uint32_t kLseHeadRow = 0, kLseRowHead = 1;          // lse_layout
-constexpr int8_t kTypeNone = 0, kTypeCompact = 1, kTypePadded = 2, kTypeStrided = 3;
+constexpr int8_t kTypeNone = 0, kTypePadded = 2, kTypeStrided = 3;
 
 // One side of the word, with the names of its fields in messages.
 struct Side {

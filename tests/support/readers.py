@@ -10,10 +10,21 @@ from aotforge.errors import PackError
 from aotforge.pack.binary import bytes_source
 from aotforge.pack.container import read_images, read_index
 from aotforge.pack.dispatch import decode_dispatch
-from tests.support.runtime import Objects
+from tests.support.runtime import Objects, build_objects
 
 _MEMORY = 2 << 30
 """Bytes of address space, or of an allocation of a sanitized program: a reader that believes a count of the file ends here."""
+
+
+def sanitized_readers() -> Objects:
+    """The program `readers` and the fuzzers' replay programs under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    return build_objects(
+        targets=("readers", "replay_fuzz_dispatch", "replay_fuzz_container", "replay_fuzz_attention"),
+        AOTFORGE_SANITIZE="address,undefined",
+        CMAKE_BUILD_TYPE="Sanitized",
+        CMAKE_C_FLAGS_SANITIZED="-O1",
+        CMAKE_CXX_FLAGS_SANITIZED="-O1",
+    )
 
 
 class Readers:

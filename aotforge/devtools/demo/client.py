@@ -76,6 +76,18 @@ class ClientRunner:
         )  # fmt: skip
         command = [str(self.client), str(self.folder / "in"), str(shared / "out"), *map(str, numbers)]
         output = self._output(command, arch, shared)
+        try:
+            return self._result(problem, inputs, arch, output, shared)
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+            raise ExecutionError(
+                f"attention on the virtual {arch} left results that cannot be read: {type(error).__name__}: {error}",
+                cause="the release's library wrote to the program's output or files",
+            ) from error
+
+    def _result(
+        self, problem: Problem, inputs: Mapping[str, Float], arch: str, output: str, shared: Path
+    ) -> CallResult:
+        """What the client printed and wrote; the release's library is in its process and may have, too."""
         seconds = dict(line.split() for line in output.splitlines())
         events = [json.loads(line) for line in read_regular(shared / "record").splitlines()]
         launches = [event for event in events if event["event"] == "launch"]

@@ -1,4 +1,4 @@
-"""Triton's cache of compiled kernels, as the CPU back end uses it: its machine code is executed by this process."""
+"""Triton's cache of compiled kernels, as the CPU back end uses it: its code is executed."""
 
 from __future__ import annotations
 

@@ -81,7 +81,10 @@ def parse(text: str) -> Operation:
     """The module. Raises DecodeError for text that is not MLIR's generic form."""
     parser = _Parser(text)
     parser.skip_aliases()
-    return parser.operation()
+    try:
+        return parser.operation()
+    except RecursionError:
+        raise parser.fail("a module with fewer nested regions") from None
 
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -130,7 +133,8 @@ class _Parser:
 
     def skip_aliases(self) -> None:
         while self.peek("#"):
-            self.at = self.text.index("\n", self.at) + 1
+            end = self.text.find("\n", self.at)
+            self.at = end + 1 if end >= 0 else len(self.text)
 
     def balanced(self, stops: str) -> str:
         """Text up to a character of `stops` outside of brackets and strings; the character is not taken."""
@@ -163,6 +167,8 @@ class _Parser:
         self.need(":")
         operand_types, result_types = self.function_type()
         line = self.location() if self.take("loc(") else ""
+        if len(operands) != len(operand_types) or len(results) != len(result_types):
+            raise self.fail(f"{len(operands)} operands and {len(results)} results with as many types")
         values = tuple(SSA(n, t) for n, t in zip(operands, operand_types, strict=True))
         return Operation(
             name=name,
@@ -179,7 +185,7 @@ class _Parser:
         while True:
             name = self.match(_NAME, "a result's name")
             if self.take(":"):
-                count = int(self.match(re.compile(r"\d+"), "a number of results"))
+                count = int(self.match(re.compile(r"[0-9]{1,4}"), "a number of results"))
                 names += [f"{name}#{i}" for i in range(count)]
             else:
                 names.append(name)
@@ -288,6 +294,8 @@ class _Parser:
         """The first source line that a location names; the text from behind `loc(` to its end is taken."""
         start, depth = self.at, 1
         while depth:
+            if self.at >= len(self.text):
+                raise self.fail("the end of a location")
             char = self.text[self.at]
             if char == '"':
                 self.match(_STRING, "a complete string")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tests.campaigns.fuzzing.targets import Run, Target
+from tests.campaigns.fuzzing.target import Run, Target
 from tests.support.fuzzing import mutated
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -22,17 +23,18 @@ _LARGEST = 1 << 16
 
 @dataclass(kw_only=True)
 class Outcome:
-    """Of one target: executions, inputs kept, lines executed, inputs that raised with the error."""
+    """Of one target: executions, inputs kept, lines or edges executed, inputs that raised with the error, seconds of CPU time."""
 
     runs: int
     corpus: int
     lines: int
     findings: list[tuple[bytes, str]]
+    seconds: float = 0.0
 
 
 def folder_of(name: str) -> Path:
     """The kept inputs of a target."""
-    return CORPUS / name.replace(" ", "-").lower()
+    return CORPUS / re.sub(r"\W+", "-", name).lower()
 
 
 def stored(name: str) -> list[bytes]:
@@ -47,15 +49,15 @@ def replay(run: Run, inputs: Sequence[bytes]) -> None:
 
 
 def fuzz(name: str, target: Target, *, seconds: float, seed: int, keep: bool) -> Outcome:
-    """Mutates seeds and kept inputs for some time; with `keep`, inputs with new lines are added to the corpus."""
+    """Mutates seeds and kept inputs for some seconds of CPU time; with `keep`, inputs with new lines are added to the corpus."""
     dice, lines = random.Random(seed), set[tuple[str, int]]()
     with target.open() as (seeds, run):
         known = [*seeds, *stored(name)]
         for data in known:
             lines |= _lines(run, data, target.modules)
         outcome = Outcome(runs=len(known), corpus=len(known), lines=0, findings=[])
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        began = time.process_time()
+        while (spent := time.process_time() - began) < seconds:
             data = _made(dice, known)
             outcome.runs += 1
             try:
@@ -70,7 +72,7 @@ def fuzz(name: str, target: Target, *, seconds: float, seed: int, keep: bool) ->
                 if keep:
                     folder_of(name).mkdir(parents=True, exist_ok=True)
                     (folder_of(name) / hashlib.sha256(data).hexdigest()[:16]).write_bytes(data)
-    outcome.corpus, outcome.lines = len(known), len(lines)
+    outcome.corpus, outcome.lines, outcome.seconds = len(known), len(lines), spent
     return outcome
 
 

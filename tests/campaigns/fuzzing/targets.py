@@ -6,11 +6,9 @@ import json
 import shutil
 import socket
 import struct
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,29 +35,16 @@ from aotforge.publish.stores.store import StoreError
 from aotforge.publish.trust import trusted_index
 from aotforge.sandbox.executors.session import AgentConfig, AgentExit, Session
 from aotforge.sandbox.executors.step import Step, StepLimits
+from tests.campaigns.fuzzing.reader_targets import READER_TARGETS
+from tests.campaigns.fuzzing.target import Run, Target
+from tests.campaigns.fuzzing.target import folder as opened_folder
 from tests.support.publishing import NOW, make_keys, make_release, publish
-
-Run = Callable[[bytes], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """`open` makes the function and removes its files afterwards; `modules`: parts of file names whose lines count as coverage."""
-
-    open: Callable[[], AbstractContextManager[tuple[Sequence[bytes], Run]]]
-    modules: tuple[str, ...]
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="aotforge-fuzz-") as name:
-        yield Path(name)
 
 
 @contextmanager
 def install_records() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A record: a named error, or names below the prefix."""
-    with _folder() as folder:
+    with opened_folder() as folder:
         (folder / "lib").mkdir()
         (folder / "lib/a").write_bytes(b"content")
         (folder / "lib/b").symlink_to("a")
@@ -118,7 +103,7 @@ _ROLES = ("timestamp.json", "2.snapshot.json", "2.targets.json", "1.root.json")
 @contextmanager
 def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
     """A file of the index with any bytes: the first byte chooses which."""
-    with _folder() as folder:
+    with opened_folder() as folder:
         place = _Place(folder)
 
         def run(data: bytes) -> None:
@@ -134,7 +119,7 @@ def metadata_of_strangers() -> Iterator[tuple[Sequence[bytes], Run]]:
 @contextmanager
 def signed_targets() -> Iterator[tuple[Sequence[bytes], Run]]:
     """Targets whose content is any JSON that is validly signed and referred to: what a stolen or careless key can publish."""
-    with _folder() as folder:
+    with opened_folder() as folder:
         place = _Place(folder)
         sign = _resigner(place.keys)
 
@@ -268,7 +253,7 @@ SECRET = b"planted outside of every release"
 @contextmanager
 def http_requests() -> Iterator[tuple[Sequence[bytes], Run]]:
     """Bytes of a client: never a file outside of a release, never an exception, always an end."""
-    with _folder() as folder:
+    with opened_folder() as folder:
         make_release(folder / "served" / "0.11.2b-r1", size=50)
         for path in (
             folder / "secret",
@@ -313,9 +298,12 @@ def http_requests() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 TARGETS: Mapping[str, Target] = {
     "install records": Target(open=install_records, modules=("deliver/install/",)),
-    "index of strangers": Target(open=metadata_of_strangers, modules=("aotforge/publish/", "/tuf/")),
-    "signed targets": Target(open=signed_targets, modules=("aotforge/publish/", "/tuf/")),
+    "index of strangers": Target(
+        open=metadata_of_strangers, modules=("aotforge/publish/", "/tuf/"), packages=("tuf",)
+    ),
+    "signed targets": Target(open=signed_targets, modules=("aotforge/publish/", "/tuf/"), packages=("tuf",)),
     "agent frames": Target(open=agent_frames, modules=("sandbox/executors/session", "compile/pool")),
     "HTTP requests": Target(open=http_requests, modules=("pytorch/serve", "http/server")),
+    **READER_TARGETS,
 }
 """Name, in the table of docs/fuzzing.md, to target."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,14 +11,20 @@ from itertools import count
 import pytest
 
 from tests.campaigns.fuzzing.fuzz import fuzz, replay, stored
-from tests.campaigns.fuzzing.results import PAGE, page
-from tests.campaigns.fuzzing.targets import TARGETS, Run, Target
+from tests.campaigns.fuzzing.libfuzzer import FUZZERS, run_fuzzer
+from tests.campaigns.fuzzing.results import NAMES, PAGE, RESULTS, added, page
+from tests.campaigns.fuzzing.target import Run, Target
+from tests.campaigns.fuzzing.targets import TARGETS
 from tests.support.fuzzing import mutated
 
 MUTATIONS = 60
+NAMED = [
+    pytest.param(name, marks=[pytest.mark.compiler] if target.compiled else [])
+    for name, target in TARGETS.items()
+]
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", NAMED)
 def test_kept_inputs_and_mutations_of_seeds(name: str) -> None:
     dice = random.Random(name)
     with TARGETS[name].open() as (seeds, run):
@@ -26,9 +33,30 @@ def test_kept_inputs_and_mutations_of_seeds(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", NAMED)
 def test_campaign(name: str) -> None:
     assert fuzz(name, TARGETS[name], seconds=120, seed=random.randrange(2**32), keep=False).findings == []
+
+
+@pytest.mark.slow
+@pytest.mark.compiler
+@pytest.mark.parametrize("name", FUZZERS)
+def test_campaign_of_the_library(name: str) -> None:
+    assert run_fuzzer(name, seconds=120, seed=random.randrange(1, 2**31), keep=False).findings == []
+
+
+def test_minutes_add_up_while_the_tested_sources_are_the_same() -> None:
+    one = {"minutes": 1.5, "runs": 10, "corpus": 3, "lines": 20, "findings": 0, "sources": "a"}
+    two = {"minutes": 0.5, "runs": 5, "corpus": 4, "lines": 18, "findings": 1, "sources": "a"}
+    assert added(None, one) == one
+    assert added(one, two) == {
+        "minutes": 2.0, "runs": 15, "corpus": 4, "lines": 20, "findings": 1, "sources": "a",
+    }  # fmt: skip
+    assert added({**one, "sources": "b"}, two) == two
+
+
+def test_every_target_is_recorded() -> None:
+    assert list(json.loads(RESULTS.read_text())) == list(NAMES)
 
 
 def test_an_exception_is_a_finding() -> None:

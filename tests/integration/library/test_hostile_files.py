@@ -16,8 +16,8 @@ from aotforge.errors import PackError
 from aotforge.pack.dispatch import decode_dispatch
 from tests.support.attention import spy_pack
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
-from tests.support.readers import Readers
-from tests.support.runtime import ROOT, Objects, build_objects
+from tests.support.readers import Readers, sanitized_readers
+from tests.support.runtime import ROOT, Objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, files, seal
 
 CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
@@ -25,13 +25,7 @@ CORPUS = ROOT / "runtime" / "fuzz" / "corpus"
 
 @pytest.fixture(scope="module")
 def sanitized() -> Objects:
-    return build_objects(
-        targets=("readers", "replay_fuzz_dispatch", "replay_fuzz_container"),
-        AOTFORGE_SANITIZE="address,undefined",
-        CMAKE_BUILD_TYPE="Sanitized",
-        CMAKE_C_FLAGS_SANITIZED="-O1",
-        CMAKE_CXX_FLAGS_SANITIZED="-O1",
-    )
+    return sanitized_readers()
 
 
 @pytest.fixture
@@ -151,7 +145,7 @@ def test_enormous_counts_do_not_allocate(readers: Readers) -> None:
         assert readers("dispatch", seal(body)).startswith("refused ")
 
 
-@pytest.mark.parametrize("target", ["dispatch", "container"])
+@pytest.mark.parametrize("target", ["dispatch", "container", "attention"])
 def test_fuzz_corpus(sanitized: Objects, target: str) -> None:
     inputs = sorted((CORPUS / target).iterdir())
     assert inputs

@@ -68,3 +68,21 @@ def test_types() -> None:
     assert parse_type("bf16").element.stored == "i16"
     with pytest.raises(UnsupportedError, match=r"values of type !tt\.tensordesc<f32>"):
         parse_type("!tt.tensordesc<f32>")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MODULE.replace("(%c, %c) : (i1, i1)", "(%c, %c) : (i1)"),
+        MODULE.replace("%0:2 =", "%0:3 ="),
+        MODULE.replace("%0:2 =", f"%0:{'9' * 5000} ="),
+        MODULE[: MODULE.index(' loc("/k.py":4') + 8],
+        MODULE[: MODULE.index('("/k.py"') + 3],
+        "#loc",
+        '"a"() ({' * 20_000,
+    ],
+)
+def test_damaged_text_is_refused_by_name(text: str) -> None:
+    """Found by the campaign on MLIR texts."""
+    with pytest.raises(DecodeError):
+        parse(text)
