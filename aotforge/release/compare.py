@@ -31,7 +31,18 @@ class Difference:
 
 
 def compare_documents(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Differences of two release.json documents, in the order of the kinds above."""
+    """Differences of two release.json documents, in the order of the kinds above. Raises ReleaseError for one that lacks a field."""
+    try:
+        return _differences(before, after)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ReleaseError(
+            f"a release.json cannot be compared: {type(error).__name__}: {error}",
+            cause="it was edited, or another program made it",
+            hint="fetch the release again",
+        ) from error
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     found = _fields("origin", _flat(before["origin"]), _flat(after["origin"]))
     found += _fields("toolchain", _flat(before["toolchain"]), _flat(after["toolchain"]))
     packs = [{pack["name"]: pack for pack in one["packs"]} for one in (before, after)]

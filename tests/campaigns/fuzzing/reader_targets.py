@@ -28,7 +28,7 @@ from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_documents
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.reader import read_release
-from aotforge.release.release_json import load_release_json
+from aotforge.release.release_json import FORMAT, load_release_json
 from aotforge.targets.cpu.mlir import parse
 from aotforge.virtual_gpu.emulator.assembly import check_text
 from aotforge.virtual_gpu.emulator.descriptor import read_descriptor
@@ -114,7 +114,7 @@ def shards() -> Iterator[tuple[Sequence[bytes], Run]]:
 
 _DOCUMENTS = ("MANIFEST.json", "SHA256SUMS", "SHA256SUMS.uncompressed", "release.json", "resources.json")
 _RELEASE = {
-    "format": 2, "release": "0.11.2b-r1",
+    "format": FORMAT, "release": "0.11.2b-r1",
     "origin": {"commit": "0" * 40, "tools": {"compiler": "gcc", "executor": "local"}},
     "toolchain": {"triton_version": "3.9.0"}, "files": [],
     "packs": [{"name": "amd-gfx908", "archs": ["gfx908"], "images": [
@@ -137,10 +137,12 @@ def _read_documents(release: Path, work: Path) -> None:
         lambda: read_page(release, base_url="http://x"),
         lambda: compare_documents(load_release_json(release), load_release_json(release)),
     )
-    for read in readers:
-        with suppress(AotforgeError):
-            read()
-    shutil.rmtree(work, ignore_errors=True)
+    try:
+        for read in readers:
+            with suppress(AotforgeError):
+                read()
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
@@ -149,6 +151,9 @@ def release_documents() -> Iterator[tuple[Sequence[bytes], Run]]:
     with folder() as scratch:
         good = make_release(scratch / "0.11.2b-r1", rocm=("7.1",), packs=("amd-gfx908",), size=10)
         (good / "release.json").write_text(json.dumps(_RELEASE))
+        manifest = json.loads((good / "MANIFEST.json").read_bytes())
+        listed = [{"name": "amd-gfx908", "images": [{"digest": "1" * 64}]}]
+        (good / "MANIFEST.json").write_text(json.dumps({**manifest, "packs": listed}))
         asm = good / "aotriton-0.11.2b-r1-asm-amd-gfx908.tar.gz"
         below = "aotriton/share/aotriton/asm/amd-gfx908/resources.json"
 

@@ -55,8 +55,8 @@ def test_minutes_add_up_while_the_tested_sources_are_the_same() -> None:
     assert added({**one, "sources": "b"}, two) == two
 
 
-def test_every_target_is_recorded() -> None:
-    assert list(json.loads(RESULTS.read_text())) == list(NAMES)
+def test_every_recorded_result_is_of_a_target() -> None:
+    assert set(json.loads(RESULTS.read_text())) <= set(NAMES)
 
 
 def test_an_exception_is_a_finding() -> None:
