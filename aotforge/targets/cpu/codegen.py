@@ -51,25 +51,25 @@ def optimised(name: str, text: str, level: Level) -> str:
         module.context = context
         llvm_context = llvm.context()
         result = llvm.to_module(module, llvm_context)
-        llvm.attach_datalayout(result, TRIPLE, level.cpu, "")
+        llvm.attach_datalayout(result, TRIPLE, level.cpu, level.features)
         try:
             llvm.link_extern_libs(result, [str(kernel)])
         except RuntimeError as error:
             raise CompileError(f"the CPU back end wrote LLVM IR that LLVM rejects: {error}") from error
-        llvm.optimize_module(result, llvm.OPTIMIZE_O3, level.cpu, "", [], True)
+        llvm.optimize_module(result, llvm.OPTIMIZE_O3, level.cpu, level.features, [], True)
         return str(result)
 
 
 def assembly(text: str, level: Level) -> str:
     """Assembly of optimised IR."""
     _initialise()
-    return str(llvm.translate_to_asm(text, TRIPLE, level.cpu, "", [], True, False, False))
+    return str(llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], True, False, False))
 
 
 def shared_library(text: str, level: Level) -> bytes:
     """An ELF shared library of optimised IR; the C library's functions are left undefined."""
     _initialise()
-    code = llvm.translate_to_asm(text, TRIPLE, level.cpu, "", [], True, True, False)
+    code = llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], True, True, False)
     with tempfile.TemporaryDirectory() as folder:
         part, complete = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         part.write_bytes(code)

@@ -13,7 +13,7 @@ from triton.backends.compiler import BaseBackend, GPUTarget, Language
 
 from aotforge.errors import UnsupportedError
 
-from .levels import LEVELS, Level
+from .levels import level_named
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,6 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
         """Whether the target is a CPU."""
         return bool(target.backend == "cpu")
 
-    def level(self) -> Level:
-        """The target's level. Raises UnsupportedError for a name that is none."""
-        for level in LEVELS:
-            if level.name == self.target.arch:
-                return level
-        known = ", ".join(level.name for level in LEVELS)
-        raise UnsupportedError(
-            f"{self.target.arch} is not a level of x86-64 that kernels are compiled for; those are {known}"
-        )
-
     def parse_options(self, options: dict[str, Any]) -> CPUOptions:
         """Options by name; others are ignored, as GPU back ends do with each other's."""
         from triton import knobs  # noqa: PLC0415 - `import triton` imports this module before its own
@@ -110,7 +100,7 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
             )
         from .stages import make_assembly, make_llir, make_ttir  # noqa: PLC0415 - 10 ms that `import triton` need not take
 
-        level, contract = self.level(), options.enable_fp_fusion
+        level, contract = level_named(self.target.arch), options.enable_fp_fusion
         stages["ttir"] = lambda module, _metadata: make_ttir(module)
         stages["llir"] = lambda module, metadata: make_llir(module, metadata, level, contract=contract)
         stages["asm"] = lambda text, metadata: make_assembly(text, metadata, level)

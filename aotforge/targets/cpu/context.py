@@ -21,10 +21,14 @@ _IN_FRAME = 2048
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What code is generated for: float32 lanes of a vector register; whether products and sums may be fused."""
+    """What code is generated for: float32 lanes of a vector register; whether products and sums may be fused.
+
+    `pairs_bf16`: there are instructions that multiply pairs of bfloat16.
+    """
 
     lanes: int
     contract: bool = True
+    pairs_bf16: bool = False
 
 
 @dataclass(kw_only=True)

@@ -49,8 +49,9 @@ def thread_count() -> int:
 
 def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, bytes | None], int]]:
     """A shared library in this process, and its exported function. It stays loaded."""
-    # the kernels' functions of the C library are found there
-    ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+    # the kernels' functions of the C library are found there; below x86-64-v3 also conversions of float16
+    for known in ("libm.so.6", "libgcc_s.so.1"):
+        ctypes.CDLL(known, mode=ctypes.RTLD_GLOBAL)
     descriptor, path = tempfile.mkstemp(suffix=".so")
     try:
         with os.fdopen(descriptor, "wb") as file:

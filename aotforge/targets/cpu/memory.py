@@ -44,7 +44,11 @@ def lower_load(ctx: Context, operation: Operation) -> None:
 
 
 def _feeds_product(ctx: Context, operation: Operation) -> bool:
-    return any(use.name == "tt.dot" for use, _ in ctx.uses_of(operation.results[0]))
+    """Whether a product reads the result as float32; one of pairs of bfloat16 does not."""
+    result = operation.results[0]
+    if ctx.machine.pairs_bf16 and ctx.type_of(result).element.name == "bf16":
+        return False
+    return any(use.name == "tt.dot" for use, _ in ctx.uses_of(result))
 
 
 def _contiguous_axis(pointer: Tensor) -> int:

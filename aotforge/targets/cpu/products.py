@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import narrow_floats, scaled_products
 from .context import Context, unsupported
-from .element_types import Element
-from .lanes import full
-from .llvm_ir import Value, Variable, integer, vector_type
+from .element_types import I32, Element, TensorType
+from .lanes import Lanes, full
+from .llvm_ir import Builder, Value, Variable, integer, lanes_of, vector_type
 from .mlir import SSA, Operation
-from .tensors import Buffer, Index, Tensor
+from .tensors import Buffer, Index, Tensor, merged_reads
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Operands:
-    """Row-major operands and result of one product of (rows, depth) and (depth, columns) matrices, and the tile held in registers."""
+    """Row-major operands and result of one product of (rows, depth) and (depth, columns) matrices, and the tile held in registers.
+
+    `pairs`: an element of the operands is a pair of bfloat16 along the depth, in 32 bits.
+    """
 
     a: Buffer
     b: Buffer
@@ -28,6 +31,7 @@ class _Operands:
     tile_rows: int
     vectors: int
     lanes: int
+    pairs: bool
 
 
 def lower_dot(ctx: Context, operation: Operation) -> None:
@@ -47,34 +51,89 @@ def _lower_product(ctx: Context, operation: Operation, a: Tensor, b: Tensor, c: 
     (result,) = operation.results
     type_ = ctx.type_of(result)
     assert type_.shape is not None
-    stored = [_operand(ctx, tensor, c.element) for tensor in (a, b)]
-    in_place = _accumulator(ctx, operation)
-    buffer = in_place or ctx.new_buffer(type_.shape, type_.element)
-    lanes = min(ctx.machine.lanes, type_.shape[-1])
+    rows, columns = type_.shape[-2:]
+    lanes = min(ctx.machine.lanes, columns)
+    vectors = min(2, columns // lanes)
+    tile_rows = min(8 if ctx.machine.lanes >= 16 else 4, rows)
+    pairs = _multiplies_pairs(ctx, a, b, c, lanes)
+    if pairs:
+        a, b = _pairs(ctx, a, len(a.shape) - 1), _pairs(ctx, b, len(b.shape) - 2)
+    else:
+        a, b = _widened(ctx, a, c.element), _widened(ctx, b, c.element)
+    stored = [_stored(ctx, tensor) for tensor in (a, b)]
+    buffer = _accumulator(ctx, operation) or ctx.new_buffer(type_.shape, type_.element)
     operands = _Operands(
-        a=stored[0], b=stored[1], c=c, result=buffer, element=type_.element,
-        rows=type_.shape[-2], columns=type_.shape[-1], depth=a.shape[-1],
-        tile_rows=min(8 if ctx.machine.lanes >= 16 else 4, type_.shape[-2]),
-        vectors=min(2, type_.shape[-1] // lanes), lanes=lanes,
+        a=stored[0], b=stored[1], c=c, result=buffer, element=type_.element, rows=rows, columns=columns, depth=a.shape[-1],
+        tile_rows=tile_rows, vectors=vectors, lanes=lanes, pairs=pairs,
     )  # fmt: skip
     with ctx.rows(type_.shape[:-2]) as batch:
         _product(ctx, operands, batch)
     ctx.values[result.name] = ctx.buffered(buffer)
 
 
-def _operand(ctx: Context, tensor: Tensor, accumulator: Element) -> Buffer:
-    """A factor in row-major memory, as the numbers that are multiplied: float32, float64 or the accumulator's integers."""
-    if tensor.element.kind == "int" and tensor.element != accumulator:
-        widened = ctx.new_buffer(tensor.shape, accumulator)
-        with ctx.nest(tensor.shape) as (index, axis, width):
-            value = ctx.b.cast(
-                "sext", ctx.evaluate(tensor, index, axis, width).vector(ctx.b), accumulator.llvm
-            )
-            ctx.write(widened, index, full(accumulator, value))
-        return widened
+def _stored(ctx: Context, tensor: Tensor) -> Buffer:
+    """A factor in row-major memory, as the numbers that are multiplied."""
     buffer = ctx.materialise(tensor, wide=True).buffer
     assert buffer is not None
     return buffer
+
+
+def _widened(ctx: Context, tensor: Tensor, accumulator: Element) -> Tensor:
+    """Integers as the accumulator's; floats as they are."""
+    if tensor.element.kind != "int" or tensor.element == accumulator:
+        return tensor
+
+    def evaluate(index: Index, axis: int, width: int) -> Lanes:
+        return full(
+            accumulator,
+            ctx.b.cast("sext", ctx.evaluate(tensor, index, axis, width).vector(ctx.b), accumulator.llvm),
+        )
+
+    reads = merged_reads(tensor)
+    return Tensor(
+        type=TensorType(tensor.shape, accumulator),
+        evaluate=evaluate,
+        cost=tensor.cost + 1,
+        reads=reads,
+        natural=tensor.natural,
+    )
+
+
+def _multiplies_pairs(ctx: Context, a: Tensor, b: Tensor, c: Tensor, lanes: int) -> bool:
+    """Whether the processor has an instruction for these operands."""
+    bf16 = a.element.name == b.element.name == "bf16" and c.element.name == "f32"
+    return ctx.machine.pairs_bf16 and bf16 and a.shape[-1] % 2 == 0 and lanes in {4, 8, 16}
+
+
+def _pairs(ctx: Context, tensor: Tensor, depth: int) -> Tensor:
+    """Neighbours of a bfloat16 tensor along the axis `depth` in 32 bits each, the first one in the lower half."""
+    b, last = ctx.b, len(tensor.shape) - 1
+    shape = tuple(size // 2 if axis == depth else size for axis, size in enumerate(tensor.shape))
+    stored = tensor.buffer
+    if stored is not None and not stored.wide and depth == last:
+        view = ctx.buffered(replace(stored, shape=shape, element=I32))
+        return replace(view, reads={**view.reads, stored: False})
+
+    def evaluate(index: Index, axis: int, width: int) -> Lanes:
+        first = (*index[:depth], b.mul(index[depth], integer(2)), *index[depth + 1 :])
+        if axis == depth:
+            lanes = ctx.evaluate(tensor, first, axis, 2 * width).vector(b)
+            both = narrow_floats.encode(b, tensor.element, lanes)
+            type_ = vector_type("i32", width)
+            return full(I32, b.let(type_, f"bitcast {both} to {type_}"))
+        second = (*first[:depth], b.add(first[depth], integer(1)), *first[depth + 1 :])
+        low, high = (
+            b.cast("bitcast", ctx.evaluate(tensor, place, axis, width).vector(b), "i32")
+            for place in (first, second)
+        )
+        low = b.binary("lshr", low, b.splat(integer(16, "i32"), width))
+        high = b.binary("and", high, b.splat(integer(-1 << 16, "i32"), width))
+        return full(I32, b.binary("or", low, high))
+
+    return Tensor(
+        type=TensorType(shape, I32), evaluate=evaluate, cost=tensor.cost + 4,
+        reads=merged_reads(tensor, aligned=False), natural=tensor.natural,
+    )  # fmt: skip
 
 
 def _product(ctx: Context, o: _Operands, batch: Index) -> None:
@@ -112,10 +171,20 @@ def _add_outer_product(
         factor = b.splat(left, o.lanes)
         for j, right in enumerate(rights):
             total = sums[i * o.vectors + j]
-            if o.element.kind == "int":
+            if o.pairs:
+                b.set(total, _add_pairs(b, b.get(total), factor, right))
+            elif o.element.kind == "int":
                 b.set(total, b.add(b.get(total), b.mul(factor, right)))
             else:
                 b.set(total, b.intrinsic("fma", factor, right, b.get(total)))
+
+
+def _add_pairs(b: Builder, total: Value, left: Value, right: Value) -> Value:
+    """total + the products of the pairs of bfloat16 in `left` and `right`."""
+    lanes = lanes_of(total.type)
+    type_ = vector_type("bfloat", 2 * lanes)
+    pairs = [b.let(type_, f"bitcast {value} to {type_}") for value in (left, right)]
+    return b.call(f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}", total.type, total, *pairs)
 
 
 def _accumulator(ctx: Context, operation: Operation) -> Buffer | None:

@@ -32,7 +32,7 @@ def make_ttir(module: Any) -> Any:
 
 def make_llir(module: Any, metadata: dict[str, Any], level: Level, *, contract: bool) -> str:
     """Optimised LLVM IR; what launching needs goes to the metadata."""
-    machine = Machine(lanes=level.lanes, contract=contract)
+    machine = Machine(lanes=level.lanes, contract=contract, pairs_bf16=level.pairs_bf16)
     lowered = lower_module(read_module(module), machine)
     metadata["name"] = lowered.name
     metadata["shared"] = lowered.scratch

@@ -323,14 +323,15 @@ class _Writer:
     def carried(self, depth: int, header: str, tail: str = "") -> None:
         """Statements that assign to two variables of the enclosing block, which may change places.
 
-        Not in a `while` (it has a tail): Triton 3.9 takes `b` for constant in `b = a; while ...: a, b = f(a), a`.
+        They begin with different values: Triton 3.9's passes take `b` for constant in `b = a; for ...: a, b = f(a), a`.
         """
         shape = self.shape()
         kind = self.pick("i32", "fp32")
         both = [self.value(kind, shape, _SMALL) for _ in range(2)]
         self.names += 2
         one, two = (_Value(f"a{self.names + n}", shape, kind, _SMALL) for n in range(2))
-        self.emit(f"{one.name}, {two.name} = {both[0].name}, {both[1].name}")
+        other = f"tl.where({both[1].name} == 7, 0, {both[1].name})"
+        self.emit(f"{one.name}, {two.name} = {both[0].name}, {other}")
         self.emit(header)
         outer, indent = list(self.values), self.indent
         self.indent += "    "
@@ -341,9 +342,7 @@ class _Writer:
             text = f"{one.name} + {self.shaped(made, shape).name}.to(tl.{'int32' if kind == 'i32' else 'float32'})"
             self.new(text, shape, kind, _LIMIT + 1)
         first = self.fitted(self.values[-1], _SMALL)
-        second = self.fitted(self.new(f"{two.name} - 1", shape, kind, _LIMIT + 1), _SMALL)
-        if not tail:
-            second = self.draw(st.sampled_from([one, two]))
+        second = self.draw(st.sampled_from([one, two]))
         self.emit(f"{one.name}, {two.name} = {first.name}, {second.name}")
         if tail:
             self.emit(tail)
