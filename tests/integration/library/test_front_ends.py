@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.flash.operators import ATTN_BWD, ATTN_DROPOUT_MASK, ATTN_FWD
-from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, decode, spy_pack
+from tests.support.attention import BF16, FP16, FP32, Problem, Tensor, contiguous, decode, spy_pack
 from tests.support.runtime import Driver, Objects
 from tests.support.small_pack import write
 
@@ -150,6 +150,26 @@ def test_strides_that_cannot_matter_are_zero(driver: Driver) -> None:
     odd = Tensor(0x100000, (1, 1, 1, 64), FP16, (7, 5, 3, 1))
     values = forward(driver, Problem(batch=1, heads_q=1, heads_k=1, seqlen_q=1, extra={"Q": odd}))
     assert [values[f"stride_q{x}"] for x in "zhm"] == [0, 0, 0]
+
+
+def test_every_tensor_has_strides_of_its_own(driver: Driver) -> None:
+    """As views of other tensors have them: none is taken for another's (ROCm/aotriton#236)."""
+    problem, tensors = Problem(), {}
+    for number, (name, field) in enumerate(problem.fields(backward=True).items()):
+        if isinstance(field, Tensor) and len(field.sizes) == 4 and name != "DQ_ACC":
+            strides = [8 * (size + number) for size in contiguous(field.sizes)[:3]]
+            tensors[name] = Tensor(field.base, field.sizes, field.dtype, (*strides, 1))
+    assert len(tensors) == 8
+    for verb, op in (("fwd", ATTN_FWD), ("bwd", ATTN_BWD)):
+        driver.send("clear")
+        assert driver.rc(Problem(extra=tensors).line(verb)) == 0
+        values = decode(driver.launches()[-1], op)
+        for name, tensor in tensors.items():
+            letter = name.lower().replace("out", "o")
+            rows = "n" if letter[-1] in "kv" else "m"
+            if name in {"Q", "K", "V", "Out"} or verb == "bwd":
+                assert tensor.strides is not None
+                assert tuple(values[f"stride_{letter}{x}"] for x in f"zh{rows}") == tensor.strides[:3], name
 
 
 def test_large_strides_arrive_unchanged(driver: Driver) -> None:

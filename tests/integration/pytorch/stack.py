@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from aotforge.base.architectures import Profile, Profiles, load_architectures
 from aotforge.base.hazards import load_hazards
@@ -39,7 +40,9 @@ def needed(case: Case, widths: Sequence[int]) -> Functional:
     return case.dtype, case.dropout_p > 0, case.mask, width
 
 
-def plan_of(functionals: Iterable[Functional], arch: str = "gfx908") -> Plan:
+def plan_of(
+    functionals: Iterable[Functional], arch: str = "gfx908", kernels: Path = ROOT / "kernels"
+) -> Plan:
     """A plan of exactly these functionals, and the dropout masks that PyTorch requests with them."""
     wanted = set(functionals)
     keep: dict[str, tuple[bool | int | str, ...]] = {
@@ -50,8 +53,8 @@ def plan_of(functionals: Iterable[Functional], arch: str = "gfx908") -> Plan:
     }
     profile = Profile(description="cases of PyTorch", complete=False, keep=keep)
     plan = make_plan(
-        tuple(loaded for loaded in load_families(ROOT / "kernels") if loaded.family.name == "flash"),
-        SourceTree(root=ROOT / "kernels"),
+        tuple(loaded for loaded in load_families(kernels) if loaded.family.name == "flash"),
+        SourceTree(root=kernels),
         archs=[arch],
         architectures=load_architectures(ROOT / "manifests"),
         profiles=Profiles(schema=1, default="cases", profiles={"cases": profile}),
@@ -91,8 +94,12 @@ class Stack:
     bridges: Mapping[str, Path]
     environment: Mapping[str, str]
 
-    def run(self, cases: Sequence[Case]) -> Iterator[dict[str, object]]:
-        """Results of cases, one after another, in one process. Raises CalledProcessError with what it wrote to standard error."""
+    def run(self, cases: Sequence[Case]) -> Iterator[dict[str, Any]]:
+        """Results of cases, one after another, in one process. Fails with what it wrote to standard error."""
+        return self.results([asdict(case) for case in cases])
+
+    def results(self, lines: Sequence[Mapping[str, object]]) -> Iterator[dict[str, Any]]:
+        """Answers of a worker."""
         command = [sys.executable, "-m", "tests.integration.pytorch.worker"]
         with subprocess.Popen(
             [*command, *(f"{level}={path}" for level, path in self.bridges.items())],
@@ -104,7 +111,7 @@ class Stack:
             env=dict(self.environment),
         ) as process:
             assert process.stdin and process.stdout and process.stderr
-            process.stdin.write("".join(json.dumps(asdict(case)) + "\n" for case in cases))
+            process.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
             process.stdin.close()
             for line in process.stdout:
                 yield json.loads(line)
@@ -113,12 +120,14 @@ class Stack:
             raise AssertionError(f"the worker ended with {process.returncode}:\n{error[-6000:]}")
 
 
-def make_stack(plan: Plan, objects: Objects, levels: Iterable[str], folder: Path) -> Stack:
+def make_stack(
+    plan: Plan, objects: Objects, levels: Iterable[str], folder: Path, kernels: Path = ROOT / "kernels"
+) -> Stack:
     """Compile the plan's images and the bridges. `objects`: a build of the library with its levels."""
     with Cache(CACHE) as cache:
         images = compile_plan(
             plan,
-            kernels_root=ROOT / "kernels",
+            kernels_root=kernels,
             architectures=load_architectures(ROOT / "manifests"),
             cache=cache,
         ).values()

@@ -5,15 +5,18 @@ A sample by default, with images that other tests compile as well; the grids amo
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support.runtime import build_objects
+from tests.support.runtime import ROOT, build_objects
 
 from .grids import LEVELS, Case
 from .page import CASES, WORK, chosen, lines_of, measure
-from .stack import Functional, make_stack, plan_of
+from .stack import Functional, Stack, make_stack, plan_of
+from .words import WINDOWS, WORDS
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 FUNCTIONALS: tuple[Functional, ...] = (
@@ -35,14 +38,63 @@ SAMPLE = (
 )
 
 
-def test_a_sample_of_pytorchs_grids(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     pytest.importorskip("torch")
-    stack = make_stack(plan_of(FUNCTIONALS), build_objects(), LEVELS, tmp_path)
+    return make_stack(plan_of(FUNCTIONALS), build_objects(), LEVELS, tmp_path_factory.mktemp("stack"))
+
+
+def calls(windows: Sequence[tuple[int, int] | None]) -> list[dict[str, object]]:
+    """Calls of every word with both orders of log-sum-exp."""
+    return [
+        {"word": word, "window": window, "token_major": token_major}
+        for word in WORDS
+        for token_major in (False, True)
+        for window in windows
+    ]
+
+
+def test_a_sample_of_pytorchs_grids(stack: Stack) -> None:
     lines = lines_of(stack.run(SAMPLE))
     assert [line for line in lines if not line.passed] == []
     assert {line.case for line in lines} == set(SAMPLE)
     # each compares something: float16 is never exact here, but the cache of keys is
     assert all(line.error > 0 for line in lines if line.case.test != "used keys")
+
+
+def test_packed_sequences_are_dense_calls_bit_by_bit(stack: Stack) -> None:
+    found = list(
+        stack.results(
+            [
+                one
+                for n, one in enumerate(calls(WINDOWS))
+                if n % len(WINDOWS) == n // len(WINDOWS) % len(WINDOWS)
+            ]
+        )
+    )
+    assert len(found) > len(WORDS)
+    assert [one for one in found if one["differences"]] == []
+
+
+@pytest.mark.slow
+def test_packed_sequences_with_every_window(stack: Stack) -> None:
+    assert [one for one in stack.results(calls(WINDOWS)) if one["differences"]] == []
+
+
+@pytest.mark.slow
+def test_a_planted_fault_of_positions_changes_bits(tmp_path: Path) -> None:
+    """Starts rounded to the alignment of a tile: wrong where sequences are packed, right in planes of their own."""
+    pytest.importorskip("torch")
+    kernels = tmp_path / "kernels"
+    shutil.copytree(ROOT / "kernels", kernels)
+    source = kernels / "flash" / "features.py"
+    sound, faulty = "start = tl.load(info0 + z)\n", "start = tl.load(info0 + z) // 8 * 8\n"
+    assert sound in source.read_text()
+    source.write_text(source.read_text().replace(sound, faulty))
+    plan = plan_of([("fp16", False, "full", 32)], kernels=kernels)
+    stack = make_stack(plan, build_objects(), LEVELS[-1:], tmp_path, kernels)
+    found = {one["word"]: one["differences"] for one in stack.results(calls([None])[::2])}
+    assert {word for word, differences in found.items() if differences} == {0x0B0B, 0x000B, 0x150B, 0x040B}
 
 
 @pytest.mark.slow

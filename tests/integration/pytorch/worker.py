@@ -1,5 +1,7 @@
 """A process in which PyTorch is the reference and the library under test: cases as JSON on standard input, results on standard output.
 
+A line with `word` is a call of variable length that is compared with dense ones (words.py), at the newest level.
+
 python -m tests.integration.pytorch.worker LEVEL=BRIDGE ...
 """
 
@@ -9,12 +11,15 @@ import ctypes
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from .compare import as_json, results
 from .device import Library
 from .functions import Level
-from .grids import case_of
+from .grids import LEVELS, case_of
+from .words import differences
 
 
 def main() -> None:
@@ -25,11 +30,19 @@ def main() -> None:
         levels[name] = Level(minor=int(name.split(".")[1].rstrip("b")), library=Library(hip, Path(bridge)))
         levels[name].library.check_gpu()
     for line in sys.stdin:
-        case = case_of(json.loads(line))
+        values = json.loads(line)
+        if "word" in values:
+            _write({**values, "differences": differences(levels[LEVELS[-1]], **values)})
+            continue
+        case = case_of(values)
         started = time.process_time()
         measured = results(case, levels[case.level])
-        sys.stdout.write(json.dumps(as_json(case, measured, time.process_time() - started)) + "\n")
-        sys.stdout.flush()
+        _write(as_json(case, measured, time.process_time() - started))
+
+
+def _write(values: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
