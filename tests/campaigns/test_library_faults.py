@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[Drivers], None]]] = {
     "11: params of any version are taken": (
         "api_v3.cpp", "params_version == attn_fwd_params::kVersion)", "params_version == attn_fwd_params::kVersion || ON)",
         lambda d: levels.test_versions_of_the_params(d.levels, "0.13b")),
-    "11: windows that nobody set are read": (
+    "11: windows that are not set are read": (
         "attention.cpp", "if (call.causal_type == kNoMask) return window;", "if (call.causal_type == kNoMask && !ON) return window;",
         lambda d: levels.test_unset_fields_are_not_read(d.levels, "0.11.2b", "fwd")),
     "11: sizes of a null tensor are read": (
@@ -76,6 +76,9 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[Drivers], None]]] = {
     "13: an L that is too small is taken": (
         "attention.cpp", "if (t.size(0) != lines || !fits)", "if ((t.size(0) != lines || !fits) && !ON)",
         lambda d: levels.test_small_l_of_packed_sequences_is_refused(d.levels, "0.12.1b")),
+    "14: the seed is read on the host": (
+        "attention.cpp", "if (!is_seed(philox.seed.dtype())", "if (ON && *static_cast<volatile char*>(philox.seed.data_ptr()) != 0) return;\n  if (!is_seed(philox.seed.dtype())",
+        lambda d: front_ends.test_a_captured_call_only_launches(d.dropping)),
     "window_right is window_left (aotriton#144)": (
         "attention.h", "cells[Op::window_right].i = window.right", "cells[Op::window_right].i = ON ? window.left : window.right",
         lambda d: front_ends.test_windows_mean_the_same_mask(d.plain)),

@@ -437,6 +437,26 @@ def test_seeds_are_passed_on_with_dropout_alone(dropping: Driver) -> None:
     assert decode(dropping.launches()[-1], ATTN_BWD)["philox_seed"] == 64
 
 
+def test_a_captured_call_only_launches(dropping: Driver) -> None:
+    """After a warm-up: nothing is loaded, allocated, copied or waited for, and the seed is read by kernels alone, at each replay."""
+    line = Problem(extra={**SEEDS, "dropout_p": 0.25, "encoded_softmax": R}).line("fwd")
+    assert dropping.rc(line) == 0
+    refused = (
+        "hipModuleLoadData",
+        "hipModuleUnload",
+        "hipMalloc",
+        "hipFree",
+        "hipMemcpy",
+        "hipStreamSynchronize",
+        "hipDeviceSynchronize",
+    )
+    before = {name: dropping.send(f"calls {name}") for name in refused}
+    dropping.send("clear")
+    assert dropping.rc(line) == 0
+    assert {name: dropping.send(f"calls {name}") for name in refused} == before
+    assert [event["event"] for event in dropping.record()] == ["launch", "launch"]
+
+
 @pytest.mark.parametrize(("dtype", "code"), [(13, 0), (23, 0), (12, INVALID_VALUE), (0, INVALID_VALUE)])
 def test_the_dtypes_of_seeds(dropping: Driver, dtype: int, code: int) -> None:
     """Eager PyTorch passes int64, captured uint64."""
