@@ -450,10 +450,11 @@ def test_a_captured_call_only_launches(dropping: Driver) -> None:
         "hipStreamSynchronize",
         "hipDeviceSynchronize",
     )
-    before = {name: dropping.send(f"calls {name}") for name in refused}
     dropping.send("clear")
     assert dropping.rc(line) == 0
-    assert {name: dropping.send(f"calls {name}") for name in refused} == before
+    assert {
+        name for name in refused if dropping.send(f"calls {name}") != "0"
+    } == set()  # counted since "clear"
     assert [event["event"] for event in dropping.record()] == ["launch", "launch"]
 
 
