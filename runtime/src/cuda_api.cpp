@@ -14,14 +14,6 @@ constexpr int kMajor = 75, kMinor = 76, kSharedPerBlockOptIn = 97;
 constexpr int kStaticShared = 1, kMaxDynamicShared = 8;
 constexpr hipError_t kNoContext = static_cast<hipError_t>(201);  // CUDA_ERROR_INVALID_CONTEXT
 
-template <typename Function>
-bool resolve_cuda(const DriverLibrary& library, const char* name, Function& out) {
-  void* address = library.symbol(name);
-  static_assert(sizeof address == sizeof out, "function pointers are pointers");
-  std::memcpy(&out, &address, sizeof out);
-  return address != nullptr;
-}
-
 hipError_t result(int code) { return static_cast<hipError_t>(code); }
 
 }  // namespace
@@ -33,13 +25,13 @@ hipError_t CudaApi::load() {
     return hipErrorSharedObjectInitFailed;
   }
   const bool complete =
-      resolve_cuda(library, "cuInit", init_) && resolve_cuda(library, "cuGetErrorString", get_error_string_) &&
-      resolve_cuda(library, "cuDeviceGetAttribute", device_attribute_) && resolve_cuda(library, "cuCtxGetCurrent", current_context_) &&
-      resolve_cuda(library, "cuCtxPushCurrent_v2", push_context_) && resolve_cuda(library, "cuCtxPopCurrent_v2", pop_context_) &&
-      resolve_cuda(library, "cuCtxGetDevice", context_device_) && resolve_cuda(library, "cuStreamGetCtx", stream_context_) &&
-      resolve_cuda(library, "cuLibraryLoadData", load_library_) && resolve_cuda(library, "cuLibraryGetKernel", library_kernel_) &&
-      resolve_cuda(library, "cuKernelGetFunction", kernel_function_) && resolve_cuda(library, "cuKernelGetAttribute", kernel_attribute_) &&
-      resolve_cuda(library, "cuKernelSetAttribute", set_kernel_attribute_) && resolve_cuda(library, "cuLaunchKernel", launch_);
+      resolve(library, "cuInit", init_) && resolve(library, "cuGetErrorString", get_error_string_) &&
+      resolve(library, "cuDeviceGetAttribute", device_attribute_) && resolve(library, "cuCtxGetCurrent", current_context_) &&
+      resolve(library, "cuCtxPushCurrent_v2", push_context_) && resolve(library, "cuCtxPopCurrent_v2", pop_context_) &&
+      resolve(library, "cuCtxGetDevice", context_device_) && resolve(library, "cuStreamGetCtx", stream_context_) &&
+      resolve(library, "cuLibraryLoadData", load_library_) && resolve(library, "cuLibraryGetKernel", library_kernel_) &&
+      resolve(library, "cuKernelGetFunction", kernel_function_) && resolve(library, "cuKernelGetAttribute", kernel_attribute_) &&
+      resolve(library, "cuKernelSetAttribute", set_kernel_attribute_) && resolve(library, "cuLaunchKernel", launch_);
   if (!complete) {
     log(Level::error, "the CUDA driver lacks entry points that are in every driver since CUDA 12");
     return hipErrorSharedObjectSymbolNotFound;

@@ -15,13 +15,6 @@ constexpr size_t kPropertiesRoom = 4096;
 static_assert(kR0600Arch + kArchNameSize <= kR0600Size && kLegacyArch + kArchNameSize <= kLegacySize, "layouts");
 constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount in HIP 5 to 7
 
-template <typename Function>
-void resolve(const DriverLibrary& library, const char* name, Function& out) {
-  void* address = library.symbol(name);
-  static_assert(sizeof address == sizeof out, "function pointers are pointers");
-  std::memcpy(&out, &address, sizeof out);
-}
-
 }  // namespace
 
 bool HipApi::resolve_all(const DriverLibrary& library) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 namespace aotforge {
@@ -25,6 +26,15 @@ struct DriverLibrary {
   // The address, or null.
   void* symbol(const char* name) const;
 };
+
+// An entry point of a library into `out`, null when the library lacks it. False: it does.
+template <typename Function>
+bool resolve(const DriverLibrary& library, const char* name, Function& out) {
+  void* address = library.symbol(name);
+  static_assert(sizeof address == sizeof out, "function pointers are pointers");
+  std::memcpy(&out, &address, sizeof out);
+  return address != nullptr;
+}
 
 // The places to look, best first: libraries that the process has already, then installed ones, which are loaded. False: nothing there.
 extern const size_t kLoadedHips, kInstalledHips;

@@ -1,6 +1,6 @@
 """Calls of a release's library on an NVIDIA GPU, against float64 on the same GPU, and their time beside PyTorch's.
 
-`python -m tests.device.attention PREFIX` where PREFIX is an unpacked release (lib/libaotriton_v2.so, lib/aotriton.images).
+`python -m tests.device.attention PREFIX [--speed]` where PREFIX is an unpacked release (lib/libaotriton_v2.so, lib/aotriton.images).
 Needs PyTorch with CUDA; nothing else of this project's environment but numpy.
 """
 
@@ -206,7 +206,7 @@ def speed(library: Library, case: Attention) -> dict[str, float]:
     return found
 
 
-def main(prefix: Path) -> int:
+def main(prefix: Path, *flags: str) -> int:
     """Print a line per call; 1 when one of them is wrong."""
     library, wrong = Library(prefix), 0
     show(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, CUDA {torch.version.cuda}")
@@ -233,7 +233,7 @@ def main(prefix: Path) -> int:
         wrong += bad
         shown = ", ".join(f"{name} {error:.2e}" for name, error in errors.items())
         show(f"{'WRONG ' if bad else ''}attention {dtype} S={rows} D={width} causal={causal}: {shown}")
-    for rows in (2048, 8192):
+    for rows in (2048, 8192) if "--speed" in flags else ():
         for width in (64, 128):
             for causal in (False, True):
                 case = Attention(
@@ -245,4 +245,4 @@ def main(prefix: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -1,0 +1,73 @@
+"""NVIDIA images by the pinned Triton and its ptxas: compiled by workers, checked, the same bytes again, one release with AMD's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.pack.reader import open_files
+from aotforge.pack.writer import write_pack
+from aotforge.plan.model import Plan
+from aotforge.plan.planner import plan_project
+from aotforge.plan.selection import Only
+from aotforge.targets.nvidia.cubin import read_cubin
+from tests.support.families import PROJECT, architectures
+
+pytestmark = pytest.mark.compiler
+
+ARCHS = (
+    "sm_80",
+    "sm_90",
+    pytest.param("sm_89", marks=pytest.mark.slow),
+    pytest.param("sm_100", marks=pytest.mark.slow),
+)
+
+
+def planned(arch: str) -> Plan:
+    return plan_project(PROJECT, archs=[arch], profile="smoke", only=Only(["add"]))
+
+
+def compiled(plan: Plan, folder: Path) -> dict[str, bytes]:
+    with Cache(folder) as cache:
+        images = compile_plan(
+            plan, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
+        )
+        return {image.digest: image.binary for image in images.values()}
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_images_of_each_capability(arch: str, tmp_path: Path) -> None:
+    plan = planned(arch)
+    with Cache(tmp_path) as cache:
+        images = compile_plan(
+            plan, kernels_root=PROJECT / "kernels", architectures=architectures(), cache=cache, jobs=1
+        )
+        made = list(images.values())
+    assert len(made) == 2
+    for image in made:
+        found = read_cubin(image.binary)
+        assert (f"sm_{found.capability}", found.symbol, found.threads) == (arch, image.symbol, 128)
+        assert f".target {arch}" in image.asm and image.resources.vgpr == found.registers > 0
+        assert image.resources.occupancy > 0 and image.resources.warp_size == 32
+        for path in (str(PROJECT), str(tmp_path), "/tmp"):
+            assert path.encode() not in image.binary
+    pack = open_files(write_pack(plan, made, release="0.0-r1"))
+    assert pack.signature.archs == (arch,) and pack.name == f"nvidia-{arch}"
+    assert {one.digest.hex() for index in pack.indexes.values() for one in index.images} == {
+        one.digest for one in made
+    }
+
+
+def test_the_same_job_gives_the_same_bytes(tmp_path: Path) -> None:
+    plan = planned("sm_90")
+    first, second = (compiled(plan, tmp_path / name) for name in ("one", "other"))
+    assert first == second and len(first) == 2
+
+
+def test_targets_enter_job_keys_under_the_names_of_the_first_recipe() -> None:
+    """Other names give other keys, and every image of every cache is compiled again."""
+    (target,) = {job.target for job in planned("gfx908").jobs}
+    assert target.identity() == {"arch": "gfx908", "wavefront": 64, "matrix": "MFMA", "lds_bytes": 65536}
