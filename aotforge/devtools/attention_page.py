@@ -39,6 +39,21 @@ The interface is described in [runtime.md](runtime.md), API levels in [compatibi
 | heads | those of K divide those of Q | a value of the kernel |
 | strides, alignment | any, last stride 1 | conditions of images, and one without |
 
+## Dropout
+
+Whether an element is kept depends on the seed, the sum of both offsets and its sequence, head, row and column.
+Forward, backward and `debug_simulate_encoded_softmax` agree, dense or packed, on every arch.
+Masks differ from those of AOTriton, which change between its releases.
+The generator is Philox-4x32 with seven rounds, which pass the same statistical tests as ten.
+Each element takes 16 bits, so the probability is exact to 1/65536; what is kept is scaled by 1 / (1 - p).
+Above 0 and below 1, p is at least 1/65536 and at most 65535/65536.
+
+## Few queries
+
+fp16 and bf16 calls of at most 16 queries, aligned and of a compiled head_dim up to 128 (gfx11: 64), without
+bias and dropout, pack the query heads that share a head of K: one block of 16 rows takes them all.
+K and V are read once for 16, 8, 4, 2 or 1 heads at 1, 2, 4, 8 or 16 queries.
+
 ## What is refused
 
 | call | result |

@@ -1,6 +1,6 @@
-"""Tuned configurations of the backward kernels, per arch, as data; SETTINGS.md has the measurements.
+"""Tuned configurations of the backward kernels, per arch, as data; SETTINGS.md has the reasons.
 
-Two images serve a functional: one with hints for aligned calls of exactly its width whose L and D (and bias) are dense by rows, and
+Usually two images serve a functional: one with hints for aligned calls of exactly its width whose L and D (and bias) are dense by rows, and
 the general one. The first configuration of a table that fits is taken; where none fits, the arch does not serve the
 functional.
 """
@@ -22,7 +22,7 @@ class Tuned:
 
     `parts` programs make the columns of a block's results, in pieces of at most 128; one holds the block's own tiles in registers,
     several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
-    `plain`: without bias and dropout only.
+    `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled.
     """
 
     max_width: int
@@ -35,6 +35,7 @@ class Tuned:
     hold: bool = True
     dtypes: tuple[str, ...] = ()
     plain: bool = False
+    exact: bool = True
 
     def fits(self, functional: Functional) -> bool:
         """Whether this configuration is for the functional."""
@@ -101,8 +102,13 @@ _GFX11: Table = {
         Tuned(max_width=32, dtypes=_HALVES, block_m=16, block_n=32, num_warps=8),
         Tuned(max_width=64, dtypes=_HALVES, plain=True, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
-        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
-        Tuned(max_width=512, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=128, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=256, plain=True, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=256, dtypes=_HALVES, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=256, exact=False, parts=4, hold=False, block_m=16, block_n=32, num_warps=16),
+        Tuned(max_width=512, plain=True, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=512, dtypes=_HALVES, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=512, parts=16, hold=False, block_m=16, block_n=64, num_warps=16),
     ),
     "bwd_dq": (
         Tuned(max_width=32, dtypes=_HALVES, block_m=32, block_n=16, num_warps=8),
@@ -117,7 +123,8 @@ _WIDE: Table = {
     "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0),),
     "bwd_dk_dv": (
         Tuned(max_width=128, dtypes=_HALVES, block_m=16, block_n=32),
-        Tuned(max_width=128, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=128, plain=True, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=128, exact=False, block_m=16, block_n=64, mfma=16, num_warps=8),
         Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
         Tuned(max_width=512, parts=4, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
     ),
@@ -136,8 +143,13 @@ _NARROW: Table = {
         Tuned(max_width=64, dtypes=_HALVES, block_m=16, block_n=32, num_warps=8),
         Tuned(max_width=128, dtypes=_HALVES, plain=True, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
-        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
-        Tuned(max_width=512, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=128, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=256, plain=True, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=256, dtypes=_HALVES, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=256, exact=False, parts=4, hold=False, block_m=16, block_n=32, num_warps=16),
+        Tuned(max_width=512, plain=True, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=512, dtypes=_HALVES, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
+        Tuned(max_width=512, parts=16, hold=False, block_m=16, block_n=64, num_warps=16),
     ),
     "bwd_dq": (
         Tuned(max_width=64, dtypes=_HALVES, block_m=32, block_n=16, num_warps=8),
@@ -187,6 +199,6 @@ def backward_settings(kernel: str, target: Target, functional: Functional) -> tu
         wanted["stride_bn"] = 1
     when = tuple(Equals(value=name, to=number) for name, number in wanted.items())
     return (
-        found.setting(kernel, width, when, exact=True),
+        *([found.setting(kernel, width, when, exact=True)] if found.exact else []),
         found.setting(kernel, width, (), exact=False),
     )

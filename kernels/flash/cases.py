@@ -18,7 +18,8 @@ from .call import DENSE, Bias, Dropout, arrays_of, tensor_of, values_of
 from .call import Case as Problem
 from .expectations import INPUTS, expected_of, known_of, outputs_of
 from .mask_cases import mask_cases, shaped_mask
-from .problems import BASE, problems
+from .problems import BASE, COMPACT, problems
+from .sequences import Varlen
 
 _STATE = {"philox_seed_output": "seed", "philox_offset_output": "offset"}
 
@@ -40,16 +41,21 @@ def cases(kernel: str, keys: Mapping[str, int]) -> list[Case]:
 _OPTIONAL = {"attn_fwd": "log-sum-exp", "bwd_dq": "gradient of the bias"}
 """Outputs that a call may leave out."""
 SHAPE = {"batch": 1, "heads_q": 2, "heads_k": 2, "seqlen_q": 512, "seqlen_k": 512}
-"""What `shaped` takes, and a call that is typical of a block's work without taking long; `window_right` beside them."""
+"""What `shaped` takes, and a call that is typical of a block's work without taking long; bounds of a window and `packed` beside them."""
 
 
 def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
-    """A call of a given shape on dense, aligned tensors; a window is causal and by default bottom-right: the last query sees all keys."""
+    """A call of a given shape on aligned tensors, dense or with `packed` one sequence after the other. A window is causal and by default
+    bottom-right: the last query sees all keys.
+    """
     sizes = {**SHAPE, **shape}
     if kernel == "attn_dropout_mask":
         return shaped_mask(keys, sizes)
     window = sizes.pop("window_right", sizes["seqlen_k"] - sizes["seqlen_q"])
+    left = sizes.pop("window_left", None)
+    packed = sizes.pop("packed", 0)
     mask = keys.get("mask", 0)
+    lengths = [(sizes[name],) * sizes["batch"] for name in ("seqlen_q", "seqlen_k")]
     problem = Problem(
         batch=sizes["batch"],
         heads_q=sizes["heads_q"],
@@ -58,12 +64,14 @@ def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Ca
         seqlen_k=sizes["seqlen_k"],
         dtype=dtype_of(keys["dtype"]),
         head_dim=keys["width"],
+        window_left=left if mask == 1 else None,
         window_right=window if mask == 1 else None,
+        varlen=Varlen(word=COMPACT, queries=lengths[0], keys=lengths[1]) if packed else None,
         bias=Bias() if mask == 2 else None,
         dropout=Dropout() if keys.get("dropout") else None,
         sm_scale=BASE.sm_scale,
     )
-    name = ", ".join(f"{name}={value}" for name, value in sizes.items())
+    name = ", ".join(f"{name}={value}" for name, value in sizes.items()) + (", packed" if packed else "")
     return Case(name=name, make=partial(invocation_of, kernel, problem))
 
 

@@ -1,4 +1,4 @@
-"""Tuned configurations of the forward kernel, per arch, as data; SETTINGS.md has the measurements.
+"""Tuned configurations of the forward kernel, per arch, as data; SETTINGS.md has the reasons.
 
 A call whose tensors are aligned and whose heads have exactly the image's width takes an image with hints, every other call the
 general one: no hints, columns beyond head_dim masked. The first configuration of a table that fits a functional is
@@ -99,7 +99,8 @@ _GFX908: Table = (
 _GFX11: Table = (
     Tuned(few=True, features=0, dtypes=_HALVES, max_width=64, block_m=16, block_n=32, num_warps=8),
     Tuned(features=0, dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
-    Tuned(dtypes=_HALVES, max_width=64, block_m=64, block_n=32, num_warps=8),
+    Tuned(dtypes=_HALVES, features=1, max_width=64, block_m=64, block_n=32, num_warps=8),
+    Tuned(dtypes=_HALVES, max_width=64, block_m=64, block_n=16, num_warps=8),
     Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32, hold=False, piece=64),
     Tuned(dtypes=_HALVES, max_width=128, block_m=64, block_n=16, hold=False, piece=64, num_warps=8),
     Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16, parts=2, hold=False, piece=64, num_warps=8),

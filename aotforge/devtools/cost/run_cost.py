@@ -165,7 +165,7 @@ def _cases(request: CostRequest, one: Candidate, kernel: str, keys: Mapping[str,
 
 
 def _shape(texts: Mapping[str, str], names: Mapping[str, int]) -> dict[str, int]:
-    known = {*names, "window_right"} if "seqlen_q" in names else set(names)
+    known = {*names, "window_left", "window_right", "packed"} if "seqlen_q" in names else set(names)
     if unknown := sorted(set(texts) - known):
         raise UnknownNameError(f"a shape has no {unknown[0]}", hint=suggest(unknown[0], known))
     try:
