@@ -41,7 +41,7 @@ The interface is described in [runtime.md](runtime.md), API levels in [compatibi
 
 ## Dropout
 
-Whether an element is kept depends on the seed, the sum of both offsets and its sequence, head, row and column.
+An element is kept or not by the seed, the sum of both offsets, its sequence, head, row and column.
 Forward, backward and `debug_simulate_encoded_softmax` agree, dense or packed, on every arch.
 Masks differ from those of AOTriton, which change between its releases.
 The generator is Philox-4x32 with seven rounds, which pass the same statistical tests as ten.
