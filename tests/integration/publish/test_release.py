@@ -42,6 +42,21 @@ def test_once_and_again(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> 
     assert store.size("0.11.2b-r1/aotriton-0.11.2b-r1-manylinux_2_28_x86_64-rocm7.0-shared.tar.gz")
 
 
+def test_progress_ends_at_its_total(keys: KeySet, tmp_path: Path) -> None:
+    """Every byte is read for the check, sent, and read back."""
+    folder = make_release(tmp_path / "r1")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    seen: dict[str, tuple[int, int]] = {}
+    publish_release(
+        folder,
+        DirectoryStore(tmp_path / "store"),
+        keys,
+        now=NOW,
+        on_progress=lambda stage, done, total: seen.update({stage: (done, total)}),
+    )
+    assert seen == {"checking": (size, size), "sending": (2 * size, 2 * size)}
+
+
 def test_other_bytes_under_the_same_name(make_store: MakeStore, keys: KeySet, tmp_path: Path) -> None:
     store = make_store()
     publish(make_release(tmp_path / "r1"), store, keys)
