@@ -72,7 +72,7 @@ def test_an_object_is_sent_and_read_back() -> None:
 
 def test_time_is_counted_by_direction(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 110.0, 135.0, 200.0, 201.0, 203.0])
-    monkeypatch.setattr(upload.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("aotforge.publish.upload.time.monotonic", lambda: next(clock))
     stats, store = UploadStats(), Memory()
     for _ in range(2):
         upload_object(cast(Store, store), "r/a", b"x", file(b"x"), stats, on_bytes=lambda count: None)
