@@ -7,24 +7,24 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "hip_api.h"
+#include "device_api.h"
 
 using namespace aotriton;
 using namespace aotriton::v3::flash;
 
 // Found by the library in the program itself, so that no HIP of the machine is loaded. There is no device.
-using aotforge::HipFunction;
-using aotforge::HipModule;
+using aotforge::FunctionHandle;
+using aotforge::ModuleHandle;
 extern "C" {
 #define ABSENT __attribute__((visibility("default"))) hipError_t
 ABSENT hipGetDevice(int*) { return hipErrorNoDevice; }
 ABSENT hipSetDevice(int) { return hipErrorNoDevice; }
 ABSENT hipGetDevicePropertiesR0600(void*, int) { return hipErrorNoDevice; }
 ABSENT hipDeviceGetAttribute(int*, int, int) { return hipErrorNoDevice; }
-ABSENT hipModuleLoadData(HipModule*, const void*) { return hipErrorNoDevice; }
-ABSENT hipModuleUnload(HipModule) { return hipErrorNoDevice; }
-ABSENT hipModuleGetFunction(HipFunction*, HipModule, const char*) { return hipErrorNoDevice; }
-ABSENT hipModuleLaunchKernel(HipFunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, hipStream_t, void**,
+ABSENT hipModuleLoadData(ModuleHandle*, const void*) { return hipErrorNoDevice; }
+ABSENT hipModuleUnload(ModuleHandle) { return hipErrorNoDevice; }
+ABSENT hipModuleGetFunction(FunctionHandle*, ModuleHandle, const char*) { return hipErrorNoDevice; }
+ABSENT hipModuleLaunchKernel(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, hipStream_t, void**,
                              void**) {
   std::abort();
 }
