@@ -20,7 +20,7 @@ WIDTHS = (16, 32, 48, 64, 80, 96, 128, 160, 192, 224, 256, 512)
 class Tuned:
     """A configuration for widths up to `max_width`, and for some dtypes (all when empty).
 
-    `parts` programs make the columns of a block's results, in pieces of at most 128; one holds the block's own tiles in registers,
+    `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the block's own tiles in registers,
     several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
     `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled.
     """
@@ -33,6 +33,7 @@ class Tuned:
     mfma: int = 0
     parts: int = 1
     hold: bool = True
+    piece: int = 128
     dtypes: tuple[str, ...] = ()
     plain: bool = False
     exact: bool = True
@@ -49,7 +50,7 @@ class Tuned:
     def setting(self, kernel: str, width: int, when: tuple[Condition, ...], *, exact: bool) -> Setting:
         """The image with hints for calls for which `when` holds, or the general one."""
         part = width // self.parts
-        piece = min(128, 1 << part.bit_length() - 1)
+        piece = min(self.piece, 1 << part.bit_length() - 1)
         constants: dict[str, int | str | bool] = {"EXACT": exact, "BLOCK_M": self.block_m, "PIECE": piece}
         if kernel != "bwd_preprocess":
             constants |= {"BLOCK_N": self.block_n, "PART": part, "HOLD": self.hold}
@@ -119,6 +120,31 @@ _GFX11: Table = {
     ),
 }
 
+# No matrix instructions: as the forward's, small pieces leave registers to larger tiles.
+_GFX906: Table = {
+    "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0),),
+    "bwd_dk_dv": (
+        Tuned(max_width=64, dtypes=("fp16",), plain=True, block_m=16, block_n=32, hold=False, piece=32),
+        Tuned(
+            max_width=128, dtypes=("fp16",), plain=True, block_m=16, block_n=32, parts=2, hold=False, piece=32
+        ),
+        Tuned(max_width=64, block_m=16, block_n=16, hold=False, piece=32),
+        Tuned(max_width=128, block_m=16, block_n=16, parts=2, hold=False, piece=32),
+        Tuned(max_width=256, block_m=16, block_n=16, parts=4, hold=False, piece=32),
+        Tuned(max_width=512, block_m=16, block_n=16, parts=8, hold=False, piece=32),
+    ),
+    "bwd_dq": (
+        Tuned(max_width=64, dtypes=("fp16",), plain=True, block_m=32, block_n=32, hold=False, piece=32),
+        Tuned(
+            max_width=128, dtypes=("fp16",), plain=True, block_m=16, block_n=32, parts=2, hold=False, piece=32
+        ),
+        Tuned(max_width=64, block_m=16, block_n=16, hold=False, piece=32),
+        Tuned(max_width=128, block_m=16, block_n=16, parts=2, hold=False, piece=32),
+        Tuned(max_width=256, block_m=16, block_n=16, parts=4, hold=False, piece=32),
+        Tuned(max_width=512, block_m=16, block_n=16, parts=8, hold=False, piece=32),
+    ),
+}
+
 _WIDE: Table = {
     "bwd_preprocess": (Tuned(max_width=512, block_m=32, block_n=0),),
     "bwd_dk_dv": (
@@ -180,7 +206,7 @@ _NVIDIA: Table = {
     ),
 }
 
-_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11, "sm_": _NVIDIA}
+_BY_ARCH: Mapping[str, Table] = {"gfx906": _GFX906, "gfx908": _GFX908, "gfx11": _GFX11, "sm_": _NVIDIA}
 """By the name of an arch or its beginning; at most one fits."""
 
 

@@ -133,7 +133,16 @@ _GFX11: Table = (
     ),
 )
 
-_BY_ARCH: Mapping[str, Table] = {"gfx908": _GFX908, "gfx11": _GFX11}
+# No matrix instructions: a lane reads rows and columns of its tile from LDS, so operands in small pieces leave registers to
+# larger tiles.
+_GFX906: Table = (
+    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32, hold=False, piece=16),
+    Tuned(max_width=128, block_m=32, block_n=32, hold=False, piece=16),
+    Tuned(max_width=256, block_m=32, block_n=32, parts=2, hold=False, piece=16),
+    Tuned(max_width=512, block_m=32, block_n=32, parts=4, hold=False, piece=16),
+)
+
+_BY_ARCH: Mapping[str, Table] = {"gfx906": _GFX906, "gfx908": _GFX908, "gfx11": _GFX11}
 """By the name of an arch or its beginning; at most one fits."""
 
 _WIDE: Table = (

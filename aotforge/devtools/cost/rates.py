@@ -85,6 +85,7 @@ _RDNA3: dict[str, Any] = {
     "cus_per_unit": 2,
 }
 RATES: Mapping[str, dict[str, Any]] = {
+    "gfx906": _GFX908 | {"clock_mhz": 1800, "memory_gb": 1024},
     "gfx908": _GFX908,
     "gfx90a": _GFX90A,
     "gfx942": _GFX90A | {"clock_mhz": 2100, "memory_gb": 5325},

@@ -137,8 +137,8 @@ def test_the_list_of_tasks_with_archs_is_complete() -> None:
 @pytest.mark.parametrize(
     ("arch", "code", "message"),
     [
-        ("gfx906", 11, "error: no kernels for gfx906 yet\n"),
-        ("MI50", 11, "error: no kernels for gfx906 (MI50) yet\n"),
+        ("gfx900", 11, "error: no kernels for gfx900 yet\n"),
+        ("MI25", 11, "error: no kernels for gfx900 (MI25) yet\n"),
         ("gfx980", 10, "error: unknown arch gfx980\n"),
         ("gfx9o8", 10, "error: unknown arch gfx9o8\nNext step: perhaps you meant gfx908\n"),
     ],

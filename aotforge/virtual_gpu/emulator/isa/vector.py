@@ -6,8 +6,11 @@ op_sel and op_sel_hi select the half of a source that each of the two reads, neg
 operands are registers. Comparisons put one bit per lane into a scalar mask, `v_cmpx` also into EXEC.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from aotforge.virtual_gpu.emulator.isa import doubles, small_floats
-from aotforge.virtual_gpu.emulator.isa.entry import LAST_PLACE, SUM_ORDER, merged, table
+from aotforge.virtual_gpu.emulator.isa.entry import LAST_PLACE, SUM_ORDER, Entry, merged, table
 
 _ADDITION = {
     "v_add_u32 v_add_nc_u32": "D.u32 = S0.u32 + S1.u32; if (I->clamp && D.u32 < S0.u32) D.u32 = ~0u",
@@ -219,12 +222,13 @@ _CONVERSIONS = {
     "v_pack_b32_f16": "D.u32 = S0.u16 | S1.u16 << 16",
 }
 
-_LOW = "fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), D.f32)"
+# the low product is added first, then the high one, each with one rounding: the order is not published
+_DOT = "D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), fmaf({f}(S0.u32 & 65535), {f}(S1.u32 & 65535), {sum}))"
 _PRODUCTS_OF_PAIRS = {
-    # the low product is added first, then the high one, each with one rounding: the order is not published
-    f"v_dot2c_f32_{kind}": f"D.f32 = fmaf({f}(S0.u32 >> 16), {f}(S1.u32 >> 16), {_LOW.format(f=f)})"
-    for kind, f in (("f16", "f32_of_f16"), ("bf16", "f32_of_bf16"))
+    "v_dot2c_f32_f16": _DOT.format(f="f32_of_f16", sum="D.f32"),
+    "v_dot2c_f32_bf16": _DOT.format(f="f32_of_bf16", sum="D.f32"),
 }
+_SUM_OF_PAIRS = {"v_dot2_f32_f16": _DOT.format(f="f32_of_f16", sum="S2.f32")}
 
 _PACKED = {
     "v_pk_add_f16": "D.f16 = S0.f16 + S1.f16",
@@ -301,6 +305,17 @@ _TRUTH_TABLE_16 = {"v_bitop3_b16": "D.u16 = bits_of_table(S0.u16, S1.u16, S2.u16
 
 _MIX = "fmaf(S0.mix, S1.mix, S2.mix)"
 
+
+def _any_third(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Entries whose third source, unlike the others, may be a constant."""
+    return {
+        name: replace(
+            entry, slots=tuple(replace(s, kind="any") if s.name == "S2" else s for s in entry.slots)
+        )
+        for name, entry in entries.items()
+    }
+
+
 TABLE = merged(
     table("vector", _ADDITION, _PRODUCTS, _BITS, _ORDER),
     table(
@@ -310,6 +325,7 @@ TABLE = merged(
     table("vector", _MOVES, _WORDS),
     # the guides differ on what a constant is to a pair of halves
     table("vector", _PRODUCTS_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER),
+    _any_third(table("vector", _SUM_OF_PAIRS, sources="v", modifiers=frozenset(), approximated=SUM_ORDER)),
     table("vector", _SINGLE),
     table("vector", _DIVISION, implied={"S3": "vcc"}),
     table("vector", _TRANSCENDENTAL, _TRANSCENDENTAL_HALF, approximated=LAST_PLACE),

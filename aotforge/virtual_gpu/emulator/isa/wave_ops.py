@@ -77,6 +77,7 @@ LANES = merged(
 _Shape = tuple[int, int, int]
 """(m, k, blocks) of a matrix product."""
 _WIDE: tuple[_Shape, ...] = ((32, 4, 2), (16, 4, 4), (4, 4, 16), (32, 8, 1), (16, 16, 1))
+_CDNA = ("gfx908", "gfx90a", "gfx94", "gfx95")
 _GFX908: dict[str, tuple[_Shape, ...]] = {
     "f32": ((32, 1, 2), (16, 1, 4), (4, 1, 16), (32, 2, 1), (16, 4, 1)),
     "f16": _WIDE,
@@ -88,7 +89,7 @@ _BITS = {"f32": 32, "xf32": 32, "f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "i8":
 
 
 def _mfma(
-    shape: _Shape, kind: str, names: str, *, second: str = "", archs: tuple[str, ...] = ("gfx9",)
+    shape: _Shape, kind: str, names: str, *, second: str = "", archs: tuple[str, ...] = _CDNA
 ) -> dict[str, Entry]:
     """`names`: endings behind `v_mfma_f32_MxMxK`; {b} is the number of blocks, if several, as gfx940 and later write it.
 

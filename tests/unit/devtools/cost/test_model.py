@@ -31,7 +31,8 @@ NAMES = (
     "v_add_f32", "v_exp_f32", "v_cvt_f16_f32", "v_mul_lo_u32", "v_add_f64", "s_add_u32", "s_branch", "s_load_dword",
     "ds_read_b32", "ds_bpermute_b32", "global_load_dword", "global_store_dword",
 )  # fmt: skip
-PUBLISHED = {
+PUBLISHED: dict[str, dict[str, int]] = {
+    "gfx906": {},
     "gfx908": {"f32": 256, "f16": 1024, "bf16": 512, "i8": 1024},
     "gfx90a": {"f32": 256, "f16": 1024, "bf16": 1024, "i8": 1024, "f64": 256},
     "gfx942": {

@@ -191,7 +191,7 @@ MODELS: dict[str, Model] = {
     **doubles.MODELS,
     **order.MODELS,
     **small_floats.MODELS,
-    "v_dot2c_f32_f16": dot_of_pairs(lambda h: h.view(F16).astype(F32)),
+    **_twice("v_dot2c_f32_f16", "v_dot2_f32_f16")(dot_of_pairs(lambda h: h.view(F16).astype(F32))),
     "v_dot2c_f32_bf16": dot_of_pairs(lambda h: (h.astype(U32) << U32(16)).view(F32)),
     **_twice("v_add_u32", "v_add_nc_u32", "v_add_nc_i32", "v_add_i32")(lambda a, b: carry_sum(a, b)[0]),
     **_twice("v_sub_u32", "v_sub_nc_u32", "v_sub_nc_i32", "v_sub_i32")(lambda a, b: borrow(a, b)[0]),
