@@ -75,10 +75,12 @@ def launcher() -> Callable[[bytes, bytes | None], int]:
 
     text = (Path(__file__).parent / "pool.ll").read_text()
     cache = get_cache_manager(hashlib.sha256(text.encode()).hexdigest())
-    kept = cache.get_file(f"{_NAME}.so")
+    name, group = f"{_NAME}.so", f"{_NAME}.json"
+    kept = (cache.get_group(group) or {}).get(name)  # a group: its files are compared with their digests
     if kept is None:
         code = shared_library(optimised(_NAME, text, LEVELS[-1]), LEVELS[-1])
-        kept = cache.put(code, f"{_NAME}.so", binary=True)
+        kept = cache.put(code, name, binary=True)
+        cache.put_group(group, {name: kept})
     return load_library(_NAME, Path(kept).read_bytes())[1]
 
 
