@@ -59,8 +59,10 @@ class S3Stub:
 
             faults = self.faults.get(operation)
             status, more, content = faults.pop(0)(usual) if faults else usual()
-        length = {"content-length": str(len(content))}
-        return AWSResponse(request.url, status, {**length, **more}, _Body(content))
+        headers = {"content-length": str(len(content)), **more}  # an empty one is left out
+        return AWSResponse(
+            request.url, status, {name: text for name, text in headers.items() if text}, _Body(content)
+        )
 
     def _refused(self, operation: str, key: str, headers: dict[str, str]) -> bool:
         there = tag(self.objects[key]) if key in self.objects else None

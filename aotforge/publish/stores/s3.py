@@ -107,7 +107,7 @@ class S3Store:
         """HEAD."""
         with s3_errors(f"{self.url}/{name}"):
             try:
-                return int(self._client.head_object(**self._at(name))["ContentLength"])
+                return int(_header(self._client.head_object(**self._at(name)), "ContentLength"))
             except ClientError as error:
                 if status_of(error) == 404:
                     return None
@@ -122,8 +122,8 @@ class S3Store:
             conditions |= {"IfMatch": tag} if tag else {}
             with s3_errors(f"{self.url}/{name}"):
                 response = self._client.get_object(**self._at(name), **conditions)
-                tag = response["ETag"]
-                end = position + int(response["ContentLength"])
+                tag = _header(response, "ETag")
+                end = position + int(_header(response, "ContentLength"))
                 try:
                     for chunk in _pieces(response["Body"], pace):
                         position += len(chunk)
@@ -239,9 +239,9 @@ class S3Store:
             place = f"{self.url}/{name}"
             pieces = before_deadline(_pieces(response["Body"], Pace(place, self._clock)), place, self._clock)
             data = collect(pieces, place, limit=limit)
-            if len(data) != int(response["ContentLength"]):
+            if len(data) != int(_header(response, "ContentLength")):
                 raise ConnectionError("the answer is truncated")
-            return data, response["ETag"]
+            return data, _header(response, "ETag")
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """PUT with If-Match, or If-None-Match for the first version; without support for these, load and compare first."""
@@ -265,6 +265,13 @@ class S3Store:
 
     def _exists(self, name: str) -> StoreError:
         return StoreError(ErrorKind.EXISTS, f"{self.url}/{name} exists")
+
+
+def _header(response: Mapping[str, Any], name: str) -> Any:
+    """A header that every answer of S3 has. Raises ConnectionError: a server of another kind, or a proxy, may omit it."""
+    if name not in response:
+        raise ConnectionError(f"the answer has no {name}")
+    return response[name]
 
 
 def _pieces(body: Any, pace: Pace) -> Iterator[bytes]:

@@ -215,3 +215,16 @@ def test_a_server_of_another_protocol(action: str, answer: Answer) -> None:
         assert error.kind in {ErrorKind.UNAVAILABLE, ErrorKind.REFUSED} and error.cause
     else:
         assert found in (6, [b"<html>"], {})
+
+
+@pytest.mark.parametrize("header", ["content-length", "etag"])
+def test_an_answer_without_a_header_is_an_error_of_the_store(header: str) -> None:
+    def without(usual: Callable[[], Answer]) -> Answer:
+        status, headers, body = usual()
+        return status, headers | {header: ""}, body
+
+    stub = S3Stub()
+    store = stub.store()
+    store.put_if_absent("a", b"1")
+    stub.faults["GetObject"] = [without] * 20
+    assert kind(lambda: store.load("a", limit=MIB)) is ErrorKind.UNAVAILABLE
