@@ -48,7 +48,7 @@ FAULTS = {
     "a bias scaled like a score": ("backward.py", "(dots * sm_scale + bias - lse) * LOG2E", "((dots + bias) * sm_scale - lse) * LOG2E", "bwd_dk_dv", "masking bias"),
     "a bias in base 2": ("backward.py", "(dots * sm_scale + bias - lse) * LOG2E", "dots * sm_scale * LOG2E + (bias * LOG2E - lse * LOG2E)", "bwd_dq", "lowest bias"),
     "the bias divided by sm_scale": ("backward.py", "dots * sm_scale + bias - lse", "(dots + bias / sm_scale) * sm_scale - lse", "bwd_dq", "bias, scale 0"),
-    "dP without dropout": ("backward.py", "tl.where(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain, 0.0)", "dp", "bwd_dq", "dropout"),
+    "dP without dropout": ("backward.py", "only(kept(key, plane, start_q, start, limit, BLOCK_M, BLOCK_N), dp * gain)", "dp", "bwd_dq", "dropout"),
     "dV without its gain": ("backward.py", "dv, gain, BLOCK_N", "dv, 1.0, BLOCK_N", "bwd_dk_dv", "dropout"),
     "a mask per key head": ("backward.py", "        plane += 1\n", "", "bwd_dk_dv", "dropout"),
     "an infinite gain": ("features.py", "tl.where(p < 1.0, 1.0 / (1.0 - p), 0.0)", "1.0 / (1.0 - p)", "bwd_dk_dv", "dropout of everything"),

@@ -49,10 +49,10 @@ FAULTS = {
     "blocks before the window are complete": ("forward.py", "tl.cdiv(tl.maximum(last - left, 0), BLOCK)", "tl.maximum(last - left, 0) // BLOCK", "window and many queries"),
     "an early end leaves tiles unwritten": ("forward.py", "    empty = row_sum == 0.0\n", "    if begin == end:\n        return\n    empty = row_sum == 0.0\n", "window and many queries"),
     "rows without keys have a finite LSE": ("forward.py", 'lse = tl.where(empty, float("inf"), lse)', "lse = tl.where(empty, -2.4e38, lse)", "window below the diagonal"),
-    "LSE past the last row": ("forward.py", "lse, mask=queries < n_q)", "lse, mask=queries < tl.cdiv(n_q, BLOCK_M) * BLOCK_M)", "window"),
-    "LSE past the end of a sequence": ("forward.py", "lse, mask=queries < n_q)", "lse, mask=queries < seqlen_q)", "0x0202"),
+    "LSE past the last row": ("forward.py", "lse, mask=inside)", "lse, mask=queries < tl.cdiv(n_q, BLOCK_M) * BLOCK_M)", "window"),
+    "LSE past the end of a sequence": ("forward.py", "lse, mask=inside)", "lse, mask=queries < seqlen_q)", "0x0202"),
     "a bias scaled like a score": ("forward.py", "scale = sm_scale if MASK", "scale = sm_scale * LOG2E if MASK", "bias"),
-    "a bias in half precision": ("forward.py", "mask=inside, other=0.0).to(tl.float32)", "mask=inside, other=0.0).to(tl.bfloat16).to(tl.float32)", "bias"),
+    "a bias in half precision": ("forward.py", "return tl.load(pointers).to(tl.float32)", "return tl.load(pointers).to(tl.bfloat16).to(tl.float32)", "bias"),
     "differences of a bias not scaled": ("forward.py", "p = tl.exp2((scores - shift[:, None]) * LOG2E)", "p = tl.exp2(scores * LOG2E - shift[:, None] * LOG2E)", "lowest bias"),
     "rows of -inf are not numbers": ("forward.py", 'shift = tl.where(new_max == -float("inf"), 0.0, new_max)', "shift = new_max", "masking bias"),
     "a bias for all sequences": ("forward.py", "B += batch * stride_bz", "B += 0 * stride_bz", "bias of one sequence"),
@@ -86,13 +86,35 @@ def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     assert is_found("attn_fwd", FORWARD[problem], tmp_path)
 
 
+PACKED = {"BLOCK_M": 16, "BLOCK_N": 16, "PACKED": True}
+GROUPED = replace(BASE, dtype="fp16", heads_q=10, heads_k=2, seqlen_q=3, mixed=True)
+PACKED_FAULTS = {
+    "heads of the next group": ("heads < group - member", "heads < group"),
+    "queries of another head": ("rows = rows & ((1 << shift) - 1)", "rows = rows"),
+    "the first head's row of L": ("heads * stride_lh + queries", "queries"),
+    "too few rows for a head": ("(seqlen_q > 2).to(tl.int32)", "0"),
+}
+
+
+@pytest.mark.parametrize("queries", [1, 2, 3, 9, 16])
+def test_heads_that_share_a_block_agree_with_float64(queries: int) -> None:
+    case = replace(GROUPED, seqlen_q=queries, window_left=20, window_right=30)
+    assert list(violations("attn_fwd", case, override=PACKED)) == []
+
+
+@pytest.mark.parametrize("fault", PACKED_FAULTS)
+def test_a_fault_in_the_packing_is_found(fault: str, tmp_path: Path) -> None:
+    planted(tmp_path, "forward.py", *PACKED_FAULTS[fault])
+    assert is_found("attn_fwd", GROUPED, tmp_path, PACKED)
+
+
 MASK_FAULTS = {
     "one mask for all heads": ("dropout_mask.py", "batch * num_head_q + head,", "batch * num_head_q,", "contiguous"),
     "a mask of another tile": ("dropout_mask.py", "head, start_q, start_k", "head, start_q, 0", "contiguous"),
     "the second half of the offset left out": ("features.py", " + offset2 + 0x9E37", " + 0x9E37", "contiguous"),
     "columns past the end": ("dropout_mask.py", "(keys[None, :] < seqlen_k)", "(keys[None, :] <= seqlen_k)", "another order"),
     "a null state is read": ("features.py", "tl.load(seed, mask=seed.to(tl.int64) != 0, other=0)", "tl.load(seed)", "null state"),
-    "nothing is kept of 1 - p": ("dropout_mask.py", "tl.where(seen, 0.5, -0.5)", "tl.where(seen, -0.5, 0.5)", "a rare drop"),
+    "nothing is kept of 1 - p": ("dropout_mask.py", "tl.where(keep != 0, 0.5, -0.5)", "tl.where(keep != 0, -0.5, 0.5)", "a rare drop"),
 }  # fmt: skip
 
 
