@@ -85,7 +85,7 @@ _GFX908: Table = {
         Tuned(max_width=512, parts=4, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
     ),
     "bwd_dq": (
-        Tuned(max_width=32, dtypes=_HALVES, block_m=128, block_n=64, mfma=16, waves_per_eu=2),
+        Tuned(max_width=32, dtypes=_HALVES, plain=True, block_m=128, block_n=64, mfma=16, waves_per_eu=2),
         Tuned(max_width=64, dtypes=_HALVES, plain=True, block_m=64, block_n=32, mfma=16),
         Tuned(max_width=64, dtypes=_HALVES, block_m=64, block_n=32, mfma=16, waves_per_eu=2),
         Tuned(max_width=128, dtypes=_HALVES, block_m=64, block_n=32, mfma=16, num_warps=8),
