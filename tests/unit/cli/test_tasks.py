@@ -14,7 +14,7 @@ from aotforge.pipeline.requests import BuildRequest
 
 FLAGS = {
     "arch": None, "profile": None, "cache": "here", "jobs": None, "output": "out", "platform": "linux", "images": None,
-    "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None, "only": None, "version": None,
+    "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None, "only": None, "version": None, "unexecuted": False,
 }  # fmt: skip
 
 
