@@ -90,6 +90,14 @@ macro(take_tarball path choose)
     message(FATAL_ERROR "${path} is not a gzip file, as image tarballs are.\n"
       "Next step: name a file aotriton-<version>-images-<pack>.tar.gz")
   endif()
+  # CMake's own reader does not compare the checksum of a gzip file
+  find_program(GZIP_PROGRAM gzip)
+  if(GZIP_PROGRAM)
+    execute_process(COMMAND "${GZIP_PROGRAM}" -t INPUT_FILE "${path}" RESULT_VARIABLE failed ERROR_VARIABLE why OUTPUT_QUIET)
+    if(failed)
+      message(FATAL_ERROR "${path} is damaged: ${why}\nNext step: fetch it again")
+    endif()
+  endif()
   # by a name that is ASCII: in the C locale CMake extracts nothing from others, without an error
   set(unpacked "${OUTPUT}.unpacked")
   file(REMOVE_RECURSE "${unpacked}")

@@ -175,7 +175,7 @@ def kernel(x, n, BLOCK: tl.constexpr):
     tl.store(x + i[None, :] + i[:, None] * BLOCK, tl.trans(square))
 """
     write_family(tmp_path / "k", "lds", body, blocks=(256,), warps=16, spills="report")
-    with pytest.raises(ResourceError, match=r"lds\.lds.* bytes of LDS, gfx908 has 65536") as caught:
+    with pytest.raises(ResourceError, match=r"lds\.lds.* bytes of shared memory, gfx908 has 65536") as caught:
         build(tmp_path / "k", tmp_path / "cache")
     assert "next step" in str(caught.value).lower()
 
