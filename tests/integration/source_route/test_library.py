@@ -60,7 +60,10 @@ def test_a_changed_source_compiles_its_target_alone(route: Make, tmp_path: Path)
     made.ninja("install")
     config = made.prefix / "include" / "aotriton" / "config.h"
     old = config.read_bytes(), (made.prefix / LIBRARY).read_bytes()
-    for installed in (config, made.prefix / LIBRARY):  # CMake installs no file that is less than a second newer
+    for installed in (
+        config,
+        made.prefix / LIBRARY,
+    ):  # CMake installs no file that is less than a second newer
         os.utime(installed, (0, 0))
     objects = times(made.build / "runtime" / "CMakeFiles")
     path = source / "runtime" / "src" / "log.cpp"
