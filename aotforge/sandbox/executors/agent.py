@@ -367,7 +367,11 @@ def run_step(header: dict[str, Any], watchdog: Watchdog) -> dict[str, Any]:
     unpack_inputs(header["folder"], struct.unpack("<Q", read(8))[0])
     process = start(header)
     send(b"R", json.dumps({"uid": os.getuid()}).encode())
-    watchdog.start()
+    try:
+        watchdog.start()
+    except RuntimeError:  # no thread can be made: the step has as many processes already as the limit allows
+        watchdog.reason = "processes"
+        kill_all()
     forward(process)
     kill_all()
     code = process.wait()
