@@ -262,7 +262,11 @@ SMALL = {"seqlen_q": "128", "seqlen_k": "256", "heads_q": "1", "heads_k": "1"}
 
 @pytest.fixture(scope="module")
 def compared() -> tuple[Cost, ...]:
-    settings = ({"BLOCK_M": "64"}, {"BLOCK_M": "128", "num_stages": "2"}, {"BLOCK_M": "128", "num_stages": "1"})
+    settings = (
+        {"BLOCK_M": "64"},
+        {"BLOCK_M": "128", "num_stages": "2"},
+        {"BLOCK_M": "128", "num_stages": "1"},
+    )
     keys = {"dtype": "fp16", "width": "64"}
     return cost(request("attn_fwd", settings=settings, keys=keys, shape=SMALL, top=5))
 
