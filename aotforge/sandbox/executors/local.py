@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -76,6 +77,7 @@ class ProcessChannel:
             ) from error
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._reading = threading.Lock()
         self.pid = self._process.pid
 
     def send(self, data: bytes) -> None:
@@ -85,8 +87,9 @@ class ProcessChannel:
             rest = rest[os.write(self._stdin.fileno(), rest) :]
 
     def receive(self) -> bytes:
-        """Waits for some bytes."""
-        return os.read(self._stdout.fileno(), 1 << 20)
+        """Waits for some bytes. Raises ValueError after `close`."""
+        with self._reading:
+            return os.read(self._stdout.fileno(), 1 << 20)
 
     def ended(self) -> AgentExit:
         """Exit status and stderr."""
@@ -113,7 +116,11 @@ class ProcessChannel:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
+        # a reader that has the descriptor's number must not read from the file that gets this number next
+        read = self._reading.acquire(timeout=_EXIT_SECONDS)
         self._stdout.close()
+        if read:
+            self._reading.release()
         os.close(self._log)
 
 

@@ -6,13 +6,18 @@ import hashlib
 import io
 import os
 import signal
+import sys
 import tarfile
+import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aotforge.errors import LimitError
 from aotforge.sandbox.executors.executor import Executor
+from aotforge.sandbox.executors.local import ProcessChannel
 from aotforge.sandbox.executors.step import RootFS, Step, StepLimits, StepResult
 from tests.support.rootfs import NAMES, SANDBOXED, executor, small_rootfs
 
@@ -184,3 +189,37 @@ def _running(seconds: str) -> list[Path]:
         if words[:2] == [b"sleep", seconds.encode()]:
             found.append(path)
     return found
+
+
+class _Slow:
+    """The agent's stdout, whose reader is interrupted between the descriptor's number and its use."""
+
+    def __init__(self, file: Any, asked: threading.Event) -> None:
+        self._file, self._asked = file, asked
+
+    def fileno(self) -> int:
+        number = int(self._file.fileno())
+        self._asked.set()
+        time.sleep(0.3)
+        return number
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def test_a_reader_does_not_take_the_bytes_of_the_next_agent() -> None:
+    """A closed descriptor's number goes to the next file that is opened."""
+    channel = ProcessChannel("agent", [sys.executable, "-c", "input()"], what="a step")
+    asked, found = threading.Event(), list[bytes]()
+    channel._stdout = _Slow(channel._stdout, asked)
+    reader = threading.Thread(target=lambda: found.append(channel.receive()))
+    reader.start()
+    asked.wait()
+    channel.send(b"\n")
+    channel.close()
+    read, write = os.pipe()  # takes the number
+    os.write(write, b"of another")
+    os.close(write)
+    reader.join()
+    assert found == [b""] and os.read(read, 100) == b"of another"
+    os.close(read)
