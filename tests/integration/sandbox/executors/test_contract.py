@@ -211,7 +211,8 @@ def test_a_reader_does_not_take_the_bytes_of_the_next_agent() -> None:
     """A closed descriptor's number goes to the next file that is opened."""
     channel = ProcessChannel("agent", [sys.executable, "-c", "input()"], what="a step")
     asked, found = threading.Event(), list[bytes]()
-    channel._stdout = _Slow(channel._stdout, asked)
+    slow: Any = _Slow(channel._stdout, asked)
+    channel._stdout = slow
     reader = threading.Thread(target=lambda: found.append(channel.receive()))
     reader.start()
     asked.wait()
