@@ -194,12 +194,12 @@ def _running(seconds: str) -> list[Path]:
 class _Slow:
     """The agent's stdout, whose reader is interrupted between the descriptor's number and its use."""
 
-    def __init__(self, file: Any, asked: threading.Event) -> None:
-        self._file, self._asked = file, asked
+    def __init__(self, file: Any, numbered: threading.Event) -> None:
+        self._file, self._numbered = file, numbered
 
     def fileno(self) -> int:
         number = int(self._file.fileno())
-        self._asked.set()
+        self._numbered.set()
         time.sleep(0.3)
         return number
 
@@ -210,12 +210,12 @@ class _Slow:
 def test_a_reader_does_not_take_the_bytes_of_the_next_agent() -> None:
     """A closed descriptor's number goes to the next file that is opened."""
     channel = ProcessChannel("agent", [sys.executable, "-c", "input()"], what="a step")
-    asked, found = threading.Event(), list[bytes]()
-    slow: Any = _Slow(channel._stdout, asked)
+    numbered, found = threading.Event(), list[bytes]()
+    slow: Any = _Slow(channel._stdout, numbered)
     channel._stdout = slow
     reader = threading.Thread(target=lambda: found.append(channel.receive()))
     reader.start()
-    asked.wait()
+    numbered.wait()
     channel.send(b"\n")
     channel.close()
     read, write = os.pipe()  # takes the number
