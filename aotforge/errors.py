@@ -32,6 +32,10 @@ class AotforgeError(Exception):
             parts.append(f"Next step: {self.hint}")
         return "\n".join(parts)
 
+    def fields(self) -> dict[str, str]:
+        """For JSON."""
+        return {"kind": self.kind, "what": self.what, "cause": self.cause, "hint": self.hint}
+
     def __reduce__(self) -> tuple[object, ...]:
         # keyword-only arguments do not survive pickling between worker processes by default
         return (_rebuild, (type(self), self.what, self.cause, self.hint))

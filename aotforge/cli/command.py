@@ -77,16 +77,12 @@ def exit_codes(*, json: bool) -> Iterator[None]:
         yield
     except AotforgeError as error:
         if json:
-            print_result(json_.dumps({"error": _error_fields(error)}))
+            print_result(json_.dumps({"error": error.fields()}))
         print_status(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print_status("interrupted; finished work is kept, the same command resumes")
         sys.exit(130)
-
-
-def _error_fields(error: AotforgeError) -> dict[str, str]:
-    return {"kind": error.kind, "what": error.what, "cause": error.cause, "hint": error.hint}
 
 
 def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> None:
@@ -98,7 +94,7 @@ def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> N
             print_report(report, json=False)
             raise
         fields: Any = report.fields()
-        print_result(json_.dumps({**fields, "error": _error_fields(error)}, indent=1))
+        print_result(json_.dumps({**fields, "error": error.fields()}, indent=1))
         print_status(f"error: {error}")
         sys.exit(error.exit_code)
     print_report(report, json=json)

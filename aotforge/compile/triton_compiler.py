@@ -23,11 +23,11 @@ from triton.compiler.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction
 
 from aotforge.compile.cache_entry import Entry, Summary
-from aotforge.compile.dual_issue import split_pairs
 from aotforge.errors import ToolchainError
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.model import CompileJob, has_line_info
 from aotforge.rules import ValueType
+from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.backend import check_no_paths
 from aotforge.targets.backends import BACKENDS, backend_of
 

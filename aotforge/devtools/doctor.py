@@ -130,9 +130,7 @@ def _finding(check: Check, request: Request, purposes: Collection[str]) -> Findi
 
 
 def _fields(one: Finding) -> object:
-    error = one.error and {
-        "kind": one.error.kind, "what": one.error.what, "cause": one.error.cause, "hint": one.error.hint
-    }  # fmt: skip
+    error = one.error and one.error.fields()
     return {
         "name": one.name, "ok": one.error is None, "needed": one.needed, "purposes": one.purposes, "found": one.found, "error": error
     }  # fmt: skip

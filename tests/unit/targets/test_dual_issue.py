@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.dual_issue import AFTER_DPP, PARITY, split_pairs
+from aotforge.targets.amd.dual_issue import AFTER_DPP, PARITY, split_pairs
 
 _REGISTERS = st.integers(0, 7).map("v{}".format)
 _SOURCES = st.one_of(_REGISTERS, st.sampled_from(["s3", "vcc_lo", "0x42280000", "1.0", "-4"]))
