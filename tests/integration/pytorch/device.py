@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from ctypes import byref, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_int, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from .bridge import BridgeCall, BridgeTensor
 
 _TO_DEVICE, _TO_HOST = 1, 2
 _DTYPES = {
@@ -18,34 +20,6 @@ _INPUTS = (
     *("Q", "K", "V", "B", "Out", "DO", "L"),
     *("lengths_q", "lengths_k", "positions_q", "positions_k", "seed", "offset1"),
 )
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [
-        ("base", c_uint64), ("sizes", c_uint64 * 4), ("strides", c_uint64 * 4), ("dtype", c_int32), ("given", c_int32),
-    ]  # fmt: skip
-
-
-_TENSORS = (
-    *("Q", "K", "V", "B", "Out", "DO", "DQ", "DK", "DV", "DB", "L", "D", "encoded_softmax"),
-    *("lengths_q", "lengths_k", "positions_q", "positions_k"),
-    *("seed", "offset1", "seed_output", "offset_output", "counter"),
-)
-_NUMBERS = (
-    *("masked", "window_left", "window_right"),
-    *("longest_q", "longest_k", "word", "deterministic", "acquired"),
-)
-
-
-class Call(ctypes.Structure):
-    """`Call` of the bridge."""
-
-    _fields_ = [
-        *((name, _Tensor) for name in _TENSORS),
-        ("offset2", c_uint64), ("sm_scale", c_float), ("dropout_p", c_float),
-        *((name, c_int32) for name in _NUMBERS),
-        ("stream", c_void_p),
-    ]  # fmt: skip
 
 
 class LibraryError(Exception):
@@ -70,7 +44,7 @@ class Library:
         The return value is how often D was acquired. An allocation has exactly the bytes of its tensor's storage, so that the virtual
         GPU notices accesses beside it. Raises LibraryError.
         """
-        call, places = Call(), []
+        call, places = BridgeCall(), []
         for name, tensor in {**inputs, **outputs}.items():
             if tensor is not None:
                 places.append((name, tensor, self._upload(tensor)))
@@ -117,9 +91,9 @@ class Library:
         self._check("hipMemcpy", self._hip.hipMemcpy(to, source, c_size_t(size), c_int(kind)))
 
 
-def _view(tensor: Any, at: c_void_p) -> _Tensor:
+def _view(tensor: Any, at: c_void_p) -> BridgeTensor:
     base = (at.value or 0) + tensor.storage_offset() * tensor.element_size() if at.value else 0
-    made = _Tensor(base=base, dtype=_DTYPES[tensor.dtype], given=1)
+    made = BridgeTensor(base=base, dtype=_DTYPES[tensor.dtype], given=1)
     for i, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         made.sizes[i], made.strides[i] = size, stride
     return made

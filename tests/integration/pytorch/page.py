@@ -88,7 +88,7 @@ def measure(cases: Sequence[Case]) -> tuple[Plan, list[Line]]:
     found = []
     with tempfile.TemporaryDirectory() as folder:
         sys.stderr.write(f"{len(cases)} cases, {len(plan.jobs)} images\n")
-        for one in make_stack(plan, build_objects(), LEVELS, Path(folder)).run(cases):
+        for one in make_stack([plan], build_objects(), LEVELS, Path(folder)).run(cases):
             found.append(one)
             (*lines,) = lines_of([one])
             state = "passed" if all(line.passed for line in lines) else "FAILED"

@@ -121,28 +121,31 @@ class Stack:
 
 
 def make_stack(
-    plan: Plan, objects: Objects, levels: Iterable[str], folder: Path, kernels: Path = ROOT / "kernels"
+    plans: Sequence[Plan],
+    objects: Objects,
+    levels: Iterable[str],
+    folder: Path,
+    kernels: Path = ROOT / "kernels",
 ) -> Stack:
-    """Compile the plan's images and the bridges. `objects`: a build of the library with its levels."""
-    with Cache(CACHE) as cache:
-        images = compile_plan(
-            plan,
-            kernels_root=kernels,
-            architectures=load_architectures(ROOT / "manifests"),
-            cache=cache,
-        ).values()
-        pack = write_pack(plan, images, release="0.11.2b-r1")
-        target, texts = folder / "images" / pack.name, folder / "texts"
-        for made in (target, texts):
-            made.mkdir(parents=True)
-        for name, content in pack.files.items():
+    """Compile the plans' images, of an arch each, and the bridges. `objects`: a build of the library with its levels."""
+    images, texts = folder / "images", folder / "texts"
+    texts.mkdir()
+    for plan in plans:
+        with Cache(CACHE) as cache:
+            compiled = compile_plan(
+                plan, kernels_root=kernels, architectures=load_architectures(ROOT / "manifests"), cache=cache
+            ).values()
+        target = images / f"amd-{plan.archs[0]}"
+        target.mkdir(parents=True)
+        for name, content in write_pack(plan, compiled, release="0.11.2b-r1").files.items():
             (target / name).write_bytes(content)
-        for image in images:
+        for image in compiled:
             (texts / f"{image.digest}.s").write_text(image.asm)
     virtual = build_virtual_hip(CACHE)
-    settings = environment(virtual, devices=list(plan.archs), texts=[texts], cache=CACHE)
+    archs = [arch for plan in plans for arch in plan.archs]
+    settings = environment(virtual, devices=archs, texts=[texts], cache=CACHE)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AOTRITON_")}
-    more = {"AOTRITON_IMAGES_DIR": str(target.parent), "AOTFORGE_PARTIAL_PACK": "1", "AOTRITON_LOG": "warn"}
+    more = {"AOTRITON_IMAGES_DIR": str(images), "AOTFORGE_PARTIAL_PACK": "1", "AOTRITON_LOG": "warn"}
     return Stack(
         bridges={level: _bridge(objects.at(level), folder / f"bridge-{level}.so") for level in levels},
         environment=clean | settings | more,

@@ -41,7 +41,7 @@ SAMPLE = (
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
     pytest.importorskip("torch")
-    return make_stack(plan_of(FUNCTIONALS), build_objects(), LEVELS, tmp_path_factory.mktemp("stack"))
+    return make_stack([plan_of(FUNCTIONALS)], build_objects(), LEVELS, tmp_path_factory.mktemp("stack"))
 
 
 def calls(windows: Sequence[tuple[int, int] | None]) -> list[dict[str, object]]:
@@ -92,7 +92,7 @@ def test_a_planted_fault_of_positions_changes_bits(tmp_path: Path) -> None:
     assert sound in source.read_text()
     source.write_text(source.read_text().replace(sound, faulty))
     plan = plan_of([("fp16", False, "full", 32)], kernels=kernels)
-    stack = make_stack(plan, build_objects(), LEVELS[-1:], tmp_path, kernels)
+    stack = make_stack([plan], build_objects(), LEVELS[-1:], tmp_path, kernels)
     found = {one["word"]: one["differences"] for one in stack.results(calls([None])[::2])}
     assert {word for word, differences in found.items() if differences} == {0x0B0B, 0x000B, 0x150B, 0x040B}
 
