@@ -36,7 +36,7 @@ SERVED = {
 
 
 def compilers() -> tuple[Compiler, ...]:
-    """One is enough here; every installed one is tried in test_every_compiler."""
+    """One is enough here: test_compilers.py has the others."""
     found = [one for one in find_compilers()[0] if one.family == "gcc"]
     if not found:
         pytest.skip("none of gcc 9 to 12 is installed")
@@ -87,19 +87,6 @@ def test_a_complete_release_passes(release: Path) -> None:
     assert kinds <= {f.check for f in report.findings}
     # what could not be tried is reported as such, and not counted as passed
     assert [f.status for f in of(report, "windows")] == ["not run"]
-
-
-def test_every_compiler(release: Path) -> None:
-    """With HIP's own headers where they are installed; those that are missing are named and never passed."""
-    found, missing = find_compilers()
-    report = check_release(release, checkout=ROOT, cache=CACHE, jobs=2, development=True, only=["calls"])
-    assert {finding.row for finding in of(report, "calls")} >= SERVED
-    for finding in of(report, "calls"):
-        if finding.row in SERVED:
-            assert all(f"{one.name} C++{s}" in finding.evidence for one in found for s in ("17", "20"))
-            assert not any(f"{name} C++" in finding.evidence for name in missing)
-    reported = {f.what for f in of(report, "calls") if f.status == "not run" and not f.row}
-    assert reported == {f"with {name}" for name in missing}
 
 
 def test_a_development_build_is_no_release(release: Path) -> None:
@@ -161,42 +148,6 @@ def test_a_change_of_the_headers_turns_its_rows_red(release: Path, tmp_path: Pat
     assert found | unrun == wanted, report.of("failed")
     for text in named:
         assert any(text in f.evidence for f in report.of("failed")), (text, report.of("failed"))
-
-
-def _clang() -> tuple[Compiler, ...]:
-    found = [one for one in find_compilers()[0] if one.family == "clang"]
-    if not found:
-        pytest.skip("no clang is installed")
-    return tuple(found[-1:])
-
-
-def _in_another_namespace(text: str) -> str:
-    """util.h with LazyTensor declared in aotriton::v3::flash, as it was until November 2026, and flash.h still compiling."""
-    eager = text.index("// A non-null `eager`")
-    start, end = text.rindex("#if ", 0, eager), text.index("#ifndef _MSC_VER")
-    return f"{text[:start]}namespace v3::flash {{\n{text[start:end]}}}\n{text[end:]}"
-
-
-def test_a_name_in_another_namespace_turns_its_rows_red(release: Path, tmp_path: Path) -> None:
-    def move(tree: Tree) -> None:
-        util = tree[UTIL]
-        assert isinstance(util, Member)
-        tree[UTIL] = Member(content=_in_another_namespace(util.content.decode()).encode())
-
-    folder = altered(release, tmp_path / "r", RUNTIME, move)
-    report = check_release(
-        folder, checkout=ROOT, cache=CACHE, jobs=2, development=True, compilers=_clang(), hip=standin_hip(ROOT),
-        only=("names", "calls"),
-    )  # fmt: skip
-    assert red(report) == rows("calls") | {("names", "")}, report.of("failed")
-    (names,) = of(report, "names")
-    assert "Record aotriton::LazyTensor is missing; aotriton::v3::flash::LazyTensor exists" in names.evidence
-    assert any("aotriton::LazyTensor" in f.evidence for f in of(report, "calls"))
-
-
-def test_names_need_a_clang(release: Path) -> None:
-    report = check(release, "names")
-    assert [(f.status, f.row) for f in of(report, "names")] == [("not run", "")]
 
 
 def test_exactly_the_rows_that_use_it(release: Path, tmp_path: Path) -> None:
