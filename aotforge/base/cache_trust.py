@@ -46,6 +46,15 @@ def check_cache(folder: Path) -> None:
         )
 
 
+def owner_fault(path: Path) -> str:
+    """The words for a file, folder or link of another user than this one and root; empty for others and where there is none."""
+    try:
+        owner = path.lstat().st_uid
+    except OSError:
+        return ""
+    return "" if owner in _trusted_users() else f"belongs to user {owner}, not to user {os.geteuid()}"
+
+
 def replaceable(path: Path) -> str:
     """The reason why another user can replace `path`: a folder above it, or a link on the way. Empty when none can."""
     ends = {path.absolute(), Path(os.path.realpath(path))}

@@ -347,7 +347,7 @@ def _index_url(request: Request) -> str:
     if named := request.environment.get("PIP_INDEX_URL"):
         return named
     done = run_child(
-        "pip", [sys.executable, "-m", "pip", "config", "get", "global.index-url"],
+        "pip", [sys.executable, "-P", "-m", "pip", "config", "get", "global.index-url"],
         given=request.environment, capture_output=True, timeout=60,
     )  # fmt: skip
     return str(done.stdout).strip() or "https://pypi.org/simple"

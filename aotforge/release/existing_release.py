@@ -16,6 +16,7 @@ import zstandard
 from pydantic import TypeAdapter
 
 from aotforge.base.architectures import Architecture
+from aotforge.base.cache_trust import owner_fault
 from aotforge.base.files import output_errors, write_atomic
 from aotforge.base.source_groups import group_digest
 from aotforge.errors import OutputError, listed
@@ -68,6 +69,8 @@ def find_release(manifest: ReleaseManifest, output: Path, inputs: str) -> Releas
     try:
         stamped, release = _read_stamp(folder)
         names = {path.name for path in folder.iterdir()}
+        if any(map(owner_fault, (output, folder, _stamp(folder)))):
+            return None  # another user can write a stamp that fits, and replace the files later
         if stamped != inputs or names != {file.name for file in release.files}:
             return None
         digests: dict[int, str] = {}  # by inode: the runtime's tarballs are links to one file

@@ -64,8 +64,9 @@ def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
             if make:
                 _make(descriptors[0])
             if _exists(descriptors[0]):
-                _check_folder(descriptors[0], folder)
+                _check_kind(descriptors[0], folder)
                 store = opened(STORE, folder / STORE, descriptors[0])
+                _check_owner(descriptors[1], folder)  # of what was opened: the name may lead elsewhere by now
                 _check_entries(store, folder / STORE)
         place = OpenStore(folder=base, store=store)
         if make:
@@ -100,11 +101,13 @@ def _exists(folder: int) -> bool:
     return True
 
 
-def _check_folder(folder: int, shown: Path) -> None:
-    found = os.stat(STORE, dir_fd=folder, follow_symlinks=False)
-    path = shown / STORE
-    if not stat.S_ISDIR(found.st_mode):
-        raise _planted(path, "is a link or a file, not a folder")
+def _check_kind(folder: int, shown: Path) -> None:
+    if not stat.S_ISDIR(os.stat(STORE, dir_fd=folder, follow_symlinks=False).st_mode):
+        raise _planted(shown / STORE, "is a link or a file, not a folder")
+
+
+def _check_owner(store: int, shown: Path) -> None:
+    found, path = os.fstat(store), shown / STORE
     if found.st_uid != os.geteuid():
         raise DropInError(
             f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()}",

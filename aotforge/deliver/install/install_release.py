@@ -16,6 +16,7 @@ from aotforge.deliver.install.prefix import (
     RECORD,
     InstallRecord,
     changed_files,
+    check_owner,
     check_other_files,
     read_record,
     real_prefix,
@@ -88,6 +89,7 @@ def install(
     download = _Download(reader=reader, release=release, folder=downloads, on_progress=on_progress)
     with install_errors():
         if request.prefix is not None:
+            check_owner(request.prefix)
             prefix = real_prefix(request.prefix)
             with output_lock(prefix):
                 return _install_prefix(download, request, machine, prefix, notes)

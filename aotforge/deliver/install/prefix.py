@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from aotforge.base.cache_trust import owner_fault
 from aotforge.base.files import open_regular, output_errors, output_lock, write_atomic
 from aotforge.errors import InstallError
 
@@ -77,6 +78,17 @@ def _checked(record: InstallRecord) -> InstallRecord:
         ):
             raise ValueError(f"a name has {len(name)} characters")
     return record
+
+
+def check_owner(prefix: Path) -> None:
+    """Raises InstallError for a folder, or a link to one, of another user: its record proves nothing, and its files may change later."""
+    for path in (prefix, real_prefix(prefix)):
+        if fault := owner_fault(path):
+            raise InstallError(
+                f"{path} {fault}",
+                cause="another user made it, and can replace what is in it at any time",
+                hint="choose another folder, or install as that user",
+            )
 
 
 def check_other_files(prefix: Path, record: InstallRecord) -> None:

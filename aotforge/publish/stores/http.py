@@ -43,15 +43,19 @@ class HttpReader:
 
     def read(self, name: str, *, start: int = 0) -> Iterator[bytes]:
         """Resumes with Range after a broken connection; without Range support, reads again and skips."""
-        position, failures = start, 0
+        position, failures, counted = start, 0, 0
         pace = Pace(f"{self._url}/{name}", self._clock)  # of all requests together
         while True:
             try:
                 with self._open(name, pace, start=position) as response:
                     skip = 0 if response.status == http.client.PARTIAL_CONTENT else position
+                    at = position - skip
                     # read1 returns what has arrived: progress and deadlines must not wait for a full chunk
                     for chunk in iter(lambda: response.read1(CHUNK), b""):
-                        pace.count(len(chunk))
+                        at += len(chunk)
+                        # once each: a server that sends the same bytes again and again makes no progress
+                        pace.count(min(len(chunk), max(0, at - counted)))
+                        counted = max(counted, at)
                         piece, skip = chunk[skip:], max(0, skip - len(chunk))
                         if piece:
                             position += len(piece)

@@ -93,8 +93,8 @@ def run_pip_download(
     requirements = folder / "requirements.txt"
     pins = " ".join(f"--hash=sha256:{digest}" for digest in sorted(hashes))
     requirements.write_text(f"{requirement} {pins}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
+    command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--require-hashes", *options, "-d", str(folder), "-r", str(requirements)]
     try:
         done = run_child("pip", command, capture_output=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired) as error:

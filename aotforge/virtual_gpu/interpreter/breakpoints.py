@@ -84,7 +84,7 @@ class _Debugger(pdb.Pdb):
     """Pdb that shows tensors and may stop in one program of the grid only."""
 
     def __init__(self, program: tuple[int, int, int] | None) -> None:
-        super().__init__(nosigint=True)
+        super().__init__(nosigint=True, readrc=False)  # .pdbrc of the current folder may be of another user
         self.prompt = "(kernel) "
         self._program = program
 

@@ -18,6 +18,7 @@ import pytest
 from aotforge.devtools import doctor
 from aotforge.devtools.doctor import CHECKS, DoctorReport, Finding, Request, examine
 from aotforge.errors import DoctorError, UnknownNameError
+from aotforge.sandbox.rootfs.pip_wheels import run_pip_download
 from tests.support.families import PROJECT
 
 
@@ -204,6 +205,17 @@ def test_keys(tmp_path: Path) -> None:
     key.chmod(0o600)
     assert finding("signing key", request(tmp_path, environment=named)).error is None
     assert "no keys to sign the index" in failure("keys of the index", request(tmp_path, environment={}))
+
+
+def test_modules_of_the_current_folder_are_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder may be /tmp, where another user has put a pip.py."""
+    (tmp_path / "pip.py").write_text("print('http://planted/')")
+    monkeypatch.chdir(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "PIP_INDEX_URL"}
+    assert "planted" not in doctor._index_url(request(tmp_path, environment=environment))
+    assert "planted" not in run_pip_download("aotforge==0", ["0" * 64], tmp_path, "--no-index")
 
 
 def test_a_clock_that_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import pytest
 
 from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import install
-from aotforge.deliver.install.prefix import uninstall
+from aotforge.deliver.install.prefix import RECORD, uninstall
 from aotforge.deliver.pytorch.serve import serve
 from aotforge.errors import AotforgeError, InstallError, TrustError
 from aotforge.formats.archive import sha256_file
@@ -144,6 +145,24 @@ def test_files_of_others(store: DirectoryStore, keys: KeySet, tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(InstallError, match="file is a file"):
         try_install(store, root, tmp_path, InstallRequest(packs=PACKS, prefix=tmp_path / "file"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_a_prefix_of_another_user(store: DirectoryStore, keys: KeySet, tmp_path: Path, what: str) -> None:
+    """Planted in /tmp, with another library and a record that fits it, it passed for an intact installation."""
+    place = tmp_path / "prefix"
+    try_install(store, keys.roots[0], tmp_path)
+    library, record = place / "lib" / "libaotriton_v2.so.0.11.2", place / RECORD
+    good = hashlib.sha256(library.read_bytes()).hexdigest()
+    library.write_bytes(b"planted")
+    record.write_text(record.read_text().replace(good, hashlib.sha256(b"planted").hexdigest()))
+    if what == "link":
+        place.rename(tmp_path / "own")
+        place.symlink_to("own")
+    os.chown(place, 64042, 64042, follow_symlinks=False)
+    with pytest.raises(InstallError, match="prefix belongs to user 64042, not to user 0"):
+        try_install(store, keys.roots[0], tmp_path)
 
 
 def test_yanked(store: DirectoryStore, keys: KeySet, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from urllib.request import Request
 
@@ -124,6 +125,35 @@ def test_a_connection_that_breaks_after_each_byte(tmp_path: Path) -> None:
     with slow_server(clock, BODY.replace(b"200 OK", b"206 Partial Content"), b"x", 5.0, cut=1) as url:
         reader = HttpReader(url, clock=clock, sleep=lambda seconds: None)
         refused(lambda: list(reader.read("file")), "is too slow")
+
+
+def test_the_same_bytes_again_and_again() -> None:
+    """Without ranges a server sends what is known first: only bytes that are new count as progress."""
+    clock, seconds = Clock(), 10.0
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for more in range(1, 1000):
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                clock.now += seconds
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * (50_000 + more))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    reader = HttpReader(
+        f"http://127.0.0.1:{listener.getsockname()[1]}", clock=clock, sleep=lambda seconds: None
+    )
+    try:
+        refused(lambda: list(islice(reader.read("file"), 100)), r"is too slow: 500\d\d bytes in 1\d\d s")
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
 
 
 class Pieces:

@@ -292,6 +292,16 @@ def test_each_input_changes_the_digest(runtime: Path) -> None:
     assert len(digests) == len(changes) + 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("name", ["", "0.11.2b-r1", ".0.11.2b-r1.stamp.json"])
+def test_a_release_of_another_user_is_not_taken_for_ours(runtime: Path, tmp_path: Path, name: str) -> None:
+    """A planted output folder has a release of any content, and a stamp that fits it."""
+    dist = tmp_path / "dist"
+    assert assemble(runtime, dist).fresh and not assemble(runtime, dist).fresh
+    os.chown(dist / name, 64042, 64042)
+    assert assemble(runtime, dist).fresh
+
+
 def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> None:
     assemble(runtime, tmp_path / "dist")
     stamp = tmp_path / "dist" / ".0.11.2b-r1.stamp.json"

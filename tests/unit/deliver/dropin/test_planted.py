@@ -125,3 +125,27 @@ def test_messages_have_the_callers_path(tmp_path: Path) -> None:
     with pytest.raises(AotforgeError) as error:
         undo(torch.folder)
     assert str(torch.folder / STORE) in str(error.value) and "/proc/" not in str(error.value)
+
+
+def test_a_store_that_is_exchanged_after_it_was_looked_at(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of torch/lib may be another user, who can put a folder of theirs there between two calls of the kernel."""
+    torch, source, before = make_torch(tmp_path), make_release(tmp_path), tree(victim)
+    drop_in(source, torch, check=allowed)
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    planted.chmod(0o777)
+    (planted / "0.11.2b-r1").symlink_to(victim)
+    plain = os.open
+
+    def exchange_first(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == STORE and planted.exists():
+            (torch.folder / STORE).rename(tmp_path / "checked")
+            planted.rename(torch.folder / STORE)
+        return plain(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", exchange_first)
+    with pytest.raises(DropInError, match="777: other users"):
+        drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
+    assert not planted.exists() and tree(victim) == before
