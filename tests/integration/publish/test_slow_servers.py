@@ -141,7 +141,9 @@ def test_the_same_bytes_again_and_again() -> None:
             with connection, suppress(OSError):
                 connection.recv(65536)
                 clock.now += seconds
-                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * (50_000 + more))
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * (50_000 + more)
+                )
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
