@@ -53,7 +53,8 @@ struct Request {
 
 hipError_t launch_named(State& state, const Request& request, Api api, StreamHandle stream) {
   const auto [name, values, count] = request;
-  if (name == nullptr || (values == nullptr && count != 0)) return hipErrorInvalidValue;
+  if (name == nullptr) return complain("(null)", "op", "is a null pointer");
+  if (values == nullptr && count != 0) return complain(name, "values", "is a null pointer");
   Device* device = nullptr;
   int ordinal = -1;
   if (const hipError_t error = state.device(api, stream, &device, &ordinal); error != hipSuccess) return error;

@@ -33,7 +33,7 @@ class Reader {
   // u8 length (1 to 255) and that many characters 0x21 to 0x7E; a view into the data.
   std::string_view str() {
     const size_t n = u8();
-    if (ok() && n == 0) fail("empty name");
+    if (n == 0) fail("empty name");
     const uint8_t* p = take(n);
     if (!p) return {};
     for (size_t i = 0; i < n; ++i)
@@ -43,12 +43,13 @@ class Reader {
 
   // A count within [low, high] whose records of `least` bytes each can still follow; so it is safe to allocate for.
   uint32_t count(uint32_t value, uint32_t low, uint32_t high, size_t least, const char* reason) {
-    if (ok() && (value < low || value > high || value > (size_ - at_) / least)) fail(reason);
+    if (value < low || value > high || value > (size_ - at_) / least) fail(reason);
     return ok() ? value : 0;
   }
 
+  // Keeps the first reason.
   void fail(const char* reason) { if (!refusal_) refusal_ = {reason, at_}; }
-  bool require(bool condition, const char* reason) { if (!condition) fail(reason); return condition && ok(); }
+  bool require(bool condition, const char* reason) { if (!condition) fail(reason); return ok(); }
   bool ok() const { return !refusal_; }
   bool at_end() const { return at_ == size_; }
   size_t at() const { return at_; }

@@ -23,8 +23,9 @@ bool is_file_name(std::string_view name) {
   });
 }
 
+// `have` bytes of the file are at `header`: all of it, or more than a header.
 Refusal check_header(const uint8_t* header, size_t have, uint64_t file_size) {
-  if (have < kDispatchHeader || file_size < kDispatchHeader) return {"truncated", have};
+  if (have < kDispatchHeader) return {"truncated", have};
   if (std::memcmp(header, kDispatchMagic, sizeof kDispatchMagic) != 0) return {"magic is not that of dispatch data", 0};
   if (const uint32_t format = load_u32(header + 8); format != kFormat) return {kOtherFormat, 8, format};
   if (load_u32(header + 12) != kDispatchHeader) return {"header size is not 64", 12};

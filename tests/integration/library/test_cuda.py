@@ -184,6 +184,12 @@ _STREAM = "load_cuda(); cuda.cuInit(0); s = cuda.cuda_double_stream(0); "
         ('answers.append(call("add", ADD, 1))', INVALID_DEVICE, "neither AOTFORGE_HIP nor AOTFORGE_CUDA", {}),
         (_STREAM + 'answers.append(call("sub", ADD, 2, s))', NOT_SUPPORTED, "no operator of that name", {}),
         (
+            "answers.append(library.aotforge_launch(b'add', None, 1, 10, None))",
+            INVALID_VALUE,
+            "add: values: is a null pointer",
+            {},
+        ),
+        (
             _STREAM + 'answers.append(call("add", {"x": ("ptr", 1)}, 2, s))',
             INVALID_VALUE,
             "n: is missing",

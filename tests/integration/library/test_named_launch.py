@@ -110,17 +110,32 @@ def test_a_value_that_does_not_fit_its_parameter_is_not_supported(
             assert launch["arguments"][0]["bytes"] == struct.pack(FORMATS[want], number).hex(), number
 
 
-@pytest.mark.parametrize(
-    "values",
-    ["", "x=i32:1", "x=ptr:1", "y=i64:1", "x=i64:1 x=i64:1", "x=i64:1 y=i64:1", "x=i64:1 (null)=i64:1"],
-)
-def test_values_that_are_not_the_operators_are_invalid(converting: Driver, values: str) -> None:
-    converting.send("clear")
-    assert converting.rc(f"launch i64-i64 {values}") == INVALID_VALUE
-    assert converting.launches() == []
-    assert converting.rc("launch i64-i64 x=i64:1") == 0
-    assert converting.rc("launch none x=i64:1") == NOT_SUPPORTED
-    assert converting.rc("launch (null) x=i64:1") == INVALID_VALUE
+REFUSED = {
+    "op": "op: x: is missing",
+    "op x=i32:1": "op: x: is of another type",
+    "op x=ptr:1": "op: x: is of another type",
+    "op y=i64:1": "op: y: the operator has no such value",
+    "op x=i64:1 x=i64:1": "op: x: given twice",
+    "op x=i64:1 y=i64:1": "op: y: the operator has no such value",
+    "op x=i64:1 (null)=i64:1": "op: (null): value without a name",
+    "(null) x=i64:1": "(null): op: is a null pointer",
+}
+"""Call to the line of the log that explains its refusal."""
+
+
+def test_values_that_are_not_the_operators_are_invalid(objects: Objects, tmp_path: Path) -> None:
+    choice = Choice(image=image("gfx908", "k", ["i64"]), symbol="k")
+    kernel = Kernel(
+        name="e.k", operator="op", parameters=[("i64", "x")], functionals={("gfx908", ()): [choice]}
+    )
+    write(SmallPack(archs=["gfx908"], operators={"op": [("x", "i64")]}, kernels=[kernel]), tmp_path / "amd")
+    with Driver(objects, tmp_path, log="warn") as driver:
+        assert [driver.rc(f"launch {call}") for call in REFUSED] == [INVALID_VALUE] * len(REFUSED)
+        assert driver.launches() == []
+        assert driver.rc("launch op x=i64:1") == 0
+        assert driver.rc("launch none x=i64:1") == NOT_SUPPORTED
+    lines = [line.removeprefix("aotriton: warn: aotforge_launch: ") for line in driver.log.splitlines()]
+    assert lines == [*REFUSED.values(), "none: no operator of that name for gfx908"]
 
 
 M = 2**32 - 1

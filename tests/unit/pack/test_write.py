@@ -11,6 +11,8 @@ import pytest
 
 from aotforge.compile.model import KernelImage
 from aotforge.errors import PackError
+from aotforge.pack.binary import bytes_source
+from aotforge.pack.container import encode_container, read_images, read_index
 from aotforge.pack.model import Compressor
 from aotforge.pack.reader import open_files
 from aotforge.pack.verify_pack import verify_pack
@@ -85,6 +87,14 @@ def test_equal_images_are_stored_once() -> None:
     opened = open_files(write_pack(PLAN, same, release="0.0-r1"))
     assert [len(index.images) for index in opened.indexes.values()] == [1, 1, 1]
     verify_pack(opened, PLAN, same)
+
+
+def test_a_container_holds_images_of_one_byte_to_64_mib() -> None:
+    source = bytes_source("c", encode_container([b"x", b"y"], Compressor(), file="c"))
+    assert sorted(read_images(source, read_index(source)).values()) == [b"x", b"y"]
+    for images, reason in (([], "0 images"), ([b""], "0 bytes"), ([bytes((64 << 20) + 1)], "67108865 bytes")):
+        with pytest.raises(PackError, match=f"c: .*{reason}, the format holds 1 to "):
+            encode_container(images, Compressor(), file="c")
 
 
 def test_images_that_are_alike_share_a_dictionary() -> None:
