@@ -85,11 +85,19 @@ def read_signature(tree: SourceTree, path: str, function: str) -> FunctionSignat
             a.arg for a in every if a.annotation and "constexpr" in ast.unparse(a.annotation)
         ),
         defaults={
-            a.arg: v.value
-            for a, v in zip(every, values, strict=True)
-            if isinstance(v, ast.Constant) and isinstance(v.value, int | str | bool)
+            argument.arg: default
+            for argument, value in zip(every, values, strict=True)
+            if (default := _literal(value)) is not None
         },
     )
+
+
+def _literal(value: ast.expr | None) -> Scalar | None:
+    try:
+        found = ast.literal_eval(value) if value else None
+    except ValueError:
+        return None
+    return found if isinstance(found, int | str | bool) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,6 +186,7 @@ def _check_served_steps(
             raise UnsupportedError(
                 f"operator {name} would have steps {sorted(found)} of {sorted(wanted)}",
                 cause="the profile or the arch's settings leave no functional of the others",
+                hint="change settings or allowed in rules.py, or what manifests/profiles.yaml keeps of the family",
             )
 
 

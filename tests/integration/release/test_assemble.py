@@ -400,6 +400,20 @@ def test_pack_that_is_damaged_or_lacks_assembly_is_refused(runtime: Path, tmp_pa
     fails(runtime, tmp_path / "dist", AotforgeError, r"dispatch\.aotd", damaged)
 
 
+def test_two_packs_of_one_name_are_refused(runtime: Path, tmp_path: Path) -> None:
+    with pytest.raises(ReleaseError, match="two image packs are named amd-test"):
+        assemble_release(
+            MANIFEST,
+            [PACKED, PACKED],
+            runtime,
+            output=tmp_path / "dist",
+            licence=LICENCE,
+            epoch=0,
+            inputs="new",
+        )
+    assert not list((tmp_path / "dist").glob("[!.]*"))
+
+
 def test_new_release_replaces_the_old_one(runtime: Path, tmp_path: Path) -> None:
     old = content(assemble(runtime, tmp_path / "dist").folder)
     (runtime / "include" / "aotriton" / "more.h").write_bytes(b"")

@@ -102,6 +102,12 @@ def test_imports_that_the_key_covers(tmp_path: Path, line: str) -> None:
     assert _digest(tmp_path, k=_HEAD + line + "\nC = 1\n" + _KERNEL)
 
 
+def test_a_future_import_is_allowed_and_counts(tmp_path: Path) -> None:
+    """It can change how annotations are read."""
+    first = _digest(tmp_path, k=_HEAD + "C = 1\n" + _KERNEL)
+    assert _digest(tmp_path, k="from __future__ import annotations\n" + _HEAD + "C = 1\n" + _KERNEL) != first
+
+
 def test_a_module_of_the_kernels_root_counts(tmp_path: Path) -> None:
     """The folder above the family's is as far as a relative import leads."""
     kernel = _HEAD + "from ..common import C\n" + _KERNEL

@@ -289,6 +289,19 @@ def test_rules_at_their_limits_are_planned(tmp_path: Path, old: str, new: str) -
     assert _plan(root).jobs
 
 
+def test_an_operator_is_planned_with_all_its_steps_or_not_at_all(tmp_path: Path) -> None:
+    root = copy_tiny(tmp_path / "k")
+    rules = root / "tiny" / "rules.py"
+    second = "replace(FAMILY.kernels[0], name='second', step=1, settings=lambda target, functional: ())"
+    rules.write_text(
+        f"{rules.read_text()}\nfrom dataclasses import replace\nFAMILY = replace(FAMILY, kernels=(*FAMILY.kernels, {second}))\n"
+    )
+    with pytest.raises(UnsupportedError, match=r"operator axpy would have steps \[0\] of \[0, 1\]"):
+        _plan(root)
+    rules.write_text(rules.read_text().replace(", settings=lambda target, functional: ()", ""))
+    assert {kernel.step for kernel in _plan(root).kernels} == {0, 1}
+
+
 @pytest.mark.parametrize(
     "decorators", ["", "@triton.autotune([])\n@triton.jit\n", "@triton.heuristics({})\n"]
 )
