@@ -80,8 +80,14 @@ _GFX908: Table = {
     "bwd_dk_dv": (
         Tuned(max_width=32, dtypes=_HALVES, block_m=32, block_n=128, mfma=16, waves_per_eu=2),
         Tuned(max_width=64, dtypes=_HALVES, block_m=32, block_n=64, mfma=16, waves_per_eu=2),
-        Tuned(max_width=128, block_m=16, block_n=64, mfma=16, num_warps=8),
-        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=128, dtypes=_HALVES, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=96, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=192, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(
+            max_width=256, dtypes=_HALVES, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8
+        ),
+        Tuned(max_width=256, plain=True, parts=2, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
+        Tuned(max_width=256, parts=2, hold=False, block_m=16, block_n=32, mfma=16),
         Tuned(max_width=512, parts=4, hold=False, block_m=16, block_n=64, mfma=16, num_warps=8),
     ),
     "bwd_dq": (

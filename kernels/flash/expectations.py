@@ -37,6 +37,8 @@ INPUTS: Mapping[str, str] = {
 _ORDERS = (None, 1, 4, 16, 64)
 """Products that the same-precision sums add at a time: a kernel may add in any order. 1 is a matrix instruction
 that rounds after each product, None one sum of everything."""
+_BINARY = (1, 16)
+"""The orders whose exponentials are powers of two: a kernel may use either base, and scores round differently in each."""
 _STRIDES = (3, 5, 7, 9, 11, 13)
 """D is one sum per row, so that a case of one row has few sums to err in, and adding neighbours first can be lucky by an order
 of magnitude: its same-precision results also take every n-th column (all of them in the end: only strides without a factor in
@@ -126,14 +128,18 @@ def _same_precision(
             found.append(same_precision.preprocess(out[..., columns], do[..., columns], order=1))
         return [{"D": one} for one in found]
     q, k, v, options, dtype = own["Q"], own["K"], own["V"], problem.options(own, part), problem.dtype
+    # a large bias times log2(e) overflows, so that kernels with a bias do not multiply it
+    binary = () if problem.bias else _BINARY
     results = []
     for order in _ORDERS:
         if kernel == "attn_fwd":
-            forward = same_precision.attention(q, k, v, options, dtype=dtype, order=order)
+            forward = same_precision.attention(
+                q, k, v, options, dtype=dtype, order=order, binary=order in binary
+            )
             results.append(dict(zip(("Out", "L"), forward, strict=True)))
         else:
             grads = same_precision.attention_backward(
-                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order
-            )
+                q, k, v, own["DO"], own["L"], own["D"], options, dtype=dtype, order=order, binary=order in binary
+            )  # fmt: skip
             results.append(dict(zip(("DQ", "DK", "DV", "DB"), grads, strict=True)))
     return results

@@ -92,7 +92,7 @@ _GFX908: Table = (
     Tuned(max_width=64, block_m=64, block_n=32, mfma=16),
     Tuned(max_width=96, block_m=64, block_n=16, mfma=16, num_warps=8),
     Tuned(max_width=128, block_m=64, block_n=32, mfma=16, num_warps=8),
-    Tuned(max_width=192, block_m=32, block_n=16, mfma=16, num_warps=8),
+    Tuned(max_width=192, features=0, block_m=32, block_n=16, mfma=16, num_warps=8),
     Tuned(max_width=256, block_m=32, block_n=16, mfma=16),
     Tuned(max_width=512, block_m=16, block_n=16, mfma=16),
     Tuned(general=True, dtypes=_HALVES, max_width=64, block_m=64, block_n=32, mfma=16),

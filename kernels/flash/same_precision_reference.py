@@ -3,7 +3,8 @@
 Inputs and results are rounded to the dtype, sums, exponentials and statistics are float32, and what is multiplied by a matrix
 again (P and dS) is rounded to the dtype before. `order` is the number of products that every sum adds at a time (None: all at
 once) before it rounds to float32, as any kernel adds in an order of its own; the forward is an online softmax over as many
-keys. Nothing here knows a kernel's block sizes. Shapes are those of reference.py.
+keys. With `binary` scores are multiplied by log2(e) and exponentials are powers of two, which GPUs have instructions for.
+Nothing here knows a kernel's block sizes. Shapes are those of reference.py.
 
 Every step is formed in float64 and then rounded, which is the same as correct rounding but for ties: so the results do not depend on
 the machine's vector units, as numpy's float32 exp and sums do.
@@ -24,6 +25,7 @@ from .reference import Mask, Options
 Single = npt.NDArray[np.float32]
 Double = npt.NDArray[np.float64]
 Order = int | None
+_LOG2E, _LN2 = np.float32(np.log2(np.e)), np.float32(np.log(2.0))
 
 
 def rounded(x: Single, dtype: DType) -> Single:
@@ -32,16 +34,16 @@ def rounded(x: Single, dtype: DType) -> Single:
 
 
 def attention(
-    q: Double, k: Double, v: Double, options: Options, *, dtype: DType, order: Order
+    q: Double, k: Double, v: Double, options: Options, *, dtype: DType, order: Order, binary: bool = False
 ) -> tuple[Double, Double]:
     """(out, lse): what a kernel would store."""
     out, lse = np.zeros((*q.shape[:3], v.shape[3])), np.zeros(q.shape[:3])
     group = q.shape[1] // k.shape[1]
     for b, h in np.ndindex(q.shape[:2]):
         qs, ks, vs = _single(q[b, h], k[b, h // group], v[b, h // group])
-        scores = _scores(qs, ks, options, b, h, order)
+        scores = _scores(qs, ks, options, b, h, order, binary)
         keep = None if options.keep is None else options.keep[b, h]
-        one, lse[b, h] = _attend(scores, vs, keep, dtype, order)
+        one, lse[b, h] = _attend(scores, vs, keep, dtype, order, binary)
         out[b, h] = rounded(_to_single(one * np.float64(np.float32(options.gain))), dtype)
     return out, lse
 
@@ -56,7 +58,7 @@ def preprocess(out: Double, do: Double, *, order: Order) -> Double:
 
 def attention_backward(
     q: Double, k: Double, v: Double, do: Double, lse: Double, delta: Double, options: Options,
-    *, dtype: DType, order: Order,
+    *, dtype: DType, order: Order, binary: bool = False,
 ) -> tuple[Double, Double, Double, Double]:  # fmt: skip
     """(dq, dk, dv, db) from stored log-sum-exp and rowsum(out * do), both (batch, num_head_q, seqlen_q)."""
     dq, dk, dv = (np.zeros(x.shape, dtype=np.float32) for x in (q, k, v))
@@ -65,7 +67,8 @@ def attention_backward(
     for b, h in np.ndindex(q.shape[:2]):
         g = h // group
         qs, ks, vs, dos, ls, ds = _single(q[b, h], k[b, g], v[b, g], do[b, h], lse[b, h], delta[b, h])
-        p = _exp(_scores(qs, ks, options, b, h, order) - ls[:, None])
+        stored = ls * _LOG2E if binary else ls
+        p = _exp(_scores(qs, ks, options, b, h, order, binary) - stored[:, None], binary)
         dp, kept = _product(dos, vs.T, order), p
         if options.keep is not None:
             dp, kept = (np.where(options.keep[b, h], x, np.float32(0.0)) for x in (dp * gain, p))
@@ -74,20 +77,21 @@ def attention_backward(
         dq[b, h] = _product(slope, ks, order)
         dk[b, g] += _product(slope.T, qs, order)
         dv[b, g] += _product(rounded(kept, dtype).T, dos, order)
-    stored = [rounded(x, dtype).astype(np.float64) for x in (dq * scale, dk * scale, dv * gain)]
-    return stored[0], stored[1], stored[2], db
+    grads = [rounded(x, dtype).astype(np.float64) for x in (dq * scale, dk * scale, dv * gain)]
+    return grads[0], grads[1], grads[2], db
 
 
-def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order) -> Single:
-    """Scaled, biased and masked scores of one head."""
-    scores = _product(q, k.T, order) * np.float32(options.sm_scale)
+def _scores(q: Single, k: Single, options: Options, b: int, h: int, order: Order, binary: bool) -> Single:
+    """Scaled, biased and masked scores of one head; `binary`: times log2(e)."""
+    unit = np.log2(np.e) if binary else 1.0
+    scores = _product(q, k.T, order) * np.float32(options.sm_scale * unit)
     if options.bias is not None:
-        scores = _to_single(scores + options.bias[b, h])
+        scores = _to_single(scores + options.bias[b, h] * unit)
     return np.where(options.visible(len(q), len(k)), scores, np.float32(-np.inf))
 
 
 def _attend(
-    scores: Single, v: Single, keep: Mask | None, dtype: DType, order: Order
+    scores: Single, v: Single, keep: Mask | None, dtype: DType, order: Order, binary: bool
 ) -> tuple[Single, Single]:
     """One head's output, neither rounded nor scaled for dropout, and log-sum-exp."""
     top = np.full(len(scores), -np.inf, dtype=np.float32)
@@ -96,19 +100,20 @@ def _attend(
     for keys in _blocks(len(v), order):
         above = np.maximum(top, scores[:, keys].max(axis=1, initial=-np.inf))
         shift = np.where(np.isfinite(above), above, np.float32(0.0))
-        p = _exp(scores[:, keys] - shift[:, None])
-        correction = _exp(top - shift)
+        p = _exp(scores[:, keys] - shift[:, None], binary)
+        correction = _exp(top - shift, binary)
         total = _to_single(total * correction + p.sum(axis=1, dtype=np.float64))
         kept = p if keep is None else np.where(keep[:, keys], p, np.float32(0.0))
         out = _to_single(out * correction[:, None] + np.float64(rounded(kept, dtype)) @ v[keys])
         top = above
     empty = total == 0
     divisor = np.where(empty, np.float32(1.0), total)
-    lse = np.where(
-        empty,
-        np.float32(np.inf),
-        np.where(empty, np.float32(0.0), top) + _to_single(np.log(np.float64(divisor))),
-    )
+    largest = np.where(empty, np.float32(0.0), top)
+    if binary:
+        lse = _to_single(largest * _LN2) + _to_single(_to_single(np.log2(np.float64(divisor))) * _LN2)
+    else:
+        lse = largest + _to_single(np.log(np.float64(divisor)))
+    lse = np.where(empty, np.float32(np.inf), lse)
     return _to_single(out / divisor[:, None]), _to_single(lse)
 
 
@@ -121,8 +126,8 @@ def _product(a: Single, b: Single, order: Order) -> Single:
     return total
 
 
-def _exp(x: Single) -> Single:
-    return _to_single(np.exp(np.float64(x)))
+def _exp(x: Single, binary: bool) -> Single:
+    return _to_single((np.exp2 if binary else np.exp)(np.float64(x)))
 
 
 def _to_single(x: npt.NDArray[np.floating[Any]]) -> Single:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -47,15 +48,17 @@ def test_every_order_of_addition_is_within_the_rounding_analysis(case: Case, dty
     options = case.options(i)
     known = bounds(q, k, v, do, options, dtype=dtype, given=True)
     forward = bounds(q, k, v, do, options, dtype=dtype)
-    for order in ORDERS:
-        out, lse = same_precision.attention(q, k, v, options, dtype=dtype, order=order)
+    for order, binary in product(ORDERS, (False, True)):
+        if binary and case.bias:
+            continue
+        out, lse = same_precision.attention(q, k, v, options, dtype=dtype, order=order, binary=binary)
         grads = same_precision.attention_backward(
-            q, k, v, do, known["lse"].value, known["delta"].value, options, dtype=dtype, order=order
-        )
+            q, k, v, do, known["lse"].value, known["delta"].value, options, dtype=dtype, order=order, binary=binary
+        )  # fmt: skip
         found = {"out": (forward["out"], out), "lse": (forward["lse"], lse)}
         found |= {n: (known[n], x) for n, x in zip(("dq", "dk", "dv", "db"), grads, strict=True)}
         for name, (bounded, actual) in found.items():
-            assert bounded.misses(actual).max(initial=0.0) <= 1, (name, order)
+            assert bounded.misses(actual).max(initial=0.0) <= 1, (name, order, binary)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
@@ -101,3 +104,19 @@ def test_preprocessing_adds_in_float32() -> None:
     assert not np.array_equal(
         same_precision.preprocess(out, do, order=1), same_precision.preprocess(out, do, order=None)
     )
+
+
+def test_powers_of_two_round_scores_in_another_place() -> None:
+    """A kernel with scores in base 2 errs by what base 2 errs by: a bound from base e alone refused a correct fp32 image of one row."""
+    case = replace(BASE, dtype="fp32", seqlen_q=1, seqlen_k=77)
+    i = case.inputs()
+    exact, _ = attention(i["Q"], i["K"], i["V"], case.options(i))
+    outs = [
+        same_precision.attention(
+            i["Q"], i["K"], i["V"], case.options(i), dtype="fp32", order=None, binary=binary
+        )[0]
+        for binary in (False, True)
+    ]
+    assert not np.array_equal(outs[0], outs[1])
+    for out in outs:
+        np.testing.assert_allclose(out, exact, rtol=2.0**-16, atol=2.0**-20)
