@@ -244,6 +244,45 @@ class Gate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """A parameter of a function of the operator library. A `number` is a double in C, and an i64 in operator values: of tensors of
+    integers the number itself, of floats the bits of the double."""
+
+    name: str
+    kind: Literal["input", "output", "number"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """An operator that computes an elementwise function, and the calls that it serves.
+
+    Axes that are adjacent in all tensors are merged first; axis 0 is then the innermost. `rank`: the most axes. `dense`: the strides
+    of axis 0 are 1. `least`: the smallest size of axis 0. `most`: the most elements of a launch; larger calls become several.
+    The operator's values are found by name: parameters; `n` (elements), `rows` (n / size_0), `rank`, `dtype`, `size_<axis>`,
+    `stride_<parameter>_<axis>`.
+    """
+
+    operator: str
+    rank: int
+    dense: bool = False
+    least: int = 1
+    most: int = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elementwise:
+    """A function of tensors that broadcast, all of one element type, with one output: `aotforge_<name>` in the operator library.
+
+    `dtypes` are the element types. A call takes the first of `forms` that serves it.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    dtypes: tuple[str, ...]
+    forms: tuple[Form, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Everything that a folder below kernels/ declares; `rules.py` assigns it to FAMILY."""
 
@@ -251,3 +290,4 @@ class Family:
     operators: tuple[Operator, ...]
     kernels: tuple[Kernel, ...]
     gates: tuple[Gate, ...] = ()
+    functions: tuple[Elementwise, ...] = ()

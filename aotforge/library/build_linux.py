@@ -8,18 +8,28 @@ from aotforge.errors import RuntimeBuildError
 from aotforge.library.build_tools import find_tools
 from aotforge.library.cmake_build import CMakeBuild
 from aotforge.library.library_build import LibraryBuild, LibraryRequest, inputs_key
+from aotforge.library.operator_functions import function_sources, write_sources
+
+OPERATOR_LIBRARY = "libaotforge_ops.so"
+"""File name and SONAME of the operator library."""
 
 _ALLOWED_NEEDS = re.compile(r"^(libc|libm|libdl|libpthread|ld-linux-x86-64|libgcc_s)\.so\.\d+$")
 
 
 def build_runtime(request: LibraryRequest) -> LibraryBuild:
-    """The library for Linux, from the cache or built into it. Raises ToolchainError, RuntimeBuildError, ManifestError, CacheError;
-    in an executor LimitError and ExecutorError."""
+    """The library for Linux, from the cache or built into it, and the operator library of the kernels' functions.
+
+    Raises ToolchainError, RuntimeBuildError, ManifestError, RulesError, CacheError; in an executor LimitError and ExecutorError."""
     tools = find_tools(request.environment) if request.rootfs is None else None
     soname = request.soname
+    functions = function_sources(request.root / "kernels")
 
     def build(staged: Path) -> dict[str, str]:
-        compiler = request.build(staged, CMakeBuild(name="runtime library", tools=tools))
+        generated = write_sources(functions, staged / "work" / "functions")
+        folders = {"AOTFORGE_OPS_DIR": generated} if functions else {}
+        compiler = request.build(staged, CMakeBuild(name="runtime library", tools=tools, folders=folders))
+        if functions:
+            check_library(staged / "prefix" / "lib" / OPERATOR_LIBRARY, OPERATOR_LIBRARY)
         glibc = check_library(staged / "prefix" / "lib" / soname, soname)
         shutil.rmtree(staged / "work")
         return {"compiler": compiler, "glibc": glibc}
@@ -28,6 +38,7 @@ def build_runtime(request: LibraryRequest) -> LibraryBuild:
         manifest=request.manifest.model_dump(mode="json"),
         level=request.api_level,
         sources=request.sources,
+        functions=functions,
         tools=request.identity(tools.identity if tools else ()),
     )
     return request.cached(f"lib/{soname}", inputs, build)

@@ -61,6 +61,25 @@ target_include_directories(aotriton_v2
          "$<INSTALL_INTERFACE:include>")
 target_compile_features(aotriton_v2 INTERFACE cxx_std_17)
 aotforge_compile_options(aotriton_v2)
+# The readers and zstd as one object of a static library, whose C symbols stay inside: a program may link a zstd of its own. Names of C++
+# functions stay as they are, for inline ones are shared with the program's other objects, and so is DW.ref.*, the compiler's pointer to the
+# exception personality.
+function(aotforge_add_readers target)
+  set(inside "${CMAKE_CURRENT_BINARY_DIR}/aotforge_inside${CMAKE_CXX_OUTPUT_EXTENSION}")
+  if(NOT TARGET aotforge_inside)
+    add_custom_command(OUTPUT "${inside}"
+      COMMAND "${CMAKE_LINKER}" -r -o "${inside}" "$<TARGET_OBJECTS:aotforge_readers>" "$<TARGET_OBJECTS:aotforge_zstd>"
+      COMMAND "${CMAKE_OBJCOPY}" --wildcard "--keep-global-symbol=_Z*" "--keep-global-symbol=DW.ref.*" "${inside}"
+      DEPENDS "$<TARGET_OBJECTS:aotforge_readers>" "$<TARGET_OBJECTS:aotforge_zstd>"
+      COMMENT "Linking readers and zstd into one object" VERBATIM COMMAND_EXPAND_LISTS)
+    add_custom_target(aotforge_inside DEPENDS "${inside}")
+    add_dependencies(aotforge_inside aotforge_readers aotforge_zstd)
+  endif()
+  target_sources(${target} PRIVATE "${inside}")
+  set_source_files_properties("${inside}" PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  add_dependencies(${target} aotforge_inside)
+endfunction()
+
 if(AOTRITON_NO_SHARED)
   include(cmake/static.cmake)
 else()

@@ -12,6 +12,8 @@ namespace {
 // CUdevice_attribute and CUfunction_attribute.
 constexpr int kMajor = 75, kMinor = 76, kSharedPerBlockOptIn = 97;
 constexpr int kStaticShared = 1, kMaxDynamicShared = 8;
+constexpr int kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9;  // CUpointer_attribute
+constexpr unsigned kCudaDeviceMemory = 2;                           // CUmemorytype
 constexpr hipError_t kNoContext = static_cast<hipError_t>(201);  // CUDA_ERROR_INVALID_CONTEXT
 
 hipError_t result(int code) { return static_cast<hipError_t>(code); }
@@ -31,7 +33,8 @@ hipError_t CudaApi::load() {
       resolve(library, "cuCtxGetDevice", context_device_) && resolve(library, "cuStreamGetCtx", stream_context_) &&
       resolve(library, "cuLibraryLoadData", load_library_) && resolve(library, "cuLibraryGetKernel", library_kernel_) &&
       resolve(library, "cuKernelGetFunction", kernel_function_) && resolve(library, "cuKernelGetAttribute", kernel_attribute_) &&
-      resolve(library, "cuKernelSetAttribute", set_kernel_attribute_) && resolve(library, "cuLaunchKernel", launch_);
+      resolve(library, "cuKernelSetAttribute", set_kernel_attribute_) && resolve(library, "cuLaunchKernel", launch_) &&
+      resolve(library, "cuPointerGetAttribute", pointer_attribute_);
   if (!complete) {
     log(Level::error, "the CUDA driver lacks entry points that are in every driver since CUDA 12");
     return hipErrorSharedObjectSymbolNotFound;
@@ -98,6 +101,17 @@ hipError_t CudaApi::function(FunctionHandle* out, ModuleHandle module, const cha
   if (code == 0) code = kernel_attribute_(&fixed, kStaticShared, *out, device);
   if (code == 0) code = set_kernel_attribute_(kMaxDynamicShared, most - fixed, *out, device);
   return result(code);
+}
+
+hipError_t CudaApi::pointer_device(const void* pointer, int* device) const {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  unsigned type = 0;
+  bool managed = false;
+  *device = -1;
+  if (const int code = pointer_attribute_(&type, kMemoryType, address); code != 0) return result(code);
+  if (const int code = pointer_attribute_(&managed, kIsManaged, address); code != 0) return result(code);
+  if (type != kCudaDeviceMemory || managed) return hipSuccess;
+  return result(pointer_attribute_(device, kDeviceOrdinal, address));
 }
 
 GridLimits CudaApi::grid_limits(unsigned) const { return {INT32_MAX, UINT16_MAX}; }

@@ -19,6 +19,7 @@ class CudaApi final : public DeviceApi {
   void restore(int64_t token) const override;
   hipError_t load_module(ModuleHandle* module, const void* image) const override;
   hipError_t function(FunctionHandle* out, ModuleHandle module, const char* symbol, int device) const override;
+  hipError_t pointer_device(const void* pointer, int* device) const override;
   GridLimits grid_limits(unsigned threads) const override;
   hipError_t launch(FunctionHandle function, const LaunchShape& shape, StreamHandle stream, void** arguments) const override;
   const char* describe(hipError_t error) const override;
@@ -43,6 +44,7 @@ class CudaApi final : public DeviceApi {
   Result (*kernel_function_)(void**, FunctionHandle) = nullptr;
   Result (*kernel_attribute_)(int*, int, FunctionHandle, int) = nullptr;
   Result (*set_kernel_attribute_)(int, int, FunctionHandle, int) = nullptr;
+  Result (*pointer_attribute_)(void*, int, uint64_t) = nullptr;
   Result (*launch_)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**,
                     void**) = nullptr;
 };

@@ -49,6 +49,9 @@ class DeviceApi {
   virtual hipError_t load_module(ModuleHandle* module, const void* image) const = 0;
   virtual hipError_t function(FunctionHandle* out, ModuleHandle module, const char* symbol, int device) const = 0;
 
+  // Device of the memory at `pointer`; -1 for memory that every device may use. hipErrorInvalidValue: the driver does not know it.
+  virtual hipError_t pointer_device(const void* pointer, int* device) const = 0;
+
   virtual GridLimits grid_limits(unsigned threads) const = 0;
   virtual hipError_t launch(FunctionHandle function, const LaunchShape& shape, StreamHandle stream, void** arguments) const = 0;
 

@@ -13,6 +13,7 @@ constexpr size_t kR0600Size = 1472, kR0600Arch = 1160;
 constexpr size_t kLegacySize = 792, kLegacyArch = 396;
 constexpr size_t kPropertiesRoom = 4096;
 static_assert(kR0600Arch + kArchNameSize <= kR0600Size && kLegacyArch + kArchNameSize <= kLegacySize, "layouts");
+constexpr int kUnregistered = 0, kHipDeviceMemory = 2, kLegacyDeviceMemory = 1;  // hipMemoryType since HIP 6, and in HIP 5
 constexpr int kMultiprocessorCount = 63;  // hipDeviceAttributeMultiprocessorCount in HIP 5 to 7
 
 }  // namespace
@@ -29,6 +30,7 @@ bool HipApi::resolve_all(const DriverLibrary& library) {
   resolve(library, "hipModuleUnload", module_unload_);
   resolve(library, "hipModuleGetFunction", module_function_);
   resolve(library, "hipModuleLaunchKernel", launch_);
+  resolve(library, "hipPointerGetAttributes", pointer_attributes_);
   resolve(library, "hipGetErrorString", error_string_);
   resolve(library, "hipPeekAtLastError", peek_last_error_);
   const bool properties = get_properties_r0600_ != nullptr || get_properties_ != nullptr;
@@ -119,6 +121,20 @@ hipError_t HipApi::load_module(ModuleHandle* module, const void* image) const {
 
 hipError_t HipApi::function(FunctionHandle* out, ModuleHandle module, const char* symbol, int) const {
   return module_function_(out, module, symbol);
+}
+
+hipError_t HipApi::pointer_device(const void* pointer, int* device) const {
+  *device = -1;
+  if (pointer_attributes_ == nullptr) return hipSuccess;
+  struct {
+    int type, device;
+    char rest[256];  // addresses and flags, which differ from release to release
+  } found = {};
+  if (const hipError_t error = pointer_attributes_(&found, pointer); error != hipSuccess) return error;
+  const bool recent = get_properties_r0600_ != nullptr;
+  if (recent && found.type == kUnregistered) return hipErrorInvalidValue;
+  if (found.type == (recent ? kHipDeviceMemory : kLegacyDeviceMemory)) *device = found.device;
+  return hipSuccess;
 }
 
 // HIP takes UINT16_MAX + 1 workgroups along y and z, and 2^32 - 1 threads along x.

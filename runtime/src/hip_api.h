@@ -22,6 +22,7 @@ class HipApi final : public DeviceApi {
   void restore(int64_t token) const override;
   hipError_t load_module(ModuleHandle* module, const void* image) const override;
   hipError_t function(FunctionHandle* out, ModuleHandle module, const char* symbol, int device) const override;
+  hipError_t pointer_device(const void* pointer, int* device) const override;
   GridLimits grid_limits(unsigned threads) const override;
   hipError_t launch(FunctionHandle function, const LaunchShape& shape, StreamHandle stream, void** arguments) const override;
   const char* describe(hipError_t error) const override;
@@ -49,6 +50,7 @@ class HipApi final : public DeviceApi {
   hipError_t (*module_function_)(FunctionHandle*, ModuleHandle, const char*) = nullptr;
   hipError_t (*launch_)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, hipStream_t,
                        void**, void**) = nullptr;
+  hipError_t (*pointer_attributes_)(void*, const void*) = nullptr;  // may be null
   const char* (*error_string_)(hipError_t) = nullptr;
   hipError_t (*peek_last_error_)() = nullptr;  // may be null
 };

@@ -34,10 +34,27 @@ void make_printable(char* text, size_t size) {
 
 }  // namespace
 
-bool log_enabled(Level level) { return static_cast<int>(level) <= threshold(); }
+namespace {
+thread_local LogCapture* t_capture = nullptr;
+}  // namespace
+
+LogCapture::LogCapture() : before_(t_capture) { t_capture = this; }
+LogCapture::~LogCapture() { t_capture = before_; }
+
+bool LogCapture::wants(Level level) { return t_capture != nullptr && level <= Level::warn && t_capture->text_[0] == '\0'; }
+
+bool log_enabled(Level level) { return LogCapture::wants(level) || static_cast<int>(level) <= threshold(); }
 
 void log(Level level, const char* format, ...) {
-  if (!log_enabled(level)) return;
+  if (LogCapture::wants(level)) {
+    char* text = t_capture->text_;
+    va_list words;
+    va_start(words, format);
+    std::vsnprintf(text, sizeof t_capture->text_, format, words);
+    va_end(words);
+    make_printable(text, std::strlen(text));
+  }
+  if (static_cast<int>(level) > threshold()) return;
   char line[2048];
   const int head = std::snprintf(line, sizeof line, "aotriton: %s: ", kLevelNames[static_cast<int>(level)]);
   va_list arguments;

@@ -1,0 +1,190 @@
+"""Calls on which the images of `add` are executed: sizes around blocks and rows, broadcast, permuted and padded axes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from math import prod
+
+import numpy as np
+
+from aotforge.verify.compare import Bounded, Exact, Expected
+from aotforge.verify.invocation import Case, Invocation
+from aotforge.verify.tensors import Guarded, Layout, dtype_of
+from aotforge.virtual_gpu.interpreter.number_formats import (
+    EPSILON,
+    SMALLEST,
+    STORAGE,
+    Array,
+    DType,
+    decode,
+    encode,
+    is_exact,
+)
+
+from .operators import ROWS_RANK, STRIDED_RANK, TENSORS
+
+SHAPE = {"n": 65536}
+_UNALIGNED = 37
+_FLOATS, _INTEGERS = (1.0, 0.1, -2.5, 0.0), (1, 3, -2, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How a tensor is stored: the axes of the call from the outermost in; it is broadcast along axes that are missing."""
+
+    order: tuple[int, ...]
+    padding: int = 0
+
+    def strides(self, guarded: Guarded) -> dict[int, int]:
+        """By axis of the call, in elements."""
+        return dict(zip(self.order, guarded.strides, strict=True))
+
+    def broadcast(self, stored: Array, rank: int) -> Array:
+        """The tensor with the call's axes, 1 where it is broadcast."""
+        missing = tuple(axis for axis in range(rank) if axis not in self.order)
+        kept = np.transpose(stored, np.argsort(self.order)) if self.order else stored
+        return np.expand_dims(kept, missing)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """Sizes from the outermost axis in, a view by tensor (by default all axes in order), and where all tensors start."""
+
+    sizes: tuple[int, ...]
+    views: Mapping[str, View]
+    alpha: float
+    aligned: bool = True
+
+    def view(self, name: str) -> View:
+        """How the tensor is stored."""
+        return self.views.get(name) or View(order=tuple(range(len(self.sizes))))
+
+    def guarded(self, name: str, dtype: DType, values: Array | None = None) -> Guarded:
+        """The tensor; an output without values."""
+        view = self.view(name)
+        layout = Layout(row_padding=view.padding, offset=64 if self.aligned else _UNALIGNED)
+        return Guarded(self.stored_shape(name), dtype, layout, values)
+
+    def stored_shape(self, name: str) -> tuple[int, ...]:
+        """In storage order."""
+        return tuple(self.sizes[axis] for axis in self.view(name).order)
+
+    def case(self, kernel: str, keys: Mapping[str, int]) -> Case:
+        """The call for one functional of a kernel."""
+        shape, where = " x ".join(map(str, self.sizes)), "aligned" if self.aligned else "unaligned"
+        stored = ", ".join(f"{name} {view.order}+{view.padding}" for name, view in self.views.items())
+        return Case(
+            name=f"{shape}{', ' * bool(stored)}{stored}, alpha {self.alpha:g}, {where}",
+            make=lambda: self.invocation(kernel, keys),
+        )
+
+    def invocation(self, kernel: str, keys: Mapping[str, int]) -> Invocation:
+        """New tensors."""
+        dtype = dtype_of(keys["dtype"])
+        rng = np.random.default_rng(sum(self.sizes))
+        numbers = {name: _drawn(rng, self.stored_shape(name), dtype) for name in ("input", "other")}
+        tensors = {name: self.guarded(name, dtype, numbers.get(name)) for name in TENSORS}
+        values: dict[str, int | float] = {name: tensor.address for name, tensor in tensors.items()}
+        values |= {"alpha": _bits(self.alpha, dtype), "dtype": keys["dtype"], "n": prod(self.sizes)}
+        rank = len(self.sizes)
+        if kernel != "add_dense":
+            values |= {"rank": rank, "rows": prod(self.sizes[:-1])}
+            values |= {f"size_{rank - 1 - axis}": size for axis, size in enumerate(self.sizes)}
+            strides = {name: self.view(name).strides(tensor) for name, tensor in tensors.items()}
+            for axis in range(STRIDED_RANK):
+                values.setdefault(f"size_{axis}", 1)
+                for name in TENSORS:
+                    values[f"stride_{name}_{axis}"] = strides[name].get(rank - 1 - axis, 0)
+        return Invocation(
+            values=values,
+            inputs={name: tensors[name] for name in ("input", "other")},
+            outputs={"out": tensors["out"]},
+            expected=lambda: {"out": self._expected(numbers, dtype)},
+        )
+
+    def _expected(self, numbers: Mapping[str, Array], dtype: DType) -> Expected | Exact:
+        left, right = (
+            self.view(name).broadcast(decode(encode(numbers[name], dtype), dtype), len(self.sizes))
+            for name in ("input", "other")
+        )
+
+        def stored(result: Array) -> Array:
+            return np.transpose(np.broadcast_to(result, self.sizes), self.view("out").order)
+
+        if is_exact(dtype):
+            factor = np.asarray(int(self.alpha)).astype(STORAGE[dtype])
+            return Exact(value=stored(left + factor * right))
+        step: DType = "fp64" if dtype == "fp64" else "fp32"
+        kind = STORAGE[step].type
+        factor, wide = kind(self.alpha), np.longdouble if dtype == "fp64" else np.float64
+        term = wide(factor) * right.astype(wide)
+        exact = stored(left.astype(wide) + term).astype(np.float64)
+        # the product and the sum, or both at once
+        size = stored(np.abs(left) + np.abs(term)).astype(np.float64)
+        error = EPSILON[dtype] * np.abs(exact) + 3 * EPSILON[step] * size + SMALLEST[dtype]
+        peers = (left.astype(kind) + factor * right.astype(kind), (left.astype(wide) + term).astype(kind))
+        rounded = [decode(encode(stored(peer), dtype), dtype).astype(np.float64) for peer in peers]
+        return Expected(bounded=Bounded(value=exact, error=error), same_precision=rounded, dtype=dtype)
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Normally distributed numbers; of integers all that the type has: sums wrap around."""
+    if not is_exact(dtype):
+        return rng.standard_normal(shape)
+    limits = np.iinfo(STORAGE[dtype])
+    return rng.integers(limits.min, limits.max, size=shape, dtype=STORAGE[dtype], endpoint=True)
+
+
+def _bits(alpha: float, dtype: DType) -> int:
+    """`alpha` as `rules.Parameter` describes numbers."""
+    return int(alpha) if is_exact(dtype) else int(struct.unpack("<q", struct.pack("<d", alpha))[0])
+
+
+def _dense() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
+    # blocks have 512 to 4096 elements
+    for n in (1, 8, 37, 1003, 2056, 4096, 5000):
+        yield (n,), {}
+
+
+def _rows() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
+    yield (3, 64), {name: View(order=(0, 1), padding=8) for name in TENSORS}
+    yield (3, 67), {name: View(order=(0, 1), padding=5) for name in TENSORS}
+    yield (2, 4104), {"input": View(order=(1,))}
+    yield (3, 5, 72), {"input": View(order=(0, 2)), "other": View(order=(1, 2), padding=3), "out": View(order=(1, 0, 2))}
+    yield (2, 3, 4, 128), {"input": View(order=(2, 1, 0, 3)), "other": View(order=(0, 2, 3)), "out": View(order=(0, 1, 2, 3), padding=16)}
+
+
+def _strided(most: int) -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
+    if most <= ROWS_RANK:
+        yield (601,), {"other": View(order=())}
+        yield (33, 40), {"input": View(order=(1, 0)), "other": View(order=(0,))}
+        yield (3, 5, 7), {"input": View(order=(2, 0, 1), padding=2), "other": View(order=(1, 2), padding=1), "out": View(order=(1, 0, 2), padding=3)}
+        yield (2, 3, 5, 4), {"input": View(order=(3, 1)), "other": View(order=(0, 2)), "out": View(order=(3, 2, 1, 0))}
+    else:
+        yield (2, 3, 2, 5, 4), {"input": View(order=(4, 3, 1)), "out": View(order=(1, 0, 2, 3, 4), padding=1)}
+        yield (2, 3, 2, 2, 3, 2, 2, 3), {"input": View(order=(7, 5, 3, 1)), "other": View(order=(1, 0, 3, 2, 5, 4, 7, 6))}
+
+
+def _calls(kernel: str, keys: Mapping[str, int]) -> Iterator[Call]:
+    alphas = cycle(_INTEGERS if is_exact(dtype_of(keys["dtype"])) else _FLOATS)
+    shapes = {"add_dense": _dense, "add_rows": _rows}.get(kernel) or (lambda: _strided(keys["rank"]))
+    for sizes, views in shapes():
+        for aligned in (True, False):
+            yield Call(sizes=sizes, views=views, alpha=next(alphas), aligned=aligned)
+
+
+def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]:
+    """All calls of one functional."""
+    return [call.case(kernel, keys) for call in _calls(kernel, keys)]
+
+
+def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
+    """A call of n elements: contiguous, of rows of 1024 elements, or with `other` transposed."""
+    n = {**SHAPE, **shape}["n"]
+    columns = min(n, 1024)
+    sizes = (n,) if kernel == "add_dense" else (n // columns, columns)
+    views = {"other": View(order=(1, 0))} if kernel == "add_strided" else {}
+    return Call(sizes=sizes, views=views, alpha=1.0).case(kernel, keys)

@@ -1,0 +1,195 @@
+#include "ops/problem.h"
+
+#include <hip/hip_runtime.h>
+
+#include <string>
+
+#include "ops/error.h"
+
+namespace aotforge::ops {
+namespace {
+
+const char* type_name(const Function& function, const aotforge_element_type& type, char* buffer, size_t size) {
+  for (size_t i = 0; i < function.dtype_count && type.lanes == 1; ++i)
+    if (function.dtypes[i].code == type.code && function.dtypes[i].bits == type.bits) return function.dtypes[i].name;
+  static const char* const codes[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
+  const char* code = type.code < 7 ? codes[type.code] : "type";
+  if (type.code >= 7) {
+    std::snprintf(buffer, size, "DLPack type %u of %u bits", type.code, type.bits);
+  } else {
+    std::snprintf(buffer, size, type.lanes == 1 ? "%s%u" : "%s%ux%u", code, type.bits, type.lanes);
+  }
+  return buffer;
+}
+
+const ElementType* find_type(const Function& function, const aotforge_element_type& type) {
+  for (size_t i = 0; i < function.dtype_count; ++i) {
+    const ElementType& known = function.dtypes[i];
+    if (known.code == type.code && known.bits == type.bits && type.lanes == 1) return &known;
+  }
+  return nullptr;
+}
+
+std::string shape_text(const aotforge_tensor& tensor) {
+  std::string text = "(";
+  for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
+    if (axis != 0) text += ", ";
+    text += std::to_string(tensor.shape[axis]);
+  }
+  return text + ")";
+}
+
+const char* device_name(int32_t type) {
+  switch (type) {
+    case 1: return "cpu";
+    case 2: return "cuda";
+    case 3: return "cuda_host";
+    case 7: return "vulkan";
+    case 8: return "metal";
+    case 10: return "rocm";
+    case 11: return "rocm_host";
+    case 13: return "cuda_managed";
+    case 14: return "oneapi";
+    default: return "of another type";
+  }
+}
+
+// Rank, sizes and strides of one tensor; its addresses fit 64 bits.
+int check_extent(const Function& function, const char* name, const aotforge_tensor& tensor) {
+  if (tensor.ndim < 0 || static_cast<size_t>(tensor.ndim) > kMaxAxes)
+    return refuse(hipErrorInvalidValue, "%s: %s: %d axes: a tensor has 0 to %zu", function.name, name, tensor.ndim, kMaxAxes);
+  if (tensor.ndim > 0 && tensor.shape == nullptr)
+    return refuse(hipErrorInvalidValue, "%s: %s: shape is a null pointer", function.name, name);
+  int64_t elements = 1, low = 0, high = 0;
+  bool empty = false, over = false;
+  for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
+    const int64_t size = tensor.shape[axis];
+    if (size < 0)
+      return refuse(hipErrorInvalidValue, "%s: %s: size %lld of axis %d is negative", function.name, name,
+                    static_cast<long long>(size), axis);
+    empty = empty || size == 0;
+    if (size != 0) over = __builtin_mul_overflow(elements, size, &elements) || over;
+    int64_t reach = 0;
+    if (tensor.strides == nullptr || size == 0) continue;
+    over = __builtin_mul_overflow(size - 1, tensor.strides[axis], &reach) || over;
+    over = __builtin_add_overflow(reach < 0 ? low : high, reach, reach < 0 ? &low : &high) || over;
+  }
+  constexpr int64_t kMost = INT64_MAX / 64;  // bytes of elements and sums of two tensors fit as well
+  if (!empty && (over || elements > kMost || low < -kMost || high > kMost))
+    return refuse(hipErrorInvalidValue, "%s: %s: the tensor is larger than the address space", function.name, name);
+  return hipSuccess;
+}
+
+int check_type(const Function& function, const char* name, const aotforge_tensor& tensor, const char* first, Problem& out) {
+  char buffer[64];
+  const ElementType* type = find_type(function, tensor.dtype);
+  if (type == nullptr) {
+    std::string known;
+    for (size_t i = 0; i < function.dtype_count; ++i) known += std::string(i == 0 ? "" : ", ") + function.dtypes[i].name;
+    return refuse(hipErrorInvalidValue, "%s: %s: dtype %s is not supported; supported are %s", function.name, name,
+                  type_name(function, tensor.dtype, buffer, sizeof buffer), known.c_str());
+  }
+  if (out.dtype == nullptr) out.dtype = type;
+  if (type != out.dtype)
+    return refuse(hipErrorInvalidValue, "%s: %s: dtype %s differs from %s of %s", function.name, name, type->name, out.dtype->name, first);
+  return hipSuccess;
+}
+
+int check_device(const Function& function, const char* name, const aotforge_tensor& tensor, const char* first, const Problem& out) {
+  if (tensor.device_type != AOTFORGE_DEVICE_CUDA && tensor.device_type != AOTFORGE_DEVICE_ROCM)
+    return refuse(hipErrorInvalidDevice, "%s: %s: device %s (%d) is not supported; supported are cuda (%d) and rocm (%d)", function.name,
+                  name, device_name(tensor.device_type), tensor.device_type, AOTFORGE_DEVICE_CUDA, AOTFORGE_DEVICE_ROCM);
+  if (tensor.device_type != out.device_type || tensor.device_id != out.device_id)
+    return refuse(hipErrorInvalidDevice, "%s: %s: device %s:%d differs from %s:%d of %s", function.name, name,
+                  device_name(tensor.device_type), tensor.device_id, device_name(out.device_type), out.device_id, first);
+  return hipSuccess;
+}
+
+// The output's shape is what the inputs broadcast to.
+int check_shapes(const Function& function, const Argument* arguments, const Problem& problem) {
+  const aotforge_tensor& out = *arguments[problem.output].tensor;
+  int32_t rank = 0;
+  int64_t wanted[kMaxAxes];  // innermost first
+  for (size_t i = 0; i < function.parameter_count; ++i) {
+    if (function.parameters[i].kind != Kind::input) continue;
+    const aotforge_tensor& tensor = *arguments[i].tensor;
+    for (; rank < tensor.ndim; ++rank) wanted[rank] = 1;
+    for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
+      const int64_t size = tensor.shape[tensor.ndim - 1 - axis];
+      if (size == 1 || size == wanted[axis]) continue;
+      if (wanted[axis] != 1)
+        return refuse(hipErrorInvalidValue, "%s: %s: shape %s does not broadcast with the inputs before it (%lld and %lld)", function.name,
+                      function.parameters[i].name, shape_text(tensor).c_str(), static_cast<long long>(size),
+                      static_cast<long long>(wanted[axis]));
+      wanted[axis] = size;
+    }
+  }
+  bool same = rank == out.ndim;
+  for (int32_t axis = 0; same && axis < rank; ++axis) same = wanted[axis] == out.shape[rank - 1 - axis];
+  if (same) return hipSuccess;
+  std::string text;
+  for (int32_t axis = rank; axis-- > 0;) text += std::to_string(wanted[axis]) + (axis != 0 ? ", " : "");
+  return refuse(hipErrorInvalidValue, "%s: %s: shape %s is not (%s), to which the inputs broadcast", function.name,
+                function.parameters[problem.output].name, shape_text(out).c_str(), text.c_str());
+}
+
+int check_tensors(const Function& function, const Argument* arguments, Problem& out) {
+  const char* first = nullptr;
+  for (size_t i = 0; i < function.parameter_count; ++i) {
+    const Parameter& parameter = function.parameters[i];
+    if (parameter.kind == Kind::number) continue;
+    if (parameter.kind == Kind::output) out.output = i;
+    if (arguments[i].tensor == nullptr) return refuse(hipErrorInvalidValue, "%s: %s is a null pointer", function.name, parameter.name);
+    const aotforge_tensor& tensor = *arguments[i].tensor;
+    if (first == nullptr) {
+      first = parameter.name;
+      out.device_type = tensor.device_type;
+      out.device_id = tensor.device_id;
+    }
+    if (const int error = check_device(function, parameter.name, tensor, first, out)) return error;
+    if (const int error = check_type(function, parameter.name, tensor, first, out)) return error;
+    if (const int error = check_extent(function, parameter.name, tensor)) return error;
+  }
+  return hipSuccess;
+}
+
+// Axes of the output's shape, an input's strides 0 where it is broadcast.
+void set_axes(const Function& function, const Argument* arguments, Problem& out) {
+  const aotforge_tensor& result = *arguments[out.output].tensor;
+  out.rank = static_cast<size_t>(result.ndim);
+  out.elements = 1;
+  for (size_t axis = 0; axis < out.rank; ++axis) {
+    out.axes[axis] = {};
+    out.axes[axis].size = result.shape[out.rank - 1 - axis];
+    out.elements *= out.axes[axis].size;
+  }
+  for (size_t i = 0; i < function.parameter_count; ++i) {
+    if (function.parameters[i].kind == Kind::number) continue;
+    const aotforge_tensor& tensor = *arguments[i].tensor;
+    out.data[i] = static_cast<char*>(tensor.data) + (tensor.data != nullptr ? tensor.byte_offset : 0);
+    int64_t contiguous = 1;
+    for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
+      const int32_t at = tensor.ndim - 1 - axis;
+      const int64_t size = tensor.shape[at];
+      out.axes[axis].strides[i] = size == 1 ? 0 : tensor.strides != nullptr ? tensor.strides[at] : contiguous;
+      contiguous *= size;
+    }
+  }
+}
+
+}  // namespace
+
+int make_problem(const Function& function, const Argument* arguments, Problem& out) {
+  out.function = &function;
+  out.dtype = nullptr;
+  out.output = 0;
+  if (const int error = check_tensors(function, arguments, out)) return error;
+  if (const int error = check_shapes(function, arguments, out)) return error;
+  set_axes(function, arguments, out);
+  for (size_t i = 0; i < function.parameter_count; ++i)
+    if (out.elements != 0 && out.is_tensor(i) && arguments[i].tensor->data == nullptr)
+      return refuse(hipErrorInvalidValue, "%s: %s: data is a null pointer", function.name, function.parameters[i].name);
+  return hipSuccess;
+}
+
+}  // namespace aotforge::ops

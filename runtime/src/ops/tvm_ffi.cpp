@@ -1,0 +1,88 @@
+#include "ops/tvm_ffi.h"
+
+#include <dlfcn.h>
+#include <hip/hip_runtime.h>
+
+#include <cstring>
+
+#include "ops/call.h"
+#include "ops/error.h"
+
+namespace aotforge::ops {
+namespace {
+
+// TVMFFITypeIndex, and the size of TVMFFIObject, which a tensor object's DLTensor follows.
+constexpr int32_t kNone = 0, kInt = 1, kBool = 2, kFloat = 3, kTensorPointer = 7, kTensorObject = 70;
+constexpr size_t kObjectHeader = 24;
+
+// Of the TVM-FFI that called: the process has loaded it.
+void* tvm_symbol(const char* name) {
+  if (void* found = ::dlsym(RTLD_DEFAULT, name)) return found;
+  void* library = ::dlopen("libtvm_ffi.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  void* found = ::dlsym(library, name);
+  ::dlclose(library);
+  return found;
+}
+
+template <typename Signature>
+Signature* tvm_function(const char* name) {
+  void* address = tvm_symbol(name);
+  Signature* out;
+  static_assert(sizeof out == sizeof address, "function pointers are pointers");
+  std::memcpy(&out, &address, sizeof out);
+  return out;
+}
+
+int raise(const char* kind) {
+  static auto* const set = tvm_function<void(const char*, const char*)>("TVMFFIErrorSetRaisedFromCStr");
+  if (set != nullptr) set(kind, last_error());
+  return -1;
+}
+
+bool convert(const TvmAny& value, Kind kind, Argument* out) {
+  if (kind == Kind::number) {
+    if (value.type_index == kInt || value.type_index == kBool) *out = of_integer(value.as.integer);
+    if (value.type_index == kFloat) *out = of_number(value.as.number);
+    return value.type_index == kInt || value.type_index == kBool || value.type_index == kFloat;
+  }
+  if (value.type_index != kTensorPointer && value.type_index != kTensorObject) return false;
+  const size_t header = value.type_index == kTensorObject ? kObjectHeader : 0;
+  *out = of_tensor(reinterpret_cast<const aotforge_tensor*>(static_cast<const char*>(value.as.pointer) + header));
+  return value.as.pointer != nullptr;
+}
+
+void* current_stream(const aotforge_tensor& tensor) {
+  static auto* const get = tvm_function<void*(int32_t, int32_t)>("TVMFFIEnvGetStream");
+  const bool has_streams = tensor.device_type == AOTFORGE_DEVICE_CUDA || tensor.device_type == AOTFORGE_DEVICE_ROCM;
+  return get != nullptr && has_streams ? get(tensor.device_type, tensor.device_id) : nullptr;
+}
+
+const char* error_kind(int error) {
+  return error == hipErrorInvalidValue || error == hipErrorInvalidDevice ? "ValueError" : "RuntimeError";
+}
+
+}  // namespace
+
+int call_tvm(const Function& function, const TvmAny* arguments, int32_t count, TvmAny* result) {
+  if (count < 0 || static_cast<size_t>(count) != function.parameter_count) {
+    refuse(hipErrorInvalidValue, "%s: takes %zu arguments, %d were given", function.name, function.parameter_count, count);
+    return raise("TypeError");
+  }
+  Argument given[kMaxParameters];
+  const aotforge_tensor* output = nullptr;
+  for (size_t i = 0; i < function.parameter_count; ++i) {
+    const Parameter& parameter = function.parameters[i];
+    if (!convert(arguments[i], parameter.kind, &given[i])) {
+      refuse(hipErrorInvalidValue, "%s: %s: %s is not a %s", function.name, parameter.name,
+             arguments[i].type_index == kNone ? "None" : "the argument", parameter.kind == Kind::number ? "number" : "tensor");
+      return raise("TypeError");
+    }
+    if (parameter.kind == Kind::output) output = given[i].tensor;
+  }
+  if (const int error = call(function, given, current_stream(*output))) return raise(error_kind(error));
+  *result = {};
+  return 0;
+}
+
+}  // namespace aotforge::ops
