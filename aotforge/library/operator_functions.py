@@ -213,7 +213,7 @@ _HEADER = """\
 /* Functions of the operator library (find_package(aotforge_ops), target aotforge::ops). C and C++. Generated from kernels/.
  *
  * Each queues its work on `stream`: a hipStream_t, CUstream or cudaStream_t of the tensors' device, null for the default stream of the
- * current device. 0: queued, or there is nothing to compute. Else nothing was launched, and aotforge_ops_error() says why; the number
+ * current device. 0: queued, or there is nothing to compute. Else nothing was launched, and aotforge_ops_error() has the reason; the number
  * is that of hipError_t and CUresult: 1 (InvalidValue) an argument is not valid; 101 (InvalidDevice) a tensor is on another device;
  * 209 (NoBinaryForGpu) no image pack has the device's arch; 303 (SharedObjectInitFailed) the driver is not installed; 801
  * (NotSupported) the installed images do not serve the call. Others as in docs/runtime.md. */

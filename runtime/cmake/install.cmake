@@ -15,7 +15,7 @@ if(PROJECT_VERSION VERSION_GREATER_EQUAL 0.13)
   set(AOTFORGE_ABSENT PATTERN v2 EXCLUDE)  # these levels have no calls of version 2
 endif()
 install(DIRECTORY include/aotriton include/aotforge DESTINATION include COMPONENT development
-  FILES_MATCHING PATTERN "*.h" ${AOTFORGE_ABSENT})
+  FILES_MATCHING PATTERN "*.h" ${AOTFORGE_ABSENT} PATTERN tensor.h EXCLUDE)
 if(NOT AOTFORGE_INSTALLED_CONFIG)  # a project around this one may have another copy
   set(AOTFORGE_INSTALLED_CONFIG "${CMAKE_CURRENT_BINARY_DIR}/include/aotriton/config.h")
 endif()

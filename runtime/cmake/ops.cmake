@@ -32,7 +32,7 @@ endforeach()
 install(TARGETS aotforge_ops aotforge_ops_static EXPORT aotforge_opsTargets
   LIBRARY DESTINATION lib COMPONENT runtime NAMELINK_COMPONENT development
   ARCHIVE DESTINATION lib COMPONENT development)
-install(DIRECTORY "${AOTFORGE_OPS_DIR}/include/aotforge" DESTINATION include COMPONENT development FILES_MATCHING PATTERN "*.h")
+install(FILES include/aotforge/tensor.h "${AOTFORGE_OPS_DIR}/include/aotforge/ops.h" DESTINATION include/aotforge COMPONENT development)
 install(EXPORT aotforge_opsTargets NAMESPACE aotforge:: FILE aotforge_opsTargets.cmake DESTINATION lib/cmake/aotforge_ops COMPONENT development)
 configure_package_config_file(cmake/aotforge_opsConfig.cmake.in aotforge_opsConfig.cmake INSTALL_DESTINATION lib/cmake/aotforge_ops)
 write_basic_package_version_file(aotforge_opsConfigVersion.cmake VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)

@@ -31,7 +31,7 @@ def test_a_damaged_build_is_repaired_with_the_same_bytes_from_another_folder(
     built: LibraryBuild, tmp_path: Path
 ) -> None:
     checkout = tmp_path / "another place" / "checkout"
-    for part in ("runtime", "manifests"):
+    for part in ("runtime", "manifests", "kernels"):
         shutil.copytree(ROOT / part, checkout / part)
     cache = tmp_path / "cache"
     shutil.copytree(CACHE / "sources", cache / "sources")
@@ -68,7 +68,7 @@ def test_install_tree(built: LibraryBuild) -> None:
         "lib/cmake/aotriton/aotritonConfig.cmake",
     } <= files
     headers = {name for name in files if name.startswith("include/")}
-    assert headers == {"include/aotforge/launch.h"} | {
+    assert headers == {f"include/aotforge/{name}.h" for name in ("launch", "ops", "tensor")} | {
         f"include/aotriton/{name}.h"
         for name in ("config", "cpp_tune", "dtypes", "flash", "runtime", "util", "v2/flash")
     }

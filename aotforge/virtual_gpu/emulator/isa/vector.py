@@ -114,6 +114,7 @@ _WORDS = {
     "v_subrev_u16": "D.u16 = I->clamp && S1.u16 < S0.u16 ? 0 : S1.u16 - S0.u16",
     "v_not_b16": "D.u16 = ~S0.u16",
     "v_mul_lo_u16": "D.u16 = S0.u16 * S1.u16",
+    "v_mad_legacy_u16 v_mad_legacy_i16": "D.u16 = S0.u16 * S1.u16 + S2.u16",
     "v_lshlrev_b16": "D.u16 = S1.u16 << (S0.u16 & 15)",
     "v_lshrrev_b16": "D.u16 = S1.u16 >> (S0.u16 & 15)",
     "v_ashrrev_i16": "D.i16 = S1.i16 >> (S0.u16 & 15)",
