@@ -18,10 +18,13 @@ from aotforge.rules import DTYPE_NUMBERS, Elementwise, Form, Operator, Parameter
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("launch", "ops", "tensor", "device", "type", "value")
 """First words of names that `aotforge_<name>` has in other headers."""
-_KEYWORDS = frozenset(
-    ("auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return "
-     "short signed sizeof static struct switch typedef union unsigned void volatile while stream and or not new this class").split()
-)  # fmt: skip
+_KEYWORDS = frozenset({
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto",
+    "if", "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch",
+    "typedef", "union", "unsigned", "void", "volatile", "while", "and", "class", "new", "not", "or", "this", "stream",
+})  # fmt: skip
+"""Words of C and C++ that a parameter must not have, and the last parameter of every function."""
+_AXIS_VALUE = re.compile(r"(?:size|stride_(?P<tensor>\w+))_(?P<axis>[0-9]{1,2})")
 _MOST_TENSORS, _MOST_AXES, _MOST_VALUES = 8, 8, 128
 _FIXED = {"n": "count", "rows": "rows", "rank": "rank", "dtype": "dtype"}
 
@@ -87,7 +90,9 @@ def _check_function(function: Elementwise, operators: Mapping[str, Operator], fi
         raise RulesError(f"{where} has no forms")
     for form in function.forms:
         if form.operator not in operators:
-            raise RulesError(f"{where}: unknown operator {form.operator}", hint=suggest(form.operator, operators))
+            raise RulesError(
+                f"{where}: unknown operator {form.operator}", hint=suggest(form.operator, operators)
+            )
         if not (1 <= form.rank <= _MOST_AXES and form.least >= 1 and form.most >= 1):
             raise RulesError(f"{where}: form {form} is out of range")
         for value in operators[form.operator].values:
@@ -102,25 +107,22 @@ def _check_function(function: Elementwise, operators: Mapping[str, Operator], fi
 
 def _source(value: Value, function: Elementwise, form: Form) -> str | None:
     """Initializer of the table's entry for an operator value; None if the library cannot fill it."""
-    places = {parameter.name: at for at, parameter in enumerate(function.parameters)}
-    if value.name in places:
-        number = function.parameters[places[value.name]].kind == "number"
-        wanted, kind = ("i64", "number") if number else ("ptr", "pointer")
-        return f"{{From::{kind}, {places[value.name]}, 0}}" if value.type == wanted else None
+    kinds = {parameter.name: parameter.kind for parameter in function.parameters}
+    places = {name: place for place, name in enumerate(kinds)}
+    if value.name in kinds:
+        wanted, source = ("i64", "number") if kinds[value.name] == "number" else ("ptr", "pointer")
+        return f"{{From::{source}, {places[value.name]}, 0}}" if value.type == wanted else None
     if value.type not in ("i32", "i64"):
         return None
     if value.name in _FIXED:
         return f"{{From::{_FIXED[value.name]}, 0, 0}}"
-    stem, _, axis = value.name.rpartition("_")
-    if not axis.isdecimal() or not 0 <= int(axis) < form.rank:
+    match = _AXIS_VALUE.fullmatch(value.name)
+    if match is None or int(match["axis"]) >= form.rank:
         return None
-    if stem == "size":
-        return f"{{From::size, 0, {int(axis)}}}"
-    tensor = stem.removeprefix("stride_")
-    known = stem.startswith("stride_") and tensor in places
-    if not known or function.parameters[places[tensor]].kind == "number":
-        return None
-    return f"{{From::stride, {places[tensor]}, {int(axis)}}}"
+    tensor, axis = match["tensor"], int(match["axis"])
+    if tensor is None:
+        return f"{{From::size, 0, {axis}}}"
+    return f"{{From::stride, {places[tensor]}, {axis}}}" if kinds.get(tensor, "number") != "number" else None
 
 
 _DLPACK: Mapping[str, tuple[int, int]] = {
@@ -159,7 +161,8 @@ def _data(function: Elementwise, operators: Mapping[str, Operator]) -> Iterator[
     parameters = ", ".join(f'{{"{p.name}", Kind::{p.kind}}}' for p in function.parameters)
     yield f"constexpr Parameter k_{name}_parameters[] = {{{parameters}}};"
     dtypes = ", ".join(
-        f'{{{_DLPACK[d][0]}, {_DLPACK[d][1]}, {DTYPE_NUMBERS[d]}, "{_full_name(d)}"}}' for d in function.dtypes
+        f'{{{_DLPACK[d][0]}, {_DLPACK[d][1]}, {DTYPE_NUMBERS[d]}, "{_full_name(d)}"}}'
+        for d in function.dtypes
     )
     yield f"constexpr ElementType k_{name}_dtypes[] = {{{dtypes}}};"
     counts = (len(function.parameters), len(function.dtypes), len(function.forms))
@@ -173,13 +176,18 @@ def _declaration(function: Elementwise) -> str:
 
 
 def _declared(parameter: Parameter) -> str:
-    return f"double {parameter.name}" if parameter.kind == "number" else f"const aotforge_tensor* {parameter.name}"
+    return (
+        f"double {parameter.name}"
+        if parameter.kind == "number"
+        else f"const aotforge_tensor* {parameter.name}"
+    )
 
 
 def _entry_points(function: Elementwise) -> Iterator[str]:
     name = function.name
     arguments = ", ".join(
-        f"{'of_number' if parameter.kind == 'number' else 'of_tensor'}({parameter.name})" for parameter in function.parameters
+        f"{'of_number' if parameter.kind == 'number' else 'of_tensor'}({parameter.name})"
+        for parameter in function.parameters
     )
     yield f'extern "C" {_declaration(function)} {{'
     yield f"  const Argument arguments[] = {{{arguments}}};"

@@ -15,8 +15,7 @@ def scaled_sum(left, right, alpha):
         wide: tl.constexpr = tl.float64 if dtype == tl.float64 else tl.float32
         factor = alpha.to(tl.float64, bitcast=True).to(wide)
         return (left.to(wide) + factor * right.to(wide)).to(dtype)
-    else:
-        return left + alpha.to(dtype) * right
+    return left + alpha.to(dtype) * right
 
 
 @triton.jit

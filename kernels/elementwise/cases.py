@@ -153,19 +153,42 @@ def _rows() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
     yield (3, 64), {name: View(order=(0, 1), padding=8) for name in TENSORS}
     yield (3, 67), {name: View(order=(0, 1), padding=5) for name in TENSORS}
     yield (2, 4104), {"input": View(order=(1,))}
-    yield (3, 5, 72), {"input": View(order=(0, 2)), "other": View(order=(1, 2), padding=3), "out": View(order=(1, 0, 2))}
-    yield (2, 3, 4, 128), {"input": View(order=(2, 1, 0, 3)), "other": View(order=(0, 2, 3)), "out": View(order=(0, 1, 2, 3), padding=16)}
+    yield (
+        (3, 5, 72),
+        {"input": View(order=(0, 2)), "other": View(order=(1, 2), padding=3), "out": View(order=(1, 0, 2))},
+    )
+    yield (
+        (2, 3, 4, 128),
+        {
+            "input": View(order=(2, 1, 0, 3)),
+            "other": View(order=(0, 2, 3)),
+            "out": View(order=(0, 1, 2, 3), padding=16),
+        },
+    )
 
 
 def _strided(most: int) -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
     if most <= ROWS_RANK:
         yield (601,), {"other": View(order=())}
         yield (33, 40), {"input": View(order=(1, 0)), "other": View(order=(0,))}
-        yield (3, 5, 7), {"input": View(order=(2, 0, 1), padding=2), "other": View(order=(1, 2), padding=1), "out": View(order=(1, 0, 2), padding=3)}
-        yield (2, 3, 5, 4), {"input": View(order=(3, 1)), "other": View(order=(0, 2)), "out": View(order=(3, 2, 1, 0))}
+        yield (
+            (3, 5, 7),
+            {
+                "input": View(order=(2, 0, 1), padding=2),
+                "other": View(order=(1, 2), padding=1),
+                "out": View(order=(1, 0, 2), padding=3),
+            },
+        )
+        yield (
+            (2, 3, 5, 4),
+            {"input": View(order=(3, 1)), "other": View(order=(0, 2)), "out": View(order=(3, 2, 1, 0))},
+        )
     else:
         yield (2, 3, 2, 5, 4), {"input": View(order=(4, 3, 1)), "out": View(order=(1, 0, 2, 3, 4), padding=1)}
-        yield (2, 3, 2, 2, 3, 2, 2, 3), {"input": View(order=(7, 5, 3, 1)), "other": View(order=(1, 0, 3, 2, 5, 4, 7, 6))}
+        yield (
+            (2, 3, 2, 2, 3, 2, 2, 3),
+            {"input": View(order=(7, 5, 3, 1)), "other": View(order=(1, 0, 3, 2, 5, 4, 7, 6))},
+        )
 
 
 def _calls(kernel: str, keys: Mapping[str, int]) -> Iterator[Call]:

@@ -19,9 +19,7 @@ def _strides(low: int, high: int) -> tuple[Value, ...]:
     )
 
 
-ADD_DENSE = Operator(
-    name="add_dense", values=(*_POINTERS, _ALPHA, Value(name="n", type="i64"), _DTYPE)
-)
+ADD_DENSE = Operator(name="add_dense", values=(*_POINTERS, _ALPHA, Value(name="n", type="i64"), _DTYPE))
 """All tensors contiguous, in the same order of axes."""
 
 ADD_ROWS = Operator(

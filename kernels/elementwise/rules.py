@@ -33,7 +33,9 @@ def _vector(functional: Functional) -> int:
 
 def _dense(target: Target, functional: Functional) -> tuple[Setting, ...]:
     # four warps keep each scheduler of a compute unit busy
-    return (Setting(constants={"BLOCK": 4 * target.warp_size * _vector(functional)}, num_warps=4, num_stages=1),)
+    return (
+        Setting(constants={"BLOCK": 4 * target.warp_size * _vector(functional)}, num_warps=4, num_stages=1),
+    )
 
 
 def _strided(target: Target, functional: Functional) -> tuple[Setting, ...]:
@@ -51,7 +53,9 @@ def _pointers(divisible_by: int | None) -> tuple[Argument, ...]:
     )
 
 
-def _numbers(operator: Operator, prefix: str, kind: str, divisible_by: int | None = None) -> tuple[Argument, ...]:
+def _numbers(
+    operator: Operator, prefix: str, kind: str, divisible_by: int | None = None
+) -> tuple[Argument, ...]:
     return tuple(
         Argument(name=value.name, type=kind, value=value.name, divisible_by=divisible_by)
         for value in operator.values

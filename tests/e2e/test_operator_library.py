@@ -51,7 +51,10 @@ def test_a_c_program_adds_on_a_virtual_mi100(prefix: Path, target: str, tmp_path
     if target == "ops_static":  # packs are expected beside the program
         env["AOTRITON_IMAGES_DIR"] = str(prefix / "lib" / "aotriton.images")
     printed = run(tmp_path / "add", "rocm", env=env)
-    assert printed == "add: 3 x 200 elements are right; refused: add: out: dtype float32 differs from float16 of input\n"
+    assert (
+        printed
+        == "add: 3 x 200 elements are right; refused: add: out: dtype float32 differs from float16 of input\n"
+    )
     # without a driver the program skips, which the tests of lent GPUs rely on
     absent = subprocess.run([tmp_path / "add", "cuda"], env=os.environ | {"LD_LIBRARY_PATH": ""}, check=False)
     assert absent.returncode in (0, 77)

@@ -28,7 +28,12 @@ def without_licences(prefix: Path) -> dict[str, bytes | str]:
 def released() -> dict[str, bytes | str]:
     """Files of a release's library, without the operator library, which the source route builds on request only."""
     found = files(build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix)
-    ours = ("lib/libaotforge_ops.", "lib/cmake/aotforge_ops/", "include/aotforge/ops.h", "include/aotforge/tensor.h")
+    ours = (
+        "lib/libaotforge_ops.",
+        "lib/cmake/aotforge_ops/",
+        "include/aotforge/ops.h",
+        "include/aotforge/tensor.h",
+    )
     assert all(any(name.startswith(prefix) for name in found) for prefix in ours)
     return {name: data for name, data in found.items() if not name.startswith(ours)}
 

@@ -127,7 +127,7 @@ MODELS: dict[str, Model] = {
     **dict.fromkeys(("v_sub_i16", "v_sub_nc_i16"), lambda a, b: (a.astype(I32) - b).astype(np.uint16)),
     **dict.fromkeys(
         ("v_mad_u16", "v_mad_i16", "v_mad_legacy_u16", "v_mad_legacy_i16"),
-        lambda a, b, c: (a.astype(np.int64) * b + c).astype(np.uint16)
+        lambda a, b, c: (a.astype(np.int64) * b + c).astype(np.uint16),
     ),
     "v_not_b16": np.bitwise_not,
     "v_bitop3_b16": lambda a, b, c: b ^ (a & c),  # 0x6c, what the tests write
