@@ -1,4 +1,4 @@
-"""Sources of the operator library that are generated from the families' functions: header, tables and exports.
+"""Generated sources of the operator library: header, tables and exports, from the families' functions.
 
 As a program, `python -m aotforge.library.operator_functions KERNELS FOLDER` writes them into FOLDER, which exists; it needs nothing
 but the standard library.
