@@ -45,9 +45,10 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def read_bytes(path: Path, error: type[AotforgeError], *, hint: str = "") -> bytes:
-    """A file's content. Raises `error` with the system's reason when it cannot be read."""
+    """A regular file's content, also through a link. Raises `error` with the reason when it cannot be read."""
     try:
-        return path.read_bytes()
+        with open_regular(path, flags=0) as file:
+            return file.read()
     except OSError as failure:
         raise error(f"{path} cannot be read: {failure.strerror}", hint=hint) from failure
 
@@ -98,12 +99,13 @@ def private_file_fault(path: Path) -> str:
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[BufferedReader]:
-    """A regular file for reading; never waits for a pipe, never follows a link. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_regular(path: Path, *, flags: int = os.O_NOFOLLOW) -> Iterator[BufferedReader]:
+    """A regular file for reading; never waits for a pipe, and follows a link only with other `flags`. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
         yield file
 
 
@@ -149,6 +151,28 @@ _CAUSES = {
 }
 
 
+def _lock_of(path: Path) -> Path:
+    return path.parent / f".{path.name}.lock"
+
+
+def _open_lock(path: Path) -> int:
+    """The lock file of `path`, which is never another file's name. Raises OutputError."""
+    with output_errors(_lock_of(path)):
+        make_folders(path.parent)
+        return os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+
+
+@contextmanager
+def waiting_lock(path: Path) -> Iterator[None]:
+    """Holds the lock of `path` that `output_lock` takes; waits for another holder. Raises OutputError."""
+    handle = _open_lock(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 @contextmanager
 def output_lock(path: Path) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
@@ -158,17 +182,14 @@ def output_lock(path: Path) -> Iterator[int]:
     The lock is a file next to the output (`.<name>.lock`) that stays; the kernel releases the lock when its
     holder exits, so a killed build leaves nothing to clean up.
     """
-    lock = path.parent / f".{path.name}.lock"
-    with output_errors(lock):
-        make_folders(path.parent)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _FILE_MODE)
+    handle = _open_lock(path)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputBusyError(
                 f"another build is writing {path} now",
-                cause=f"it holds the lock {lock}",
+                cause=f"it holds the lock {_lock_of(path)}",
                 hint="wait until it has finished, or choose another output folder",
             ) from error
         yield handle

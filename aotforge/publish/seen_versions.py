@@ -4,15 +4,12 @@ Signatures do not distinguish an index from an earlier one: who can write to the
 would build on it, without the releases in between. Clients have python-tuf's memory (trust.py); this is the publishers'.
 """
 
-import fcntl
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aotforge.base.files import make_folders, output_errors, write_atomic
+from aotforge.base.files import output_errors, waiting_lock, write_atomic
 from aotforge.errors import TrustError
 from aotforge.formats.untrusted_file import parse_json
 
@@ -27,7 +24,7 @@ class SeenVersions:
 
     def check(self, versions: tuple[int, int, int], url: str) -> None:
         """Remembers the versions of timestamp, snapshot and targets. Raises TrustError for one below those remembered; CacheError."""
-        with self._locked():
+        with output_errors(self.file), waiting_lock(self.file):
             before = self._remembered()
             for role, now, highest in zip(ROLES, versions, before, strict=True):
                 if now < highest:
@@ -38,14 +35,6 @@ class SeenVersions:
                     )
             if versions != before:
                 write_atomic(self.file, json.dumps(dict(zip(ROLES, versions, strict=True))).encode())
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with output_errors(self.file.parent):
-            make_folders(self.file.parent)
-            with (self.file.parent / f".{self.file.name}.lock").open("ab") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                yield
 
     def _remembered(self) -> tuple[int, ...]:
         try:

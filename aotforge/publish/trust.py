@@ -3,7 +3,6 @@
 Verified metadata is remembered in a folder per trusted root: an index older than a remembered one is a rollback.
 """
 
-import fcntl
 import hashlib
 import json
 import tempfile
@@ -21,7 +20,7 @@ from tuf.api.serialization import DeserializationError
 from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
-from aotforge.base.files import make_folders, output_errors, staged_folder
+from aotforge.base.files import output_errors, staged_folder, waiting_lock
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
 from aotforge.publish.index import FOLDER, Index, read_index
@@ -124,11 +123,8 @@ def trusted_index(
 @contextmanager
 def _memory_lock(folder: Path) -> Iterator[None]:
     """Serialises local reads and writes of `folder`, which take milliseconds; never held while the network is used."""
-    with output_errors(folder):
-        make_folders(folder.parent)
-        with (folder.parent / f".{folder.name}.lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+    with output_errors(folder), waiting_lock(folder):
+        yield
 
 
 def _remembered(folder: Path) -> tuple[bytes, ...]:

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.families import PROJECT
+from tests.support.other_user import USER
 
 PYTHON = f"""#!/bin/sh
 for word; do
@@ -31,6 +34,73 @@ def run_dev(home: Path, folder: Path) -> str:
         check=False,
     )
     return done.stdout + done.stderr
+
+
+def planted_home(folder: Path) -> Path:
+    """An environment that looks complete, whose Python creates the file `executed`."""
+    home = folder / "home"
+    binaries = home / f"venv-{sys.version_info.major}.{sys.version_info.minor}" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "python").write_text(f"#!/bin/sh\ntouch {folder / 'executed'}\n")
+    (binaries / "python").chmod(0o755)
+    return home
+
+
+def refusal(home: Path, *arguments: str) -> str:
+    """The message of `dev`, which executes nothing of this home."""
+    done = subprocess.run(
+        [str(PROJECT / "dev"), *arguments],
+        env=os.environ | {"AOTFORGE_HOME": str(home)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 21, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("plan",), ("--help",)])
+@pytest.mark.parametrize("place", ["", "..", "venv-*", "venv-*/bin"])
+def test_a_home_that_everybody_can_write_is_refused(
+    tmp_path: Path, place: str, arguments: tuple[str, ...]
+) -> None:
+    home = planted_home(tmp_path)
+    (folder,) = home.glob(place) if place not in ("", "..") else [home / place]
+    folder.chmod(0o777)
+    assert f"{folder.resolve()} can be written by every user" in refusal(home, *arguments)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_home_with_the_sticky_bit_is_refused_but_not_one_below_it(tmp_path: Path) -> None:
+    home = planted_home(tmp_path)
+    home.chmod(0o1777)
+    assert "can be written by every user" in refusal(home, "--help")
+    home.chmod(0o755)
+    tmp_path.chmod(0o1777)
+    subprocess.run(
+        [str(PROJECT / "dev"), "--help"], env=os.environ | {"AOTFORGE_HOME": str(home)}, check=True
+    )
+    assert (tmp_path / "executed").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("place", ["", "..", "venv-*", "venv-*/bin/python"])
+def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
+    home = planted_home(tmp_path)
+    (path,) = home.glob(place) if place not in ("", "..") else [home / place]
+    os.chown(path, USER, USER)
+    text = refusal(home, "plan")
+    assert (
+        f"dev: AOTFORGE_HOME={home} is not used: {path.resolve()} belongs to user {USER}, not to user 0"
+        in text
+    )
+    assert "Likely cause: " in text and "Next step: " in text
+    assert not (tmp_path / "executed").exists() and not (home / ".dev.lock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_home_through_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    home = planted_home(tmp_path)
+    (tmp_path / "link").symlink_to(home.parent)
+    os.lchown(tmp_path / "link", USER, USER)
+    assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "link" / "home", "plan")
 
 
 def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:

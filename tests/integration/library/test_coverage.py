@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +85,16 @@ def test_a_line_that_is_no_call_is_refused(tmp_path: Path, line: str) -> None:
         read_calls(path)
     with pytest.raises(UsageError):
         read_calls(tmp_path / "nowhere")
+
+
+def test_what_is_not_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        with pytest.raises(UsageError, match=f"{path} cannot be read: not a regular file"):
+            read_calls(path)
+    (tmp_path / "list").write_text("attn_fwd\n")
+    (tmp_path / "link").symlink_to("list")
+    assert list(read_calls(tmp_path / "link")[0].values()) == [1]
 
 
 def test_a_call_is_a_line_of_a_list() -> None:

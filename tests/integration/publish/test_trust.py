@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tuf.api.metadata import Metadata
 
-from aotforge.errors import InstallError, TrustError
+from aotforge.errors import InstallError, OutputError, TrustError
 from aotforge.publish import trust
 from aotforge.publish.index import Index
 from aotforge.publish.keys import KeySet, rotate_keys
@@ -222,6 +222,17 @@ def test_the_memory_is_locked_while_it_is_used_and_never_with_the_network(
     for _ in range(2):  # the second time everything is remembered
         trusted_index(Watched(place.folder / "store"), place.keys.roots[0], memory)
     assert set(found) == {("memory", True), ("network", False)}
+
+
+def test_a_planted_link_is_not_opened_as_the_memorys_lock(place: Place, tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    trusted_index(DirectoryStore(place.folder / "store"), place.keys.roots[0], memory)
+    (lock,) = memory.glob(".*.lock")
+    lock.unlink()
+    lock.symlink_to(tmp_path / "victim")
+    with pytest.raises(OutputError, match=f"cannot write {lock}: "):
+        trusted_index(DirectoryStore(place.folder / "store"), place.keys.roots[0], memory)
+    assert not (tmp_path / "victim").exists()
 
 
 @pytest.mark.parametrize(
