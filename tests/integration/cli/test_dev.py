@@ -58,20 +58,20 @@ def refusal(home: Path, *arguments: str) -> str:
 
 @pytest.mark.parametrize("arguments", [("plan",), ("--help",)])
 @pytest.mark.parametrize("place", ["", "..", "venv-*", "venv-*/bin"])
-def test_a_home_that_everybody_can_write_is_refused(
+def test_a_home_that_any_user_can_write_is_refused(
     tmp_path: Path, place: str, arguments: tuple[str, ...]
 ) -> None:
     home = planted_home(tmp_path)
     (folder,) = home.glob(place) if place not in ("", "..") else [home / place]
     folder.chmod(0o777)
-    assert f"{folder.resolve()} can be written by every user" in refusal(home, *arguments)
+    assert f"{folder.resolve()} can be written by any user" in refusal(home, *arguments)
     assert not (tmp_path / "executed").exists()
 
 
 def test_a_home_with_the_sticky_bit_is_refused_but_not_one_below_it(tmp_path: Path) -> None:
     home = planted_home(tmp_path)
     home.chmod(0o1777)
-    assert "can be written by every user" in refusal(home, "--help")
+    assert "can be written by any user" in refusal(home, "--help")
     home.chmod(0o755)
     tmp_path.chmod(0o1777)
     subprocess.run(
