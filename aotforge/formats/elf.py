@@ -12,7 +12,8 @@ _SHT_SYMTAB, _SHT_RELA, _SHT_REL, _SHT_DYNSYM, _SHT_NOBITS = 2, 4, 9, 11, 8
 _PT_LOAD = 1
 _NULL_SECTION = 0
 _MOST_HEADERS = 64
-"""Compilers write about 15 of each kind; thousands that name the same bytes would be copied one by one."""
+"""Compilers write about 15 of each kind."""
+_NAME_LIMIT = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ def read_elf(data: bytes) -> ElfFile:
 
 
 def _text_at(table: bytes, offset: int) -> str:
-    return table[offset : table.index(b"\0", offset)].decode()
+    return table[offset : table.index(b"\0", offset, offset + _NAME_LIMIT)].decode()
 
 
 def _sections(data: bytes) -> tuple[Section, ...]:
@@ -90,6 +91,8 @@ def _sections(data: bytes) -> tuple[Section, ...]:
     if count > _MOST_HEADERS:
         raise CodeObjectError(f"{count} sections")
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]
+    if sum(h[5] for h in headers if h[1] != _SHT_NOBITS) > len(data):  # each is copied, and read
+        raise CodeObjectError("sections overlap, or end behind the file")
     table = data[headers[names][4] : headers[names][4] + headers[names][5]]
     return tuple(
         Section(

@@ -1,7 +1,9 @@
 """A shared library's dynamic tags, segments, sections and symbol versions, read with pyelftools."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,18 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
+from elftools.elf.sections import SymbolTableSection
+
+from aotforge.formats.untrusted_file import open_regular
+
+_READ_LIMIT = 8 * 1024 * 1024
+"""Bytes of headers, tables and names that are read of a file; libtorch_cpu.so has an eighth of it."""
+
+_LEAST = 4
+"""What a shorter read counts as, for the time that it takes."""
+
+_DAMAGED = (ELFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
+"""What pyelftools raises for damaged files."""
 
 
 class LibraryFileError(ValueError):
@@ -41,22 +55,56 @@ class SharedLibrary:
         return bool(self.tags.get(tag, [0])[0] & bit)
 
 
+class _Metered:
+    """A file as pyelftools uses it. The tables of a hostile one lead in circles: they end with the bytes that may be read."""
+
+    def __init__(self, file: FileIO) -> None:
+        self._file, self._left = file, _READ_LIMIT
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        self._left -= max(size, _LEAST)
+        if self._left < 0:
+            raise LibraryFileError("its headers, tables and names do not end")
+        return self._file.read(size) or b""
+
+
+@contextmanager
+def open_elf(path: Path) -> Iterator[ELFFile]:
+    """pyelftools' reader for an ELF file that may be hostile. Raises OSError, LibraryFileError, also for what it raises in the block."""
+    with open_regular(path) as file:
+        try:
+            yield ELFFile(_Metered(file))
+        except LibraryFileError:
+            raise
+        except _DAMAGED as error:
+            raise LibraryFileError(str(error)) from error
+
+
 def read_shared_library(path: Path) -> SharedLibrary:
     """Raises OSError, LibraryFileError."""
-    try:
-        with path.open("rb") as file:
-            elf = ELFFile(file)
-            versions = elf.get_section_by_name(".gnu.version_r")
-            entries = versions.iter_versions() if isinstance(versions, GNUVerNeedSection) else ()
-            return SharedLibrary(
-                machine=elf["e_machine"],
-                tags=_dynamic_tags(elf),
-                segments=tuple((segment["p_type"], segment["p_flags"]) for segment in elf.iter_segments()),
-                sections=tuple(section.name for section in elf.iter_sections()),
-                versions=tuple(entry.name for _, group in entries for entry in group),
-            )
-    except ELFError as error:
-        raise LibraryFileError(str(error)) from error
+    with open_elf(path) as elf:
+        versions = elf.get_section_by_name(".gnu.version_r")
+        entries = versions.iter_versions() if isinstance(versions, GNUVerNeedSection) else ()
+        return SharedLibrary(
+            machine=elf["e_machine"],
+            tags=_dynamic_tags(elf),
+            segments=tuple((segment["p_type"], segment["p_flags"]) for segment in elf.iter_segments()),
+            sections=tuple(section.name for section in elf.iter_sections()),
+            versions=tuple(entry.name for _, group in entries for entry in group),
+        )
+
+
+def undefined_symbols(path: Path) -> frozenset[str]:
+    """Names of the symbols that a file needs from others, without weak ones. Raises OSError, LibraryFileError."""
+    with open_elf(path) as elf:
+        tables = [one for one in elf.iter_sections() if isinstance(one, SymbolTableSection)]
+        return frozenset(
+            one.name
+            for table in tables
+            for one in table.iter_symbols()
+            if one["st_shndx"] == "SHN_UNDEF" and one["st_info"]["bind"] != "STB_WEAK"
+        )
 
 
 def _dynamic_tags(elf: Any) -> dict[str, list[Any]]:

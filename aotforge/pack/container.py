@@ -15,6 +15,9 @@ ENTRY_SIZE = 64
 IMAGE_COUNT_LIMIT = 65_536
 IMAGE_LIMIT = 64 * 1024 * 1024
 DICTIONARY_LIMIT = 4 * 1024 * 1024
+_FREE = 2 * IMAGE_LIMIT
+_RATIO = 100
+"""Real images shrink to a fifth or a twentieth; zstd could make 64 MiB of 2 kB."""
 
 _HEADER = struct.Struct("<8sIIQIIQQIIQ32s32s")
 _ENTRY = struct.Struct("<32sQII16s")
@@ -90,6 +93,16 @@ def read_index(source: Source) -> ContainerIndex:
         dictionary_size=decoded,
         dictionary_digest=dictionary_digest,
     )
+
+
+def check_decoded_size(where: str, files: Iterable[tuple[Source, ContainerIndex]]) -> None:
+    """Raises PackError for a pack whose images would fill the memory, in proportion to its files."""
+    stored = decoded = 0
+    for source, index in files:
+        stored += source.size
+        decoded += sum(image.size for image in index.images)
+    if decoded > _FREE + _RATIO * stored:
+        raise damaged(where, f"has images of {decoded} bytes in files of {stored}")
 
 
 def read_dictionary(source: Source, index: ContainerIndex) -> bytes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotforge.pack.binary import Source, bytes_source, damaged, file_source, unreadable
-from aotforge.pack.container import read_dictionary, read_image, read_images, read_index
+from aotforge.pack.container import check_decoded_size, read_dictionary, read_image, read_images, read_index
 from aotforge.pack.dispatch import SIZE_LIMIT as DISPATCH_LIMIT
 from aotforge.pack.dispatch import decode_dispatch
 from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, ContainerIndex, DispatchTable, ImagePack
@@ -86,6 +86,7 @@ def _open(name: str, present: Iterable[str], source: Callable[[str], Source], wh
     if hashlib.sha256(data).hexdigest() != signature.dispatch:
         raise damaged(file.name, "is not the dispatch data that __signature__ names")
     indexes = {file: read_index(sources[file]) for file in sorted(signature.containers)}
+    check_decoded_size(where, [(sources[file], index) for file, index in indexes.items()])
     opened = OpenPack(name=name, signature=signature, dispatch=dispatch, indexes=indexes, sources=sources)
     _check_agreement(opened, where)
     _check_images_exist(opened, where)

@@ -3,14 +3,12 @@
 from pathlib import Path
 
 from auditwheel.architecture import Architecture
-from auditwheel.elfutils import elf_find_versioned_symbols, elf_read_dt_needed, filter_undefined_symbols
+from auditwheel.elfutils import elf_find_versioned_symbols
 from auditwheel.libc import Libc
 from auditwheel.policy import Policy, WheelPolicies
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 
 from aotforge.errors import ReleaseError
-from aotforge.formats.shared_library import read_shared_library
+from aotforge.formats.shared_library import open_elf, read_shared_library, undefined_symbols
 from aotforge.release.model import PlatformTag
 
 MACHINE = "x86_64"
@@ -28,16 +26,19 @@ def measure_platform_tag(library: Path, *, promised: str) -> PlatformTag:
     try:
         target = policies.get_policy_by_name(wanted)
         versions: dict[str, set[str]] = {}  # library name to symbol versions, e.g. libc.so.6 to {GLIBC_2.34}
-        with library.open("rb") as file:
-            for name, version in elf_find_versioned_symbols(ELFFile(file)):
+        found = read_shared_library(library)
+        if not found.tags:
+            raise ValueError("it has no dynamic section")
+        with open_elf(library) as elf:
+            for name, version in elf_find_versioned_symbols(elf):
                 versions.setdefault(name, set()).add(version)
-        needed = [name for name in elf_read_dt_needed(library) if not name.startswith(_LOADER)]
+        needed = [name for name in found.needed if not name.startswith(_LOADER)]
     except LookupError as error:
         raise ReleaseError(
             f"auditwheel does not know the platform {promised}",
             hint="correct `manylinux` in manifests/release.yaml",
         ) from error
-    except (ELFError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise ReleaseError(
             f"{library} cannot be measured: {error}", cause="it is not a shared library"
         ) from error
@@ -84,6 +85,7 @@ def _obstacles(policy: Policy, library: Path, versions: dict[str, set[str]], nee
     ]
     found += [f"dependency on {name}" for name in needed if name not in policy.whitelist]
     forbidden = {name: symbols for name, symbols in policy.blacklist.items() if name in needed}
-    for name, symbols in sorted(filter_undefined_symbols(library, forbidden).items()):
-        found += [f"{symbol} of {name}" for symbol in sorted(symbols)]
+    used = undefined_symbols(library) | {"*"} if forbidden else frozenset()  # "*": any use of the library
+    for name, symbols in sorted(forbidden.items()):
+        found += [f"{symbol} of {name}" for symbol in sorted(symbols & used)]
     return found

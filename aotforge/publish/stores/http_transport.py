@@ -88,4 +88,5 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 cause="the server is misconfigured, or its answers are changed on the way",
                 hint="use another mirror, and inform the publisher",
             )
+        fp.close()  # urllib would read the body to its end, which a server need not send
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -158,6 +158,30 @@ def test_the_same_bytes_again_and_again() -> None:
         thread.join()
 
 
+def test_a_redirect_with_a_body_that_does_not_end() -> None:
+    """Its address is all that is needed; urllib reads its body into memory."""
+    listener, sent = socket.create_server(("127.0.0.1", 0)), 0
+
+    def serve() -> None:
+        nonlocal sent
+        for head in (b"302 Found\r\nLocation: /other", b"200 OK\r\nContent-Length: 0"):
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 " + head + b"\r\n\r\n")
+                for _ in range(64 if b"302" in head else 0):
+                    connection.sendall(bytes(1 << 20))
+                    sent += 1
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    reader = HttpReader(f"http://127.0.0.1:{listener.getsockname()[1]}", attempts=1)
+    assert b"".join(reader.read("file")) == b""
+    thread.join()
+    listener.close()
+    assert sent < 32
+
+
 class Pieces:
     """A reader of a file that comes in pieces."""
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from aotforge.errors import ReleaseError
-from aotforge.release.platform_tag import measure_platform_tag
+from aotforge.formats import shared_library
+from aotforge.release.platform_tag import measure_platform_tag, read_soname
 from tests.integration.release.standin import library
 
 # needs symbol versions of chosen age, whatever glibc this machine has
 OLD = '__asm__(".symver memcpy, memcpy@GLIBC_2.2.5"); void *memcpy(void *, const void *, unsigned long);'
 CODE = OLD + " void *copy(void *to, const void *from) { return memcpy(to, from, 8); }"
+
+# dlopen moved into libc with glibc 2.34
+NEW = "void *dlopen(const char *, int); void *open_it(void) { return dlopen(0, 2); }"
 
 
 def test_library_without_symbol_versions_reaches_every_platform(tmp_path: Path) -> None:
@@ -27,9 +32,7 @@ def test_old_symbols_reach_the_promise(tmp_path: Path) -> None:
 
 
 def test_new_symbols_do_not(tmp_path: Path) -> None:
-    # dlopen moved into libc with glibc 2.34
-    code = "void *dlopen(const char *, int); void *open_it(void) { return dlopen(0, 2); }"
-    tag = measure_platform_tag(library(tmp_path / "l.so", code=code, flags="-lc"), promised="manylinux_2_28")
+    tag = measure_platform_tag(library(tmp_path / "l.so", code=NEW, flags="-lc"), promised="manylinux_2_28")
     assert (tag.measured, tag.tag, tag.reaches) == ("manylinux_2_34_x86_64", "manylinux_2_34_x86_64", False)
     assert tag.reasons == ("GLIBC_2.34 of libc.so.6",)
     assert measure_platform_tag(tmp_path / "l.so", promised="manylinux_2_34").reaches
@@ -49,3 +52,29 @@ def test_anything_else_is_refused(tmp_path: Path) -> None:
             measure_platform_tag(path, promised="manylinux_2_28")
     with pytest.raises(ReleaseError, match="auditwheel does not know the platform"):
         measure_platform_tag(library(tmp_path / "l.so"), promised="manylinux_2_999")
+
+
+def test_tables_that_lead_in_circles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of 4,294,967,295 needed versions whose next one is always the first."""
+    path = library(tmp_path / "l.so", code=NEW, flags="-lc")
+    data = bytearray(path.read_bytes())
+    (start,), (count,) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<H", data, 60)
+    for at in range(start, start + 64 * count, 64):
+        if struct.unpack_from("<I", data, at + 4)[0] == 0x6FFFFFFE:  # SHT_GNU_verneed
+            struct.pack_into("<I", data, at + 44, 0xFFFFFFFF)
+            struct.pack_into("<I", data, struct.unpack_from("<Q", data, at + 24)[0] + 12, 0)
+    path.write_bytes(data)
+    monkeypatch.setattr(shared_library, "_READ_LIMIT", 1 << 17)
+    for read in (read_soname, lambda path: measure_platform_tag(path, promised="manylinux_2_28")):
+        with pytest.raises(ReleaseError, match="do not end"):
+            read(path)
+
+
+def test_damaged_tables_are_a_named_error(tmp_path: Path) -> None:
+    path = library(tmp_path / "l.so")
+    data = bytearray(path.read_bytes())
+    (start,), (names,) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<H", data, 62)
+    struct.pack_into("<Q", data, start + 64 * names + 24, (1 << 64) - 1)  # where the sections' names are
+    path.write_bytes(data)
+    with pytest.raises(shared_library.LibraryFileError):
+        shared_library.read_shared_library(path)

@@ -15,11 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aotforge.errors import PackError, UnknownNameError
+from aotforge.pack.binary import bytes_source
+from aotforge.pack.container import check_decoded_size, read_index
 from aotforge.pack.dispatch import HEADER_SIZE, decode_dispatch, encode_dispatch
 from aotforge.pack.listing import cat_image, list_images
 from aotforge.pack.model import ImagePack
 from aotforge.pack.reader import check_pack, open_files, open_pack, read_pack
 from aotforge.pack.writer import write_pack
+from tests.support import small_pack
 from tests.unit.pack.samples import sample
 
 PLAN, IMAGES = sample()
@@ -234,3 +237,17 @@ def test_cat_of_an_unknown_or_ambiguous_digest(tmp_path: Path) -> None:
     ambiguous = next(c for c in first if first.count(c) > 1)
     with pytest.raises(UnknownNameError, match=r"has \d+ images whose"):
         cat_image(folder, ambiguous)
+
+
+def test_images_that_would_fill_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame of 60 bytes holds a mebibyte of zeros; a container may name 65,536 of 64 MiB."""
+    monkeypatch.setattr("aotforge.pack.container._FREE", 0)
+    open_files(PACK)
+    choices = [small_pack.Choice(image=bytes([number]) + bytes(1 << 20), symbol="bomb") for number in (0, 1)]
+    kernel = small_pack.Kernel(name="demo.bomb", operator="op", keys=("k",), functionals={
+        ("gfx908", (number,)): [choice] for number, choice in enumerate(choices)
+    })  # fmt: skip
+    bomb = small_pack.SmallPack(archs=["gfx908"], operators={"op": [("k", "i32")]}, kernels=[kernel])
+    source = bytes_source("demo.bomb.aoti", small_pack.files(bomb)["demo.bomb.aoti"])
+    with pytest.raises(PackError, match="has images of 2097154 bytes in files of"):
+        check_decoded_size("pack", [(source, read_index(source))])
