@@ -60,7 +60,9 @@ class _Metered:
 
     def __init__(self, file: FileIO) -> None:
         self._file, self._left = file, _READ_LIMIT
-        self.seek, self.tell = file.seek, file.tell
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
     def read(self, size: int) -> bytes:
         self._left -= max(size, _LEAST)
