@@ -16,7 +16,7 @@ from aotforge.virtual_gpu.emulator.isa.entry import WORDS, Entry, Slot
 
 NATIVE = Path(__file__).parent / "native"
 _MACHINE = ("machine.h", "arithmetic.h", "doubles.h", "small_floats.h", "transcendental.h", "operands.h")
-_MEMORY = ("memory.h", "lanes.h", "matrix.h", "hostcall.h")
+_MEMORY = ("moves.h", "memory.h", "lanes.h", "matrix.h", "hostcall.h")
 _AFTER = ("run.h", "serve_abi.h", "serve.h")
 
 Variant = Literal["plain", "checks", "measure"]

@@ -36,16 +36,16 @@ INLINE void input_bytes(const Wave *w, u32 index, int e, int is_signed, u32 *row
 
 /* 16 neighbouring lanes. Compilers split the operations for processors with shorter vectors. */
 typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
-typedef u32 Words __attribute__((vector_size(64), aligned(4), may_alias));
 
 #ifdef __AVX512F__
-INLINE void floats_of_halves(const u32 *x, float *row)
+/* Of the low halves of 16 words. Signalling NaNs become quiet, as in the sums later. */
+INLINE void floats_of_halves(Words x, float *row)
 {
 #ifdef BUILTINS
-    Shorts16 halves = __builtin_ia32_pmovdw512_mask(*(const Ints16 *)x, (Shorts16){0}, (u16)-1);
+    Shorts16 halves = __builtin_ia32_pmovdw512_mask((Ints16)x, (Shorts16){0}, (u16)-1);
     *(Floats *)row = __builtin_ia32_vcvtph2ps512_mask(halves, (Floats){0}, (u16)-1, 4);
 #else
-    _mm512_storeu_ps(row, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_loadu_si512(x))));
+    _mm512_storeu_ps(row, _mm512_cvtph_ps(_mm512_cvtepi32_epi16((__m512i)x)));
 #endif
 }
 #endif
@@ -54,17 +54,18 @@ INLINE void floats_of_halves(const u32 *x, float *row)
 INLINE void input_row(const Wave *w, u32 index, int e, int type, int fnuz, float *row)
 {
     u32 x[LANES];
+#ifdef __AVX512F__
+    if (type == IN_F16) {
+        const u32 *v = w->v[index + (u32)e / 2];
+        for (int l = 0; l < LANES; l += 16)
+            floats_of_halves(*(const Words *)(v + l) >> 16 * (e % 2), row + l);
+        return;
+    }
+#endif
     input_bits(w, index, e, element_bits(type), x);
     switch (type) {
     case IN_F32: memcpy(row, x, sizeof x); break;
-#ifdef __AVX512F__
-    case IN_F16: /* signalling NaNs become quiet, as in the sums later */
-        for (int l = 0; l < LANES; l += 16)
-            floats_of_halves(x + l, row + l);
-        break;
-#else
     case IN_F16: EACH_LANE row[l] = f32_of_f16(x[l]); break;
-#endif
     case IN_BF16: EACH_LANE row[l] = f32_of_bf16(x[l]); break;
     case IN_XF32: EACH_LANE row[l] = xf32_of_f32(as_f32(x[l])); break;
     case IN_FP8: EACH_LANE row[l] = f32_of_fp8(x[l], fnuz); break;
@@ -107,14 +108,11 @@ INLINE Floats fused(Floats a, Floats b, Floats c)
 }
 INLINE Words multiplied(Words a, Words b, Words c) { return a * b + c; }
 
-/* Where the rows of D that registers r to r + 3 of lanes `first` and on hold begin, and their block. */
-typedef struct {
-    int row, block;
-} Place;
-INLINE Place mfma_place(int m, int r, int first)
+/* Register r of lanes `first` and on holds row `row` + r % 4 of a block of D; `row` is the same for r to r + 3. */
+INLINE int mfma_row(int m, int r, int first)
 {
     int g = first / m;
-    return (Place){.row = m == 32 ? 8 * (r % 16 / 4) + 4 * g : m == 16 ? 4 * g : 0, .block = m == 32 ? r / 16 : m == 16 ? r / 4 : g};
+    return m == 32 ? 8 * (r % 16 / 4) + 4 * g : m == 16 ? 4 * g : 0;
 }
 
 /* D[b] = C[b] + A[b] B[b] for `blocks` products of an m x k by a k x m matrix (LLVM: mfma MxMxK, blocks B).
@@ -122,46 +120,44 @@ INLINE Place mfma_place(int m, int r, int first)
  * C, D: a lane's column is l % m; m = 32: register r is row 8 (r % 16 / 4) + 4 (l / 32) + r % 4 of block r / 16;
  * m = 16: row 4 (l / 16) + r % 4 of block r / 4; m = 4: row r of block l / 4. EXEC is ignored.
  * cbsz (immediate, low 4 bits): of every 2^cbsz neighbouring blocks of A the one numbered abid (the bits above) is taken for all.
- * VECTOR_: of 16 T; m neighbouring lanes hold one row of D, and four rows are computed at once. */
+ * VECTOR_: of 16 T. Four registers of all lanes are one block (m = 16) or 8 rows of it (m = 32): they are computed at once. */
 #define MFMA_LOOP(T, VECTOR_, MULTIPLY_ADD) \
     int registers = m * m * blocks / 64, groups = 64 / m / blocks, each = k / groups, cbsz = I->immediate & 15; \
     READ_INPUTS \
     u32 copy[32 * LANES]; \
     const u32 *c = addend_rows(w, I, registers, copy); \
     u32 *d = w->v[I->d.index]; \
-    for (int r = 0; r < registers; r += 4) \
-        for (int first = 0; first < 64; first += m) { \
-            Place p = mfma_place(m, r, first); \
-            int from = p.block >> cbsz << cbsz | I->immediate >> 4, at = r * LANES + first; \
-            if (m == 4) { \
-                T sum[4][4]; \
-                for (int i = 0; i < 4; i++) \
-                    memcpy(sum[i], c + at + i * LANES, sizeof sum[i]); \
-                for (int e = 0; e < each; e++) \
-                    for (int i = 0; i < 4; i++) \
-                        for (int j = 0; j < 4; j++) { \
-                            T x = a[e][from * m + i], y = b[e][p.block * m + j], z = sum[i][j]; \
-                            sum[i][j] = MULTIPLY_ADD##_one(x, y, z); \
-                        } \
-                for (int i = 0; i < 4; i++) \
-                    memcpy(d + at + i * LANES, sum[i], sizeof sum[i]); \
-                continue; \
-            } \
-            VECTOR_ sum[4][2]; \
-            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
-                _Pragma("GCC unroll 2") for (int j = 0; j < m / 16; j++) \
-                    sum[i][j] = *(const VECTOR_ *)(c + at + i * LANES + 16 * j); \
-            for (int group = 0; group < groups; group++) \
-                for (int e = 0; e < each; e++) { \
-                    const T *x = a[e] + (group * blocks + from) * m + p.row, *y = b[e] + (group * blocks + p.block) * m; \
-                    _Pragma("GCC unroll 2") for (int j = 0; j < m / 16; j++) \
-                        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
-                            sum[i][j] = MULTIPLY_ADD(x[i] - (VECTOR_){0}, *(const VECTOR_ *)(y + 16 * j), sum[i][j]); \
+    for (int block = 0; m == 4 && block < 16; block++) { \
+        int from = block >> cbsz << cbsz | I->immediate >> 4, at = 4 * block; \
+        T sum[4][4]; \
+        for (int i = 0; i < 4; i++) \
+            memcpy(sum[i], c + at + i * LANES, sizeof sum[i]); \
+        for (int e = 0; e < each; e++) \
+            for (int i = 0; i < 4; i++) \
+                for (int j = 0; j < 4; j++) { \
+                    T x = a[e][from * m + i], y = b[e][block * m + j], z = sum[i][j]; \
+                    sum[i][j] = MULTIPLY_ADD##_one(x, y, z); \
                 } \
-            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
-                _Pragma("GCC unroll 2") for (int j = 0; j < m / 16; j++) \
-                    *(VECTOR_ *)(d + at + i * LANES + 16 * j) = sum[i][j]; \
-        }
+        for (int i = 0; i < 4; i++) \
+            memcpy(d + at + i * LANES, sum[i], sizeof sum[i]); \
+    } \
+    for (int r = 0; m != 4 && r < registers; r += 4) { \
+        int block = m == 32 ? r / 16 : r / 4, from = block >> cbsz << cbsz | I->immediate >> 4; \
+        VECTOR_ sum[4][4]; \
+        EACH_OF_16(sum[i][q] = *(const VECTOR_ *)(c + (r + i) * LANES + 16 * q)) \
+        for (int group = 0; group < groups; group++) \
+            for (int e = 0; e < each; e++) { \
+                const T *x = a[e] + (group * blocks + from) * m + mfma_row(m, r, 0), *y = b[e] + (group * blocks + block) * m; \
+                EACH_OF_16(sum[i][q] = MULTIPLY_ADD(x[mfma_row(m, 0, 16 * q) + i] - (VECTOR_){0}, \
+                                                    *(const VECTOR_ *)(y + 16 * q % m), sum[i][q])) \
+            } \
+        EACH_OF_16(*(VECTOR_ *)(d + (r + i) * LANES + 16 * q) = sum[i][q]) \
+    }
+/* For i and q up to 3, in registers. */
+#define EACH_OF_16(STATEMENT) \
+    _Pragma("GCC unroll 4") for (int q = 0; q < 4; q++) \
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
+            STATEMENT;
 
 #define fused_one fmaf
 #define multiplied_one(a, b, c) ((a) * (b) + (c))
@@ -221,7 +217,7 @@ INLINE void mfma_of_formats(Wave *w, const Instruction *I, int m, int scaled)
     memmove(c, addend_rows(w, I, registers, c[0]), sizeof(u32) * LANES * (size_t)registers);
     for (int r = 0; r < registers; r++)
         for (int first = 0; first < LANES; first += m) {
-            int i = mfma_place(m, r, first).row + r % 4;
+            int i = mfma_row(m, r, first) + r % 4;
             for (int k = 0; k < 2048 / m; k++)
                 for (int j = 0; j < m; j++) {
                     float product = a[k][i] * b[k][j]; /* of few bits: exact, and so is the scaled one */
@@ -276,21 +272,15 @@ INLINE void mfma_f64(Wave *w, const Instruction *I)
     READ_INPUTS \
     u32 copy[8 * LANES], *d = w->v[I->d.index]; \
     const u32 *c = addend_rows(w, I, 8, copy); \
-    for (int half = 0; half < 2; half++) \
-        for (int r = 0; r < 8; r += 4) { \
-            VECTOR_ sum[4]; \
-            int row = gfx12 ? r + 8 * half : 2 * r + half, step = gfx12 ? 1 : 2, at = r * LANES + 16 * half; \
-            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
-                sum[i] = *(const VECTOR_ *)(c + at + i * LANES); \
-            for (int n = 0; n < 16; n++) { \
-                int e = gfx12 ? n % 8 : n, from = gfx12 ? 16 * (n / 8) : 0; \
-                const T *x = a[e] + from + row; \
-                _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
-                    sum[i] = MULTIPLY_ADD(x[i * step] - (VECTOR_){0}, *(const VECTOR_ *)(b[e] + from), sum[i]); \
-            } \
-            _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) \
-                *(VECTOR_ *)(d + at + i * LANES) = sum[i]; \
-        }
+    VECTOR_ sum[4][4]; \
+    EACH_OF_16(sum[i][q] = *(const VECTOR_ *)(c + (4 * (q % 2) + i) * LANES + 16 * (q / 2))) \
+    for (int n = 0; n < 16; n++) { \
+        int from = gfx12 ? 16 * (n / 8) : 0, half = gfx12 ? 8 : 1, step = gfx12 ? 1 : 2; \
+        const T *x = a[gfx12 ? n % 8 : n] + from; \
+        const VECTOR_ y = *(const VECTOR_ *)(b[gfx12 ? n % 8 : n] + from); \
+        EACH_OF_16(sum[i][q] = MULTIPLY_ADD(x[half * (q / 2) + step * (4 * (q % 2) + i)] - (VECTOR_){0}, y, sum[i][q])) \
+    } \
+    EACH_OF_16(*(VECTOR_ *)(d + (4 * (q % 2) + i) * LANES + 16 * (q / 2)) = sum[i][q])
 
 INLINE void wmma(Wave *w, const Instruction *I, int type_a, int type_b)
 {

@@ -1,8 +1,6 @@
 /* Loads, stores and atomics. Every access is checked: global ones against the launch's buffers, LDS and scratch against
  * their sizes. Sizes are compile-time constants where these are used. */
 
-enum { ZERO_EXTEND, SIGN_EXTEND, D16_LOW, D16_HIGH, D16_LOW_SIGNED, D16_HIGH_SIGNED }; /* how less than a word is loaded; D16_HIGH also: stored */
-
 #ifndef SHADOWED /* no variant that redirects accesses or changes what an atomic returns */
 INLINE u8 *reached(Wave *w, int space, int kind, u8 *at) { return (void)w, (void)space, (void)kind, at; }
 INLINE u64 returned(Wave *w, u64 before) { return (void)w, before; }
@@ -58,66 +56,6 @@ INLINE u8 *private_(Wave *w, const Instruction *I, u64 offset, u64 bytes, int la
     return NULL;
 }
 
-INLINE int is_low(int extend) { return extend == D16_LOW || extend == D16_LOW_SIGNED; }
-INLINE int is_high(int extend) { return extend == D16_HIGH || extend == D16_HIGH_SIGNED; }
-
-/* Move `words` elements of `bytes` between memory and a lane of a register row. */
-INLINE void move_lane(u8 *at, u32 *row, int l, int direction, int bytes, int words, int extend)
-{
-    if (direction == STORE) {
-        for (int j = 0; j < words; j++) {
-            u32 x = row[j * LANES + l] >> (extend == D16_HIGH ? 16 : 0);
-            memcpy(at + bytes * j, &x, (size_t)bytes);
-        }
-    } else {
-        for (int j = 0; j < words; j++) {
-            u32 x = 0, old = row[j * LANES + l];
-            memcpy(&x, at + bytes * j, (size_t)bytes);
-            if (extend == SIGN_EXTEND)
-                x = bytes == 1 ? (u32)(i32)(i8)x : bytes == 2 ? (u32)(i32)(i16)x : x;
-            if (extend == D16_LOW_SIGNED || extend == D16_HIGH_SIGNED)
-                x = (u16)(i16)(i8)x;
-            row[j * LANES + l] = is_low(extend) ? (old & 0xffff0000) | x : is_high(extend) ? (old & 0xffff) | x << 16 : x;
-        }
-    }
-}
-
-/* Four lanes with four words each, to or from four rows: a transposition in vector registers. */
-typedef u32 Quad __attribute__((vector_size(16), aligned(1), may_alias));
-#ifdef __clang__
-#define MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define MIXED(a, b, ...) __builtin_shuffle(a, b, (Quad){__VA_ARGS__})
-#endif
-INLINE void transpose(Quad *q)
-{
-    Quad a = MIXED(q[0], q[1], 0, 4, 1, 5), b = MIXED(q[2], q[3], 0, 4, 1, 5);
-    Quad c = MIXED(q[0], q[1], 2, 6, 3, 7), d = MIXED(q[2], q[3], 2, 6, 3, 7);
-    q[0] = MIXED(a, b, 0, 1, 4, 5), q[1] = MIXED(a, b, 2, 3, 6, 7);
-    q[2] = MIXED(c, d, 0, 1, 4, 5), q[3] = MIXED(c, d, 2, 3, 6, 7);
-}
-INLINE void move_four(u8 *const *at, u32 *const *rows, int l, int direction)
-{
-    Quad q[4];
-    for (int i = 0; i < 4; i++)
-        q[i] = direction == LOAD ? *(const Quad *)at[i] : *(const Quad *)(rows[i] + l);
-    transpose(q);
-    for (int i = 0; i < 4; i++)
-        *(Quad *)(direction == LOAD ? rows[i] + l : (u32 *)at[i]) = q[i];
-}
-
-/* All lanes, each with four words at POINTER, an expression of lane l. */
-#define MOVE_FOURS(row, direction, POINTER) \
-    do { \
-        u32 *const rows_[4] = {row, (row) + LANES, (row) + 2 * LANES, (row) + 3 * LANES}; \
-        for (int first_ = 0; first_ < LANES; first_ += 4) { \
-            u8 *at_[4]; \
-            for (int l = first_; l < first_ + 4; l++) \
-                at_[l - first_] = (POINTER); \
-            move_four(at_, rows_, first_, direction); \
-        } \
-    } while (0)
-
 INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
 {
     const Operand *va = &I->s[0], *sa = &I->s[2];
@@ -127,8 +65,8 @@ INLINE u64 flat_address(const Wave *w, const Instruction *I, int l)
 }
 
 /* Whether one buffer has every address, as of most launches' accesses; then the access is shown to the observer, unless it wants it lane by
- * lane. */
-INLINE int reaches_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u64 bytes, int kind)
+ * lane. Returns memory, and where in it the lanes' addresses are; or NULL. */
+INLINE u8 *reach_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u64 bytes, int kind, u32 *offsets)
 {
     u64 low = ~(u64)0, high = 0;
     if (LIKELY(exec == FULL))
@@ -137,19 +75,21 @@ INLINE int reaches_all(Wave *w, const Instruction *I, const u64 *a, u64 exec, u6
         ACTIVE_LANES(exec) { low = a[LANE] < low ? a[LANE] : low, high = a[LANE] > high ? a[LANE] : high; }
     for (int again = 0; exec && again < 2; again++) {
         const Range *r = &w->ranges[w->hint];
-        if (LIKELY(low >= r->low && high < r->high && bytes <= r->high - high && (kind == LOAD || r->writable)))
-            return observe_global(w, I, kind, a, exec, bytes);
+        if (LIKELY(low >= r->low && high < r->high && bytes <= r->high - high && (kind == LOAD || r->writable))) {
+            EACH_LANE offsets[l] = (u32)(a[l] - low);
+            return high - low <= ~0u && observe_global(w, I, kind, a, exec, bytes) ? host_pointer(r, low) : NULL;
+        }
         for (u32 i = 0; i < w->range_count; i++)
             if (low >= w->ranges[i].low && low < w->ranges[i].high) {
                 w->hint = i;
                 break;
             }
     }
-    return 0;
+    return NULL;
 }
 
 /* The same for LDS, with `count` accesses of each lane. */
-INLINE int reaches_all_local(Wave *w, const Instruction *I, const u32 (*a)[LANES], int count, u64 exec, u64 bytes, int kind)
+INLINE int reach_all_local(Wave *w, const Instruction *I, const u32 (*a)[LANES], int count, u64 exec, u64 bytes, int kind)
 {
     u64 high = 0;
     for (int i = 0; i < count; i++) {
@@ -163,44 +103,29 @@ INLINE int reaches_all_local(Wave *w, const Instruction *I, const u32 (*a)[LANES
     return LIKELY(high + bytes <= w->lds_bytes) && observe_local(w, I, kind, a, count, exec, bytes);
 }
 
-/* The statement of every active lane l. */
-#define FOR_LANES(exec, STATEMENT) \
-    do { \
-        if (LIKELY((exec) == FULL)) \
-            EACH_LANE { STATEMENT } \
-        else \
-            ACTIVE_LANES(exec) \
-            { \
-                int l = LANE; \
-                STATEMENT \
-            } \
-    } while (0)
-
 /* s0: address, s1: data of stores, s2: scalar base or nothing. */
 INLINE void global_access(Wave *w, const Instruction *I, int direction, int bytes, int words, int extend)
 {
     u32 *row = w->v[direction == STORE ? I->s[1].index : I->d.index];
     const u32 *low = w->v[I->s[0].space == VECTOR ? I->s[0].index : 0];
     u64 base = (u64)I->offset + (I->s[2].space == NOWHERE ? 0 : scalar64(w, &I->s[2]));
-    u64 a[LANES], exec = EXEC; /* a load may overwrite the registers that hold its addresses */
+    u64 a[LANES], exec = EXEC, size = (u64)(bytes * words); /* a load may overwrite the registers that hold its addresses */
     if (I->s[2].space == NOWHERE)
         EACH_LANE a[l] = base + pair(low[l], low[l + LANES]);
     else if (I->s[0].space == VECTOR)
         EACH_LANE a[l] = base + low[l];
     else
         EACH_LANE a[l] = base;
-    if (LIKELY(reaches_all(w, I, a, exec, (u64)(bytes * words), direction))) {
-        const Range *r = &w->ranges[w->hint];
-        if (bytes * words == 16 && exec == FULL)
-            MOVE_FOURS(row, direction, host_pointer(r, a[l]));
-        else
-            FOR_LANES(exec, move_lane(host_pointer(r, a[l]), row, l, direction, bytes, words, extend););
+    u32 offsets[LANES];
+    u8 *memory = reach_all(w, I, a, exec, size, direction, offsets);
+    if (LIKELY(memory != NULL)) {
+        move_lanes(memory, offsets, row, exec, direction, bytes, words, extend);
         return;
     }
     ACTIVE_LANES(exec)
     {
         int l = LANE;
-        u8 *at = global(w, I, a[l], (u64)(bytes * words), l, direction);
+        u8 *at = global(w, I, a[l], size, l, direction);
         if (!at)
             return;
         move_lane(at, row, l, direction, bytes, words, extend);
@@ -290,11 +215,8 @@ INLINE void lds_access(Wave *w, const Instruction *I, int direction, int bytes, 
     u32 a[1][LANES]; /* a load may overwrite the register that holds its addresses */
     u64 exec = EXEC, size = (u64)(bytes * words);
     EACH_LANE a[0][l] = (u32)local_address(base[l], (u64)I->offset);
-    if (LIKELY(reaches_all_local(w, I, a, 1, exec, size, direction))) {
-        if (bytes * words == 16 && exec == FULL)
-            MOVE_FOURS(row, direction, w->lds + a[0][l]);
-        else
-            FOR_LANES(exec, move_lane(w->lds + a[0][l], row, l, direction, bytes, words, extend););
+    if (LIKELY(reach_all_local(w, I, a, 1, exec, size, direction))) {
+        move_lanes(w->lds, a[0], row, exec, direction, bytes, words, extend);
         return;
     }
     ACTIVE_LANES(exec)
@@ -316,9 +238,16 @@ INLINE void lds_access2(Wave *w, const Instruction *I, int direction, int words,
     u64 exec = EXEC, bytes = 4 * (u64)words, o0 = (u64)I->offset0 * bytes * (u64)unit, o1 = (u64)I->offset1 * bytes * (u64)unit;
     EACH_LANE a[0][l] = (u32)local_address(base[l], o0);
     EACH_LANE a[1][l] = (u32)local_address(base[l], o1);
-    if (LIKELY(reaches_all_local(w, I, a, 2, exec, bytes, direction))) {
-        FOR_LANES(exec, move_lane(w->lds + a[0][l], first, l, direction, 4, words, ZERO_EXTEND);
-                  move_lane(w->lds + a[1][l], second, l, direction, 4, words, ZERO_EXTEND););
+    if (LIKELY(reach_all_local(w, I, a, 2, exec, bytes, direction))) {
+        if (direction == LOAD) {
+            move_lanes(w->lds, a[0], first, exec, LOAD, 4, words, ZERO_EXTEND);
+            move_lanes(w->lds, a[1], second, exec, LOAD, 4, words, ZERO_EXTEND);
+        } else
+            ACTIVE_LANES(exec)
+            {
+                move_lane(w->lds + a[0][LANE], first, LANE, STORE, 4, words, ZERO_EXTEND);
+                move_lane(w->lds + a[1][LANE], second, LANE, STORE, 4, words, ZERO_EXTEND);
+            }
         return;
     }
     ACTIVE_LANES(exec)

@@ -91,13 +91,6 @@ INLINE void store16(u32 *d, const u32 *r, u32 mask)
     _mm512_mask_storeu_epi32(d, (__mmask16)mask, _mm512_loadu_si512(r));
 #endif
 }
-INLINE u64 mask_of_bits(const u32 *row)
-{
-    u64 mask = 0;
-    for (int l = 0; l < LANES; l += 16)
-        mask |= (u64)nonzero16(row + l) << l;
-    return mask;
-}
 INLINE void blend(u32 *d, const u32 *r, u64 mask)
 {
     for (int l = 0; l < LANES; l += 16)
@@ -105,13 +98,13 @@ INLINE void blend(u32 *d, const u32 *r, u64 mask)
 }
 #else
 #include <emmintrin.h>
-INLINE u64 mask_of_bits(const u32 *row)
+INLINE u32 nonzero16(const u32 *row)
 {
-    u64 mask = 0;
-    for (int l = 0; l < LANES; l += 4) {
+    u32 mask = 0;
+    for (int l = 0; l < 16; l += 4) {
         __m128i x = _mm_loadu_si128((const __m128i *)(row + l));
         u32 zero = (u32)_mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(x, _mm_setzero_si128())));
-        mask |= (u64)(zero ^ 15) << l;
+        mask |= (zero ^ 15) << l;
     }
     return mask;
 }
@@ -122,6 +115,13 @@ INLINE void blend(u32 *d, const u32 *r, u64 mask)
     EACH_LANE d[l] = m[l] ? r[l] : d[l];
 }
 #endif
+INLINE u64 mask_of_bits(const u32 *row)
+{
+    u64 mask = 0;
+    for (int l = 0; l < LANES; l += 16)
+        mask |= (u64)nonzero16(row + l) << l;
+    return mask;
+}
 
 /* ---- sources ---- */
 

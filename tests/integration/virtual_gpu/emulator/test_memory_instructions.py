@@ -59,8 +59,10 @@ def _registers(file: str, index: int, size: int) -> str:
     return f"{file}{index}" if words == 1 else f"{file}[{index}:{index + words - 1}]"
 
 
+@pytest.mark.parametrize("order", ["some lanes", "scattered", "neighbours", "one broken run"])
 @pytest.mark.parametrize("name", _plain)
-def test_plain_accesses_move_the_bytes_of_their_name(bench: Bench, name: str) -> None:
+def test_plain_accesses_move_the_bytes_of_their_name(bench: Bench, name: str, order: str) -> None:
+    """Of some lanes or all; all lanes with neighbouring elements are moved together, unless one of them is elsewhere."""
     match = PLAIN.match(name)
     assert match
     space, verb, kind = match.groups()
@@ -68,18 +70,24 @@ def test_plain_accesses_move_the_bytes_of_their_name(bench: Bench, name: str) ->
     size, offset = SIZES[kind], 20
     memory = rng.integers(0, 256, 64 * 32 + 64, dtype=np.uint8)
     places = rng.permutation(64) * 32
+    if order != "some lanes":
+        bench.exec = bench.full
+    if order in {"neighbours", "one broken run"}:
+        places = np.arange(64) * size
+    if order == "one broken run":
+        places[41] = 1800
     bench.v[:256] = rng.integers(0, 2**32, (256, 64), dtype=np.uint32)
     views = _place_memory(bench, space, memory, places)
     before, old = bench.v.copy(), [view.copy() for view in views]
     address = {"global": "v[0:1]", "flat": "v[0:1]", "scratch": "v0", "buffer": "v0", "ds": "v0"}[space]
     data = _registers("v", 20, size)
-    order = f"{data}, {address}" if verb in {"load", "read"} or space == "buffer" else f"{address}, {data}"
+    operands = f"{data}, {address}" if verb in {"load", "read"} or space == "buffer" else f"{address}, {data}"
     tail = {"global": ", off", "flat": "", "scratch": ", off", "buffer": ", s[8:11], s4 offen", "ds": ""}[
         space
     ]
     if space == "scratch":
         bench.v[0] = before[0] = 4
-    bench.run(f"{name} {order}{tail} offset:{offset}")
+    bench.run(f"{name} {operands}{tail} offset:{offset}")
     assert bench.wave.state == RUNNING
     for lane in range(64):
         at = old[lane][offset if space != "scratch" else offset + 4 :][:size]

@@ -34,7 +34,7 @@ INLINE int observe_global(Wave *w, const Instruction *I, int kind, const u64 *ad
     (void)I;
     if (w == x->shadow)
         return 0;
-    log_lanes(x, addresses, 1, exec);
+    log_lanes(x, addresses, exec);
     x->bytes = (u32)bytes, x->space = IN_GLOBAL, x->access = (u32)kind;
     if (x->checks & CHECK_UNSET && w->ranges[w->hint].unset)
         watch_logged_bytes(w, x, IN_GLOBAL, kind, bytes);
@@ -46,10 +46,7 @@ INLINE int observe_local(Wave *w, const Instruction *I, int kind, const u32 (*ad
     (void)I;
     if (w == x->shadow || !LIKELY(x->to_lds <= x->done[LOADS]))
         return 0;
-    u64 a[2 * LANES];
-    for (int i = 0; i < count; i++)
-        EACH_LANE a[count * l + i] = addresses[i][l];
-    log_lanes(x, a, count, exec);
+    log_rows(x, addresses, count, exec);
     x->bytes = (u32)bytes, x->space = IN_LDS, x->access = (u32)kind;
     for (int i = 0; i < count; i++) {
         u32 low = ~0u, high = 0;
@@ -97,17 +94,17 @@ INLINE int begin_instruction(Launch *job, Wave *w, const Instruction *I)
     (void)I;
     x->pc = w->pc - 1;
     x->effects = e;
-    x->logged = x->touched_unset = 0;
+    x->logged = x->rows = x->touched_unset = 0;
     x->low = ~0u, x->high = 0;
     x->space = IN_GLOBAL;
-    x->settled = (u32)is_settled(x, e);
-    if (LIKELY(x->settled && !e->memory)) {
-        x->run_shadow = 0;
+    u64 states = states_of(x, e);
+    x->settled = !(states & NOT_SAME);
+    x->run_shadow = 0;
+    if (LIKELY(!states && !e->memory))
         return 1;
-    }
-    if (x->checks & CHECK_WAITS && touches_pending(w, x, e))
+    if (states & EACH_BYTE * PENDING && x->checks & CHECK_WAITS && touches_pending(w, x, e))
         return 0;
-    if (x->checks & CHECK_UNSET)
+    if (x->checks & CHECK_UNSET && !(x->settled && !e->memory))
         prepare_shadow(w, x, e);
     return 1;
 }
@@ -147,6 +144,7 @@ INLINE void begin_group(Launch *job, Wave *waves)
 {
     Checker *c = job->observer;
     memset(c->lds_state, GARBAGE, job->lds_bytes);
+    c->same_low = c->same_high = 0;
     memset(c->lds_origin, 0, (size_t)job->lds_bytes / 4 * 4 + 4);
     memset(c->scratch_state, GARBAGE, (size_t)job->scratch_bytes * 64 * job->waves);
     for (u32 i = 0; i < job->waves; i++)
@@ -162,7 +160,7 @@ INLINE void end_launch(Launch *job, Wave *waves)
     (void)waves;
     if (!c)
         return;
-    void *parts[] = {c->shadows, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c->loads, c};
+    void *parts[] = {c->shadows, c->watches, c->lds, c->lds_state, c->scratch, c->scratch_state, c->lds_origin, c->words, c->bytes, c->split, c->touched, c->only, c->loads, c};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         free(parts[i]);
     job->observer = NULL;
@@ -182,9 +180,10 @@ INLINE int begin_launch(Launch *job, Wave *waves)
     c->lds_origin = calloc(lds / 4 + 1, sizeof(u32));
     c->words = calloc(lds / 4 + 1, sizeof(Cell)), c->bytes = calloc(lds + 4, sizeof(Cell));
     c->split = calloc(lds / 4 + 1, sizeof(u16));
+    c->touched = calloc(lds / 4 + 4, sizeof(u16)), c->only = calloc(lds / 4 + 1, sizeof(u32));
     c->loads = malloc(sizeof(LocalAccess) * DEFERRED);
     int complete = c->loads && c->shadows && c->watches && c->lds && c->lds_state && c->scratch && c->scratch_state && c->lds_origin && c->words &&
-                c->bytes && c->split;
+                c->bytes && c->split && c->touched && c->only;
     if (!complete)
         end_launch(job, waves);
     return complete;

@@ -27,6 +27,32 @@ INLINE void record(Cell *cell, u32 epoch, u32 party, int kind)
         cell->other_reader = party;
 }
 
+/* The cell of a dword that is accessed. */
+INLINE Cell *opened(Checker *c, u64 word)
+{
+    Cell *cell = &c->words[word];
+    if (c->touched[word] == c->epoch && c->only[word])
+        record(cell, c->epoch, c->only[word], STORE);
+    c->touched[word] = (u16)c->epoch, c->only[word] = 0;
+    return cell;
+}
+
+/* Record a store of one to four dwords if it is their first access since the last barrier. */
+INLINE int first_store(Checker *c, u64 word, u32 count, u32 party)
+{
+    const u64 each = 0x0001000100010001ull, kept = ~(u64)0 >> (64 - 16 * count), epochs = each * c->epoch & kept;
+    u64 last, other;
+    memcpy(&last, &c->touched[word], sizeof last);
+    other = (last ^ epochs) | ~kept;
+    if (!LIKELY(!((other - each) & ~other & 0x8000 * each))) /* 16 of the bits are zero */
+        return 0;
+    last = (last & ~kept) | epochs;
+    memcpy(&c->touched[word], &last, sizeof last);
+    for (u32 i = 0; i < count; i++)
+        c->only[word + i] = party;
+    return 1;
+}
+
 INLINE void extend_bounds(Watch *x, u32 low, u32 high)
 {
     x->low = low / 4 * 4 < x->low ? low / 4 * 4 : x->low;
@@ -49,7 +75,7 @@ SLOW static void narrow_access(Wave *w, Watch *x, u64 address, u64 bytes, u32 pa
 {
     Checker *c = x->checker;
     for (u64 a = address; a < address + bytes; a++) {
-        u32 other = conflict(&c->words[a / 4], c->epoch, party, kind);
+        u32 other = conflict(opened(c, a / 4), c->epoch, party, kind);
         if (!other)
             other = conflict(&c->bytes[a], c->epoch, party, kind);
         if (other && !(party & CARRIED))
@@ -67,13 +93,14 @@ INLINE void local_access(Wave *w, Watch *x, u64 address, u64 bytes, u32 party, i
         return;
     }
     for (u64 i = address / 4; i < (address + bytes) / 4; i++) {
-        u32 other = conflict(&c->words[i], c->epoch, party, kind);
+        Cell *cell = opened(c, i);
+        u32 other = conflict(cell, c->epoch, party, kind);
         if (!LIKELY(c->split[i] != c->epoch))
             for (int b = 0; b < 4 && !other; b++)
                 other = conflict(&c->bytes[4 * i + (u64)b], c->epoch, party, kind);
         if (!LIKELY(!other) && !(party & CARRIED))
             conflicting(w, x, kind, lane, 4 * i, 4, other);
-        record(&c->words[i], c->epoch, party, kind);
+        record(cell, c->epoch, party, kind);
     }
 }
 
@@ -101,14 +128,13 @@ INLINE void keep(const Watch *x, LocalAccess *kept, u32 number, int kind, int to
     u32 step = to_lds ? 2 : 1, count = x->logged / step < 2 * LANES ? x->logged / step : 2 * LANES;
     kept->number = number, kept->pc = x->pc, kept->count = count, kept->kind = (u32)kind, kept->bytes = x->bytes;
     kept->low = x->low, kept->high = x->high, kept->wave = x->wave->number;
-    if (!to_lds && count <= LANES)
-        EACH_LANE kept->address[l] = (u32)x->address[l];
-    else if (!to_lds)
-        for (u32 i = 0; i < 2 * LANES; i++)
-            kept->address[i] = (u32)x->address[i];
+    if (LIKELY(x->rows == 1))
+        memcpy(kept->address, x->row, sizeof x->row[0]);
+    else if (x->rows)
+        memcpy(kept->address, x->row, sizeof x->row);
     else
         for (u32 i = 0; i < count; i++)
-            kept->address[i] = (u32)x->address[2 * i + 1];
+            kept->address[i] = (u32)x->address[step * i + step - 1];
 }
 
 /* For the next barrier. */
@@ -161,18 +187,12 @@ __attribute__((noinline)) static void watch_logged_local(Wave *w, Watch *x, int 
     }
     if (kind != LOAD)
         stores_between(w, x, x->low, x->high);
-    u32 party = VALID | w->number << 24 | x->pc, epoch = c->epoch, count = x->logged;
-    Cell *words = c->words;
-    const u16 *split = c->split;
+    u32 party = VALID | w->number << 24 | x->pc, count = x->logged;
     for (u32 k = 0; k < count; k++) {
-        u64 address = x->address[k];
-        int first = kind == STORE && !((address | bytes) & 3); /* no other access since the last barrier */
-        for (u64 i = address / 4; first && i < (address + bytes) / 4; i++)
-            first = (words[i].write_epoch != epoch) & (words[i].read_epoch != epoch) & (split[i] != epoch);
-        for (u64 i = address / 4; first && i < (address + bytes) / 4; i++)
-            words[i].writer = party, words[i].write_epoch = (u16)epoch;
+        u64 address = logged_address(x, k);
+        int first = kind == STORE && !((address | bytes) & 3) && first_store(c, address / 4, (u32)bytes / 4, party);
         if (!LIKELY(first))
-            watch_local(w, x, kind, x->lane[k], address, bytes);
+            watch_local(w, x, kind, (int)logged_lane(x, k), address, bytes);
     }
 }
 
@@ -211,6 +231,7 @@ static void next_epoch(Launch *job, Wave *waves, Checker *c)
         memset(c->words, 0, sizeof(Cell) * (job->lds_bytes / 4 + 1));
         memset(c->bytes, 0, sizeof(Cell) * (job->lds_bytes + 4));
         memset(c->split, 0, sizeof(u16) * (job->lds_bytes / 4 + 1));
+        memset(c->touched, 0, sizeof(u16) * (job->lds_bytes / 4 + 4));
         c->epoch = 1;
     }
     c->deferred = c->stored_high = 0, c->stored_low = ~0u;

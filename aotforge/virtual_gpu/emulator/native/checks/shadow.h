@@ -12,7 +12,7 @@ extern Handler const handlers[]; /* a shadow's instructions are the plain ones, 
 static void fetch(Wave *w, Watch *x, u32 r)
 {
     Wave *t = x->shadow;
-    u8 state = x->state[r];
+    u8 state = x->state[r] & (u8)~PENDING;
     if (state == DIFFERS)
         return;
     u32 flip = state == GARBAGE ? ~0u : 0;
@@ -26,12 +26,7 @@ static void fetch(Wave *w, Watch *x, u32 r)
         EACH_LANE to[l] = from[l] ^ flip;
     }
     if (state == GARBAGE)
-        x->state[r] = DIFFERS;
-}
-
-INLINE int any_differs(const Watch *x, const Span *span)
-{
-    return any_set(&x->state[span->first], span->count);
+        set_state(x, r, DIFFERS);
 }
 
 /* Destinations count as sources where part of them is kept. */
@@ -40,18 +35,37 @@ INLINE u32 sources(const Wave *w, const Effects *e)
     return e->partial || (!e->scalar && EXEC != FULL) ? (u32)e->reads + e->writes : e->reads;
 }
 
-INLINE void prepare_shadow(Wave *w, Watch *x, const Effects *e)
+INLINE void fetch_sources(Wave *w, Watch *x, const Effects *e, u32 count)
 {
-    u32 count = sources(w, e);
-    int differs = 0;
-    for (u32 i = 0; i < count; i++)
-        differs |= any_differs(x, &e->spans[i]);
-    x->run_shadow = (u32)differs;
-    if (LIKELY(!differs) && !(e->memory && (e->writes || e->memory == TO_LDS))) /* a load may turn out to read memory that differs, and overwrite its address */
-        return;
     for (u32 i = 0; i < count; i++)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
             fetch(w, x, r);
+}
+
+/* Whether an instruction overwrites one of its sources. */
+INLINE int overwrites_source(const Effects *e)
+{
+    int found = 0;
+    for (u32 i = 0; i < e->reads; i++)
+        for (u32 j = e->reads; j < (u32)e->reads + e->writes; j++) {
+            const Span *a = &e->spans[i], *b = &e->spans[j];
+            found |= a->first < b->first + b->count && b->first < a->first + a->count;
+        }
+    return found;
+}
+
+/* A load may turn out to read memory that differs: then `follow` runs the shadow, whose sources are brought up to date before they change. */
+INLINE void prepare_shadow(Wave *w, Watch *x, const Effects *e)
+{
+    u32 count = sources(w, e);
+    u64 differs = 0;
+    for (u32 i = 0; !x->settled && i < count; i++)
+        differs |= span_states(x, &e->spans[i]) & NOT_SAME;
+    x->run_shadow = differs != 0;
+    if (LIKELY(!differs) && !(e->memory && (e->writes || e->memory == TO_LDS)))
+        return;
+    if (differs || count != e->reads || overwrites_source(e))
+        fetch_sources(w, x, e, count);
     *(u64 *)&x->shadow->s[EXEC_LO] = EXEC;
     x->shadow->mode = w->mode;
     x->unset_data = 0;
@@ -89,6 +103,21 @@ INLINE void watch_bytes(Wave *w, Watch *x, int space, int kind, u32 lane, u64 ad
                 x->touched_unset = x->logged; /* 1 + its place in the log */
 }
 
+/* Whether all LDS from the lowest to the highest byte of this access is the same: of tiles, as a rule. */
+INLINE int all_same(const Wave *w, const Watch *x)
+{
+    Checker *c = x->checker;
+    u32 low = x->low, high = x->high < w->lds_bytes ? x->high : w->lds_bytes;
+    if (LIKELY(low >= c->same_low && high <= c->same_high))
+        return 1;
+    if (memchr(&c->lds_state[low], GARBAGE, high - low) || memchr(&c->lds_state[low], DIFFERS, high - low))
+        return 0;
+    int joined = low <= c->same_high && high >= c->same_low;
+    c->same_low = joined && c->same_low < low ? c->same_low : low;
+    c->same_high = joined && c->same_high > high ? c->same_high : high;
+    return 1;
+}
+
 /* watch_bytes of all accesses in the log, which are in one buffer or in LDS. */
 INLINE void watch_logged_bytes(Wave *w, Watch *x, int space, int kind, u64 bytes)
 {
@@ -96,8 +125,10 @@ INLINE void watch_logged_bytes(Wave *w, Watch *x, int space, int kind, u64 bytes
     u8 *states = space == IN_LDS ? x->checker->lds_state : r->unset;
     u64 first = space == IN_LDS ? 0 : r->low, found = 0;
     u32 count = x->logged;
+    if (space == IN_LDS && kind == LOAD && count && LIKELY(all_same(w, x)))
+        return;
     for (u32 k = 0; k < count; k++) {
-        u8 *state = states + (x->address[k] - first);
+        u8 *state = states + (logged_address(x, k) - first);
         if (kind == STORE)
             memset(state, SAME, bytes);
         for (u64 i = 0; kind != STORE && i < bytes; i += 8) {
@@ -108,7 +139,7 @@ INLINE void watch_logged_bytes(Wave *w, Watch *x, int space, int kind, u64 bytes
     }
     for (u32 k = 0; found && k < count && !x->touched_unset; k++)
         for (u64 i = 0; i < bytes; i++)
-            if (states[x->address[k] - first + i] != SAME)
+            if (states[logged_address(x, k) - first + i] != SAME)
                 x->touched_unset = k + 1; /* 1 + its place in the log */
 }
 
@@ -116,7 +147,7 @@ INLINE void watch_logged_bytes(Wave *w, Watch *x, int space, int kind, u64 bytes
 SLOW static void watch_shadow(Wave *t, Watch *x, Wave *w, int space, int kind, u32 lane, u64 address, u64 bytes)
 {
     u32 k = x->shadow_logged++;
-    if (k >= x->logged || x->address[k] != address || x->lane[k] != lane) {
+    if (k >= x->logged || logged_address(x, k) != address || logged_lane(x, k) != lane) {
         fault(t, FAULT_UNSET_ADDRESS, lane, address, bytes);
         return;
     }
@@ -138,9 +169,9 @@ static u32 origin_of(Watch *x, const Effects *e)
 {
     for (u32 i = 0; i < e->reads; i++)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
-            if (x->state[r] && x->origin[r])
+            if (x->state[r] & (u8)~PENDING && x->origin[r])
                 return x->origin[r];
-    u32 stored = x->space == IN_LDS && e->memory != TO_LDS && x->touched_unset ? x->checker->lds_origin[x->address[x->touched_unset - 1] / 4] : 0;
+    u32 stored = x->space == IN_LDS && e->memory != TO_LDS && x->touched_unset ? x->checker->lds_origin[logged_address(x, x->touched_unset - 1) / 4] : 0;
     return stored ? stored : x->pc + 1;
 }
 
@@ -154,9 +185,9 @@ static void compare_stores(Wave *w, Watch *x, const Effects *e)
 {
     u32 words = x->bytes < 4 ? 1 : x->bytes / 4, mask = x->bytes == 1 ? 0xff : x->bytes == 2 ? 0xffff : ~0u, part = 0;
     for (u32 k = 0; k < x->logged; k++) {
-        u32 lane = x->lane[k];
-        u64 address = x->address[k];
-        part = k && x->lane[k - 1] == lane ? part + 1 : 0; /* buffer stores are logged dword by dword */
+        u32 lane = logged_lane(x, k);
+        u64 address = logged_address(x, k);
+        part = k && logged_lane(x, k - 1) == lane ? part + 1 : 0; /* buffer stores are logged dword by dword */
         if (e->atomic) {
             if (x->unset_data >> lane & 1)
                 unset(w, x, FAULT_UNSET_STORE, lane, address, x->bytes);
@@ -172,7 +203,7 @@ static void compare_stores(Wave *w, Watch *x, const Effects *e)
             for (u64 i = 0; i < x->bytes; i++) {
                 state[i] = a[i] == b[i] ? SAME : DIFFERS;
                 if (state[i] && x->space == IN_LDS)
-                    x->checker->lds_origin[(address + i) / 4] = origin_of(x, e);
+                    x->checker->same_low = x->checker->same_high = 0, x->checker->lds_origin[(address + i) / 4] = origin_of(x, e);
             }
         }
     }
@@ -199,7 +230,7 @@ static void compare_to_lds(Wave *w, Watch *x, const Effects *e)
                 *shadow = (u8)~w->lds[to + i];
             int differs = x->checker->lds_state[to + i] = *shadow == w->lds[to + i] ? SAME : DIFFERS;
             if (differs)
-                x->checker->lds_origin[(to + i) / 4] = origin_of(x, e);
+                x->checker->same_low = x->checker->same_high = 0, x->checker->lds_origin[(to + i) / 4] = origin_of(x, e);
         }
     }
 }
@@ -231,13 +262,13 @@ static void compare_register(Wave *w, Watch *x, u32 r, u64 lanes, u32 origin)
     else if (r < SCALARS)
         differs = t->s[r] != w->s[r];
     else if (memcmp(t->v[r - SCALARS], w->v[r - SCALARS], sizeof(u32) * LANES)) {
-        x->state[r] = DIFFERS;
+        set_state(x, r, DIFFERS);
         EACH_LANE differs |= (u64)(t->v[r - SCALARS][l] != w->v[r - SCALARS][l]) << l;
         if (differs & lanes)
             x->origin[r] = origin;
         return;
     }
-    x->state[r] = differs ? DIFFERS : SAME;
+    set_state(x, r, differs ? DIFFERS : SAME);
     x->origin[r] = differs ? origin : 0;
 }
 
@@ -246,6 +277,8 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
     Wave *t = x->shadow;
     u64 lanes = *(u64 *)&t->s[EXEC_LO];
     u32 origin = origin_of(x, e);
+    if (!x->run_shadow && !overwrites_source(e))
+        fetch_sources(w, x, e, e->reads);
     x->shadow_logged = 0;
     t->state = RUNNING;
     t->pc = x->pc + 1;
@@ -278,14 +311,15 @@ SLOW static void follow(Wave *w, Watch *x, const Instruction *I, const Effects *
 INLINE void compare_shadow(Wave *w, Watch *x, const Instruction *I, const Effects *e)
 {
     if (e->atomic && x->touched_unset) /* whatever its result is */
-        return unset(w, x, FAULT_UNSET_STORE, x->lane[x->touched_unset - 1], x->address[x->touched_unset - 1], x->bytes);
+        return unset(w, x, FAULT_UNSET_STORE, logged_lane(x, x->touched_unset - 1), logged_address(x, x->touched_unset - 1), x->bytes);
     if (!LIKELY(!(x->run_shadow | x->touched_unset))) {
         follow(w, x, I, e);
         return;
     }
     for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
-        if (!LIKELY(!any_differs(x, &e->spans[i])))
-            memset(&x->state[e->spans[i].first], SAME, e->spans[i].count);
+        if (!LIKELY(!(span_states(x, &e->spans[i]) & NOT_SAME)))
+            for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++)
+                set_state(x, r, SAME);
 }
 
 /* An access out of bounds: when the shadow's address differs, the address is garbage. */

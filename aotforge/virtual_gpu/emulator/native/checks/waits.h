@@ -16,10 +16,11 @@ INLINE int touches_pending(Wave *w, Watch *x, const Effects *e)
     if (!x->loading)
         return 0;
     for (u32 i = 0; i < (u32)e->reads + e->writes; i++) {
-        if (LIKELY(!any_set(&x->unsettled[e->spans[i].first], e->spans[i].count)))
+        if (LIKELY(!(span_states(x, &e->spans[i]) & EACH_BYTE * PENDING)))
             continue;
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++) {
-            x->unsettled[r] = is_pending(x, x->pending[r][0]) | is_pending(x, x->pending[r][1]);
+            if (!is_pending(x, x->pending[r][0]) && !is_pending(x, x->pending[r][1]))
+                x->state[r] &= (u8)~PENDING;
             for (u32 half = 0; half < 2; half++) {
                 u32 operation = x->pending[r][half];
                 if (LIKELY(!is_pending(x, operation)) || !(e->spans[i].halves >> half & 1))
@@ -53,7 +54,7 @@ INLINE void issue(Watch *x, const Effects *e)
     u32 operation = (u32)e->kind << NUMBER_BITS | (++x->issued[e->kind] & NUMBER);
     for (u32 i = e->reads; i < (u32)e->reads + e->writes; i++)
         for (u32 r = e->spans[i].first, end = r + e->spans[i].count; r < end; r++) {
-            x->unsettled[r] = 1;
+            x->state[r] |= PENDING;
             for (u32 half = 0; half < 2; half++)
                 if (e->spans[i].halves >> half & 1)
                     x->pending[r][half] = operation, x->pending_pc[r][half] = x->pc;
