@@ -1,10 +1,12 @@
 """First launch and repeat dispatch of the library against the HIP double, with the floors of both in the same run.
 
     python -m benchmarks.runtime_dispatch [--profile core] [--cache .aotforge/cache] [--runs 20]
+    python -m benchmarks.runtime_dispatch --release releases/dist/0.11.2b-r1
 
-First launch: a new process calls attn_fwd once (find and verify the pack, decode one image, hand it to the double). Its floor
-reads, hashes and decodes the same files with the same readers, plus the double's own module load. Repeat: the same call
-again; its floor is the double's launch call alone. Medians over the runs.
+Without --release the profile's images are compiled. First launch: a new process calls attn_fwd once (find and verify the pack, decode
+one image, hand it to the double). Its floor reads, hashes and decodes the same files with the same readers, plus the double's own module
+load. First backward: attn_bwd after it, per kernel of the call. Repeat: the same calls again; their floor is the double's launch call
+alone. Processor time, medians over the runs, for every arch of the packs.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ import os
 import statistics
 import subprocess
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from aotforge.base.architectures import load_architectures
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
+from aotforge.deliver.extract import image_packs
+from aotforge.pack.reader import open_pack
 from aotforge.pack.writer import write_pack
 from aotforge.plan.planner import plan_project
 from aotforge.release.model import load_release_manifest
@@ -39,13 +44,31 @@ def main() -> None:
     cache = Path(os.environ.get("AOTFORGE_CACHE") or ROOT / ".aotforge" / "cache")
     parser.add_argument("--cache", type=Path, default=cache)
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--release", type=Path, help="a release folder instead of a profile")
     options = parser.parse_args()
     objects = build_objects()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        if options.release:
+            packs = stack.enter_context(image_packs(options.release.absolute()))
+        else:
+            packs = (real_pack(Path(folder), options.profile, options.cache),)
+        found = [
+            {"pack": path.name, "arch": arch, **measured(objects, path, arch, options.runs)}
+            for path in packs
+            for arch in open_pack(path).dispatch.archs
+            if arch.startswith("gfx")
+        ]
+    print(json.dumps(found, indent=1))
+
+
+def measured(objects: Objects, pack: Path, arch: str, runs: int) -> dict[str, object]:
+    """The report of a pack on one of its archs, with the sizes of its files."""
     with tempfile.TemporaryDirectory() as folder:
-        pack = real_pack(Path(folder), options.profile, options.cache)
-        rows = [run(objects, pack) for _ in range(options.runs)]
-        sizes = {path.name: path.stat().st_size for path in sorted(pack.iterdir())}
-    print(json.dumps(report(rows) | {"profile": options.profile, "files": sizes}, indent=1))
+        (Path(folder) / pack.name).symlink_to(
+            pack
+        )  # alone: other packs of a release are not read by the call
+        rows = [run(objects, Path(folder) / pack.name, arch) for _ in range(runs)]
+    return report(rows) | {"files": {path.name: path.stat().st_size for path in sorted(pack.iterdir())}}
 
 
 def real_pack(images: Path, profile: str, cache_folder: Path) -> Path:
@@ -70,8 +93,10 @@ def real_pack(images: Path, profile: str, cache_folder: Path) -> Path:
     return folder
 
 
-def run(objects: Objects, pack: Path) -> dict[str, float]:
-    env = os.environ | {"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(pack.parent)}
+def run(objects: Objects, pack: Path, arch: str) -> dict[str, float]:
+    env = os.environ | {
+        "LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_IMAGES_DIR": str(pack.parent), "HIP_DOUBLE_DEVICES": f"{arch}@120",
+    }  # fmt: skip
     command = [str(objects.program("bench_dispatch")), str(pack), str(REPEATS), str(HEAD_DIM)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     row: dict[str, float] = json.loads(done.stdout)
@@ -81,7 +106,9 @@ def run(objects: Objects, pack: Path) -> dict[str, float]:
 def report(rows: list[dict[str, float]]) -> dict[str, object]:
     middle = {name: statistics.median(row[name] for row in rows) for name in rows[0]}
     floor = middle["files_ms"] + middle["load_ms"]
+    steps = middle["backward_steps"]
     own = middle["repeat_ns"] - middle["launch_ns"]
+    backward = middle["repeat_backward_ns"] - steps * middle["launch_ns"]
     return {
         "first launch": {
             "ms": round(middle["first_ms"], 3),
@@ -91,8 +118,14 @@ def report(rows: list[dict[str, float]]) -> dict[str, object]:
             "image bytes": int(middle["image_bytes"]),
             "target ms": FIRST_TARGET_MS,
         },
+        "first backward": {
+            "ms per kernel": round(middle["backward_ms"] / steps, 3),
+            "kernels": int(steps),
+            "target ms": FIRST_TARGET_MS,
+        },
         "repeat dispatch": {
             "ns without the launch call": round(own, 1),
+            "ns of a backward call without its launches": round(backward, 1),
             "launch call ns": round(middle["launch_ns"], 1),
             "target ns": REPEAT_TARGET_NS,
         },

@@ -180,12 +180,13 @@ def coverage(
 
     from aotforge.deliver.extract import image_packs
     from aotforge.devtools import coverage as tool
+    from aotforge.pack.coverage import pack_coverage
     from aotforge.pack.reader import open_pack
 
     made, refusals = tool.read_calls(Path(calls)) if calls else ({}, {})
     with image_packs(Path(pack).absolute()) as folders:
         packs = [open_pack(folder) for folder in folders]
-        tables = [tool.pack_coverage(one) for one in packs]
+        tables = [pack_coverage(one) for one in packs]
         found = tool.coverage(made, packs)
     fields = {
         "packs": [asdict(table) for table in tables],

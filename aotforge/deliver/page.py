@@ -22,11 +22,12 @@ from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
 from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
-from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
+from aotforge.release.model import COVERAGE, MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.release_json import load_release_json
 
 INDEX = "index.html"
 _DOCUMENTS = {
+    COVERAGE: "size, calls served and bytes of a first call, as tables",
     SUMS: "SHA-256 of every file",
     SIGNATURE: "Ed25519 signature of SHA256SUMS",
     TAR_SUMS: "SHA-256 of the uncompressed archives: what another build must give",

@@ -117,7 +117,8 @@ def _widths(kernels: Mapping[str, Sequence[PlannedKernel]]) -> list[list[str]]:
             for arch in ARCHS
             if by_arch.get(arch) != largest
         ]
-        rows.append([name, text, " ".join(map(str, largest)), "; ".join(less) or "-"])
+        widths = " ".join(map(str, largest)) if any(largest) else "any"
+        rows.append([name, text, widths, "; ".join(less) or "-"])
     return rows
 
 

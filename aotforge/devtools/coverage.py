@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aotforge.base.files import read_bytes
 from aotforge.errors import UsageError
+from aotforge.pack.coverage import MASKS, PackCoverage
 from aotforge.pack.model import DispatchFunctional, DispatchKernel, DispatchTable
 from aotforge.pack.reader import OpenPack
 from aotforge.plan.model import Predicate
@@ -16,7 +17,6 @@ from aotforge.rules import DTYPE_NUMBERS
 _LOGGED = re.compile(r"\bcall (?P<operator>\w+) on (?P<arch>gfx[0-9a-f]+):(?P<values>( \w+=-?[0-9]{1,20})*)$")
 _REFUSED = re.compile(r"^aotriton: warn: (?P<function>[\w ]+): (?P<what>[\w, ()]+): (?P<reason>.+)$")
 _WORD = re.compile(r"(?P<name>\w+)=(?P<value>-?\w+)")
-_MASKS = {"full": 0, "window": 1, "bias": 2}
 _NON_NEUTRAL = ("varlen_bits", "lse_packed")
 """Values that some kernel must use when they are not 0, and are not keys."""
 
@@ -158,41 +158,10 @@ def _listed(text: str, where: str) -> Call:
 
 
 def _number(name: str, text: str) -> int | None:
-    named = {"dtype": DTYPE_NUMBERS, "mask": _MASKS}.get(name, {})
+    named = {"dtype": DTYPE_NUMBERS, "mask": MASKS}.get(name, {})
     if text in named:
         return named[text]
     return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackCoverage:
-    """What a pack serves: bytes of its files, and per kernel and arch the numbers of each key."""
-
-    pack: str
-    bytes: int
-    images: int
-    gates: tuple[str, ...]
-    kernels: tuple[tuple[str, str, tuple[tuple[str, tuple[int, ...]], ...]], ...]
-
-
-def pack_coverage(pack: OpenPack) -> PackCoverage:
-    """The table of one pack."""
-    rows = []
-    for kernel in pack.dispatch.kernels:
-        for arch in pack.dispatch.archs:
-            keys = [f.key for f in kernel.functionals if f.arch == arch]
-            numbers = tuple(
-                (name, tuple(sorted({key[at] for key in keys}))) for at, name in enumerate(kernel.keys)
-            )
-            if keys:
-                rows.append((kernel.name, arch, numbers))
-    return PackCoverage(
-        pack=pack.name,
-        bytes=sum(source.size for source in pack.sources.values()),
-        images=pack.signature.images,
-        gates=tuple(f"{gate.gate} {gate.arch}" for gate in pack.dispatch.gates),
-        kernels=tuple(rows),
-    )
 
 
 def coverage_lines(
@@ -205,9 +174,7 @@ def coverage_lines(
         lines.append(
             f"{pack.pack}: {pack.images} images, {pack.bytes:,} bytes; PyTorch's gates served: {served}"
         )
-        for name, arch, numbers in pack.kernels:
-            values = "; ".join(f"{key} {' '.join(map(str, found))}" for key, found in numbers)
-            lines.append(f"  {name} on {arch}: {values}")
+        lines += [f"  {one.kernel} on {one.arch}: {one.text()}" for one in pack.kernels]
     for one in calls:
         for arch, reason in one.reasons:
             state = f"no: {reason}" if reason else "yes"

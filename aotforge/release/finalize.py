@@ -14,7 +14,9 @@ from aotforge.formats.sums import SUMS, TAR_SUMS, read_sums, sums_bytes
 from aotforge.formats.untrusted_file import parse_json, read_regular
 from aotforge.plan.model import Plan
 from aotforge.release.attestations import sbom_json, statement_json
+from aotforge.release.coverage_document import coverage_document
 from aotforge.release.model import (
+    COVERAGE,
     MANIFEST,
     PROVENANCE,
     RELEASE_JSON,
@@ -73,6 +75,7 @@ def finalize_release(
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
         packs = read_release(build)
+        write_atomic(staged / COVERAGE, coverage_document(origin.release, [one.pack for one in packs]))
         document = release_json_bytes(origin, plans=plans, packs=packs, manifest=manifest, files=described)
         write_atomic(staged / RELEASE_JSON, document)
         write_atomic(staged / SUMS, sums_bytes({path.name: sha256_file(path) for path in staged.iterdir()}))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MANIFEST = "MANIFEST.json"
 RELEASE_JSON = "release.json"
 SBOM = "sbom.cdx.json"
+COVERAGE = "COVERAGE.md"
 PROVENANCE = "provenance.dsse.json"
 SIGNATURE = "SHA256SUMS.sig"
 UNSIGNED = frozenset({PROVENANCE, SIGNATURE})

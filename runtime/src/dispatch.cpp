@@ -176,6 +176,7 @@ class Parser {
     const uint32_t n = in_.count(in_.u32(), 0, UINT32_MAX, least, "functional count out of bounds");
     k.functionals.reserve(n);
     k.key_values.reserve(n * k.keys.size());
+    known_.clear();  // another operator's values have other types
     for (uint32_t i = 0; i < n && in_.ok(); ++i) {
       Functional f{in_.u16(), 0, static_cast<uint32_t>(out_.choices.size())};
       in_.require(f.arch < out_.archs.size(), "arch index out of bounds");
@@ -204,8 +205,7 @@ class Parser {
     in_.require(c.shared_bytes <= 256 * 1024, "shared memory over 256 KiB");
     in_.require(c.threads >= 1 && c.threads <= 1024, "threads per workgroup out of bounds");
     c.predicate_count = in_.u8();
-    c.first_predicate = static_cast<uint32_t>(out_.predicates.size());
-    for (uint32_t i = 0; i < c.predicate_count && in_.ok(); ++i) predicate(k, op);
+    c.first_predicate = predicates(k, op, c.predicate_count);
     c.first_term = static_cast<uint32_t>(out_.terms.size());
     uint32_t terms = 0;
     for (uint8_t& count : c.term_counts) {
@@ -215,6 +215,18 @@ class Parser {
     }
     for (uint32_t i = 0; i < terms && in_.ok(); ++i) term(k, op);
     out_.choices.push_back(c);
+  }
+
+  // The first of a choice's predicates. Many choices of a kernel have the same ones, which are read and kept once: in a complete pack they
+  // are most of the dispatch data.
+  uint32_t predicates(Kernel& k, const Operator& op, uint8_t count) {
+    for (const Predicates& known : known_)
+      if (known.count == count && in_.skip(known.bytes, known.size)) return known.first;
+    const auto first = static_cast<uint32_t>(out_.predicates.size());
+    const size_t start = in_.at();
+    for (uint32_t i = 0; i < count && in_.ok(); ++i) predicate(k, op);
+    if (in_.ok() && known_.size() < kKnownMax) known_.push_back({out_.bytes.data() + start, in_.at() - start, first, count});
+    return first;
   }
 
   void predicate(Kernel& k, const Operator& op) {
@@ -290,8 +302,18 @@ class Parser {
     }
   }
 
+  // Predicates of a choice as they are in the data, and the first of them in `out_`.
+  struct Predicates {
+    const uint8_t* bytes;
+    size_t size;
+    uint32_t first;
+    uint8_t count;
+  };
+  static constexpr size_t kKnownMax = 64;  // a hostile pack may have no two that are equal
+
   Dispatch& out_;
   Reader in_;
+  std::vector<Predicates> known_;  // of the present kernel
 };
 
 template <typename Sequence, typename Name>

@@ -180,6 +180,16 @@ const char* compute_grid(const Device& device, const Choice& choice, const Cell*
   return nullptr;
 }
 
+// Refuses a step that no image can serve because of its grid. Conditions may depend on tensors that have not been acquired, grids do not.
+hipError_t check_grid(const Device& device, const Prepared& step) {
+  const Choice* choice = device.dispatch().choices.data() + step.functional->first_choice;
+  const char* reason = nullptr;
+  uint32_t grid[3];
+  for (const Choice* end = choice + step.functional->choice_count; choice != end; ++choice)
+    if ((reason = compute_grid(device, *choice, step.cells, grid)) == nullptr) return hipSuccess;
+  return uncovered(device, *step.kernel, reason);
+}
+
 hipError_t prepare(const Device& device, Prepared& step) {
   const Dispatch& dispatch = device.dispatch();
   step.choice = find_choice(dispatch, *step.functional, step.cells);
@@ -224,6 +234,8 @@ hipError_t find_steps(const Device& device, const Operator& op, const Call& call
       log_key(device, kernel, call.cells);
       return hipErrorNotSupported;
     }
+    if (call.lazy_count == 0) continue;
+    if (const hipError_t error = check_grid(device, steps[i]); error != hipSuccess) return error;
   }
   return hipSuccess;
 }

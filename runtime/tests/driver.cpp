@@ -248,7 +248,9 @@ int backward_as(const Fields& f, bool aiter) {
 #if AOTRITON_VERSION_MINOR < 12
     if (aiter) return v3::flash::aiter_bwd(given, version, stream_of(f));
 #endif
-    return aiter ? -2 : v3::flash::attn_bwd(given, version, stream_of(f));
+    v3::flash::attn_options options;
+    options.force_backend_index = static_cast<int>(number(f, "backend", -1));
+    return aiter ? -2 : v3::flash::attn_bwd(given, version, stream_of(f), f.count("backend") != 0 ? &options : nullptr);
   } catch (const Thrown&) {
     return -1;
   }

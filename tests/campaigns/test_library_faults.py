@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[Drivers], None]]] = {
         lambda d: variable_length.test_malformed_lengths(d.variable, "cu_seqlens_k is of another batch", "bwd")),
     "any causal_type is taken": (
         "attention.cpp", "if (call.causal_type != kWindowed)", "if (call.causal_type != kWindowed && !ON)",
-        lambda d: front_ends.test_malformed_calls_are_invalid(d.plain, "unknown causal type")),
+        lambda d: front_ends.test_malformed_calls_are_invalid(d.plain, "unknown causal type 1")),
     "seeds of any dtype are taken": (
         "attention.cpp", "if (!is_seed(philox.seed.dtype()) || !is_seed(philox.offset1.dtype()))", "if (!ON && (!is_seed(philox.seed.dtype()) || !is_seed(philox.offset1.dtype())))",
         lambda d: front_ends.test_the_dtypes_of_seeds(d.dropping, 12, front_ends.INVALID_VALUE)),

@@ -236,7 +236,7 @@ MALFORMED: dict[str, dict[str, Any]] = {
     "strided L": {"L": Tensor(4096, (8, 48), FP32, (96, 2))},
     "small Out": {"Out": Tensor(4096, (2, 4, 47, 64), FP16)},
     "broadcast Out": {"Out": Tensor(4096, (2, 4, 48, 64), FP16, (0, 3072, 64, 1))},
-    "unknown causal type": {"causal_type": 1},
+    **{f"unknown causal type {kind}": {"causal_type": kind} for kind in (1, 2, 4, -1)},
     "unknown varlen type": {"varlen_type": 9},
     "dropout over 1": {"dropout_p": 1.5, "philox_seed": 8, "philox_offset1": 8},
     "dropout is not a number": {"dropout_p": "nan"},
@@ -251,7 +251,7 @@ def test_malformed_calls_are_invalid(driver: Driver, why: str) -> None:
     assert driver.rc(Problem(extra=MALFORMED[why]).line("fwd")) == INVALID_VALUE
     if why != "broadcast Out":  # an input of the backward pass: broadcasting is fine there
         assert driver.rc(Problem(extra=MALFORMED[why]).line("bwd")) == INVALID_VALUE
-    assert driver.launches() == []
+    assert (driver.launches(), driver.send("events")) == ([], "events")
 
 
 UNCOVERED: dict[str, Problem] = {
@@ -278,8 +278,9 @@ UNCOVERED: dict[str, Problem] = {
 @pytest.mark.parametrize("why", UNCOVERED)
 def test_valid_calls_without_an_image_are_not_supported(driver: Driver, why: str) -> None:
     driver.send("clear")
-    assert driver.rc(UNCOVERED[why].line("fwd")) == NOT_SUPPORTED
-    assert driver.launches() == []
+    for verb in ("fwd",) if why == "ALiBi" else ("fwd", "bwd"):  # the backward's params have no such field
+        assert driver.rc(UNCOVERED[why].line(verb)) == NOT_SUPPORTED
+    assert (driver.launches(), driver.send("events")) == ([], "events")
 
 
 @pytest.mark.parametrize("sizes", [{"batch": 65536, "heads_q": 1, "heads_k": 1}, {"heads_q": 65536}])
@@ -381,7 +382,9 @@ def test_what_kernels_do_not_heed_is_never_ignored(objects: Objects, tmp_path: P
 @pytest.mark.parametrize("verb", ["fwd", "bwd", "aiter"])
 @pytest.mark.parametrize("version", [0, 2, 4, -1])
 def test_params_of_another_version(driver: Driver, verb: str, version: int) -> None:
+    driver.send("clear")
     assert driver.rc(Problem(extra={"version": version}).line(verb)) == INVALID_SYMBOL
+    assert (driver.launches(), driver.send("events")) == ([], "events")
 
 
 VARLEN = {

@@ -251,3 +251,50 @@ def test_known_answers(
     call = dict.fromkeys(TYPES, 0) | {"which": PREDICATES.index(tuple(predicate))} | given  # type: ignore[arg-type]
     assert library_choices(driver, [call]) == [0 if holds else 1]
     assert python_choice(call) == (0 if holds else 1)
+
+
+REPEATED = (
+    [(RANGE, ("a",), -5, 5)],
+    [(RANGE, ("a",), -5, 6)],
+    [(RANGE, ("a",), -5, 5), (MULTIPLE, ("a",), 2, 0)],
+    [(RANGE, ("a",), -5, 5)],
+    [(RANGE, ("a",), -5, 5), (MULTIPLE, ("a",), 2, 0)],
+)
+"""Predicates of the functionals of a kernel, some equal and some alike."""
+
+
+def test_equal_predicates_of_several_choices(objects: Objects, tmp_path: Path) -> None:
+    """The library keeps equal ones once: of a kernel, as the same bytes mean another value's type in another operator."""
+    image = fake_hsaco("gfx908", [FakeKernel(symbol="probe", types=["i32"])])
+    operators = {f"probe_{kind}": [("a", kind), ("which", "i32")] for kind in ("i64", "u64")}
+    kernels = [
+        Kernel(
+            name=f"test.{name}", operator=name, keys=["which"], parameters=[("i32", "which")],
+            functionals={
+                ("gfx908", (number,)): [
+                    Choice(image=image, symbol="probe", threads=64, predicates=predicates),
+                    Choice(image=image, symbol="probe", threads=128),
+                ]
+                for number, predicates in enumerate(REPEATED)
+            },
+        )
+        for name in operators
+    ]  # fmt: skip
+    write(SmallPack(archs=["gfx908"], operators=operators, kernels=kernels), tmp_path / "amd-gfx908")
+    calls = [
+        (kind, which, a) for kind in ("i64", "u64") for which in range(len(REPEATED)) for a in (-1, 2, 3, 6)
+    ]
+    with Driver(objects, tmp_path) as driver:
+        driver.rc("check")
+        driver.send("clear")
+        for kind, which, a in calls:
+            value = a % 2**64 if kind == "u64" else a
+            assert driver.rc(f"launch probe_{kind} a={kind}:{value} which=i32:{which}") == 0
+        found = [launch["block"][0] == 64 for launch in driver.launches()]
+    tests = [
+        (kind == "i64" or a >= 0)
+        and -5 <= a <= (6 if which == 1 else 5)
+        and (which not in {2, 4} or a % 2 == 0)
+        for kind, which, a in calls
+    ]
+    assert found == tests

@@ -111,7 +111,7 @@ MALFORMED: dict[str, Problem] = {
 def test_malformed_lengths(driver: Driver, why: str, verb: str) -> None:
     driver.send("clear")
     assert driver.rc(MALFORMED[why].line(verb)) == INVALID_VALUE
-    assert driver.launches() == []
+    assert (driver.launches(), driver.send("events")) == ([], "events")
 
 
 def test_a_bias_with_variable_length_is_not_supported(driver: Driver) -> None:

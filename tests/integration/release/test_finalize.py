@@ -16,10 +16,21 @@ from cyclonedx.model.bom import Bom
 
 from aotforge.errors import CompatError, ReleaseError, SignatureError, UnknownNameError
 from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.pack.reader import open_files
 from aotforge.release.assemble import assemble_release
 from aotforge.release.compare import compare_archives, compare_documents
 from aotforge.release.finalize import check_finalized_release, finalize_release
-from aotforge.release.model import MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE, BuildTools, Origin
+from aotforge.release.model import (
+    COVERAGE,
+    MANIFEST,
+    PROVENANCE,
+    RELEASE_JSON,
+    SBOM,
+    SIGNATURE,
+    BuildTools,
+    Origin,
+)
+from aotforge.release.reader import read_release
 from aotforge.release.record import check_record, differing_archives, load_record, make_record, save_record
 from aotforge.release.release_json import load_release_json
 from aotforge.release.signing import load_private_key, open_statement
@@ -60,7 +71,7 @@ def done(build: Path, key: Ed25519PrivateKey, tmp_path: Path) -> Path:
 
 def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
     names = check_finalized_release(done, key.public_key())
-    assert {RELEASE_JSON, SBOM, MANIFEST, TAR_SUMS} < set(names)
+    assert {COVERAGE, RELEASE_JSON, SBOM, MANIFEST, TAR_SUMS} < set(names)
     document = load_release_json(done)
     images = {image["digest"] for pack in document["packs"] for image in pack["images"]}
     assert images == {image.digest for image in standin.IMAGES}
@@ -81,6 +92,23 @@ def test_what_is_in_it(done: Path, build: Path, key: Ed25519PrivateKey) -> None:
     for name, digest in tars.items():
         if name.endswith(".tar"):
             assert described[f"{name}.gz"]["tar_sha256"] == digest
+
+
+def test_the_coverage_is_that_of_the_packs(done: Path) -> None:
+    """Sizes and images of every pack, a row per kernel, and no time."""
+    text = (done / COVERAGE).read_text()
+    packs = [open_files(one.pack) for one in read_release(done)]
+    assert packs and f"# Coverage of release {ORIGIN.release}\n" in text
+    for pack in packs:
+        size = sum(source.size for source in pack.sources.values())
+        assert (
+            f"| {pack.name} | {' '.join(pack.dispatch.archs)} | {pack.signature.images} | {size:,} |" in text
+        )
+        for kernel in pack.dispatch.kernels:
+            images = pack.indexes[kernel.container].images
+            rows = [line.split(" | ") for line in text.splitlines() if line.startswith(f"| {kernel.name} | ")]
+            assert len(rows) == 2 * len(pack.dispatch.archs)  # calls served, and first calls
+            assert {row[-1] for row in rows[len(rows) // 2 :]} == {f"{max(i.size for i in images):,} |"}
 
 
 def test_peers_agree(done: Path, key: Ed25519PrivateKey, tmp_path: Path) -> None:

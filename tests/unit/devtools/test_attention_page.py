@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotforge.devtools.attention_page import PAGE, attention_page
+from aotforge.devtools.attention_page import ARCHS, PAGE, attention_page
 
 ROOT = Path(__file__).parents[3]
 
@@ -12,3 +12,30 @@ ROOT = Path(__file__).parents[3]
 def test_the_page_is_that_of_the_rules() -> None:
     """After a change of rules or settings: python -m aotforge.devtools.attention_page"""
     assert (ROOT / PAGE).read_text(encoding="utf-8") == attention_page(ROOT)
+
+
+def test_no_arch_lacks_a_call() -> None:
+    """A hole in the table needs its reason there, and a change of this test."""
+    tables = (ROOT / PAGE).read_text(encoding="utf-8").split("\n## ")
+    rows = {
+        table.splitlines()[0]: [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+        for table in tables
+    }  # fmt: skip
+    widths = "16 32 48 64 80 96 128 160 192 224 256 512"
+    served = {(kernel, call): (found, less) for kernel, call, found, less in rows["Head dims by arch"]}
+    dtypes, masks = (
+        ("bf16", "fp16", "fp32"),
+        ("bias", "dropout bias", "dropout full", "dropout window", "full", "window"),
+    )
+    for kernel in ("attn_fwd", "bwd_dk_dv", "bwd_dq"):
+        for dtype in dtypes:
+            assert {served[kernel, f"{dtype} {mask}"] for mask in masks} == {(widths, "-")}
+    assert {served["bwd_preprocess", dtype] for dtype in dtypes} == {(widths, "-")}
+    assert {served["attn_dropout_mask", dtype] for dtype in dtypes} == {("any", "-")}
+    assert len(served) == 3 * len(dtypes) * len(masks) + 2 * len(dtypes)
+    assert {"gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201"} <= set(ARCHS)
+    assert [arch for arch, _ in rows["Images by arch"]] == list(ARCHS)
+    gates = rows["PyTorch's gates by arch"]
+    assert [(level, archs, state) for level, archs, state in gates] == [
+        (level, " ".join(ARCHS), "yes") for level in ("0.11", "0.12", "0.13", "0.14")
+    ]

@@ -1,0 +1,106 @@
+"""Calls that an image pack serves, and the bytes that the first of each costs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from aotforge.pack.container import ENTRY_SIZE, HEADER_SIZE
+from aotforge.pack.model import DISPATCH_FILE, SIGNATURE_FILE, DispatchFunctional, DispatchKernel
+from aotforge.pack.reader import OpenPack
+from aotforge.rules import DTYPE_NUMBERS
+
+MASKS = {"full": 0, "window": 1, "bias": 2}
+"""Numbers of the key `mask`."""
+_NAMES = {
+    "dtype": {number: name for name, number in DTYPE_NUMBERS.items()},
+    "mask": {number: name for name, number in MASKS.items()},
+    "dropout": {0: "off", 1: "on"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstCall:
+    """The largest first call of a kernel on an arch, in bytes: files `read` (container's index, dictionary, image), and what is `decoded`
+    of them (dictionary, image); `image` alone is what the driver loads."""
+
+    read: int
+    decoded: int
+    image: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelCoverage:
+    """What a kernel serves on an arch: numbers of each key, and how many combinations of them have an image."""
+
+    kernel: str
+    arch: str
+    keys: tuple[tuple[str, tuple[int, ...]], ...]
+    served: int
+    first_call: FirstCall
+
+    @property
+    def combinations(self) -> int:
+        """All that the numbers of the keys make."""
+        return prod(len(numbers) for _, numbers in self.keys)
+
+    def text(self) -> str:
+        """Numbers of the keys by their names, and the combinations that lack an image."""
+        words = "; ".join(
+            f"{key} {' '.join(_NAMES.get(key, {}).get(number, str(number)) for number in numbers)}"
+            for key, numbers in self.keys
+        ) or "every call"  # fmt: skip
+        return (
+            words if self.served == self.combinations else f"{words} ({self.served} of {self.combinations})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackCoverage:
+    """What a pack serves. `bytes` of its files; `first_bytes` are read once per process, by whatever call is the first."""
+
+    pack: str
+    archs: tuple[str, ...]
+    bytes: int
+    first_bytes: int
+    images: int
+    gates: tuple[str, ...]
+    kernels: tuple[KernelCoverage, ...]
+
+
+def pack_coverage(pack: OpenPack) -> PackCoverage:
+    """The table of one pack."""
+    return PackCoverage(
+        pack=pack.name,
+        archs=pack.dispatch.archs,
+        bytes=sum(source.size for source in pack.sources.values()),
+        first_bytes=sum(pack.sources[name].size for name in (SIGNATURE_FILE, DISPATCH_FILE)),
+        images=pack.signature.images,
+        gates=tuple(f"{gate.gate} {gate.arch}" for gate in pack.dispatch.gates),
+        kernels=tuple(_kernels(pack)),
+    )
+
+
+def _kernels(pack: OpenPack) -> Iterator[KernelCoverage]:
+    for kernel in pack.dispatch.kernels:
+        for arch in pack.dispatch.archs:
+            functionals = [one for one in kernel.functionals if one.arch == arch]
+            if functionals:
+                keys = [one.key for one in functionals]
+                numbers = ((name, {key[at] for key in keys}) for at, name in enumerate(kernel.keys))
+                yield KernelCoverage(
+                    kernel=kernel.name,
+                    arch=arch,
+                    keys=tuple((name, tuple(sorted(found))) for name, found in numbers),
+                    served=len(functionals),
+                    first_call=_first_call(pack, kernel, functionals),
+                )
+
+
+def _first_call(pack: OpenPack, kernel: DispatchKernel, functionals: list[DispatchFunctional]) -> FirstCall:
+    index = pack.indexes[kernel.container]
+    images = [index.images[choice.image] for one in functionals for choice in one.choices]
+    head = HEADER_SIZE + ENTRY_SIZE * len(index.images) + index.dictionary_stored
+    size = max(image.size for image in images)
+    return FirstCall(
+        read=head + max(image.stored for image in images), decoded=index.dictionary_size + size, image=size
+    )
