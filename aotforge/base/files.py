@@ -75,9 +75,10 @@ def open_up(folder: Path | str, *, parent: int | None = None) -> None:
         os.close(handle)
 
 
-def share(folder: Path) -> None:
-    """Makes everything in a new folder readable by all and writable by this user, whatever the umask was. Raises OSError."""
-    for parent, _, names in os.walk(folder):
+def share(made: Path) -> None:
+    """Makes a new file, or a folder with everything in it, readable by all and writable by this user, whatever the umask was. Raises
+    OSError."""
+    for parent, _, names in os.walk(made) if made.is_dir() else [(made, [], [])]:
         for path in (Path(parent), *(Path(parent, name) for name in names)):
             status = path.lstat()
             wanted = (

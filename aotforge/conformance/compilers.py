@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from aotforge.base.files import make_folders
 from aotforge.errors import ToolchainError
 from aotforge.library.build_tools import run_tool
 from aotforge.sandbox.release_programs import ReleasePrograms
@@ -187,7 +188,7 @@ class CompilationCache:
         """A cache that cannot be written is not an error: it costs a compilation."""
         target = self.cache / _CACHE / key
         with suppress(OSError):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(target.parent)
             staged = Path(tempfile.mkdtemp(prefix=f".{key[:8]}-", dir=target.parent))
             digest = ""
             if program:

@@ -12,7 +12,7 @@ from typing import Literal
 
 from aotforge.base.cache_trust import check_cache
 from aotforge.base.child_processes import run_child
-from aotforge.base.files import make_folders, sync
+from aotforge.base.files import make_folders, share, sync
 from aotforge.errors import CacheError, ToolchainError
 
 
@@ -81,7 +81,8 @@ class NativeCode:
         return path
 
     def _keep(self, made: Path, path: Path, scratch: Path) -> None:
-        """Moves `made` to `path` with its digest beside it."""
+        """Moves `made` to `path` with its digest beside it; nobody else may write it, whatever the umask was."""
+        share(made)
         for one in [made, *(made.rglob("*") if made.is_dir() else ())]:
             if not one.is_symlink():
                 sync(one)

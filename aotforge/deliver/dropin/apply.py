@@ -21,6 +21,7 @@ from pydantic import AfterValidator
 from aotforge.base.files import (
     exchange,
     link_or_copy,
+    make_folders,
     output_errors,
     staged_folder,
     write_atomic,
@@ -108,7 +109,7 @@ def drop_in(
         # recorded first: a run that is killed leaves no folder that is not recorded
         written = _write_record(folder, source.release, names, record)
         _stage(source, store / source.release)
-        (store / ORIGINALS).mkdir(exist_ok=True)
+        make_folders(store / ORIGINALS)
         if not (store / CURRENT).is_symlink():
             _select(store, ORIGINALS)
         unlinked = [name for name in names if not _is_linked(folder, name)]
@@ -328,7 +329,7 @@ def _adopt_reinstalled_images(store: Path) -> None:
         return
     new = _temporary(originals.parent, IMAGES)
     for name in names:
-        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        make_folders((new / name).parent)
         link_or_copy(staged / IMAGES / name, new / name)
     _replace(new, originals)
 

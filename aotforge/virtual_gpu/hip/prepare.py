@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import default_cache, processor
 from aotforge.base.source_groups import group_digest
@@ -62,6 +63,8 @@ def prepare(
     speed. Raises WrongArchError, MissingAssemblyError, DecodeError when the text is not the image, UnsupportedError,
     UnknownNameError, ToolchainError, CacheError, OutputError.
     """
+    check_cache(cache)
+    check_cache(cache / _FOLDER)
     digest = hashlib.sha256(hsaco).hexdigest()
     try:
         text = find_assembly(digest, places)

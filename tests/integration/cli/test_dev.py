@@ -23,7 +23,7 @@ exec {sys.executable} "$@"
 
 
 def run_dev(home: Path, folder: Path) -> str:
-    """Both outputs of a first run in `folder`."""
+    """Both outputs of a first run in `folder`, under the umask 000."""
     environment = os.environ | {"AOTFORGE_HOME": str(home), "AOTFORGE_PYTHON": str(home.parent / "python")}
     done = subprocess.run(
         [str(PROJECT / "dev"), "plan", "--arch", "none"],
@@ -32,6 +32,7 @@ def run_dev(home: Path, folder: Path) -> str:
         capture_output=True,
         text=True,
         check=False,
+        umask=0,
     )
     return done.stdout + done.stderr
 
@@ -103,7 +104,9 @@ def test_a_home_through_a_link_of_another_user_is_refused(tmp_path: Path) -> Non
     assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "link" / "home", "plan")
 
 
-def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:
+def test_modules_of_the_current_folder_are_not_imported_and_nobody_else_may_write_the_environment(
+    tmp_path: Path,
+) -> None:
     """The current folder may be /tmp, where another user has put a pip.py."""
     python, folder, home = tmp_path / "python", tmp_path / "folder", tmp_path / "home"
     python.write_text(PYTHON)
@@ -118,3 +121,5 @@ def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:
     (made / ".made").write_text(f"{sys.version_info.major}.{sys.version_info.minor}\n")
     assert "planted" not in run_dev(home, folder)  # it installs packages
     assert (made / ".build.sha256").exists()
+    written = (home, home / ".dev.lock", made / ".build.sha256")
+    assert [path for path in written if path.stat().st_mode & 0o022] == []

@@ -46,6 +46,27 @@ def test_a_truncated_or_replaced_library_is_made_again(tmp_path: Path, content: 
     assert not is_intact(path) and is_intact(CODE.store(tmp_path, ["a"], build, suffix=".so"))
 
 
+def compile_as_gcc_does(made: Path) -> None:
+    """An executable file with all modes that the umask leaves, alone or in a folder."""
+    if not made.suffix:
+        made.mkdir()
+        made /= "library.so"
+    made.write_bytes(b"library")
+    made.chmod(0o777)
+
+
+@pytest.mark.parametrize("suffix", [".so", ""], ids=["file", "folder"])
+def test_nobody_else_may_write_it_whatever_the_umask_is(tmp_path: Path, suffix: str) -> None:
+    """Between the comparison with its digest and its use it could be replaced."""
+    before = os.umask(0)
+    try:
+        CODE.store(tmp_path / "cache", ["a"], compile_as_gcc_does, suffix=suffix)
+    finally:
+        os.umask(before)
+    made = [tmp_path / "cache", *(tmp_path / "cache").rglob("*")]
+    assert len(made) >= 4 and [path for path in made if path.stat().st_mode & 0o022] == []
+
+
 def _change(path: Path) -> None:
     (path / "library.so").write_bytes(b"")
 

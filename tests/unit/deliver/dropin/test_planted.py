@@ -88,6 +88,7 @@ def test_the_store_is_readable_by_all_and_writable_by_its_user_under_any_umask(
         drop_in(source, torch, check=allowed)
     finally:
         os.umask(before)
+    assert (torch.folder / STORE / "originals").stat().st_mode & 0o777 == 0o755
     for path in (torch.folder / STORE).rglob("*"):
         if not path.is_symlink() and "originals" not in path.parts and not path.name.startswith("."):
             assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() or ".so" in path.name else 0o644), (
