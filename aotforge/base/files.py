@@ -78,14 +78,12 @@ def open_up(folder: Path | str, *, parent: int | None = None) -> None:
 def share(made: Path) -> None:
     """Makes a new file, or a folder with everything in it, readable by all and writable by this user, whatever the umask was. Raises
     OSError."""
-    for parent, _, names in os.walk(made) if made.is_dir() else [(made, [], [])]:
-        for path in (Path(parent), *(Path(parent, name) for name in names)):
-            status = path.lstat()
-            wanted = (
-                _FOLDER_MODE if stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IXUSR else _FILE_MODE
-            )
-            if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) != wanted:
-                path.chmod(wanted)
+    inner = [Path(parent, name) for parent, _, names in os.walk(made) for name in ("", *names)]
+    for path in (made, *inner):  # a file has none
+        status = path.lstat()
+        wanted = _FOLDER_MODE if stat.S_ISDIR(status.st_mode) or status.st_mode & stat.S_IXUSR else _FILE_MODE
+        if not stat.S_ISLNK(status.st_mode) and stat.S_IMODE(status.st_mode) != wanted:
+            path.chmod(wanted)
 
 
 def private_file_fault(path: Path) -> str:
