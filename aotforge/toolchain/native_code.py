@@ -81,7 +81,7 @@ class NativeCode:
         return path
 
     def _keep(self, made: Path, path: Path, scratch: Path) -> None:
-        """Moves `made` to `path` with its digest beside it; nobody else may write it, whatever the umask was."""
+        """Moves `made` to `path` with its digest beside it; only this user can write it, whatever the umask was."""
         share(made)
         for one in [made, *(made.rglob("*") if made.is_dir() else ())]:
             if not one.is_symlink():

@@ -104,7 +104,7 @@ def test_a_home_through_a_link_of_another_user_is_refused(tmp_path: Path) -> Non
     assert f"{tmp_path / 'link'} belongs to user {USER}" in refusal(tmp_path / "link" / "home", "plan")
 
 
-def test_modules_of_the_current_folder_are_not_imported_and_nobody_else_may_write_the_environment(
+def test_modules_of_the_current_folder_are_not_imported_and_only_this_user_may_write_the_environment(
     tmp_path: Path,
 ) -> None:
     """The current folder may be /tmp, where another user has put a pip.py."""

@@ -56,7 +56,7 @@ def compile_as_gcc_does(made: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".so", ""], ids=["file", "folder"])
-def test_nobody_else_may_write_it_whatever_the_umask_is(tmp_path: Path, suffix: str) -> None:
+def test_only_this_user_may_write_it_whatever_the_umask_is(tmp_path: Path, suffix: str) -> None:
     """Between the comparison with its digest and its use it could be replaced."""
     before = os.umask(0)
     try:
