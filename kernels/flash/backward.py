@@ -148,7 +148,7 @@ def _add_queries(
     start, start_k, part, low, span, n_q, n_k, head_dim, head_dim_v, sm_scale, scale, key, plane, limit, gain,
     WINDOW: tl.constexpr, BIAS: tl.constexpr, DROPOUT: tl.constexpr, MASKED: tl.constexpr,
     WIDTH: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, EXACT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HOLD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, HOLD: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """What the queries start .. start+BLOCK_M-1 add to dK and dV (neither scaled yet).
 
@@ -182,7 +182,7 @@ def _add_queries(
     if DROPOUT:
         keep = tl.trans(kept(key, plane, start, start_k, limit, BLOCK_M, BLOCK_N))
         weighted = only(keep, p)
-    dv = add_products(dv, weighted.to(do[0].dtype), do, PART, PIECE)
+    dv = add_products(dv, weighted.to(do[0].dtype), do, PART, PIECE, APART)
     if HOLD:
         dp = product(v, do, WIDTH, PIECE)
     else:
@@ -207,6 +207,7 @@ def bwd_dk_dv(
     sm_scale, dropout_p,
     WIDTH: tl.constexpr, EXACT: tl.constexpr, WINDOW: tl.constexpr, BIAS: tl.constexpr, DROPOUT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PART: tl.constexpr, PIECE: tl.constexpr, HOLD: tl.constexpr,
+    APART: tl.constexpr,
 ):  # fmt: skip
     """dK and dV of one block of keys, over all queries of every query head that shares it; grid (key blocks times
     parts, key heads, batch).
@@ -295,7 +296,7 @@ def bwd_dk_dv(
                 stride_qm, stride_kn, stride_vn, stride_dom, stride_bm, stride_bn, stride_lm, stride_dm,
                 block_q * BLOCK_M, start_k, part, low, span, n_q, n_k, head_dim, head_dim_v, sm_scale, scale,
                 key, plane, limit, gain,
-                WINDOW, BIAS, DROPOUT, True, WIDTH, PART, PIECE, EXACT, BLOCK_M, BLOCK_N, HOLD,
+                WINDOW, BIAS, DROPOUT, True, WIDTH, PART, PIECE, EXACT, BLOCK_M, BLOCK_N, HOLD, APART,
             )  # fmt: skip
         for block_q in range(first_full, end_full):
             dk, dv = _add_queries(
@@ -303,7 +304,7 @@ def bwd_dk_dv(
                 stride_qm, stride_kn, stride_vn, stride_dom, stride_bm, stride_bn, stride_lm, stride_dm,
                 block_q * BLOCK_M, start_k, part, low, span, n_q, n_k, head_dim, head_dim_v, sm_scale, scale,
                 key, plane, limit, gain,
-                WINDOW, BIAS, DROPOUT, False, WIDTH, PART, PIECE, EXACT, BLOCK_M, BLOCK_N, HOLD,
+                WINDOW, BIAS, DROPOUT, False, WIDTH, PART, PIECE, EXACT, BLOCK_M, BLOCK_N, HOLD, APART,
             )  # fmt: skip
         Q += stride_qh
         DO += stride_doh

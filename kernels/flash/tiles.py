@@ -133,9 +133,14 @@ def product(a, b, WIDTH: tl.constexpr, PIECE: tl.constexpr):
 
 
 @triton.jit
-def add_products(sums, a, b, WIDTH: tl.constexpr, PIECE: tl.constexpr):
-    """sums + a b, where a is one tile and b a tile in pieces."""
+def add_products(sums, a, b, WIDTH: tl.constexpr, PIECE: tl.constexpr, APART: tl.constexpr = False):
+    """sums + a b, where a is one tile and b a tile in pieces. APART: the products of a b are added among themselves first."""
     added = ()
     for i in tl.static_range(piece_count(WIDTH, PIECE)):
-        added += (tl.dot(a, b[i], sums[i], input_precision="ieee"),)
+        if APART:
+            # fma: the compiler makes one sum of a dot and an addition
+            block = tl.dot(a, b[i], input_precision="ieee")
+            added += (tl.fma(block, tl.full(block.shape, 1.0, tl.float32), sums[i]),)
+        else:
+            added += (tl.dot(a, b[i], sums[i], input_precision="ieee"),)
     return added
