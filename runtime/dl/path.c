@@ -9,7 +9,7 @@ typedef struct known_path {
   char text[];
 } known_path;
 
-static SRWLOCK lock = SRWLOCK_INIT;
+static SRWLOCK known_lock = SRWLOCK_INIT;
 static known_path *known;
 
 __attribute__((destructor)) static void forget_paths(void) {
@@ -77,7 +77,7 @@ static const wchar_t *plain_spelling(wchar_t *path) {
 }
 
 static char *intern(const char *text) {
-  AcquireSRWLockExclusive(&lock);
+  AcquireSRWLockExclusive(&known_lock);
   known_path *entry = known;
   while (entry != NULL && strcmp(entry->text, text) != 0) entry = entry->next;
   if (entry == NULL) {
@@ -89,7 +89,7 @@ static char *intern(const char *text) {
       known = entry;
     }
   }
-  ReleaseSRWLockExclusive(&lock);
+  ReleaseSRWLockExclusive(&known_lock);
   return entry == NULL ? NULL : entry->text;
 }
 

@@ -28,6 +28,16 @@ def copy_checkout(target: Path) -> Path:
     return target
 
 
+def leave_out_windows(checkout: Path) -> None:
+    """Profile `smoke` in that copy without causal masks and windows: 12 images per arch instead of 19, in half of the time. For tests
+    that are about builds and not about kernels."""
+    profiles = checkout / "manifests" / "profiles.yaml"
+    head, name, rest = profiles.read_text().partition("  smoke:")
+    mask = "flash.mask: [full, window]"
+    assert mask in rest
+    profiles.write_text(head + name + rest.replace(mask, "flash.mask: [full]", 1))
+
+
 def share_interpreter(cache: Path) -> None:
     """Let a new cache use the project's compiled interpreters: they are content-addressed, and compiling them takes half a minute."""
     ours = HOME / "cache" / "emulator-1"

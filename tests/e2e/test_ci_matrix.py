@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.formats.archive import sha256_file
-from tests.e2e.checkouts import HOME, copy_checkout, invoke, tarballs
+from tests.e2e.checkouts import HOME, copy_checkout, invoke, leave_out_windows, tarballs
 
 pytestmark = [
     pytest.mark.compiler,
@@ -42,6 +42,7 @@ def commit(checkout: Path) -> None:
 
 def test_a_matrix_of_two_archs_gives_the_undivided_builds_tarballs(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
+    leave_out_windows(checkout)
     commit(checkout)
     work = tmp_path / "work"
     # jobs run ./dev, whose environment is made once
@@ -60,7 +61,7 @@ def test_a_matrix_of_two_archs_gives_the_undivided_builds_tarballs(tmp_path: Pat
     output = run("release-smoke", "--needs")
     assert output.count("\n-- ") + output.startswith("-- ") == len(names)
     assert f"-- {names[0]}:" not in output
-    assert "38 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and passed." in output
+    assert "24 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and passed." in output
 
     undivided = json.loads(
         invoke(

@@ -72,8 +72,11 @@ def build_virtual_hip(
     def compile_library(made: Path) -> None:
         made.mkdir()
         (made / "targets.def").write_text(targets)
-        files = [str(path) for path in sorted(_NATIVE.glob("*.cpp"))]
-        _CODE.run([*command, f"-I{made}", "-o", str(made / soname), *files, "-ldl"])
+        # as one source: headers are read once, which takes half of the compiler's time
+        together = made / "library.cpp"
+        names = sorted(path.name for path in _NATIVE.glob("*.cpp"))
+        together.write_text("".join(f'#include "{name}"\n' for name in names))
+        _CODE.run([*command, f"-I{made}", f"-I{_NATIVE}", "-o", str(made / soname), str(together), "-ldl"])
 
     compiled = _CODE.store(cache, [*_CODE.identity(command), targets, *sources], compile_library)
     # every checkout has its own way to Python, and shares the compiled library

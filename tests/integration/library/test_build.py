@@ -27,9 +27,12 @@ def test_a_second_build_is_the_first(built: LibraryBuild) -> None:
     assert again.library.name == again.soname == "libaotriton_v2.so.0.11.2"
 
 
+@pytest.mark.slow
 def test_a_damaged_build_is_repaired_with_the_same_bytes_from_another_folder(
     built: LibraryBuild, tmp_path: Path
 ) -> None:
+    """By default tests/unit/library/test_linux_build.py repairs a build without a compiler, and tests/e2e/test_first_steps.py
+    compares the bytes from another folder."""
     checkout = tmp_path / "another place" / "checkout"
     for part in ("runtime", "manifests", "kernels"):
         shutil.copytree(ROOT / part, checkout / part)

@@ -35,12 +35,15 @@ class Runtime:
     hip_headers: Path
 
 
-def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
+def small_attention(
+    arch: str = "gfx908", *, dropout: tuple[bool, ...] = (False, True)
+) -> tuple[Plan, list[KernelImage]]:
     """The plan and images of fp16 attention with head_dim 64, without causal masks, and of fp16 `add`."""
     keep: dict[str, tuple[bool | int | str, ...]] = {
         "dtype": ("fp16",),
         "width": (64,),
         "mask": ("full",),
+        "dropout": dropout,
     }
     profile = Profile(description="one functional", complete=False, keep=keep)
     architectures = load_architectures(ROOT / "manifests")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from aotforge.errors import ManifestError, RuntimeBuildError, ToolchainError
 from aotforge.library.build_linux import check_library
 from aotforge.library.build_tools import find_tools
-from aotforge.library.library_build import source_digest
+from aotforge.library.library_build import LibraryRequest, source_digest
 from aotforge.library.sources import ZSTD_VARIABLE, ZstdPin, load_runtime_manifest, unpack_zstd
 
 ROOT = Path(__file__).parents[3]
@@ -121,3 +122,41 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         check_library(tmp_path / "text", "libx.so")
     with pytest.raises(RuntimeBuildError, match="SONAME"):
         check_library(Path("/bin/sh").resolve(), "libx.so")
+
+
+def _append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"//")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "prefix" / "lib" / "lib.so").unlink(),
+        lambda folder: _append(folder / "prefix" / "lib" / "lib.so"),
+        lambda folder: _append(folder / "prefix" / "include" / "flash.h"),
+        lambda folder: (folder / "prefix" / "include" / "more.h").touch(),
+        lambda folder: (folder / "build.json").write_text("{"),
+        lambda folder: (folder / "build.json").unlink(),
+    ],
+    ids=["removed", "library", "header", "added", "stamp", "no stamp"],
+)
+def test_a_build_is_made_once_and_again_after_any_damage(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    request, made = LibraryRequest(root=ROOT, cache=tmp_path / "cache"), []
+
+    def build(staged: Path) -> Mapping[str, str]:
+        for name in ("lib/lib.so", "include/flash.h"):
+            path = staged / "prefix" / name
+            path.parent.mkdir(parents=True)
+            path.write_text(name)
+        made.append(staged)
+        return {"compiler": "g++"}
+
+    first, second = (request.cached("lib/lib.so", "inputs", build) for _ in range(2))
+    assert (first.fresh, second.fresh, len(made)) == (True, False, 1)
+    damage(first.prefix.parent)
+    repaired = request.cached("lib/lib.so", "inputs", build)
+    assert repaired.fresh and len(made) == 2
+    assert repaired.digests == first.digests and repaired.library.read_text() == "lib/lib.so"
+    assert sorted(path.name for path in repaired.prefix.rglob("*.*")) == ["flash.h", "lib.so"]
