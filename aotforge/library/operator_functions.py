@@ -193,7 +193,7 @@ def _entry_points(function: Elementwise) -> Iterator[str]:
     yield f"  const Argument arguments[] = {{{arguments}}};"
     yield f"  return call(k_{name}, arguments, stream);"
     yield "}"
-    yield f'extern "C" int __tvm_ffi_{name}(void*, const TvmAny* arguments, int32_t count, TvmAny* result) {{'
+    yield f'extern "C" AOTFORGE_OPS_API int __tvm_ffi_{name}(void*, const TvmAny* arguments, int32_t count, TvmAny* result) {{'
     yield f"  return call_tvm(k_{name}, arguments, count, result);"
     yield "}"
 

@@ -1,0 +1,318 @@
+"""Checks, merging and forms of the operator library, by the launches that HIP's double records for images without code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
+from aotforge.library.library_build import LibraryRequest
+from kernels.elementwise.operators import ADD_DENSE, ADD_ROWS, ADD_STRIDED
+from tests.support.fake_hsaco import FakeKernel, fake_hsaco
+from tests.support.runtime import CACHE, ROOT, Objects
+from tests.support.small_pack import Choice, Kernel, SmallPack, write
+
+INVALID_VALUE, INVALID_DEVICE, NO_BINARY, NOT_FOUND, NO_DRIVER, NOT_SUPPORTED = 1, 101, 209, 301, 303, 801
+FP32 = 1
+
+
+def pack() -> SmallPack:
+    """The operators' float32 kernels for gfx908, whose parameters are all values."""
+    grids = {
+        "add_dense": [("n", 1024)],
+        "add_rows": [("size_0", 1024), ("rows", 1)],
+        "add_strided": [("n", 512)],
+    }
+    kernels, operators = [], {}
+    for operator in sorted((ADD_DENSE, ADD_ROWS, ADD_STRIDED), key=lambda one: one.name):
+        values = [(value.name, value.type) for value in operator.values]
+        operators[operator.name] = values
+        types = [type_ for _, type_ in values]
+        image = fake_hsaco("gfx908", [FakeKernel(symbol=operator.name, types=types)])
+        choice = Choice(image=image, symbol=operator.name, grid=(grids[operator.name], (), ()))
+        strided = operator is ADD_STRIDED
+        functionals = {
+            ("gfx908", (FP32, rank) if strided else (FP32,)): [choice]
+            for rank in ((4, 8) if strided else (0,))
+        }
+        kernel = Kernel(
+            name=f"e.{operator.name}",
+            operator=operator.name,
+            keys=("dtype", "rank") if strided else ("dtype",),
+            ladder=strided,
+            parameters=[(type_, name) for name, type_ in values],
+            functionals=functionals,
+        )
+        kernels.append(kernel)
+    return SmallPack(archs=["gfx908"], operators=operators, kernels=kernels)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    write(pack(), folder / "amd-gfx908")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    prefix = build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix
+    return prefix / "lib" / OPERATOR_LIBRARY
+
+
+def run(
+    library: Path, objects: Objects, images: Path, script: str, *, driver: bool = True, **environment: str
+) -> Any:
+    """The answers of a program that executes `script` (tests/support/operator_calls.py)."""
+    settings = {name: value for name, value in os.environ.items() if "DOUBLE" not in name}
+    settings |= {"AOTRITON_IMAGES_DIR": str(images), "PYTHONPATH": str(ROOT)} | environment
+    settings["LD_LIBRARY_PATH"] = str(objects.hip(7)) if driver else ""
+    command = [sys.executable, "-m", "tests.support.operator_calls", str(library), script]
+    done = subprocess.run(
+        command, env=settings, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+_FORMS = """
+for described in (
+    (((5, 7), None), ((5, 7), None), ((5, 7), None)),
+    (((5, 7), (1, 5)), ((5, 7), (1, 5)), ((5, 7), (1, 5))),
+    (((), None), ((), None), ((), None)),
+    (((1, 1, 9), (7, 3, 1)), ((9,), None), ((1, 1, 9), None)),
+    (((5, 64), (100, 1)), ((64,), None), ((5, 64), None)),
+    (((5, 63), (100, 1)), ((63,), None), ((5, 63), None)),
+    (((5, 64), (100, 2)), ((64,), None), ((5, 64), None)),
+    (((3, 4, 64), (256, 64, 1)), ((3, 1, 64), None), ((3, 4, 64), None)),
+    (((2, 3, 2, 3, 64), (6, 64, 7, 8, 1)), ((2, 1, 2, 1, 64), None), ((2, 3, 2, 3, 64), None)),
+    (((6, 4), (-4, 1)), ((6, 4), (-4, 1)), ((6, 4), (-4, 1))),
+    (((7, 0), None), ((1, 0), None), ((7, 0), None)),
+):
+    code, text, launches = recorder.add(*tensors(*described))
+    answers.append([code, text, [one["operator"] for one in launches], is_right(tensors(*described), launches)])
+"""
+
+
+def test_the_first_form_that_serves_a_call_computes_it(library: Path, objects: Objects, images: Path) -> None:
+    dense, rows, strided = ([f"add_{name}"] for name in ("dense", "rows", "strided"))
+    forms = [dense, dense, dense, dense, rows, strided, strided, rows, strided, dense, []]
+    assert run(library, objects, images, _FORMS) == [[0, "", form, True] for form in forms]
+
+
+_RANDOM = """
+import random
+draw = random.Random(7)
+for _ in range(300):
+    shape = [draw.choice((1, 2, 3, 5)) for _ in range(draw.randint(0, 5))]
+    if draw.random() < 0.3: shape.append(64)
+    layouts = []
+    for address in ADDRESSES:
+        out = address == ADDRESSES[2]
+        own = list(shape)
+        if not out: own = [1 if draw.random() < 0.3 else size for size in own][draw.randint(0, len(own)) if draw.random() < 0.3 else 0 :]
+        order = list(range(len(own)))
+        if draw.random() < 0.5: draw.shuffle(order)
+        strides, step = [0] * len(own), 1
+        for axis in reversed(order):
+            strides[axis] = step * (-1 if draw.random() < 0.1 else 1)
+            step *= own[axis] + (draw.randint(0, 2) if draw.random() < 0.3 else 0)
+            step *= draw.choice((1, 1, 1, 2))
+        layouts.append([own, strides])
+    # inputs must make the output's shape
+    full = np.broadcast_shapes(*(tuple(own) for own, _ in layouts[:2]))
+    if full != tuple(shape): layouts[0] = [list(shape), list(contiguous(shape))]
+    made = tensors(*layouts)
+    code, text, launches = recorder.add(*made)
+    answers.append([code, text, is_right(made, launches), [one["operator"] for one in launches], layouts])
+"""
+
+
+def test_random_layouts_are_computed_element_by_element(
+    library: Path, objects: Objects, images: Path
+) -> None:
+    answers = run(library, objects, images, _RANDOM)
+    wrong = [answer for answer in answers if answer[0] or not answer[2]]
+    assert not wrong, wrong[:3]
+    assert {name for answer in answers for name in answer[3]} == {"add_dense", "add_rows", "add_strided"}
+
+
+_OVERLAP = """
+import random
+draw = random.Random(11)
+def touched(layout):
+    return [set(range(at, at + 4)) for at in layout.addresses(layout.shape)]
+while len(answers) < 300:
+    shape = [draw.choice((2, 3, 4)) for _ in range(draw.randint(1, 3))]
+    made = []
+    for out in (False, True):
+        strides = [draw.choice((1, 2, 3, 4, 6, 8, 12, 16)) * draw.choice((1, 1, 1, -1)) for _ in shape]
+        made.append(Layout(address=ADDRESSES[0] + draw.randint(0, 12) * draw.choice((4, 4, 4, 1)), shape=shape, strides=strides))
+    left, out = made
+    if draw.random() < 0.2: left = out
+    bytes_of_out = touched(out)
+    if sum(map(len, bytes_of_out)) != len(set().union(*bytes_of_out)): continue  # refused for itself
+    right = Layout(address=ADDRESSES[1], shape=shape, strides=contiguous(shape))
+    shared = bool(set().union(*touched(left)) & set().union(*bytes_of_out))
+    same = list(left.addresses(shape)) == list(out.addresses(shape))
+    code, text, launches = recorder.add(left, right, out)
+    answers.append([code, text, len(launches), shared and not same])
+"""
+
+
+def test_an_output_that_shares_memory_with_an_input_is_refused(
+    library: Path, objects: Objects, images: Path
+) -> None:
+    answers = run(library, objects, images, _OVERLAP)
+    for code, text, launches, shared in answers:
+        if "strides let elements overlap" in text:  # without sharing: not proven apart
+            continue
+        expected = (
+            "add: out overlaps input: their elements share memory, but not one by one" if shared else ""
+        )
+        assert (code, text, launches) == (INVALID_VALUE if shared else 0, expected, 0 if shared else 1)
+    assert 30 < sum(answer[3] for answer in answers) < 270
+
+
+_LARGE = """
+for described in (
+    (((2**34 + 5,), None), ((2**34 + 5,), None), ((2**34 + 5,), None)),
+    (((2**21, 4096), (8192, 1)), ((4096,), None), ((2**21, 4096), None)),
+    (((3, 2**32), (1, 3)), ((3, 2**32), None), ((3, 2**32), None)),
+):
+    code, text, launches = recorder.add(*tensors(*described))
+    shown = [[one["operator"], one.get("n") or one["rows"] * one["size_0"], *(one[name] for name in TENSORS)] for one in launches]
+    answers.append([code, text, [[*one, launch["grid"][0]] for one, launch in zip(shown, launches)]])
+"""
+
+
+def test_more_than_2_31_elements_become_several_launches(
+    library: Path, objects: Objects, images: Path
+) -> None:
+    dense, rows, strided = run(library, objects, images, _LARGE)
+    x, y, z = 1 << 40, 2 << 40, 3 << 40
+    assert dense[:2] == [0, ""]
+    assert dense[2] == [
+        ["add_dense", 2**33, x, y, z, 2**23],
+        ["add_dense", 2**33, x + 2**35, y + 2**35, z + 2**35, 2**23],
+        ["add_dense", 5, x + 2**36, y + 2**36, z + 2**36, 1],
+    ]
+    parts = [["add_rows", 2**30, x + 4 * 8192 * 2**18 * i, y, z + 4 * 2**30 * i, 2**20] for i in range(8)]
+    assert rows == [0, "", parts]
+    assert strided[0] == 0 and sum(part[1] for part in strided[2]) == 3 * 2**32
+    assert {part[0] for part in strided[2]} == {"add_strided"} and {part[1] for part in strided[2]} == {2**30}
+    assert len({part[4] for part in strided[2]}) == 12
+
+
+_BAD = """
+good = tensors(((4, 6), None), ((6,), None), ((4, 6), None))
+large = 2**62
+def bad(alpha=1.0, stream=0, **fields):
+    made = {name: layout.c_tensor() for name, layout in zip(TENSORS, good)}
+    for name, change in fields.items():
+        if change is None: made[name] = None
+        else: made[name] = good[TENSORS.index(name)].c_tensor(**change)
+    code, text = recorder.library.add(made["input"], made["other"], alpha, made["out"], stream)
+    answers.append([code, text, len(recorder.launches())])
+bad(input=None)
+bad(out=None)
+bad(other={"data": None})
+bad(input={"shape": None})
+bad(input={"code": 6, "bits": 8})
+bad(input={"bits": 8})
+bad(other={"bits": 16})
+bad(other={"lanes": 2})
+bad(input={"code": 5, "bits": 64})
+bad(input={"device_type": 1})
+bad(input={"device_type": 4})
+bad(out={"device_id": 1})
+bad(other={"device_type": 2})
+bad(input={"ndim": 65})
+bad(input={"ndim": -1})
+bad(other={"shape": integers([-6])})
+bad(other={"shape": integers([5])})
+bad(out={"shape": integers([4, 7])})
+bad(out={"shape": integers([6]), "ndim": 1, "strides": None})
+bad(out={"strides": integers([0, 1])})
+bad(out={"strides": integers([5, 1])})
+bad(out={"data": ADDRESSES[0] + 4})
+bad(input={"strides": integers([large, 1])})
+bad(input={"shape": integers([large, 6])})
+bad(**{name: {"device_id": 1} for name in TENSORS})
+bad(alpha=0.5, **{name: {"code": 0, "bits": 32} for name in TENSORS})
+bad(alpha=float("nan"), **{name: {"code": 0, "bits": 32} for name in TENSORS})
+bad(**{name: {"code": 0, "bits": 32} for name in TENSORS})
+"""
+_BAD_ANSWERS = (
+    (INVALID_VALUE, "add: input is a null pointer"),
+    (INVALID_VALUE, "add: out is a null pointer"),
+    (INVALID_VALUE, "add: other: data is a null pointer"),
+    (INVALID_VALUE, "add: input: shape is a null pointer"),
+    (
+        INVALID_VALUE,
+        "add: input: dtype bool8 is not supported; supported are float16, bfloat16, float32, float64, int8",
+    ),
+    (INVALID_VALUE, "add: input: dtype float8 is not supported"),
+    (INVALID_VALUE, "add: other: dtype float16 differs from float32 of input"),
+    (INVALID_VALUE, "add: other: dtype float32x2 is not supported"),
+    (INVALID_VALUE, "add: input: dtype complex64 is not supported"),
+    (INVALID_DEVICE, "add: input: device cpu (1) is not supported; supported are cuda (2) and rocm (10)"),
+    (INVALID_DEVICE, "add: input: device of another type (4) is not supported"),
+    (INVALID_DEVICE, "add: out: device rocm:1 differs from rocm:0 of input"),
+    (INVALID_DEVICE, "add: other: device cuda:0 differs from rocm:0 of input"),
+    (INVALID_VALUE, "add: input: 65 axes: a tensor has 0 to 64"),
+    (INVALID_VALUE, "add: input: -1 axes"),
+    (INVALID_VALUE, "add: other: size -6 of axis 0 is negative"),
+    (INVALID_VALUE, "add: other: shape (5) does not broadcast with the inputs before it (5 and 6)"),
+    (INVALID_VALUE, "add: out: shape (4, 7) is not (4, 6), to which the inputs broadcast"),
+    (INVALID_VALUE, "add: out: shape (6) is not (4, 6), to which the inputs broadcast"),
+    (INVALID_VALUE, "add: out is broadcast: an axis with several elements has stride 0"),
+    (INVALID_VALUE, "add: out: its strides let elements overlap"),
+    (INVALID_VALUE, "add: out overlaps input: their elements share memory"),
+    (INVALID_VALUE, "add: input: the tensor is larger than the address space"),
+    (INVALID_VALUE, "add: input: the tensor is larger than the address space"),
+    (
+        INVALID_DEVICE,
+        "add: stream: it belongs to device 0, and the tensors are on device 1: a null stream is",
+    ),
+    (INVALID_VALUE, "add: alpha: 0.5 is not a 64-bit integer, and the tensors are of int32"),
+    (INVALID_VALUE, "add: alpha: nan is not a 64-bit integer, and the tensors are of int32"),
+    (NOT_SUPPORTED, "add: e.add_strided on gfx908: no image for dtype=12 rank=2"),
+)
+
+
+def test_bad_arguments_are_refused_by_name_and_nothing_is_launched(
+    library: Path, objects: Objects, images: Path
+) -> None:
+    answers = run(library, objects, images, _BAD, HIP_DOUBLE_DEVICES="gfx908,gfx908")
+    assert len(answers) == len(_BAD_ANSWERS)
+    for (code, text, launches), (wanted, words) in zip(answers, _BAD_ANSWERS, strict=True):
+        assert (code, launches) == (wanted, 0) and text.startswith(words), text
+
+
+_ONE = """
+made = [layout.c_tensor(device_type=DEVICE) for layout in tensors(((9,), None), ((9,), None), ((9,), None))]
+answers += recorder.library.add(made[0], made[1], 1.0, made[2])
+answers.append(len(recorder.launches()))
+"""
+_ON_HIP, _ON_CUDA = (_ONE.replace("DEVICE", number) for number in ("10", "2"))
+
+
+def test_an_unsupported_arch_a_missing_pack_and_no_driver(
+    library: Path, objects: Objects, images: Path, tmp_path: Path
+) -> None:
+    assert run(library, objects, images, _ON_HIP) == [0, "", 1]
+    other = run(library, objects, images, _ON_HIP, HIP_DOUBLE_DEVICES="gfx1030")
+    assert other == [NO_BINARY, f"add: {images}: no image pack serves gfx1030", 0]
+    code, text, launches = run(library, objects, tmp_path / "none", _ON_HIP)
+    assert (code, launches) == (NOT_FOUND, 0) and str(tmp_path / "none") in text
+    failing = run(library, objects, images, _ON_HIP, HIP_DOUBLE_FAIL="hipModuleLoadData:1:2")
+    assert failing[0] == 2 and "HIP does not load it" in failing[1] and failing[2] == 0
+    code, text, _ = run(library, objects, images, _ON_CUDA)
+    assert (code, text.startswith("add: CUDA is not available: ")) == (NO_DRIVER, True)

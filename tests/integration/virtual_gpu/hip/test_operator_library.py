@@ -1,0 +1,198 @@
+"""`aotforge_add` on virtual GPUs against numpy, through C and through TVM-FFI."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.architectures import load_architectures
+from aotforge.compile.cache import Cache
+from aotforge.compile.compile_plan import compile_plan
+from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
+from aotforge.library.library_build import LibraryRequest
+from aotforge.pack.writer import write_pack
+from aotforge.plan.planner import plan_project
+from aotforge.plan.selection import Only
+from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
+from tests.integration.release.real import CACHE, ROOT
+from tests.integration.release.standin import MANIFEST
+
+pytestmark = pytest.mark.compiler
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    """A prefix with the operator library and a pack, and the environment in which its devices are virtual."""
+
+    prefix: Path
+    settings: dict[str, str]
+
+    def run(self, *words: str, **more: str) -> str:
+        """Output of a Python program."""
+        env = os.environ | self.settings | {"PYTHONPATH": str(ROOT)} | more
+        done = subprocess.run(
+            [sys.executable, *words],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=850,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return done.stdout
+
+
+Make = Callable[..., Stack]
+
+
+@pytest.fixture(scope="module")
+def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes the stack of an arch with the family's images of a profile; of two devices."""
+
+    @cache
+    def make(arch: str, profile: str = "full") -> Stack:
+        folder = tmp_path_factory.mktemp(f"{arch}-{profile}")
+        plan = plan_project(ROOT, archs=[arch], profile=profile, only=Only(["elementwise"]))
+        with Cache(CACHE) as kept:
+            images = compile_plan(
+                plan,
+                kernels_root=ROOT / "kernels",
+                architectures=load_architectures(ROOT / "manifests"),
+                cache=kept,
+            )
+        texts = folder / "texts"
+        texts.mkdir()
+        for image in images.values():
+            (texts / f"{image.digest}.s").write_text(image.asm)
+        pack = write_pack(plan, list(images.values()), release=MANIFEST.name, compressor=MANIFEST.compressor)
+        place = folder / "lib" / "aotriton.images" / pack.name
+        place.mkdir(parents=True)
+        for name, data in pack.files.items():
+            (place / name).write_bytes(data)
+        built = build_runtime(LibraryRequest(root=ROOT, cache=CACHE)).prefix / "lib" / OPERATOR_LIBRARY
+        (folder / "lib" / OPERATOR_LIBRARY).write_bytes(built.read_bytes())
+        return Stack(
+            prefix=folder,
+            settings=environment(virtual, devices=[arch, arch], texts=[texts], cache=CACHE),
+        )
+
+    return make
+
+
+def test_the_calls_of_infiniops_on_a_virtual_mi100(stack: Make) -> None:
+    made = stack("gfx908")
+    printed = made.run("-m", "tests.device.add", str(made.prefix), "rocm", "--infiniops")
+    assert printed == "132 calls, 0 wrong\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx1100"])
+def test_every_call_and_type(stack: Make, arch: str) -> None:
+    made = stack(arch)
+    assert made.run("-m", "tests.device.add", str(made.prefix), "rocm") == "276 calls, 0 wrong\n"
+
+
+_POINTERS = """
+import ctypes, sys
+from pathlib import Path
+from tests.support.operator_library import DeviceTensor, Hip, OperatorLibrary
+library, hip = OperatorLibrary(Path(sys.argv[1]) / "lib" / "libaotforge_ops.so"), Hip()
+loaded = ctypes.CDLL("libamdhip64.so")
+def made(seed):
+    return DeviceTensor(driver=hip, dtype="fp16", shape=(4,), strides=(1,), seed=seed)
+left, out = made(0), made(2)
+loaded.hipSetDevice(1)
+far, stream = made(1), ctypes.c_void_p()
+loaded.hipStreamCreate(ctypes.byref(stream))
+loaded.hipSetDevice(0)
+host = far.c_tensor()
+host.data = far.storage.ctypes.data
+for other, on in ((host, 0), (far.c_tensor(), 0), (left.c_tensor(), stream.value), (left.c_tensor(), 0)):
+    print(*library.add(left.c_tensor(), other, 1.0, out.c_tensor(), on))
+"""
+
+
+def test_pointers_and_streams_of_other_devices_are_refused(stack: Make, tmp_path: Path) -> None:
+    made, record = stack("gfx908", "smoke"), tmp_path / "record"
+    printed = made.run("-c", _POINTERS, str(made.prefix), AOTFORGE_VIRTUAL_RECORD=str(record))
+    assert printed.splitlines() == [
+        "1 add: other: data is not memory of HIP: a pointer to host memory?",
+        "101 add: other: data is memory of device 1, and the tensor is on device 0",
+        "101 add: stream: it belongs to device 1, and the tensors are on device 0",
+        "0 ",
+    ]
+    assert record.read_text().count('"launch"') == 1
+
+
+_TVM = """
+import ctypes, sys
+import numpy as np, tvm_ffi
+from pathlib import Path
+from tests.support.operator_library import DeviceTensor, Hip
+module = tvm_ffi.load_module(sys.argv[1] + "/lib/libaotforge_ops.so")
+hip = Hip()
+
+class Managed(ctypes.Structure):
+    _fields_ = [("tensor", ctypes.c_byte * 48), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+class Exported:
+    "A tensor of the device that exports itself by DLPack."
+    def __init__(self, tensor):
+        self.managed, self.c = Managed(), tensor.c_tensor()
+        ctypes.memmove(self.managed.tensor, ctypes.byref(self.c), 48)
+    def __dlpack__(self, **_):
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(self.managed), b"dltensor", None)
+    def __dlpack_device__(self):
+        return (10, 0)
+
+def made(seed, shape, strides):
+    return DeviceTensor(driver=hip, dtype="fp16", shape=shape, strides=strides, seed=seed)
+
+left, right, out = made(0, (3, 70), (70, 1)), made(1, (70,), (2,)), made(2, (3, 70), (80, 1))
+kept = [Exported(tensor) for tensor in (left, right, out)]
+module.add(*map(tvm_ffi.from_dlpack, kept[:2]), 2, tvm_ffi.from_dlpack(kept[2]))
+found = out.view(out.after())
+print(bool((found == (left.numbers() + 2 * right.numbers()).astype(np.float16)).all()))
+x = np.ones(3, np.float32)
+views = [tvm_ffi.from_dlpack(one) for one in kept]
+for arguments in (
+    (tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(x), 1.0, tvm_ffi.from_dlpack(x)),
+    (views[0], views[1], 1.0),
+    (None, views[1], 1.0, views[2]),
+    (views[0], views[1], "one", views[2]),
+    (views[0], views[0], 1.0, views[0], ),
+    (views[0], views[1], 1.0, views[1]),
+):
+    try:
+        module.add(*arguments)
+        print("no error")
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tvm_ffi") is None, reason="needs apache-tvm-ffi")
+def test_tvm_ffi_loads_the_library_and_calls_add(stack: Make) -> None:
+    made = stack("gfx908", "smoke")
+    path = str(Path(importlib.util.find_spec("tvm_ffi").origin).parents[1])  # type: ignore[union-attr, arg-type]
+    printed = made.run("-c", _TVM, str(made.prefix), PYTHONPATH=f"{ROOT}:{path}")
+    assert printed.splitlines() == [
+        "True",
+        "ValueError add: input: device cpu (1) is not supported; supported are cuda (2) and rocm (10)",
+        "TypeError add: takes 4 arguments, 3 were given",
+        "TypeError add: input: None is not a tensor",
+        "TypeError add: alpha: the argument is not a number",
+        "no error",
+        "ValueError add: out: shape (70) is not (3, 70), to which the inputs broadcast",
+    ]

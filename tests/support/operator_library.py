@@ -1,0 +1,214 @@
+"""The operator library by ctypes, memory of a device by its driver, and strided tensors of numbers there."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from aotforge.virtual_gpu.interpreter.number_formats import STORAGE, Array, DType, decode, encode
+
+CUDA, ROCM = 2, 10
+CODES = {"i": 0, "u": 1, "fp": 2, "bf": 4}
+_GUARD = 64
+"""Elements before and behind a tensor's memory that no call may change."""
+
+
+class CTensor(ctypes.Structure):
+    """`aotforge_tensor`, which has DLTensor's layout."""
+
+    _fields_ = [
+        ("data", c_void_p),
+        ("device_type", c_int32),
+        ("device_id", c_int32),
+        ("ndim", c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+        ("byte_offset", c_uint64),
+    ]
+
+
+def integers(values: Sequence[int]) -> Any:
+    """A C array of int64."""
+    return (c_int64 * len(values))(*values)
+
+
+class Driver(Protocol):
+    """Memory of the current device. The functions raise OSError."""
+
+    device_type: int
+
+    def upload(self, data: bytes) -> int:
+        """Address of new memory with these bytes."""
+
+    def download(self, address: int, size: int) -> bytes:
+        """Bytes of memory, after all work."""
+
+    def free(self, address: int) -> None:
+        """Releases memory."""
+
+
+def _checked(name: str, code: int) -> None:
+    if code:
+        raise OSError(code, name)
+
+
+class Hip:
+    """HIP, as the loader finds it."""
+
+    device_type = ROCM
+
+    def __init__(self) -> None:
+        self._hip = ctypes.CDLL("libamdhip64.so", mode=ctypes.RTLD_GLOBAL)
+
+    def upload(self, data: bytes) -> int:
+        """Address of new memory with these bytes."""
+        address = c_void_p()
+        _checked("hipMalloc", self._hip.hipMalloc(byref(address), c_size_t(max(len(data), 1))))
+        _checked("hipMemcpy", self._hip.hipMemcpy(address, data, c_size_t(len(data)), 1))
+        return int(address.value or 0)
+
+    def download(self, address: int, size: int) -> bytes:
+        """Bytes of memory, after all work."""
+        out = ctypes.create_string_buffer(size)
+        _checked("hipMemcpy", self._hip.hipMemcpy(out, c_void_p(address), c_size_t(size), 2))
+        return out.raw
+
+    def free(self, address: int) -> None:
+        """Releases memory."""
+        _checked("hipFree", self._hip.hipFree(c_void_p(address)))
+
+
+class Cuda:
+    """CUDA's driver with the primary context of device 0. Raises OSError without one."""
+
+    device_type = CUDA
+
+    def __init__(self) -> None:
+        self._cuda = ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
+        context = c_void_p()
+        _checked("cuInit", self._cuda.cuInit(0))
+        _checked("cuDevicePrimaryCtxRetain", self._cuda.cuDevicePrimaryCtxRetain(byref(context), 0))
+        _checked("cuCtxSetCurrent", self._cuda.cuCtxSetCurrent(context))
+
+    def upload(self, data: bytes) -> int:
+        """Address of new memory with these bytes."""
+        address = c_uint64()
+        _checked("cuMemAlloc", self._cuda.cuMemAlloc_v2(byref(address), c_size_t(max(len(data), 1))))
+        _checked("cuMemcpyHtoD", self._cuda.cuMemcpyHtoD_v2(address, data, c_size_t(len(data))))
+        return address.value
+
+    def download(self, address: int, size: int) -> bytes:
+        """Bytes of memory, after all work."""
+        out = ctypes.create_string_buffer(size)
+        _checked("cuMemcpyDtoH", self._cuda.cuMemcpyDtoH_v2(out, c_uint64(address), c_size_t(size)))
+        return out.raw
+
+    def free(self, address: int) -> None:
+        """Releases memory."""
+        _checked("cuMemFree", self._cuda.cuMemFree_v2(c_uint64(address)))
+
+
+@dataclass(kw_only=True)
+class DeviceTensor:
+    """A tensor of given strides in elements on the device, within memory of random bytes; `skew` moves its first element.
+
+    `values` are as large as the memory that the strides reach, so broadcast elements are stored once.
+    """
+
+    driver: Driver
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    seed: int
+    skew: int = 0
+    storage: Array = field(init=False)
+    address: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        self.low = sum(min(step, 0) for step in reach) if all(self.shape) else 0
+        extent = sum(map(abs, reach)) + 1 if all(self.shape) else 0
+        count = extent + 2 * _GUARD + self.skew
+        rng = np.random.default_rng(self.seed)
+        if self.dtype[0] in "iu":
+            limits = np.iinfo(STORAGE[self.dtype])
+            self.storage = rng.integers(
+                limits.min, limits.max, count, dtype=STORAGE[self.dtype], endpoint=True
+            )
+        else:
+            self.storage = encode(rng.standard_normal(count), self.dtype)
+        self.address = self.driver.upload(self.storage.tobytes())
+
+    def view(self, storage: Array) -> Array:
+        """The tensor's elements in a copy of its memory."""
+        itemsize = storage.itemsize
+        return np.lib.stride_tricks.as_strided(
+            storage[_GUARD + self.skew - self.low :], self.shape, [step * itemsize for step in self.strides]
+        )
+
+    def numbers(self) -> Array:
+        """Its elements before any call: float64 of floats."""
+        return decode(self.view(self.storage).copy(), self.dtype)
+
+    def c_tensor(self) -> CTensor:
+        """The C structure; it keeps shape and strides alive."""
+        letters = self.dtype.rstrip("0123456789")
+        itemsize = STORAGE[self.dtype].itemsize
+        return CTensor(
+            data=self.address,
+            device_type=self.driver.device_type,
+            ndim=len(self.shape),
+            code=CODES[letters],
+            bits=8 * itemsize,
+            lanes=1,
+            shape=integers(self.shape),
+            strides=integers(self.strides),
+            byte_offset=(_GUARD + self.skew - self.low) * itemsize,
+        )
+
+    def after(self) -> Array:
+        """Its memory now."""
+        data = self.driver.download(self.address, self.storage.nbytes)
+        return np.frombuffer(data, dtype=self.storage.dtype)
+
+
+class OperatorLibrary:
+    """libaotforge_ops.so."""
+
+    def __init__(self, path: Path) -> None:
+        self.library = ctypes.CDLL(str(path))
+        self.library.aotforge_ops_error.restype = c_char_p
+        self.library.aotforge_add.argtypes = [
+            POINTER(CTensor), POINTER(CTensor), c_double, POINTER(CTensor), c_void_p
+        ]  # fmt: skip
+        self.library.aotforge_add.restype = c_int
+
+    def add(
+        self, left: CTensor | None, right: CTensor | None, alpha: float, out: CTensor | None, stream: int = 0
+    ) -> tuple[int, str]:
+        """Result and error text of aotforge_add."""
+        pointers = [byref(tensor) if tensor is not None else None for tensor in (left, right, out)]
+        code = self.library.aotforge_add(pointers[0], pointers[1], alpha, pointers[2], stream or None)
+        return code, self.library.aotforge_ops_error().decode()
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor whose last axis is the innermost."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+Floats = npt.NDArray[np.float64]
