@@ -1,6 +1,7 @@
 // A stand-in for libcuda.so.1 that needs no GPU: plays the devices of CUDA_DOUBLE_DEVICES ("sm_90,sm_80"), each with one context, reads
 // cubins, records loads and launches. Nothing is executed. Numbers are those of CUDA's public header cuda.h. CUDA_DOUBLE_FAIL="NAME:CODE"
 // makes every call of one entry point fail. Tests use the functions cuda_double_* to make streams, to choose contexts and to read the record.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,7 @@ namespace {
 constexpr int kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100, kInvalidDevice = 101;
 constexpr int kInvalidImage = 200, kInvalidContext = 201, kNoBinary = 209, kInvalidHandle = 400, kNotFound = 500;
 constexpr int kMajor = 75, kMinor = 76, kOptIn = 97, kStaticShared = 1, kMaxDynamicShared = 8;
+constexpr int kMemoryType = 2, kIsManaged = 8, kDeviceOrdinal = 9;
 constexpr int kSharedOptIn = 232448, kSharedDefault = 49152;
 
 struct Stream {
@@ -137,6 +139,22 @@ CUDA_DOUBLE int cuDeviceGetAttribute(int* out, int attribute, int device) {
     case kMajor: *out = capability / 10; return kSuccess;
     case kMinor: *out = capability % 10; return kSuccess;
     case kOptIn: *out = kSharedOptIn; return kSuccess;
+    default: return kInvalidValue;
+  }
+}
+
+// The upper bits of an address tell whose memory it is: (device + 1) << 56, 0x70 << 56 managed, 0x7f << 56 unknown; without any, device 0's.
+CUDA_DOUBLE int cuPointerGetAttribute(void* out, int attribute, uint64_t address) {
+  if (const int error = enter("cuPointerGetAttribute")) return error;
+  const unsigned owner = static_cast<unsigned>(address >> 56);
+  if (owner == 0x7f) return kInvalidValue;
+  const unsigned type = 2;
+  const bool managed = owner == 0x70;
+  const int device = owner == 0 || managed ? 0 : static_cast<int>(owner) - 1;
+  switch (attribute) {
+    case kMemoryType: std::memcpy(out, &type, sizeof type); return kSuccess;
+    case kIsManaged: std::memcpy(out, &managed, sizeof managed); return kSuccess;
+    case kDeviceOrdinal: std::memcpy(out, &device, sizeof device); return kSuccess;
     default: return kInvalidValue;
   }
 }

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     EPSILON,
     SMALLEST,
     STORAGE,
+    Array,
     DType,
     decode,
     encode,
@@ -131,13 +133,13 @@ def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
     return compare(call, left.numbers(), right.numbers(), decode(result.copy(), call.dtype))
 
 
-def compare(call: Call, left: np.ndarray, right: np.ndarray, found: np.ndarray) -> str:
+def compare(call: Call, left: Array, right: Array, found: Array) -> str:
     """What is wrong with the numbers, or ''."""
     if is_exact(call.dtype):
         wanted = left + np.asarray(int(call.alpha)).astype(STORAGE[call.dtype]) * right
         wrong = int((wanted != found).sum())
         return f"{wrong} elements are wrong" if wrong else ""
-    wide = np.longdouble if call.dtype == "fp64" else np.float64
+    wide: type[Any] = np.longdouble if call.dtype == "fp64" else np.float64
     step: DType = "fp64" if call.dtype == "fp64" else "fp32"
     left, term = left.astype(wide), call.alpha * right.astype(wide)
     if (

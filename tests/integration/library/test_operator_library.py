@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
 from aotforge.library.library_build import LibraryRequest
+from aotforge.rules import Operator
 from kernels.elementwise.operators import ADD_DENSE, ADD_ROWS, ADD_STRIDED
+from tests.support.fake_cubin import fake_cubin
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import CACHE, ROOT, Objects
 from tests.support.small_pack import Choice, Kernel, SmallPack, write
@@ -22,41 +25,40 @@ INVALID_VALUE, INVALID_DEVICE, NO_BINARY, NOT_FOUND, NO_DRIVER, NOT_SUPPORTED = 
 FP32 = 1
 
 
-def pack() -> SmallPack:
-    """The operators' float32 kernels for gfx908, whose parameters are all values."""
-    grids = {
-        "add_dense": [("n", 1024)],
-        "add_rows": [("size_0", 1024), ("rows", 1)],
-        "add_strided": [("n", 512)],
-    }
-    kernels, operators = [], {}
-    for operator in sorted((ADD_DENSE, ADD_ROWS, ADD_STRIDED), key=lambda one: one.name):
+_GRIDS = {
+    "add_dense": [("n", 1024)],
+    "add_rows": [("size_0", 1024), ("rows", 1)],
+    "add_strided": [("n", 512)],
+}
+
+
+def pack_of(operators: Sequence[Operator], arch: str, image: bytes = b"") -> SmallPack:
+    """The operators' float32 kernels, whose parameters are all values."""
+    kernels, described = [], {}
+    for operator in sorted(operators, key=lambda one: one.name):
         values = [(value.name, value.type) for value in operator.values]
-        operators[operator.name] = values
+        described[operator.name] = values
         types = [type_ for _, type_ in values]
-        image = fake_hsaco("gfx908", [FakeKernel(symbol=operator.name, types=types)])
-        choice = Choice(image=image, symbol=operator.name, grid=(grids[operator.name], (), ()))
+        made = image or fake_hsaco(arch, [FakeKernel(symbol=operator.name, types=types)])
+        choice = Choice(image=made, symbol=operator.name, grid=(_GRIDS[operator.name], (), ()))
         strided = operator is ADD_STRIDED
-        functionals = {
-            ("gfx908", (FP32, rank) if strided else (FP32,)): [choice]
-            for rank in ((4, 8) if strided else (0,))
-        }
+        keys: list[tuple[int, ...]] = [(FP32, 4), (FP32, 8)] if strided else [(FP32,)]
         kernel = Kernel(
             name=f"e.{operator.name}",
             operator=operator.name,
             keys=("dtype", "rank") if strided else ("dtype",),
             ladder=strided,
             parameters=[(type_, name) for name, type_ in values],
-            functionals=functionals,
+            functionals={(arch, key): [choice] for key in keys},
         )
         kernels.append(kernel)
-    return SmallPack(archs=["gfx908"], operators=operators, kernels=kernels)
+    return SmallPack(archs=[arch], operators=described, kernels=kernels)
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images")
-    write(pack(), folder / "amd-gfx908")
+    write(pack_of([ADD_DENSE, ADD_ROWS, ADD_STRIDED], "gfx908"), folder / "amd-gfx908")
     return folder
 
 
@@ -66,13 +68,15 @@ def library() -> Path:
     return prefix / "lib" / OPERATOR_LIBRARY
 
 
-def run(
-    library: Path, objects: Objects, images: Path, script: str, *, driver: bool = True, **environment: str
-) -> Any:
+def run(library: Path, objects: Objects, images: Path, script: str, **environment: str) -> Any:
     """The answers of a program that executes `script` (tests/support/operator_calls.py)."""
     settings = {name: value for name, value in os.environ.items() if "DOUBLE" not in name}
-    settings |= {"AOTRITON_IMAGES_DIR": str(images), "PYTHONPATH": str(ROOT)} | environment
-    settings["LD_LIBRARY_PATH"] = str(objects.hip(7)) if driver else ""
+    own = {
+        "AOTRITON_IMAGES_DIR": str(images),
+        "PYTHONPATH": str(ROOT),
+        "LD_LIBRARY_PATH": str(objects.hip(7)),
+    }
+    settings |= own | environment
     command = [sys.executable, "-m", "tests.support.operator_calls", str(library), script]
     done = subprocess.run(
         command, env=settings, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
@@ -109,9 +113,9 @@ def test_the_first_form_that_serves_a_call_computes_it(library: Path, objects: O
 _RANDOM = """
 import random
 draw = random.Random(7)
-for _ in range(300):
-    shape = [draw.choice((1, 2, 3, 5)) for _ in range(draw.randint(0, 5))]
-    if draw.random() < 0.3: shape.append(64)
+for _ in range(200):
+    shape = [draw.choice((1, 2, 3)) for _ in range(draw.randint(0, 5))]
+    if draw.random() < 0.3: shape = [*shape[:2], 64]
     layouts = []
     for address in ADDRESSES:
         out = address == ADDRESSES[2]
@@ -316,3 +320,35 @@ def test_an_unsupported_arch_a_missing_pack_and_no_driver(
     assert failing[0] == 2 and "HIP does not load it" in failing[1] and failing[2] == 0
     code, text, _ = run(library, objects, images, _ON_CUDA)
     assert (code, text.startswith("add: CUDA is not available: ")) == (NO_DRIVER, True)
+
+
+_CUDA = """
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.cuda_double_stream.restype = ctypes.c_void_p
+cuda.cuda_double_record.restype = ctypes.c_char_p
+stream = cuda.cuda_double_stream(0)
+for owner in (0, 1, 0x70, 2, 0x7f):
+    made = [layout.c_tensor(device_type=2) for layout in tensors(((9,), None), ((9,), None), ((9,), None))]
+    made[1].data |= owner << 56
+    answers.append(recorder.library.add(made[0], made[1], 1.0, made[2], stream))
+answers.append(cuda.cuda_double_record().decode().count('"launch"'))
+"""
+
+
+def test_memory_of_cuda_devices(library: Path, objects: Objects, images: Path) -> None:
+    types = [value.type for value in ADD_DENSE.values]
+    image = fake_cubin("add_dense", types, capability=90)
+    write(pack_of([ADD_DENSE], "sm_90", image), images / "nvidia-sm_90")
+    driver = {
+        "LD_LIBRARY_PATH": f"{objects.hip(7)}:{objects.folder / 'cuda'}",
+        "CUDA_DOUBLE_DEVICES": "sm_90,sm_90",
+    }
+    *answers, launches = run(library, objects, images, _CUDA, **driver)
+    assert answers == [
+        [0, ""],
+        [0, ""],
+        [0, ""],
+        [INVALID_DEVICE, "add: other: data is memory of device 1, and the tensor is on device 0"],
+        [INVALID_VALUE, "add: other: data is not memory of CUDA: a pointer to host memory?"],
+    ]
+    assert launches == 3
