@@ -143,7 +143,7 @@ CUDA_DOUBLE int cuDeviceGetAttribute(int* out, int attribute, int device) {
   }
 }
 
-// The upper bits of an address tell whose memory it is: (device + 1) << 56, 0x70 << 56 managed, 0x7f << 56 unknown; without any, device 0's.
+// The upper bits of an address name its device: (device + 1) << 56, 0x70 << 56 managed, 0x7f << 56 unknown; without any, device 0's.
 CUDA_DOUBLE int cuPointerGetAttribute(void* out, int attribute, uint64_t address) {
   if (const int error = enter("cuPointerGetAttribute")) return error;
   const unsigned owner = static_cast<unsigned>(address >> 56);

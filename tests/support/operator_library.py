@@ -122,7 +122,7 @@ class Cuda:
 class DeviceTensor:
     """A tensor of given strides in elements on the device, within memory of random bytes; `skew` moves its first element.
 
-    `values` are as large as the memory that the strides reach, so broadcast elements are stored once.
+    `values` are as large as the memory that the strides spans, so broadcast elements are stored once.
     """
 
     driver: Driver
@@ -135,9 +135,9 @@ class DeviceTensor:
     address: int = field(init=False)
 
     def __post_init__(self) -> None:
-        reach = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
-        self.low = sum(min(step, 0) for step in reach) if all(self.shape) else 0
-        extent = sum(map(abs, reach)) + 1 if all(self.shape) else 0
+        spans = [(size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)]
+        self.low = sum(min(step, 0) for step in spans) if all(self.shape) else 0
+        extent = sum(map(abs, spans)) + 1 if all(self.shape) else 0
         count = extent + 2 * _GUARD + self.skew
         rng = np.random.default_rng(self.seed)
         if self.dtype[0] in "iu":
