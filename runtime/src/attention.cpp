@@ -76,7 +76,7 @@ RowStrides check_rows(Verdict& verdict, const char* name, const T2& t, const Pro
   if (t.size(1) > 1 && t.stride(1) != 1) verdict.malformed(name, "last stride is not 1");
   if (t.size(0) > 1 && t.size(1) > 0 && t.stride(0) < t.size(1)) verdict.malformed(name, "rows overlap");
   const uint64_t pitch = t.size(0) > 1 ? t.stride(0) : t.size(1);
-  if (pitch > INT64_MAX >> 31 || p.heads_q > INT32_MAX) {  // products below stay in 64 bits
+  if (pitch > INT64_MAX >> 31) {  // products below stay in 64 bits: more than 2^31 - 1 heads or rows are uncovered anyway
     verdict.uncovered(name, "the pitch of its rows is over 2^32");
     return {};
   }

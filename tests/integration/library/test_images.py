@@ -6,6 +6,8 @@ import hashlib
 import os
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -365,6 +367,37 @@ def test_a_library_of_a_relative_path_keeps_its_folder(objects: Objects, tmp_pat
         driver.send(f"chdir {tmp_path / 'b'}")
         assert driver.rc(FORWARD) == 0
     assert f"served by {tmp_path}/a/aotriton.images/amd-gfx908" in driver.log
+
+
+_MOVED = """
+import ctypes, os, sys
+os.chdir(sys.argv[1])
+library = ctypes.CDLL("./libaotriton_v2.so")
+os.chdir(sys.argv[2])
+print(library.aotforge_launch(b"attn_fwd", None, ctypes.c_size_t(0), 10, None))
+"""
+
+
+def test_a_library_of_an_unknown_folder_has_no_images(objects: Objects, tmp_path: Path) -> None:
+    """The loader knows it by a relative name, and the folder's own is too long for the system: never the current folder's images."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=folder)
+        inner = os.open("d" * 250, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    deep = Path(f"/proc/{os.getpid()}/fd/{folder}")
+    for file in objects.library.parent.glob("libaotriton_v2.so*"):
+        shutil.copy(file, deep / file.name)
+    write(spy_pack(), tmp_path / "here/aotriton.images/amd-gfx908")
+    done = subprocess.run(
+        [sys.executable, "-c", _MOVED, str(deep), str(tmp_path / "here")],
+        env={"LD_LIBRARY_PATH": str(objects.hip(7)), "AOTRITON_LOG": "info"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    os.close(folder)
+    assert done.stdout == "301\n", done.stderr  # hipErrorFileNotFound
+    assert "served by" not in done.stderr
 
 
 def test_log_lines_are_printable(objects: Objects, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "one image": container(images=1) | {"images": 1},
     "65,536 images": container(images=65_536),
     "a container's shortest name": container("a"),
+    "text that is not ASCII": {"compressor": "zstd \u00e9 \U0001f600"},
 }
 
 
