@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -97,13 +98,15 @@ def test_every_compiler_refuses_a_name_in_another_namespace(release: Path, tmp_p
 
 
 def test_names_need_a_clang(release: Path) -> None:
+    others = [one for one in find_compilers()[0] if one.family != "clang"]
     report = check_release(
-        release,
-        checkout=ROOT,
-        cache=CACHE,
-        development=True,
-        compilers=[],
-        hip=standin_hip(ROOT),
-        only=["names"],
-    )
+        release, checkout=ROOT, cache=CACHE, development=True, compilers=others, hip=standin_hip(ROOT), only=["names"]
+    )  # fmt: skip
     assert [(f.status, f.row) for f in of(report, "names")] == [("not run", "")]
+
+
+def test_ci_installs_every_compiler() -> None:
+    """gcc 12 is what `g++` is there."""
+    text = "".join((ROOT / ".ci" / name).read_text() for name in ("run", "older-compilers"))
+    packages = {f"{'g++' if family == 'gcc' else family}-{version}" for family, version in WANTED}
+    assert packages - set(re.findall(r"[\w+-]+", text)) == {"g++-12"}
