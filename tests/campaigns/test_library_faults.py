@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.campaigns.mutation.schemata import HEADER
 from tests.integration.library import test_api_levels as levels
 from tests.integration.library import test_front_ends as front_ends
+from tests.integration.library import test_gates as gates
+from tests.integration.library import test_predicates as predicates
 from tests.integration.library import test_variable_length as variable_length
 from tests.support import runtime
 from tests.support.attention import FP16, FP32, spy_pack
@@ -28,12 +31,25 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True, kw_only=True)
 class Drivers:
-    """Drivers of a library with a fault: of packs with features, and of a plain one at every level."""
+    """Drivers of a library with a fault: of packs with features, and of a plain one at every level. `alone` runs a test that starts its own
+    from `objects`, with packs in `folder`."""
 
     plain: Driver
     dropping: Driver
     variable: Driver
     levels: dict[str, Driver]
+    objects: Objects
+    folder: Path
+    number: int
+
+    def alone(self, test: Callable[..., None], *arguments: object) -> None:
+        with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+            patch.setenv("AOTFORGE_MUTANT", str(self.number))
+            test(*arguments, Path(folder))
+
+
+def both_kinds_of_callers(d: Drivers, _: Path) -> None:
+    gates.test_both_kinds_of_callers(7, d.objects, {"all": d.folder / "plain"})
 
 
 FAULTS: dict[str, tuple[str, str, str, Callable[[Drivers], None]]] = {
@@ -97,6 +113,15 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[Drivers], None]]] = {
     "seeds of any dtype are taken": (
         "attention.cpp", "if (!is_seed(philox.seed.dtype()) || !is_seed(philox.offset1.dtype()))", "if (!ON && (!is_seed(philox.seed.dtype()) || !is_seed(philox.offset1.dtype())))",
         lambda d: front_ends.test_the_dtypes_of_seeds(d.dropping, 12, front_ends.INVALID_VALUE)),
+    "a refused call sets no last error": (
+        "state.cpp", "if (result == hipSuccess) return result;", "if (result == hipSuccess || ON) return result;",
+        lambda d: d.alone(both_kinds_of_callers, d)),
+    "a grid is refused after D was acquired": (
+        "launch.cpp", "if (call.lazy_count == 0) continue;", "if (call.lazy_count == 0 || ON) continue;",
+        lambda d: front_ends.test_valid_calls_without_an_image_are_not_supported(d.plain, "a grid over 65536")),
+    "equal conditions of another operator are taken": (
+        "dispatch.cpp", "    known_.clear();", "    if (!ON) known_.clear();",
+        lambda d: d.alone(predicates.test_equal_predicates_of_several_choices, d.objects)),
     "a bias with a causal mask is taken": (
         "attention.h", "if (call.causal_type != kNoMask) verdict", "if (call.causal_type != kNoMask && !ON) verdict",
         lambda d: variable_length.test_a_bias_with_variable_length_is_not_supported(d.variable)),
@@ -153,6 +178,9 @@ def check(objects: Objects, packs: Path, number: int, test: Callable[[Drivers], 
                 dropping=start("dropping"),
                 variable=start("variable"),
                 levels=by_level,
+                objects=objects,
+                folder=packs,
+                number=number,
             )
         )
 

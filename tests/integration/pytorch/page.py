@@ -1,17 +1,23 @@
 """docs/pytorch-acceptance.md: errors of the library on PyTorch's grids beside what PyTorch allows, measured on a virtual MI100.
 
-    python -m tests.integration.pytorch.page [--cases N] [--work W] [--write]
+    python -m tests.integration.pytorch.page [--cases N] [--work W] [--record FILE] [--seconds S] [--write]
 
 N cases of each grid are executed, of those whose products have at most W multiplications. Without --write the page is printed.
+With --record results are kept in a file, a JSON line each, and cases that are there with the same images are not executed again; after S
+seconds no case is begun, and the command ends with 75 while some are missing. Images are compiled into the cache, and kept there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import sys
 import tempfile
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,19 +88,60 @@ def lines_of(found: Iterable[dict[str, Any]]) -> list[Line]:
     return lines
 
 
-def measure(cases: Sequence[Case]) -> tuple[Plan, list[Line]]:
-    """Compile what the cases need and execute them. Prints one line per case to standard error."""
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A file of results, a JSON line each: of a case and the images that it was executed with. Without a path nothing is kept."""
+
+    path: Path | None = None
+
+    def read(self, images: str) -> list[dict[str, Any]]:
+        """Results with these images; a line that a kill has cut off is none, and is ended."""
+        if self.path is None or not self.path.exists():
+            return []
+        if not self.path.read_bytes().endswith(b"\n"):
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write("\n")
+        found = []
+        for line in self.path.read_text(encoding="utf-8").splitlines():
+            with suppress(ValueError):
+                values = json.loads(line)
+                if values["images"] == images:
+                    found.append(values)
+        return found
+
+    def add(self, images: str, result: Mapping[str, Any]) -> None:
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"images": images, **result}) + "\n")
+
+
+def measure(
+    cases: Sequence[Case], record: Record = Record(), seconds: float = math.inf
+) -> tuple[Plan, list[Line]]:
+    """Compile what the cases need and execute those that are not in the record. Prints one line per case to standard error.
+
+    After `seconds` no case is begun: lines of the missing ones are missing.
+    """
     plan = plan_of({needed(case, WIDTHS) for case in cases})
-    found = []
+    images = f"{plan.settings_digest} {plan.source_digest}"
+    found = {case_of(one["case"]): one for one in record.read(images)}
+    missing = [case for case in cases if case not in found]
+    sys.stderr.write(f"{len(cases)} cases, {len(missing)} to execute, {len(plan.jobs)} images\n")
+    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
-        sys.stderr.write(f"{len(cases)} cases, {len(plan.jobs)} images\n")
-        for one in make_stack([plan], build_objects(), LEVELS, Path(folder)).run(cases):
-            found.append(one)
+        running = (
+            iter(make_stack([plan], build_objects(), LEVELS, Path(folder)).run(missing)) if missing else ()
+        )
+        for one in running:
+            record.add(images, one)
             (*lines,) = lines_of([one])
+            found[lines[0].case] = one
             state = "passed" if all(line.passed for line in lines) else "FAILED"
             sys.stderr.write(f"{state} in {one['seconds']:.1f} s: {lines[0].case.name()}\n")
             sys.stderr.flush()
-    return plan, lines_of(found)
+            if time.monotonic() > end:
+                break
+    return plan, lines_of(found[case] for case in cases if case in found)
 
 
 def chosen(count: int, most_work: int) -> list[Case]:
@@ -126,6 +173,8 @@ def _factors(lines: Sequence[Line]) -> list[str]:
     """The largest factor of each result and dtype, and the smallest allowed among the cases that were executed."""
     groups: dict[tuple[str, str, str], list[Line]] = defaultdict(list)
     for line in lines:
+        if line.result == "call":  # it was refused or failed: there is nothing to measure
+            continue
         groups[line.case.test, line.case.dtype, line.result].append(line)
     rows = ["| grid | dtype | result | allowed | measured |", "|---|---|---|---|---|"]
     for (test, dtype, result), members in groups.items():
@@ -142,9 +191,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=CASES)
     parser.add_argument("--work", type=int, default=WORK)
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    plan, lines = measure(chosen(options.cases, options.work))
+    cases = chosen(options.cases, options.work)
+    plan, lines = measure(cases, Record(path=options.record), options.seconds)
+    if missing := len(set(cases)) - len({line.case for line in lines}):
+        sys.stderr.write(f"{missing} cases are missing: run the command again\n")
+        return 75
     text = page(plan, lines, options.cases, options.work)
     if options.write:
         PAGE.write_text(text, encoding="utf-8")

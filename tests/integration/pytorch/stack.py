@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from .grids import Case
 
 _MASKS = {"full": 0, "window": 1, "bias": 2}
 _FIXTURE = ROOT / "tests" / "fixtures" / "pytorch_bridge.cpp"
+WORKER = [sys.executable, "-m", "tests.integration.pytorch.worker"]
 Functional = tuple[str, bool, str, int]
 """dtype, dropout, mask and width, as the kernels' rules name them."""
 
@@ -99,23 +101,26 @@ class Stack:
         return self.results([asdict(case) for case in cases])
 
     def results(self, lines: Sequence[Mapping[str, object]]) -> Iterator[dict[str, Any]]:
-        """Answers of a worker."""
-        command = [sys.executable, "-m", "tests.integration.pytorch.worker"]
-        with subprocess.Popen(
-            [*command, *(f"{level}={path}" for level, path in self.bridges.items())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=dict(self.environment),
-        ) as process:
-            assert process.stdin and process.stdout and process.stderr
-            process.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
-            process.stdin.close()
-            for line in process.stdout:
-                yield json.loads(line)
-            error = process.stderr.read()
+        """Answers of a worker, which ends when the iterator is closed."""
+        with (
+            tempfile.TemporaryFile("w+") as errors,  # a full pipe would stop the worker
+            subprocess.Popen(
+                [*WORKER, *(f"{level}={path}" for level, path in self.bridges.items())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=dict(self.environment),
+            ) as process,
+        ):  # fmt: skip
+            assert process.stdin and process.stdout
+            try:
+                process.stdin.write("".join(json.dumps(line) + "\n" for line in lines))
+                process.stdin.close()
+                for line in process.stdout:
+                    yield json.loads(line)
+            except GeneratorExit:
+                process.kill()
+                raise
+            process.wait()
+            errors.seek(0)
+            error = errors.read()
         if process.returncode:
             raise AssertionError(f"the worker ended with {process.returncode}:\n{error[-6000:]}")
 
