@@ -1,0 +1,79 @@
+"""Sources that the build generates from the families' functions, and refusals of functions that they cannot describe."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aotforge.errors import RulesError
+from aotforge.library.operator_functions import EXPORTS, HEADER, TABLES, function_sources, write_sources
+from kernels.elementwise.operators import ADD_STRIDED
+from tests.support.runtime import ROOT
+
+
+def changed(folder: Path, file: str, old: str, new: str) -> Path:
+    """A kernels root with the family `elementwise`, changed in one place."""
+    shutil.copytree(ROOT / "kernels" / "elementwise", folder / "elementwise")
+    path = folder / "elementwise" / file
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return folder
+
+
+def test_a_function_becomes_header_tables_and_exports(tmp_path: Path) -> None:
+    sources = function_sources(ROOT / "kernels")
+    assert set(sources) == {HEADER, TABLES, EXPORTS}
+    parameters = (
+        "const aotforge_tensor* input, const aotforge_tensor* other, double alpha, const aotforge_tensor* out"
+    )
+    assert f"AOTFORGE_OPS_API int aotforge_add({parameters}, void* stream);" in sources[HEADER]
+    assert sources[EXPORTS] == "{ global: aotforge_ops_error; aotforge_add; __tvm_ffi_add; local: *; };\n"
+    digest = ", ".join(f"0x{byte:02x}" for byte in bytes.fromhex(ADD_STRIDED.interface_hash()))
+    assert (
+        f'{{"add_strided", {{{digest}}}, 8, false, 1, {2**30}, k_add_values_2, {len(ADD_STRIDED.values)}}}'
+        in sources[TABLES]
+    )
+    assert '{2, 16, 2, "float16"}, {4, 16, 3, "bfloat16"}' in sources[TABLES]
+    folder = write_sources(sources, tmp_path)
+    before = (folder / TABLES).stat().st_mtime_ns
+    assert (write_sources(sources, tmp_path) / TABLES).stat().st_mtime_ns == before, "unchanged files stay"
+
+
+def test_families_without_functions_make_no_library(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "kernels" / "add", tmp_path / "add")
+    assert function_sources(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "words"),
+    [
+        ("rules.py", 'name="add",\n    parameters', 'name="launch",\n    parameters', "function 'launch' is not a valid name"),
+        ("rules.py", 'name="add",\n    parameters', 'name="Add",\n    parameters', "function 'Add' is not a valid name"),
+        ("rules.py", 'name="alpha", kind', 'name="double", kind', "parameter 'double' is not a valid name"),
+        ("rules.py", 'name="alpha", kind', 'name="other", kind', "there are two of it"),
+        ("rules.py", 'kind="output"', 'kind="input"', "the parameters are input, input, number, input"),
+        ("rules.py", "dtypes=_DTYPES,", 'dtypes=("fp8e5",),', "dtype 'fp8e5'"),
+        ("rules.py", 'operator="add_dense", rank', 'operator="add_dens", rank', "unknown operator add_dens"),
+        ("rules.py", 'operator="add_dense", rank=1', 'operator="add_dense", rank=9', "is out of range"),
+        ("rules.py", "rank=STRIDED_RANK)", "rank=4)", "value size_4:i32 of operator add_strided has no meaning"),
+        ("operators.py", 'name="n", type="i64"', 'name="count", type="i64"', "value count:i64 of operator add_dense"),
+        ("operators.py", 'name="alpha", type="i64"', 'name="alpha", type="f32"', "value alpha:f32 of operator add_dense"),
+    ],
+)  # fmt: skip
+def test_functions_that_are_not_valid_are_refused(
+    tmp_path: Path, file: str, old: str, new: str, words: str
+) -> None:
+    with pytest.raises(RulesError) as caught:
+        function_sources(changed(tmp_path, file, old, new))
+    assert words in str(caught.value) and str(tmp_path / "elementwise" / "rules.py") in str(caught.value)
+
+
+def test_two_families_with_one_function_are_refused(tmp_path: Path) -> None:
+    changed(tmp_path, "rules.py", 'name="elementwise"', 'name="second"')
+    (tmp_path / "elementwise").rename(tmp_path / "second")
+    shutil.copytree(ROOT / "kernels" / "elementwise", tmp_path / "elementwise")
+    with pytest.raises(RulesError, match="function add is also in"):
+        function_sources(tmp_path)
