@@ -49,6 +49,7 @@ def test_the_page_makes_a_family_that_a_program_calls(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     assert "8 images for amd-gfx908, profile core-only" in done.stdout
+    assert re.search(r"9 images of amd-gfx908.*9 passed", done.stdout)
     assert re.search(r"8 images of amd-gfx908.*8 passed", done.stdout)
     printed = r"printed     norm\.rms_norm:gfx908:.*\n    rows=3, columns=8, .*: program \(0, 0, 0\), wave 0, lane 0: .* scale: [\d.]+"
     assert re.search(printed, done.stdout)
@@ -66,6 +67,9 @@ def test_every_listing_is_a_file_of_the_page() -> None:
         "kernels/norm/rms_norm.py",
         "kernels/norm/rules.py",
         "kernels/norm/cases.py",
+        "kernels/codes/codes.py",
+        "kernels/codes/rules.py",
+        "kernels/codes/cases.py",
         "build/norm/client.cpp",
     ]
     for page in ("README.md", "CONTRIBUTING.md"):

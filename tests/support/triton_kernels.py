@@ -42,19 +42,23 @@ def compile_kernel(
     *,
     constants: Mapping[str, Any] | None = None,
     name: str = "kernel",
+    divisible_by: Mapping[str, int] | None = None,
     **options: Any,
 ) -> CompiledKernel:
-    """Compile `name` of a source that begins with `@triton.jit`. `types` of the arguments, such as `*fp16`; no hints."""
+    """Compile `name` of a source that begins with `@triton.jit`. `types` of the arguments, such as `*fp16`; `divisible_by`: hints."""
     frozen = (
         tuple(sorted(types.items())),
         tuple(sorted((constants or {}).items())),
         tuple(sorted(options.items())),
+        tuple(sorted((divisible_by or {}).items())),
     )
     return _compiled(source, arch, name, *frozen)
 
 
 @cache
-def _compiled(source: str, arch: str, name: str, types: Any, constants: Any, options: Any) -> CompiledKernel:
+def _compiled(
+    source: str, arch: str, name: str, types: Any, constants: Any, options: Any, hints: Any
+) -> CompiledKernel:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
     from triton.compiler import compile as triton_compile
@@ -62,8 +66,10 @@ def _compiled(source: str, arch: str, name: str, types: Any, constants: Any, opt
     function = getattr(_module(_HEAD + source), name)
     given = dict(types)
     signature = {argument: given.get(argument, "constexpr") for argument in function.arg_names}
+    places = {name: (number,) for number, name in enumerate(signature)}
+    attributes = {places[argument]: [["tt.divisibility", number]] for argument, number in hints}
     made = triton_compile(
-        ASTSource(fn=function, signature=signature, constexprs=dict(constants)),
+        ASTSource(fn=function, signature=signature, constexprs=dict(constants), attrs=attributes or None),
         target=GPUTarget("hip", arch, emulated_target(arch).lanes),
         options=dict(options),
     )
