@@ -29,8 +29,7 @@ def copy_checkout(target: Path) -> Path:
 
 
 def leave_out_windows(checkout: Path) -> None:
-    """Profile `smoke` in that copy without causal masks and windows: 12 images per arch instead of 19, in half of the time. For tests
-    that are about builds and not about kernels."""
+    """Profile `smoke` in that copy without causal masks and windows, seven of its images: for tests of builds, not of kernels."""
     profiles = checkout / "manifests" / "profiles.yaml"
     head, name, rest = profiles.read_text().partition("  smoke:")
     mask = "flash.mask: [full, window]"

@@ -61,13 +61,14 @@ def test_a_matrix_of_two_archs_gives_the_undivided_builds_tarballs(tmp_path: Pat
     output = run("release-smoke", "--needs")
     assert output.count("\n-- ") + output.startswith("-- ") == len(names)
     assert f"-- {names[0]}:" not in output
-    assert "24 different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and passed." in output
 
     undivided = json.loads(
         invoke(
             checkout, "build", *SELECTION, *CACHE, "--json", "--output", str(tmp_path / "undivided")
         ).stdout
     )
+    passed = "different images in amd-gfx908 (smoke), amd-gfx90a (smoke), all executed and passed."
+    assert f"{undivided['images']} {passed}" in output
     (kept,) = work.glob("*/artefacts/release-smoke")
     files = [path for path in kept.rglob("*") if path.is_file()]
     made = {path.relative_to(kept).as_posix(): sha256_file(path) for path in files}
