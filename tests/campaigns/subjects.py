@@ -24,6 +24,7 @@ from aotforge.virtual_gpu.emulator.program import Emulator, Program
 from aotforge.virtual_gpu.emulator.targets import emulated_target
 from aotforge.virtual_gpu.interpreter.dispatch import Launch, Use, launch_of, uses_of
 from aotforge.virtual_gpu.interpreter.memory import Memory
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON
 from tests.support.families import PROJECT, architectures
 
 KERNELS = PROJECT / "kernels"
@@ -199,15 +200,21 @@ def try_calls(program: Program, subject: Subject, calls: Sequence[Call], *, chec
             actual = tensor.values()
             ratio = max(ratio, float(call.expected[name].bounded.misses(actual).max(initial=0.0)))
             tensor.storage[...] = call.right[name]
-            growth = max(growth, _growth(call.expected[name].bounded.value, actual, tensor.values()))
+            rounding = EPSILON[call.expected[name].dtype]
+            growth = max(
+                growth, _growth(call.expected[name].bounded.value, actual, tensor.values(), rounding)
+            )
     if changed:
         detail = f"{len(changed)} of {len(calls)} runs differ, first: {changed[0]}"
         return Outcome(kind="within", runs=len(calls), detail=detail, ratio=ratio, growth=growth)
     return Outcome(kind="identical", runs=len(calls))
 
 
-def _growth(reference: Float, altered: Float, right: Float) -> float:
-    """The largest error of the altered outputs in multiples of the largest one of the unaltered."""
+def _growth(reference: Float, altered: Float, right: Float, rounding: float) -> float:
+    """The largest error of the altered outputs in multiples of the largest one of the unaltered, or of one rounding of the largest value:
+    a call whose results happen to be exact has no error to compare with.
+    """
     finite = np.isfinite(reference)
     worst, usual = (float(np.abs(x[finite] - reference[finite]).max(initial=0.0)) for x in (altered, right))
+    usual = max(usual, rounding * float(np.abs(reference[finite]).max(initial=0.0)))
     return worst / usual if usual else 1.0 if worst == 0 else np.inf

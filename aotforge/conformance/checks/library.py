@@ -10,6 +10,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.findings import Finding, failed, finding_from, passed
 from aotforge.errors import AotforgeError
 from aotforge.formats.shared_library import LibraryFileError, SharedLibrary, read_shared_library
+from aotforge.library.build_linux import OPERATOR_LIBRARY
 from aotforge.release.layout import TOP
 from aotforge.release.model import PlatformTag
 from aotforge.release.platform_tag import measure_platform_tag, read_soname
@@ -33,7 +34,7 @@ def check_sonames(context: CheckContext) -> list[Finding]:
     names = (PLAIN_NAME, *context.compat.names[1:])
     missing = [f"{name} is missing" for name in _MUST_EXIST if not (context.prefix / name).is_file()]
     libraries = {path.name for path in (context.prefix / "lib").glob("*.so*")}
-    others = sorted(libraries - {*names, context.compat.names[0]})
+    others = sorted(libraries - {*names, context.compat.names[0], OPERATOR_LIBRARY})
     return [
         _soname(context),
         *(finding for name in names for finding in _link(context, name)),
