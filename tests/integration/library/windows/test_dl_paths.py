@@ -96,7 +96,7 @@ def run_cases(wine: Wine, programs: DlPrograms, base: Path, share: tuple[Path, s
         expected.append(case.seen.format(**names))
     done = wine.run(programs.program("paths"), *words)
     blocks = done.stdout.split("case\n")[1:]
-    assert len(blocks) == len(CASES), (done.stdout, done.stderr)
+    assert len(blocks) == len(CASES), (done.returncode, done.stdout, done.stderr)
     parsed = [dict(line.split(" ", 1) for line in block.splitlines()) for block in blocks]
     return {name: Seen(lines, wanted) for name, lines, wanted in zip(CASES, parsed, expected, strict=True)}
 

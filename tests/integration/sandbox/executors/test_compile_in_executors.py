@@ -79,7 +79,7 @@ def test_the_library_earns_its_tag_and_loads_in_debian_11(tmp_path: Path) -> Non
 
 def test_a_library_that_does_not_compile_reports_why(tmp_path: Path) -> None:
     checkout = tmp_path / "wörk träe" / "checkout"
-    for part in ("runtime", "manifests"):
+    for part in ("runtime", "manifests", "kernels"):
         shutil.copytree(ROOT / part, checkout / part)
     cmake = checkout / "runtime" / "CMakeLists.txt"
     cmake.write_text(cmake.read_text() + 'message(FATAL_ERROR "broken error on purpose")\n')
@@ -100,7 +100,7 @@ def test_two_clones_and_three_engines_make_one_library(tmp_path: Path) -> None:
     digests = set()
     for number, name in enumerate(SANDBOXED):
         checkout = tmp_path / f"clone {number}" / ("x" * 10 * number) / "checkout"
-        for part in ("runtime", "manifests"):
+        for part in ("runtime", "manifests", "kernels"):
             shutil.copytree(ROOT / part, checkout / part)
         shutil.copytree(CACHE / "sources", tmp_path / name / "sources")
         built = build_runtime(
