@@ -43,6 +43,12 @@ static void host_append(HostText *to, const char *text, u64 size)
     to->text[to->size] = 0;
 }
 
+/* Words of a text. One that fills the last word has no zero of its own: failed assertions append their text without it. */
+static u64 host_words(u64 length, u64 count)
+{
+    return length < 8 * count ? length / 8 + 1 : count;
+}
+
 /* One conversion with its argument; returns how many words it has taken, or 0 for a conversion that cannot be done. */
 static u64 host_convert(HostText *to, const char *conversion, char kind, const u64 *words, u64 count)
 {
@@ -52,10 +58,8 @@ static u64 host_convert(HostText *to, const char *conversion, char kind, const u
         return 0;
     if (kind == 's') {
         u64 length = strnlen((const char *)words, 8 * count);
-        if (length == 8 * count)
-            return 0;
         host_append(to, (const char *)words, length);
-        return length / 8 + 1;
+        return host_words(length, count);
     }
     if (strchr("diouxXc", kind)) {
         size = strstr(conversion, "ll") || strchr(conversion, 'l') ? snprintf(made, sizeof made, conversion, words[0])
@@ -75,10 +79,8 @@ static u64 host_convert(HostText *to, const char *conversion, char kind, const u
 static void host_format(HostText *to, const u64 *words, u64 count)
 {
     const char *format = (const char *)words;
-    u64 length = strnlen(format, 8 * count);
-    if (length == 8 * count)
-        return;
-    words += length / 8 + 1, count -= length / 8 + 1;
+    u64 taken = host_words(strnlen(format, 8 * count), count);
+    words += taken, count -= taken;
     while (*format) {
         u64 plain = strcspn(format, "%");
         host_append(to, format, plain);
@@ -136,6 +138,7 @@ static void host_message(Wave *w, u32 lane, u64 *slots)
     message->words = grown, message->used = 1;
     memcpy(grown + message->count, slots + 1, 8 * words);
     message->count += (u32)words;
+    grown[message->count] = 0; /* ends a text that fills the last word */
     u64 last = slots[0] & 2;
     slots[0] = number << 8 | (slots[0] & 0xfe);
     if (last) {

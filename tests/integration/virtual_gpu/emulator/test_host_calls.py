@@ -75,6 +75,16 @@ def test_an_assertion_that_fails_names_message_program_and_line(arch: str) -> No
     assert f"workgroup (1, 0, 0), wave {thread // lanes}, lane {thread % lanes}" in fault.value.cause
 
 
+@pytest.mark.parametrize("size", range(8))
+def test_an_assertion_of_any_length_is_complete(size: int) -> None:
+    """Messages are sent in words of 8 bytes, and one that fills its last word has no zero at its end."""
+    source = ASSERTS.replace("v is large", "v is large" + "x" * size)
+    kernel = compile_kernel(source, "gfx908", {"x": "*i32"}, num_warps=1, debug=True)
+    with pytest.raises(ExecutionError) as fault:
+        launch(kernel.load("gfx908"), [np.full(256, 77, dtype=np.int32)], grid=(1, 1, 1), lds=kernel.lds)
+    assert f"device assertion failed: 'v is large{'x' * size}', at " in fault.value.what
+
+
 def test_a_trap_is_a_fault() -> None:
     assert caught("s_trap 2").what == "kernel executes s_trap 2"
 
