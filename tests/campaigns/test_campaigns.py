@@ -49,6 +49,7 @@ def test_flipped_bits_are_refused_by_the_assembly_check_and_classified_without_i
 def test_flipped_bits_of_other_archs(cache: Path, arch: str) -> None:
     done = list(flips(SMALL.format(arch), cache, seed=1, count=4, jobs=1))
     assert_classified(done, 4)
+    assert {flip.kind for flip in done} != {"refused"}
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -80,6 +81,7 @@ def test_an_image_that_is_not_altered_is_right_in_every_way(cache: Path) -> None
 def test_five_hundred_flipped_bits(cache: Path, arch: str) -> None:
     done = list(flips(IMAGE.replace("gfx908", arch), cache, seed=908, count=500, jobs=2))
     assert_classified(done, 500)
+    assert {"refused", "fault", "wrong"} <= {flip.kind for flip in done}
     print(Counter(flip.kind for flip in done))  # noqa: T201 - shown with -s
 
 

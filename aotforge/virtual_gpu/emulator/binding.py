@@ -113,7 +113,7 @@ class Binder:
             raise DecodeError(f"operand {found.text} is not valid for {slot.name}")
         if slot.source is None and found.space == "status":
             raise DecodeError(f"operand {found.text} cannot be written")
-        if slot.type == "barrier" and found.integer != -1:
+        if slot.type == "barrier" and found.integer not in {-1, 0xFFFF}:  # llvm-objdump prints all 16 bits
             raise DecodeError("only the workgroup's barrier, -1, is supported")
         if slot.type == "hwreg" and found.integer != _FP16_OVFL:
             raise DecodeError(f"{found.text}: only MODE's bit 23, FP16_OVFL, is supported by the virtual GPU")
