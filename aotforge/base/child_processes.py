@@ -99,6 +99,10 @@ KINDS: Mapping[str, ChildKind] = {
         inherited=("PATH", "TMPDIR"),
         fixed={"HOME": "/nonexistent", "LANG": "C.UTF-8"},
     ),
+    "another Python": ChildKind(
+        programs="the Python of the active environment, which locates its PyTorch (`--pytorch-lib auto`)",
+        inherited=(*_TOOL, *_LOADER, "PYTHONPATH", "PYTHONUSERBASE"),
+    ),
     "diffoscope": ChildKind(programs="diffoscope", inherited=_TOOL, fixed={"NO_COLOR": "1"}),
     "own task": ChildKind(
         programs="this project's commands: `./dev` of a clone, CI jobs, tests, linters, benchmarks",

@@ -22,7 +22,9 @@ from aotforge.pipeline.requests import ONLY
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
 
-Arch = Annotated[str, "arch or product, e.g. gfx908 or MI100; several are separated by commas"]
+Arch = Annotated[
+    str, "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs"
+]
 Profile = Annotated[str | None, "what to build: see manifests/profiles.yaml"]
 OnlyNames = Annotated[str | None, ONLY]
 Cache = Annotated[str | None, "cache folder (default: AOTFORGE_CACHE, else .aotforge/cache)"]
@@ -126,12 +128,24 @@ def print_status(text: str) -> None:
 
 
 def archs_of(arch: str | None) -> tuple[str, ...]:
-    """The archs of an --arch flag; none where it is omitted. Raises as `find_arch`, and ManifestError."""
+    """The archs of an --arch flag; none where it is omitted. `native`: those of this machine's GPUs.
+
+    Raises as `find_arch` and `native_archs`, and ManifestError.
+    """
     if not arch:
         return ()
     from aotforge.base.architectures import load_architectures, parse_archs
 
-    found = parse_archs(arch, load_architectures(ROOT / "manifests"))
+    known = load_architectures(ROOT / "manifests")
+    if arch.strip().lower() == "native":
+        from aotforge.targets.installed import native_archs
+
+        native = native_archs()
+        served = [one for one in native if one in known.architectures]
+        others = ", ".join(one for one in native if one not in served)
+        arch = ",".join(served or native)
+        print_status(f"note: native is {arch}" + (f"; no kernels for {others}" if served and others else ""))
+    found = parse_archs(arch, known)
     for one in found:
         if one.note:
             print_status(f"note: {one.note}")

@@ -63,9 +63,13 @@ def list_(from_: From = None, root: Trust = None, json: Json = False) -> None:
 @cli_command("install")
 def install(
     prefix: Annotated[str | None, "a folder to install into, for PyTorch's AOTRITON_INSTALLED_PREFIX"] = None,
-    pytorch_lib: Annotated[str | None, "torch/lib of an installed PyTorch to put the release into"] = None,
+    pytorch_lib: Annotated[
+        str | None,
+        "torch/lib of an installed PyTorch to put the release into; auto: the active environment's",
+    ] = None,
     arch: Annotated[
-        str | None, "arch or product, e.g. gfx908 or MI100; several are separated by commas"
+        str | None,
+        "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs",
     ] = None,
     from_: From = None,
     version: Annotated[
@@ -99,9 +103,10 @@ def install(
 
     if bool(prefix) == bool(pytorch_lib):
         raise UnsupportedError("one of --prefix DIR and --pytorch-lib TORCH/LIB is needed")
+    torch_lib = _torch_lib(pytorch_lib) if pytorch_lib else None
     if uninstall:
-        if pytorch_lib:
-            _undo(pytorch_lib, dry_run=False, json=json)
+        if torch_lib:
+            _undo(torch_lib, dry_run=False, json=json)
         else:
             _uninstall(prefix or "", json=json)
         return
@@ -111,10 +116,10 @@ def install(
     request = InstallRequest(
         packs={name: known[name].pack for name in archs_of(arch)},
         version=version,
-        levels=() if version else _levels(pytorch, absolute(pytorch_lib)),
+        levels=() if version else _levels(pytorch, torch_lib),
         rocm=rocm,
         prefix=absolute(prefix),
-        torch_lib=absolute(pytorch_lib),
+        torch_lib=torch_lib,
         allow_yanked=allow_yanked,
     )
     dropped: list[DropInReport] = []
@@ -193,11 +198,12 @@ def serve(
 
 @cli_command("release.dropin")
 def dropin(
-    pytorch_lib: Annotated[str, "torch/lib of the installed PyTorch"],
+    pytorch_lib: Annotated[str, "torch/lib of the installed PyTorch; auto: the active environment's"],
     release: Release = "",
     arch: Annotated[
         str,
-        "arch or product, e.g. gfx908 or MI100; several are separated by commas (default: every pack of the release)",
+        "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs "
+        "(default: every pack of the release)",
     ] = "",
     pytorch: Annotated[str, "PyTorch's version if torch/version.py does not have it"] = "",
     fork: Annotated[bool, "it is a build of ROCm/pytorch"] = False,
@@ -208,19 +214,31 @@ def dropin(
     """Put a release into an installed PyTorch, or remove it again."""
     from aotforge.deliver.dropin.install_dropin import install_dropin
 
+    lib = _torch_lib(pytorch_lib)
     if undo:
-        _undo(pytorch_lib, dry_run=dry_run, json=json)
+        _undo(lib, dry_run=dry_run, json=json)
         return
-    archs, lib = archs_of(arch), Path(pytorch_lib).absolute()
+    archs = archs_of(arch)
     chosen = _release(release, lambda: _levels(None, lib))
     report = install_dropin(ROOT, chosen, lib, archs=archs, pytorch=pytorch, fork=fork, dry_run=dry_run)
     _print_dropin(report, json=json)
 
 
-def _undo(pytorch_lib: str, *, dry_run: bool, json: bool) -> None:
+def _torch_lib(flag: str) -> Path:
+    """The folder that the flag names, or of the active environment's PyTorch."""
+    if flag != "auto":
+        return Path(flag).absolute()
+    from aotforge.deliver.pytorch.installed import find_torch_lib
+
+    found = find_torch_lib(os.environ)
+    print_status(f"note: PyTorch's libraries are in {found}")
+    return found
+
+
+def _undo(torch_lib: Path, *, dry_run: bool, json: bool) -> None:
     from aotforge.deliver.dropin.apply import undo
 
-    _print_dropin(undo(Path(pytorch_lib).absolute(), dry_run=dry_run), json=json)
+    _print_dropin(undo(torch_lib, dry_run=dry_run), json=json)
 
 
 def _print_dropin(report: "DropInReport", *, json: bool) -> None:

@@ -22,18 +22,23 @@ from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.child_processes import run_child
 from aotforge.base.machine import GIB, available_cpus, available_memory
 from aotforge.compile.pool import WorkerLimits
+from aotforge.deliver.dropin.inputs import read_torch_lib, torch_version
+from aotforge.deliver.pytorch.installed import find_torch_lib
 from aotforge.errors import (
     AotforgeError,
     DoctorError,
+    DropInError,
     ExecutorError,
     ToolchainError,
     UnknownNameError,
+    UnsupportedError,
     suggest,
 )
 from aotforge.library.build_tools import find_tools, find_windows_tools, run_tool
 from aotforge.publish.keys import load_keys
 from aotforge.release.signing import load_private_key
 from aotforge.sandbox.executors.choose import ORDER, make_executor
+from aotforge.targets.installed import native_archs
 from aotforge.toolchain.triton import pinned_triton, read_toolchain
 
 PURPOSES = ("build", "windows", "containers", "release", "publish", "install")
@@ -370,6 +375,27 @@ def _network(request: Request) -> str:
         ) from None
 
 
+def _gpus(_request: Request) -> str:
+    """A machine without a GPU installs for another one: it has to name the arch."""
+    try:
+        return f"{', '.join(native_archs())} (--arch native)"
+    except UnsupportedError:
+        return "none: name the arch"
+
+
+def _pytorch(request: Request) -> str:
+    """A machine without PyTorch can install into a folder (`--prefix`)."""
+    try:
+        folder = find_torch_lib(request.environment)
+    except DropInError as error:
+        return f"none: {error.what}"
+    version = f"PyTorch {torch_version(folder) or 'of an unknown version'} in {folder}"
+    try:
+        return f"{version}, needs {', '.join(read_torch_lib(folder).needed)}"
+    except DropInError as error:
+        return f"{version}, takes no release: {error.cause or error.what}"
+
+
 CHECKS = (
     Check(name="Python packages", purposes=("build",), run=_packages),
     Check(name="Triton", purposes=("build",), run=_triton),
@@ -385,6 +411,8 @@ CHECKS = (
     Check(name="sandbox", purposes=("release",), run=_sandbox),
     Check(name="signing key", purposes=("release",), run=_signing_key),
     Check(name="keys of the index", purposes=("publish",), run=_index_keys),
+    Check(name="GPUs", purposes=("install",), run=_gpus),
+    Check(name="PyTorch", purposes=("install",), run=_pytorch),
     Check(name="clock", purposes=("release", "publish", "install"), run=_clock),
 )
 """Every check, in the order in which a build meets them."""

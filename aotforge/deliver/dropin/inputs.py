@@ -66,7 +66,7 @@ def read_torch_lib(folder: Path, *, version: str = "") -> TorchLib:
             cause="this PyTorch was built without AOTriton, or before 2.5, when it was linked statically",
             hint="`./dev compat.which` shows what this version of PyTorch can use",
         )
-    return TorchLib(folder=folder, version=version or _version(folder), needed=tuple(sorted(needed)))
+    return TorchLib(folder=folder, version=version or torch_version(folder), needed=tuple(sorted(needed)))
 
 
 def _needed(path: Path) -> list[str]:
@@ -78,7 +78,8 @@ def _needed(path: Path) -> list[str]:
         raise DropInError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _version(folder: Path) -> str:
+def torch_version(folder: Path) -> str:
+    """The version that torch/version.py beside `folder` states, or an empty string."""
     try:
         found = _VERSION.search((folder.parent / "version.py").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):

@@ -1,0 +1,24 @@
+"""The AMD GPUs of this machine, as the kernel's driver lists them; no ROCm needs to be installed."""
+
+from pathlib import Path
+
+KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+
+
+def installed_archs(nodes: Path = KFD_NODES) -> tuple[str, ...]:
+    """The arch of each GPU, in the driver's order: `gfx90a` for gfx_target_version 90010. CPUs are nodes of version 0."""
+    try:
+        files = sorted(nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
+        found = [_version(path.read_text(encoding="ascii", errors="replace")) for path in files]
+    except OSError:  # a container without access to it
+        return ()
+    return tuple(f"gfx{one // 10_000}{one // 100 % 100:x}{one % 100:x}" for one in found if one)
+
+
+def _version(properties: str) -> int:
+    """Major, minor and stepping as decimal digits: 120001 is 12.0.1."""
+    for line in properties.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "gfx_target_version" and value.isascii() and value.isdigit():
+            return int(value)
+    return 0
