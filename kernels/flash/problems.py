@@ -21,7 +21,7 @@ SPARE = Layout(spare_rows=3)  # elements after each head's last row are not numb
 UNALIGNED = Layout(order=(1, 0, 2), row_padding=1, offset=37)
 WIDER = Layout(row_padding=8)  # columns after the head_dim's are not numbers
 BASE = Problem(sm_scale=0.15)
-COMPACT, PADDED, POSITIONED, USED, CACHE, INDIVIDUAL = 0x0B0B, 0x0202, 0x1313, 0x150B, 0x040B, 0x1515
+COMPACT, CACHE, INDIVIDUAL, USED, INDIVIDUAL_QUERIES = 0x0B0B, 0x040B, 0x1515, 0x150B, 0x0B15
 _LENGTHS = Varlen(word=COMPACT, queries=(13, 0, 37, 1), keys=(40, 33, 0, 64))
 _SEVERAL = replace(BASE, batch=4, heads_q=4, heads_k=2, seqlen_q=37, seqlen_k=70)
 FULL = {
@@ -30,7 +30,7 @@ FULL = {
     "other strides": replace(BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=17, seqlen_k=20, mixed=True),
     "grouped": replace(BASE, heads_q=4, heads_k=2, seqlen_q=40, seqlen_k=33, batch=2),
     "strided": replace(BASE, heads_q=2, heads_k=2, seqlen_q=33, seqlen_k=70, layout=STRIDED),
-    "one row": replace(BASE, heads_q=2, heads_k=1, seqlen_q=1, seqlen_k=77),
+    "one row": replace(BASE, heads_q=2, heads_k=1, seqlen_q=1, seqlen_k=125),
     "few rows": replace(BASE, heads_q=2, heads_k=2, seqlen_q=13, seqlen_k=129, layout=STRIDED),
     "few rows, many keys": replace(BASE, seqlen_q=13, seqlen_k=300, layout=SPARE),
     "few rows, grouped": replace(BASE, heads_q=10, heads_k=2, seqlen_q=3, seqlen_k=70, mixed=True),
@@ -43,6 +43,14 @@ FULL = {
     "individual lengths": replace(
         BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=34, seqlen_k=40,
         varlen=Varlen(word=INDIVIDUAL, queries=(34, 17), keys=(33, 40), gap=3),
+    ),
+    "individual keys, few rows": replace(
+        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90,
+        varlen=Varlen(word=USED, queries=(11, 4), keys=(33, 65), gap=5),
+    ),
+    "individual queries, few rows": replace(
+        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90,
+        varlen=Varlen(word=INDIVIDUAL_QUERIES, queries=(11, 4), keys=(33, 65), gap=5, lse="TH"),
     ),
     "few rows of a cache": replace(
         BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=9, seqlen_k=90,
@@ -78,8 +86,13 @@ WINDOW = {
     "before the diagonal": replace(BASE, heads_q=2, seqlen_q=66, seqlen_k=70, window_left=20, window_right=-6),
     "left only": replace(BASE, seqlen_q=150, seqlen_k=60, window_left=9),
     "nothing": replace(BASE, seqlen_q=33, seqlen_k=33, window_left=3, window_right=-4),
-    "positioned": replace(_SEVERAL, window_left=24, window_right=BOTTOM_RIGHT,
-        varlen=replace(_LENGTHS, word=POSITIONED, gap=3, lse="TH"),
+    "compact": replace(_SEVERAL, window_left=TOP_LEFT, window_right=TOP_LEFT, varlen=_LENGTHS),
+    "individual lengths": replace(_SEVERAL, window_left=24, window_right=BOTTOM_RIGHT,
+        varlen=replace(_LENGTHS, word=INDIVIDUAL, gap=3, lse="TH"),
+    ),
+    "individual lengths, few rows": replace(
+        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90, window_left=TOP_LEFT, window_right=BOTTOM_RIGHT,
+        varlen=Varlen(word=INDIVIDUAL_QUERIES, queries=(11, 4), keys=(33, 65), gap=5),
     ),
     "used keys, few rows": replace(
         BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90, window_left=TOP_LEFT, window_right=TOP_LEFT,
