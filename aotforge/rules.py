@@ -245,41 +245,62 @@ class Gate:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A parameter of a function of the operator library. A `number` is a double in C, and an i64 in operator values: of tensors of
-    integers the number itself, of floats the bits of the double."""
+    """A parameter of a function of the operator library.
+
+    A tensor's last axes are its core axes, which `axes` names from the outermost in; axes of one name have one size. The axes before them
+    are batch axes, which broadcast. It is the signature of NumPy's generalized ufuncs: rows are ("columns",), elements ().
+    `reused`: the output may be this input, element by element.
+    `number`: a double in C; in operator values f32, or i64: of tensors of integers the number itself, of floats the bits of the double.
+    `axis`: an int64 in C: which axis of the tensors that have the core axis is that axis, instead of the last one.
+    """
 
     name: str
-    kind: Literal["input", "output", "number"]
+    kind: Literal["input", "output", "number", "axis"]
+    axes: tuple[str, ...] = ()
+    reused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """An operator that computes an elementwise function, and the calls that it serves.
+    """An operator that computes a function, and the calls that it serves.
 
-    Axes that are adjacent in all tensors are merged first; axis 0 is then the innermost. `rank`: the most axes. `dense`: the strides
-    of axis 0 are 1. `least`: the smallest size of axis 0. `most`: the most elements of a launch; larger calls become several.
-    The operator's values are found by name: parameters; `n` (elements), `rows` (n / size_0), `rank`, `dtype`, `size_<axis>`,
-    `stride_<parameter>_<axis>`.
+    Batch axes that are adjacent in all tensors are merged first; axis 0 is then the innermost. `rank`: the most batch axes. `dense`: the
+    strides of axis 0 are 1. `least`: the smallest size of axis 0; `least_area`: of axes 0 and 1 together. `most`: the most batch elements
+    of a launch; larger calls become several.
+    The operator's values are found by name: parameters; `n` (batch elements), `rank`, `dtype`, `size_<axis>`, `stride_<parameter>_<axis>`;
+    of core axes `<name>` (the size) and `stride_<parameter>_<name>`.
+    A stride that is no value of the operator is 1 for a core axis and axis 0 of `dense`, else 0: other calls take another form.
     """
 
     operator: str
     rank: int
     dense: bool = False
     least: int = 1
+    least_area: int = 1
     most: int = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elementwise:
-    """A function of tensors that broadcast, all of one element type, with one output: `aotforge_<name>` in the operator library.
+class Function:
+    """A function of the operator library, `aotforge_<name>`: tensors of one element type, of them one output.
 
-    `dtypes` are the element types. A call takes the first of `forms` that serves it.
+    `summary` is what it computes, for the header. `dtypes` are the element types. A call takes the first of `forms` that serves it.
     """
 
     name: str
+    summary: str
     parameters: tuple[Parameter, ...]
     dtypes: tuple[str, ...]
     forms: tuple[Form, ...]
+
+
+def batch_values(tensors: tuple[str, ...], rank: int, *, first: int = 0) -> tuple[Value, ...]:
+    """Operator values of `rank` batch axes: sizes but that of the outermost, which follows from `n`, and strides from axis `first` on."""
+    sizes = (Value(name=f"size_{axis}", type="i32") for axis in range(rank - 1))
+    strides = (
+        Value(name=f"stride_{tensor}_{axis}", type="i64") for tensor in tensors for axis in range(first, rank)
+    )
+    return (*sizes, *strides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,4 +311,4 @@ class Family:
     operators: tuple[Operator, ...]
     kernels: tuple[Kernel, ...]
     gates: tuple[Gate, ...] = ()
-    functions: tuple[Elementwise, ...] = ()
+    functions: tuple[Function, ...] = ()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import RulesError, suggest
 from aotforge.plan.families import LoadedFamily, load_families
-from aotforge.rules import DTYPE_NUMBERS, Elementwise, Form, Operator, Parameter, Value
+from aotforge.rules import DTYPE_NUMBERS, Form, Function, Operator, Parameter
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 _RESERVED = ("launch", "ops", "tensor", "device", "type", "value")
@@ -24,9 +24,11 @@ _KEYWORDS = frozenset({
     "typedef", "union", "unsigned", "void", "volatile", "while", "and", "class", "new", "not", "or", "this", "stream",
 })  # fmt: skip
 """Words of C and C++ that a parameter must not have, and the last parameter of every function."""
-_AXIS_VALUE = re.compile(r"(?:size|stride_(?P<tensor>\w+))_(?P<axis>[0-9]{1,2})")
-_MOST_TENSORS, _MOST_AXES, _MOST_VALUES = 8, 8, 128
-_FIXED = {"n": "count", "rows": "rows", "rank": "rank", "dtype": "dtype"}
+_MOST_PARAMETERS, _MOST_AXES, _MOST_CORES, _MOST_VALUES = 8, 8, 4, 128
+_FIXED = {"n": "count", "rank": "rank", "dtype": "dtype"}
+_INTEGERS = ("i32", "i64")
+
+_TENSOR = "const aotforge_tensor*"
 
 HEADER = "include/aotforge/ops.h"
 TABLES = "functions.cpp"
@@ -56,7 +58,7 @@ def _operators(loaded: LoadedFamily) -> dict[str, Operator]:
     return {operator.name: operator for operator in loaded.family.operators}
 
 
-def _check_names(found: Iterable[tuple[Elementwise, Mapping[str, Operator], Path]]) -> None:
+def _check_names(found: Iterable[tuple[Function, Mapping[str, Operator], Path]]) -> None:
     known: dict[str, Path] = {}
     for function, _, file in found:
         if not _IDENTIFIER.fullmatch(function.name) or function.name.split("_")[0] in _RESERVED:
@@ -70,19 +72,10 @@ def _check_names(found: Iterable[tuple[Elementwise, Mapping[str, Operator], Path
         known[function.name] = file
 
 
-def _check_function(function: Elementwise, operators: Mapping[str, Operator], file: Path) -> None:
+def _check_function(function: Function, operators: Mapping[str, Operator], file: Path) -> None:
     """Raises RulesError."""
     where = f"{file}: function {function.name}"
-    names = [parameter.name for parameter in function.parameters]
-    for name in names:
-        if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS or name in _FIXED or names.count(name) > 1:
-            raise RulesError(f"{where}: parameter {name!r} is not a valid name, or there are two of it")
-    kinds = [parameter.kind for parameter in function.parameters]
-    if kinds.count("output") != 1 or "input" not in kinds or len(kinds) > _MOST_TENSORS:
-        raise RulesError(
-            f"{where}: the parameters are {', '.join(kinds)}",
-            cause=f"it has one output, at least one input, and {_MOST_TENSORS} parameters at most",
-        )
+    _check_parameters(function, where)
     for dtype in function.dtypes or ("",):
         if dtype not in _DLPACK:
             raise RulesError(f"{where}: dtype {dtype!r}", hint=suggest(dtype, _DLPACK))
@@ -93,10 +86,11 @@ def _check_function(function: Elementwise, operators: Mapping[str, Operator], fi
             raise RulesError(
                 f"{where}: unknown operator {form.operator}", hint=suggest(form.operator, operators)
             )
-        if not (1 <= form.rank <= _MOST_AXES and form.least >= 1 and form.most >= 1):
+        if not (1 <= form.rank <= _MOST_AXES and min(form.least, form.least_area, form.most) >= 1):
             raise RulesError(f"{where}: form {form} is out of range")
+        sources = _sources(function, form)
         for value in operators[form.operator].values:
-            if _source(value, function, form) is None:
+            if value.type not in sources.get(value.name, {}):
                 raise RulesError(
                     f"{where}: value {value.name}:{value.type} of operator {form.operator} has no meaning",
                     cause="the library fills values by name and type: rules.Form lists them",
@@ -105,24 +99,76 @@ def _check_function(function: Elementwise, operators: Mapping[str, Operator], fi
             raise RulesError(f"{where}: operator {form.operator} has more than {_MOST_VALUES} values")
 
 
-def _source(value: Value, function: Elementwise, form: Form) -> str | None:
-    """Initializer of the table's entry for an operator value; None if the library cannot fill it."""
-    kinds = {parameter.name: parameter.kind for parameter in function.parameters}
-    places = {name: place for place, name in enumerate(kinds)}
-    if value.name in kinds:
-        wanted, source = ("i64", "number") if kinds[value.name] == "number" else ("ptr", "pointer")
-        return f"{{From::{source}, {places[value.name]}, 0}}" if value.type == wanted else None
-    if value.type not in ("i32", "i64"):
-        return None
-    if value.name in _FIXED:
-        return f"{{From::{_FIXED[value.name]}, 0, 0}}"
-    match = _AXIS_VALUE.fullmatch(value.name)
-    if match is None or int(match["axis"]) >= form.rank:
-        return None
-    tensor, axis = match["tensor"], int(match["axis"])
-    if tensor is None:
-        return f"{{From::size, 0, {axis}}}"
-    return f"{{From::stride, {places[tensor]}, {axis}}}" if kinds.get(tensor, "number") != "number" else None
+def _check_parameters(function: Function, where: str) -> None:
+    """Raises RulesError."""
+    cores = _cores(function)
+    names = [*(parameter.name for parameter in function.parameters), *cores]
+    for name in names:
+        if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS or name in _FIXED or names.count(name) > 1:
+            raise RulesError(f"{where}: parameter {name!r} is not a valid name, or there are two of it")
+    kinds = [parameter.kind for parameter in function.parameters]
+    if kinds.count("output") != 1 or "input" not in kinds or len(kinds) > _MOST_PARAMETERS:
+        raise RulesError(
+            f"{where}: the parameters are {', '.join(kinds)}",
+            cause=f"it has one output, at least one input, and {_MOST_PARAMETERS} parameters at most",
+        )
+    if len(cores) > _MOST_CORES or any(len(set(p.axes)) < len(p.axes) for p in function.parameters):
+        raise RulesError(f"{where}: it has at most {_MOST_CORES} core axes, and a tensor each of them once")
+    if kinds.count("axis") > (len(cores) == 1):
+        raise RulesError(f"{where}: an axis parameter is for functions with one core axis, and has no second")
+    output = next(parameter for parameter in function.parameters if parameter.kind == "output")
+    for parameter in function.parameters:
+        if parameter.kind in ("number", "axis") and parameter.axes:
+            raise RulesError(f"{where}: {parameter.name} is not a tensor and has no axes")
+        if parameter.reused and (parameter.kind != "input" or parameter.axes != output.axes):
+            raise RulesError(
+                f"{where}: {parameter.name} cannot be the output: it is not an input of its axes"
+            )
+
+
+def _tensors(function: Function) -> Iterator[tuple[int, Parameter]]:
+    """Tensor parameters with their places."""
+    return ((i, p) for i, p in enumerate(function.parameters) if p.kind in ("input", "output"))
+
+
+def _cores(function: Function) -> list[str]:
+    """Names of core axes, in order of appearance."""
+    return list(dict.fromkeys(axis for parameter in function.parameters for axis in parameter.axes))
+
+
+def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
+    """Values that an operator of the form may have: name, types, and the initializer of the table's entry."""
+    cores = _cores(function)
+    integers = {name: f"{{From::{source}, 0, 0}}" for name, source in _FIXED.items()}
+    integers |= {f"size_{axis}": f"{{From::size, 0, {axis}}}" for axis in range(form.rank)}
+    integers |= {core: f"{{From::core_size, 0, {at}}}" for at, core in enumerate(cores)}
+    found: dict[str, dict[str, str]] = {}
+    for place, parameter in _tensors(function):
+        found[parameter.name] = {"ptr": f"{{From::pointer, {place}, 0}}"}
+        for axis in range(form.rank):
+            integers[f"stride_{parameter.name}_{axis}"] = f"{{From::stride, {place}, {axis}}}"
+        for core in parameter.axes:
+            integers[f"stride_{parameter.name}_{core}"] = (
+                f"{{From::core_stride, {place}, {cores.index(core)}}}"
+            )
+    for place, parameter in enumerate(function.parameters):
+        if parameter.kind == "number":
+            found[parameter.name] = {
+                "i64": f"{{From::number, {place}, 0}}",
+                "f32": f"{{From::single, {place}, 0}}",
+            }
+    return {name: dict.fromkeys(_INTEGERS, source) for name, source in integers.items()} | found
+
+
+def _stride_masks(function: Function, form: Form, operator: Operator) -> Iterator[str]:
+    """Initializers of the axes, by parameter, whose strides are values of the operator: batch axes, then core axes."""
+    names = {value.name for value in operator.values}
+    batch, core = [0] * len(function.parameters), [0] * len(function.parameters)
+    for place, parameter in _tensors(function):
+        own = f"stride_{parameter.name}_"
+        batch[place] = sum(1 << axis for axis in range(form.rank) if f"{own}{axis}" in names)
+        core[place] = sum(1 << at for at, axis in enumerate(_cores(function)) if f"{own}{axis}" in names)
+    return (f"{{{', '.join(map(str, masks))}}}" for masks in (batch, core))
 
 
 _DLPACK: Mapping[str, tuple[int, int]] = {
@@ -140,25 +186,28 @@ def _full_name(dtype: str) -> str:
     return "bool" if dtype == "i1" else _FULL_NAMES[letters] + dtype[len(letters) :]
 
 
-def _tables(function: Elementwise, operators: Mapping[str, Operator]) -> str:
+def _tables(function: Function, operators: Mapping[str, Operator]) -> str:
     return "\n".join((*_data(function, operators), *_entry_points(function)))
 
 
-def _data(function: Elementwise, operators: Mapping[str, Operator]) -> Iterator[str]:
+def _data(function: Function, operators: Mapping[str, Operator]) -> Iterator[str]:
     """Tables of one function."""
     name = function.name
     for at, form in enumerate(function.forms):
-        operator = operators[form.operator]
-        sources = ", ".join(str(_source(value, function, form)) for value in operator.values)
+        known = _sources(function, form)
+        sources = ", ".join(known[value.name][value.type] for value in operators[form.operator].values)
         yield f"constexpr Source k_{name}_values_{at}[] = {{{sources}}};"
     yield f"const Form k_{name}_forms[] = {{"
     for at, form in enumerate(function.forms):
         operator = operators[form.operator]
         digest = ", ".join(f"0x{byte:02x}" for byte in bytes.fromhex(operator.interface_hash()))
-        facts = f"{form.rank}, {str(form.dense).lower()}, {form.least}, {form.most}"
-        yield f'    {{"{form.operator}", {{{digest}}}, {facts}, k_{name}_values_{at}, {len(operator.values)}}},'
+        facts = f"{form.rank}, {str(form.dense).lower()}, {form.least}, {form.least_area}, {form.most}"
+        strides = ", ".join(_stride_masks(function, form, operator))
+        values = f"k_{name}_values_{at}, {len(operator.values)}"
+        yield f'    {{"{form.operator}", {{{digest}}}, {facts}, {strides}, {values}}},'
     yield "};"
-    parameters = ", ".join(f'{{"{p.name}", Kind::{p.kind}}}' for p in function.parameters)
+    cores = _cores(function)
+    parameters = ", ".join(_described(parameter, cores) for parameter in function.parameters)
     yield f"constexpr Parameter k_{name}_parameters[] = {{{parameters}}};"
     dtypes = ", ".join(
         f'{{{_DLPACK[d][0]}, {_DLPACK[d][1]}, {DTYPE_NUMBERS[d]}, "{_full_name(d)}"}}'
@@ -167,28 +216,30 @@ def _data(function: Elementwise, operators: Mapping[str, Operator]) -> Iterator[
     yield f"constexpr ElementType k_{name}_dtypes[] = {{{dtypes}}};"
     counts = (len(function.parameters), len(function.dtypes), len(function.forms))
     tables = zip(("parameters", "dtypes", "forms"), counts, strict=True)
-    yield f'const Function k_{name} = {{"{name}", {", ".join(f"k_{name}_{table}, {count}" for table, count in tables)}}};'
+    entries = ", ".join(f"k_{name}_{table}, {count}" for table, count in tables)
+    quoted = ", ".join(f'"{core}"' for core in cores)
+    yield f'const Function k_{name} = {{"{name}", {entries}, {{{quoted}}}, {len(cores)}}};'
 
 
-def _declaration(function: Elementwise) -> str:
-    parameters = ", ".join(_declared(parameter) for parameter in function.parameters)
+def _described(parameter: Parameter, cores: Sequence[str]) -> str:
+    """Initializer of a parameter."""
+    places = ", ".join(str(cores.index(axis)) for axis in parameter.axes)
+    reused = str(parameter.reused).lower()
+    return f'{{"{parameter.name}", Kind::{parameter.kind}, {reused}, {{{places}}}, {len(parameter.axes)}}}'
+
+
+def _declaration(function: Function) -> str:
+    parameters = ", ".join(f"{_C_TYPES[p.kind]} {p.name}" for p in function.parameters)
     return f"int aotforge_{function.name}({parameters}, void* stream)"
 
 
-def _declared(parameter: Parameter) -> str:
-    return (
-        f"double {parameter.name}"
-        if parameter.kind == "number"
-        else f"const aotforge_tensor* {parameter.name}"
-    )
+_C_TYPES = {"number": "double", "axis": "int64_t", "input": _TENSOR, "output": _TENSOR}
+_MAKERS = {"number": "of_number", "axis": "of_integer", "input": "of_tensor", "output": "of_tensor"}
 
 
-def _entry_points(function: Elementwise) -> Iterator[str]:
+def _entry_points(function: Function) -> Iterator[str]:
     name = function.name
-    arguments = ", ".join(
-        f"{'of_number' if parameter.kind == 'number' else 'of_tensor'}({parameter.name})"
-        for parameter in function.parameters
-    )
+    arguments = ", ".join(f"{_MAKERS[parameter.kind]}({parameter.name})" for parameter in function.parameters)
     yield f'extern "C" {_declaration(function)} {{'
     yield f"  const Argument arguments[] = {{{arguments}}};"
     yield f"  return call(k_{name}, arguments, stream);"
@@ -198,21 +249,20 @@ def _entry_points(function: Elementwise) -> Iterator[str]:
     yield "}"
 
 
-def _header(functions: Iterable[Elementwise]) -> str:
+def _header(functions: Iterable[Function]) -> str:
     return _HEADER.format(declarations="\n".join(_documented(function) for function in functions))
 
 
-def _documented(function: Elementwise) -> str:
+def _documented(function: Function) -> str:
     dtypes = ", ".join(map(_full_name, function.dtypes))
-    inputs = ", ".join(p.name for p in function.parameters if p.kind == "input")
-    output = next(p.name for p in function.parameters if p.kind == "output")
+    tensors = ", ".join(f"{p.name} ({', '.join(('...', *p.axes))})" for _, p in _tensors(function))
     return (
-        f"/* {inputs} broadcast to the shape of {output}; element type of all: {dtypes}. */\n"
+        f"/* {function.summary}\n * {tensors}: axes of inputs at ... broadcast to those of the output; element type of all: {dtypes}. */\n"
         f"AOTFORGE_OPS_API {_declaration(function)};\n"
     )
 
 
-def _exports(functions: Iterable[Elementwise]) -> str:
+def _exports(functions: Iterable[Function]) -> str:
     names = " ".join(f"aotforge_{function.name}; __tvm_ffi_{function.name};" for function in functions)
     return f"{{ global: aotforge_ops_error; {names} local: *; }};\n"
 

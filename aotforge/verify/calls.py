@@ -87,13 +87,14 @@ class Calls:
     roundings: Callable[[Shape], float] = lambda shape: 1.0
     magnitude: Compute | None = None
     scalars: Values = field(default_factory=dict)
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
     title: str = ""
 
     def cases(self, kernel: str, keys: Mapping[str, int]) -> list[Case]:
         """Every shape with tensors of 64 bytes alignment, with odd addresses, and with rows apart."""
         layouts = {"aligned": Layout(), "unaligned": Layout(offset=37)}
         if any(tensor.strides for tensor in {**self.inputs, **self.outputs}.values()):
-            layouts["rows apart"] = Layout(row_padding=3)
+            layouts |= {"rows apart": Layout(row_padding=3), **self.layouts}
         return [
             self._case(f"{self._name(shape)}, {where}", keys, shape, layout)
             for shape in self.shapes
@@ -165,9 +166,12 @@ class Calls:
 
 
 def _layout(tensor: Tensor, layout: Layout) -> Layout:
-    """Rows are apart only where a stride of the operator describes them."""
-    rows = len(tensor.shape) - 2
-    return layout if not layout.row_padding or rows in tensor.strides.values() else Layout()
+    """Rows are apart, and axes in another order, only where strides of the operator describe them."""
+    if not layout.order and not layout.row_padding:
+        return layout
+    outer = range(len(tensor.shape) - 1)
+    needed = outer if layout.order else outer[-1:]
+    return layout if needed and {*needed} <= {*tensor.strides.values()} else Layout()
 
 
 def _as(numbers: Mapping[str, Array], kind: type[Any]) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""out = input + alpha * other in three forms: contiguous tensors, contiguous rows, any strides.
+"""out = input + alpha * other in three forms: contiguous tensors, tiles of two axes, any strides.
 
 Floats are computed in float32, fp64 in itself, and rounded once to the output's type; integers wrap around.
 """
@@ -30,30 +30,50 @@ def add_dense(input, other, out, alpha, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def add_rows(
+def load_tile(base, row, column, stride_1, stride_0, mask):
+    """base[row * stride_1 + column * stride_0]: along rows or columns by vectors where strides and hints allow it."""
+    if (stride_0 == 1) & (stride_1 % 8 == 0):
+        value = tl.load(base + row * (stride_1 // 8 * 8) + column, mask=mask)
+    elif (stride_1 == 1) & (stride_0 % 8 == 0):
+        value = tl.load(base + row + column * (stride_0 // 8 * 8), mask=mask)
+    else:
+        value = tl.load(base + row * stride_1 + column * stride_0, mask=mask)
+    return value
+
+
+@triton.jit
+def add_tiles(
     input, other, out, alpha,
     size_0, size_1, size_2,
-    stride_input_1, stride_input_2, stride_input_3,
-    stride_other_1, stride_other_2, stride_other_3,
-    stride_out_1, stride_out_2, stride_out_3,
-    BLOCK: tl.constexpr,
+    stride_input_0, stride_input_1, stride_input_2, stride_input_3,
+    stride_other_0, stride_other_1, stride_other_2, stride_other_3,
+    stride_out_0, stride_out_1, stride_out_2, stride_out_3,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Rows of size_0 contiguous elements, at strides of three axes; grid (blocks of a row * rows)."""
+    """Tiles of axes 1 and 0 of four axes; grid (tiles of axis 0 * tiles of axis 1 * size_2 * size_3)."""
     program = tl.program_id(0)
-    blocks = tl.cdiv(size_0, BLOCK)
-    row = program // blocks
-    column = (program - row * blocks) * BLOCK + tl.arange(0, BLOCK)
-    second = row // size_1
-    at_1 = (row - second * size_1).to(tl.int64)
-    third = second // size_2
-    at_2 = (second - third * size_2).to(tl.int64)
+    across = tl.cdiv(size_0, COLUMNS)
+    rest = program // across
+    column = ((program - rest * across) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
+    down = tl.cdiv(size_1, ROWS)
+    outer = rest // down
+    row = ((rest - outer * down) * ROWS + tl.arange(0, ROWS))[:, None]
+    third = outer // size_2
+    at_2 = (outer - third * size_2).to(tl.int64)
     at_3 = third.to(tl.int64)
-    mask = column < size_0
-    left = input + (at_1 * stride_input_1 + at_2 * stride_input_2 + at_3 * stride_input_3) + column
-    right = other + (at_1 * stride_other_1 + at_2 * stride_other_2 + at_3 * stride_other_3) + column
-    result = out + (at_1 * stride_out_1 + at_2 * stride_out_2 + at_3 * stride_out_3) + column
-    value = scaled_sum(tl.load(left, mask=mask), tl.load(right, mask=mask), alpha)
-    tl.store(result, value, mask=mask)
+    mask = (row < size_1) & (column < size_0)
+    row = row.to(tl.int64)
+    column = column.to(tl.int64)
+    of_input = input + (at_2 * stride_input_2 + at_3 * stride_input_3)
+    of_other = other + (at_2 * stride_other_2 + at_3 * stride_other_3)
+    of_out = out + (at_2 * stride_out_2 + at_3 * stride_out_3)
+    left = load_tile(of_input, row, column, stride_input_1, stride_input_0, mask)
+    right = load_tile(of_other, row, column, stride_other_1, stride_other_0, mask)
+    value = scaled_sum(left, right, alpha)
+    if (stride_out_0 == 1) & (stride_out_1 % 8 == 0):
+        tl.store(of_out + row * (stride_out_1 // 8 * 8) + column, value, mask=mask)
+    else:
+        tl.store(of_out + row * stride_out_1 + column * stride_out_0, value, mask=mask)
 
 
 @triton.jit

@@ -1,4 +1,4 @@
-"""Calls on which the images of `add` are executed: sizes around blocks and rows, broadcast, permuted and padded axes."""
+"""Calls on which the images of `add` are executed: sizes around blocks and tiles, broadcast, permuted and padded axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aotforge.virtual_gpu.interpreter.number_formats import (
     is_exact,
 )
 
-from .operators import ROWS_RANK, STRIDED_RANK, TENSORS
+from .operators import STRIDED_RANK, TENSORS
 
 SHAPE = {"n": 65536}
 _UNALIGNED = 37
@@ -91,7 +91,6 @@ class Call:
         values |= {"alpha": _bits(self.alpha, dtype), "dtype": keys["dtype"], "n": prod(self.sizes)}
         rank = len(self.sizes)
         if kernel != "add_dense":
-            values |= {"rank": rank, "rows": prod(self.sizes[:-1])}
             values |= {f"size_{rank - 1 - axis}": size for axis, size in enumerate(self.sizes)}
             strides = {name: self.view(name).strides(tensor) for name, tensor in tensors.items()}
             for axis in range(STRIDED_RANK):
@@ -149,52 +148,48 @@ def _dense() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
         yield (n,), {}
 
 
-def _rows() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
-    yield (3, 64), {name: View(order=(0, 1), padding=8) for name in TENSORS}
+def _tiles() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
+    # few rows have 512 to 4096 elements in a tile, narrow tiles 32 columns, others 64 x 64 or 32 x 32
     yield (3, 67), {name: View(order=(0, 1), padding=5) for name in TENSORS}
-    yield (2, 4104), {"input": View(order=(1,))}
+    yield (2, 4104), {"input": View(order=(1,)), "other": View(order=(0, 1), padding=8)}
+    yield (1, 520), {"other": View(order=())}
+    yield (130, 24), {name: View(order=(0, 1), padding=8) for name in TENSORS}
+    yield (70, 72), {"input": View(order=(1, 0), padding=2), "other": View(order=(0,))}
+    yield (66, 40), {"input": View(order=(1, 0)), "out": View(order=(1, 0), padding=1)}
     yield (
-        (3, 5, 72),
-        {"input": View(order=(0, 2)), "other": View(order=(1, 2), padding=3), "out": View(order=(1, 0, 2))},
+        (3, 11, 72),
+        {"input": View(order=(0, 2)), "other": View(order=(1, 2), padding=8), "out": View(order=(1, 0, 2))},
     )
     yield (
-        (2, 3, 4, 128),
+        (2, 3, 9, 40),
         {
             "input": View(order=(2, 1, 0, 3)),
-            "other": View(order=(0, 2, 3)),
+            "other": View(order=(0, 3, 2), padding=6),
             "out": View(order=(0, 1, 2, 3), padding=16),
         },
     )
 
 
-def _strided(most: int) -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
-    if most <= ROWS_RANK:
-        yield (601,), {"other": View(order=())}
-        yield (33, 40), {"input": View(order=(1, 0)), "other": View(order=(0,))}
-        yield (
-            (3, 5, 7),
-            {
-                "input": View(order=(2, 0, 1), padding=2),
-                "other": View(order=(1, 2), padding=1),
-                "out": View(order=(1, 0, 2), padding=3),
-            },
-        )
-        yield (
-            (2, 3, 5, 4),
-            {"input": View(order=(3, 1)), "other": View(order=(0, 2)), "out": View(order=(3, 2, 1, 0))},
-        )
-    else:
-        yield (2, 3, 2, 5, 4), {"input": View(order=(4, 3, 1)), "out": View(order=(1, 0, 2, 3, 4), padding=1)}
-        yield (
-            (2, 3, 2, 2, 3, 2, 2, 3),
-            {"input": View(order=(7, 5, 3, 1)), "other": View(order=(1, 0, 3, 2, 5, 4, 7, 6))},
-        )
+def _strided() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
+    yield (601,), {"other": View(order=())}
+    yield (
+        (3, 5, 7),
+        {
+            "input": View(order=(2, 0, 1), padding=2),
+            "other": View(order=(1, 2), padding=1),
+            "out": View(order=(1, 0, 2), padding=3),
+        },
+    )
+    yield (2, 3, 2, 5, 4), {"input": View(order=(4, 3, 1)), "out": View(order=(1, 0, 2, 3, 4), padding=1)}
+    yield (
+        (2, 3, 2, 2, 3, 2, 2, 3),
+        {"input": View(order=(7, 5, 3, 1)), "other": View(order=(1, 0, 3, 2, 5, 4, 7, 6))},
+    )
 
 
 def _calls(kernel: str, keys: Mapping[str, int]) -> Iterator[Call]:
     alphas = cycle(_INTEGERS if is_exact(dtype_of(keys["dtype"])) else _FLOATS)
-    shapes = {"add_dense": _dense, "add_rows": _rows}.get(kernel) or (lambda: _strided(keys["rank"]))
-    for sizes, views in shapes():
+    for sizes, views in {"add_dense": _dense, "add_tiles": _tiles, "add_strided": _strided}[kernel]():
         for aligned in (True, False):
             yield Call(sizes=sizes, views=views, alpha=next(alphas), aligned=aligned)
 
@@ -205,9 +200,9 @@ def cases(kernel: str, keys: Mapping[str, int]) -> Sequence[Case]:
 
 
 def shaped(kernel: str, keys: Mapping[str, int], shape: Mapping[str, int]) -> Case:
-    """A call of n elements: contiguous, of rows of 1024 elements, or with `other` transposed."""
+    """A call of n elements: contiguous, or rows of 1024 elements with `other` transposed."""
     n = {**SHAPE, **shape}["n"]
     columns = min(n, 1024)
     sizes = (n,) if kernel == "add_dense" else (n // columns, columns)
-    views = {"other": View(order=(1, 0))} if kernel == "add_strided" else {}
+    views = {} if kernel == "add_dense" else {"other": View(order=(1, 0))}
     return Call(sizes=sizes, views=views, alpha=1.0).case(kernel, keys)

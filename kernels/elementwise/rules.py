@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from aotforge.rules import (
     Argument,
+    Between,
     Choice,
-    Elementwise,
     Family,
     Form,
+    Function,
     Functional,
     Kernel,
     Operator,
@@ -18,11 +19,11 @@ from aotforge.rules import (
     dtypes,
 )
 
-from .operators import ADD_DENSE, ADD_ROWS, ADD_STRIDED, ROWS_RANK, STRIDED_RANK, TENSORS
+from .operators import ADD_DENSE, ADD_STRIDED, ADD_TILES, STRIDED_RANK, TENSORS, TILES_RANK
 
 _DTYPES = ("fp16", "bf16", "fp32", "fp64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 _BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}
-_SHORT_ROW = 64
+_FEW_ROWS, _NARROW = 8, 32
 
 
 def _vector(functional: Functional) -> int:
@@ -35,6 +36,29 @@ def _dense(target: Target, functional: Functional) -> tuple[Setting, ...]:
     # four warps keep each scheduler of a compute unit busy
     return (
         Setting(constants={"BLOCK": 4 * target.warp_size * _vector(functional)}, num_warps=4, num_stages=1),
+    )
+
+
+def _tiles(target: Target, functional: Functional) -> tuple[Setting, ...]:
+    vector = _vector(functional)
+    few = Between(value="size_1", low=1, high=_FEW_ROWS)
+    narrow = Between(value="size_0", low=1, high=_NARROW)
+    side = 64 if vector > 2 else 32
+    return (
+        Setting(
+            constants={"ROWS": 1, "COLUMNS": 4 * target.warp_size * vector},
+            when=(few,),
+            num_warps=4,
+            num_stages=1,
+        ),
+        Setting(
+            constants={"ROWS": 2 * side, "COLUMNS": _NARROW},
+            when=(narrow,),
+            num_warps=4,
+            num_stages=1,
+            unaligned=False,
+        ),
+        Setting(constants={"ROWS": side, "COLUMNS": side}, num_warps=4, num_stages=1),
     )
 
 
@@ -53,11 +77,9 @@ def _pointers(divisible_by: int | None) -> tuple[Argument, ...]:
     )
 
 
-def _numbers(
-    operator: Operator, prefix: str, kind: str, divisible_by: int | None = None
-) -> tuple[Argument, ...]:
+def _numbers(operator: Operator, prefix: str, kind: str) -> tuple[Argument, ...]:
     return tuple(
-        Argument(name=value.name, type=kind, value=value.name, divisible_by=divisible_by)
+        Argument(name=value.name, type=kind, value=value.name)
         for value in operator.values
         if value.name.startswith(prefix)
     )
@@ -75,27 +97,44 @@ _KERNELS = (
         grid=((Term(value="n", divisor="BLOCK"),),),
     ),
     Kernel(
-        name="add_rows",
+        name="add_tiles",
         source="add.py",
-        function="add_rows",
-        operator="add_rows",
+        function="add_tiles",
+        operator="add_tiles",
         choices=(_DTYPE,),
         arguments=(
             *_pointers(16),
             Argument(name="size_0", type="i32", value="size_0", divisible_by=8),
             Argument(name="size_1", type="i32", value="size_1"),
             Argument(name="size_2", type="i32", value="size_2"),
-            *_numbers(ADD_ROWS, "stride_", "i64", 8),
+            # the kernel compares the strides of axes 0 and 1 itself: which of them is 1 differs by tensor
+            *(
+                Argument(
+                    name=f"stride_{tensor}_{axis}",
+                    type="i64",
+                    value=f"stride_{tensor}_{axis}",
+                    divisible_by=8 if axis > 1 else None,
+                )
+                for tensor in TENSORS
+                for axis in range(TILES_RANK)
+            ),
         ),
-        settings=_dense,
-        grid=((Term(value="size_0", divisor="BLOCK"), Term(value="rows")),),
+        settings=_tiles,
+        grid=(
+            (
+                Term(value="size_0", divisor="COLUMNS"),
+                Term(value="size_1", divisor="ROWS"),
+                Term(value="size_2"),
+                Term(value="size_3"),
+            ),
+        ),
     ),
     Kernel(
         name="add_strided",
         source="add.py",
         function="add_strided",
         operator="add_strided",
-        choices=(_DTYPE, Choice(name="rank", key="rank", options={4: 4, 8: 8}, ladder=True)),
+        choices=(_DTYPE,),
         arguments=(
             *_pointers(None),
             Argument(name="n", type="i32", value="n"),
@@ -104,29 +143,30 @@ _KERNELS = (
         ),
         settings=_strided,
         grid=((Term(value="n", divisor="BLOCK"),),),
-        constants=lambda functional: {"RANK": functional["rank"]},
+        constants=lambda functional: {"RANK": STRIDED_RANK},
     ),
 )
 
-ADD = Elementwise(
+ADD = Function(
     name="add",
+    summary="out = input + alpha * other",
     parameters=(
-        Parameter(name="input", kind="input"),
-        Parameter(name="other", kind="input"),
+        Parameter(name="input", kind="input", reused=True),
+        Parameter(name="other", kind="input", reused=True),
         Parameter(name="alpha", kind="number"),
         Parameter(name="out", kind="output"),
     ),
     dtypes=_DTYPES,
     forms=(
         Form(operator="add_dense", rank=1, dense=True, most=2**33),
-        Form(operator="add_rows", rank=ROWS_RANK, dense=True, least=_SHORT_ROW),
+        Form(operator="add_tiles", rank=TILES_RANK, least=16, least_area=1024),
         Form(operator="add_strided", rank=STRIDED_RANK),
     ),
 )
 
 FAMILY = Family(
     name="elementwise",
-    operators=(ADD_DENSE, ADD_ROWS, ADD_STRIDED),
+    operators=(ADD_DENSE, ADD_TILES, ADD_STRIDED),
     kernels=_KERNELS,
     functions=(ADD,),
 )

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from ctypes import c_size_t
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernels.elementwise.operators import ADD_DENSE, ADD_ROWS, ADD_STRIDED, TENSORS
+from kernels.elementwise.operators import ADD_DENSE, ADD_STRIDED, ADD_TILES, TENSORS
+from kernels.rms_norm.rules import RMS_NORM_ROWS
 from tests.support.operator_library import ROCM, CTensor, OperatorLibrary, contiguous, integers
 
-OPERATORS = {operator.name: operator for operator in (ADD_DENSE, ADD_ROWS, ADD_STRIDED)}
+OPERATORS = {operator.name: operator for operator in (ADD_DENSE, ADD_TILES, ADD_STRIDED, RMS_NORM_ROWS)}
 ADDRESSES = (1 << 40, 2 << 40, 3 << 40)
 
 
@@ -102,8 +104,8 @@ class Recorder:
 
 def elements(launch: dict[str, Any]) -> Iterator[tuple[int, int, int]]:
     """Addresses of the three elements that a launch's kernel combines, as `kernels/elementwise/add.py` computes them."""
-    rank = {"add_dense": 1, "add_rows": 4, "add_strided": 8}[launch["operator"]]
-    total = launch["n"] if "n" in launch else launch["rows"] * launch["size_0"]
+    rank = {"add_dense": 1, "add_tiles": 4, "add_strided": 8}[launch["operator"]]
+    total = launch["n"] if "n" in launch else prod(launch[f"size_{axis}"] for axis in range(rank))
     for index in range(total):
         at, offsets = index, [0, 0, 0]
         for axis in range(rank):

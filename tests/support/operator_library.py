@@ -193,6 +193,15 @@ class OperatorLibrary:
         ]  # fmt: skip
         self.library.aotforge_add.restype = c_int
 
+    def call(self, name: str, *arguments: CTensor | float | int | None, stream: int = 0) -> tuple[int, str]:
+        """Result and error text of a function; a float is a number of C, an int the number of an axis."""
+        given = [
+            c_double(one) if isinstance(one, float) else c_int64(one) if isinstance(one, int) else one and byref(one)
+            for one in arguments
+        ]  # fmt: skip
+        code = getattr(self.library, f"aotforge_{name}")(*given, c_void_p(stream or None))
+        return code, self.library.aotforge_ops_error().decode()
+
     def add(
         self, left: CTensor | None, right: CTensor | None, alpha: float, out: CTensor | None, stream: int = 0
     ) -> tuple[int, str]:

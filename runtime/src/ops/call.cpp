@@ -11,7 +11,13 @@
 namespace aotforge::ops {
 namespace {
 
-// A number in operator values: of integers itself, of floats the bits of a double.
+// A number as operator values have it.
+struct Number {
+  int64_t bits;
+  float single;
+};
+
+// A number in 64 bits: of integers itself, of floats the bits of a double.
 int number_bits(const Problem& problem, size_t parameter, const Argument& argument, int64_t* out) {
   if (problem.dtype->code == AOTFORGE_FLOAT || problem.dtype->code == AOTFORGE_BFLOAT) {
     std::memcpy(out, &argument.number, sizeof *out);
@@ -26,12 +32,28 @@ int number_bits(const Problem& problem, size_t parameter, const Argument& argume
   return hipSuccess;
 }
 
+// Whether strides for which the form's operator has no value are what it takes for granted.
+bool takes_strides(const Problem& problem, const Form& form, size_t parameter) {
+  for (size_t core = 0; core < problem.function->core_count; ++core) {
+    const Axis& axis = problem.cores[core];
+    const bool is_given = (form.core_strides[parameter] >> core & 1) != 0 || !problem.function->parameters[parameter].has_core(core);
+    if (!is_given && axis.size > 1 && axis.strides[parameter] != 1) return false;
+  }
+  for (size_t axis = 0; axis < problem.rank; ++axis) {
+    const int64_t implied = form.dense && axis == 0 ? 1 : 0;
+    if ((form.strides[parameter] >> axis & 1) == 0 && problem.axes[axis].strides[parameter] != implied) return false;
+  }
+  return true;
+}
+
 bool serves(const Problem& problem, const Form& form) {
   if (problem.rank > form.rank) return false;
-  const int64_t row = problem.rank == 0 ? 1 : problem.axes[0].size;
-  if (row < form.least) return false;
-  for (size_t i = 0; form.dense && problem.rank != 0 && i < problem.function->parameter_count; ++i)
-    if (problem.is_tensor(i) && problem.axes[0].strides[i] != 1) return false;
+  const int64_t row = problem.rank == 0 ? 1 : problem.axes[0].size, rows = problem.rank < 2 ? 1 : problem.axes[1].size;
+  if (row < form.least || row * rows < form.least_area) return false;
+  for (size_t core = 0; core < problem.function->core_count; ++core)
+    if (problem.cores[core].size > INT32_MAX) return false;
+  for (size_t i = 0; i < problem.function->parameter_count; ++i)
+    if (problem.is_tensor(i) && !takes_strides(problem, form, i)) return false;
   return true;
 }
 
@@ -45,7 +67,7 @@ const Form* find_form(const Problem& problem) {
 struct Piece {
   const Problem& problem;
   const Form& form;
-  const int64_t* numbers;
+  const Number* numbers;
   char* data[kMaxParameters];
   size_t rank;
   int64_t outer;     // size of axis rank - 1
@@ -56,11 +78,13 @@ struct Piece {
     Cell cell{};
     switch (source.from) {
       case From::pointer: cell.p = data[source.parameter]; break;
-      case From::number: cell.i = numbers[source.parameter]; break;
+      case From::number: cell.i = numbers[source.parameter].bits; break;
+      case From::single: cell.f = numbers[source.parameter].single; break;
       case From::size: cell.i = size(source.axis); break;
       case From::stride: cell.i = source.axis < rank ? problem.axes[source.axis].strides[source.parameter] : 0; break;
+      case From::core_size: cell.i = problem.cores[source.axis].size; break;
+      case From::core_stride: cell.i = problem.cores[source.axis].strides[source.parameter]; break;
       case From::count: cell.i = elements; break;
-      case From::rows: cell.i = elements / size(0); break;
       case From::rank: cell.i = static_cast<int64_t>(rank); break;
       case From::dtype: cell.i = problem.dtype->number; break;
     }
@@ -101,7 +125,7 @@ int launch_piece(const Piece& piece, const Target& target, int index) {
 }
 
 // Launches of at most `form.most` elements each.
-int launch_pieces(const Problem& problem, const Form& form, const int64_t* numbers, const Target& target) {
+int launch_pieces(const Problem& problem, const Form& form, const Number* numbers, const Target& target) {
   int index = -1;
   if (const int error = find_operator(*target.device, form, &index)) return error;
   int64_t inner = 1;
@@ -141,7 +165,7 @@ int check_pointers(const Problem& problem, const Target& target) {
   return hipSuccess;
 }
 
-int run(State& state, const Problem& problem, const Form& form, const int64_t* numbers, StreamHandle stream) {
+int run(State& state, const Problem& problem, const Form& form, const Number* numbers, StreamHandle stream) {
   const Api api = problem.device_type == AOTFORGE_DEVICE_ROCM ? Api::hip : Api::cuda;
   Target target{nullptr, -1, stream};
   if (const int error = state.device(api, stream, &target.device, &target.ordinal)) return error;
@@ -155,16 +179,18 @@ int run(State& state, const Problem& problem, const Form& form, const int64_t* n
 int checked_call(const Function& function, const Argument* arguments, StreamHandle stream) {
   Problem problem;
   if (const int error = make_problem(function, arguments, problem)) return error;
-  int64_t numbers[kMaxParameters] = {};
+  Number numbers[kMaxParameters] = {};
   for (size_t i = 0; i < function.parameter_count; ++i)
-    if (!problem.is_tensor(i))
-      if (const int error = number_bits(problem, i, arguments[i], &numbers[i])) return error;
-  if (problem.elements == 0) return hipSuccess;
+    if (function.parameters[i].kind == Kind::number) {
+      numbers[i].single = static_cast<float>(arguments[i].number);
+      if (const int error = number_bits(problem, i, arguments[i], &numbers[i].bits)) return error;
+    }
+  if (problem.is_empty) return hipSuccess;
   merge_axes(problem);
   if (const int error = check_overlap(problem)) return error;
   const Form* form = find_form(problem);
   if (form == nullptr)
-    return refuse(hipErrorNotSupported, "%s: %s: %zu axes remain after merging; that many are not supported", function.name,
+    return refuse(hipErrorNotSupported, "%s: %s: no form of this function takes these strides and %zu batch axes after merging", function.name,
                   function.parameters[problem.output].name, problem.rank);
   LogCapture captured;
   const int error = guarded([&](State& state) {

@@ -10,13 +10,24 @@
 
 namespace aotforge::ops {
 
-constexpr size_t kMaxParameters = 8, kMaxAxes = 64, kMaxSources = 128;
+constexpr size_t kMaxParameters = 8, kMaxAxes = 64, kMaxCores = 4, kMaxSources = 128;
 
-enum class Kind : uint8_t { input, output, number };
+enum class Kind : uint8_t { input, output, number, axis };
 
+// A tensor has core axes, by their places in Function::cores and the innermost last. `reused`: the output may be this input.
 struct Parameter {
   const char* name;
   Kind kind;
+  bool reused;
+  uint8_t cores[kMaxCores];
+  uint8_t core_count;
+
+  bool is_tensor() const { return kind == Kind::input || kind == Kind::output; }
+  bool has_core(size_t core) const {
+    for (size_t i = 0; i < core_count; ++i)
+      if (cores[i] == core) return true;
+    return false;
+  }
 };
 
 // DLPack's code and bits, the number in operator values, the name for messages.
@@ -26,21 +37,22 @@ struct ElementType {
   const char* name;
 };
 
-enum class From : uint8_t { pointer, number, size, stride, count, rows, rank, dtype };
+enum class From : uint8_t { pointer, number, single, size, stride, core_size, core_stride, count, rank, dtype };
 
-// Where an operator value comes from: a parameter's pointer, number or stride; an axis' size.
+// Where an operator value comes from: a parameter's pointer, number (as 64 bits, or as a float) or stride; the size of a batch or core axis.
 struct Source {
   From from;
   uint8_t parameter, axis;
 };
 
-// An operator and the calls that it serves, as rules.Form has them.
+// An operator and the calls that it serves, as rules.Form has them. `strides`, `core_strides`: by parameter the axes whose strides are values.
 struct Form {
   const char* name;
   Digest interface;
   size_t rank;
   bool dense;
-  int64_t least, most;
+  int64_t least, least_area, most;
+  uint8_t strides[kMaxParameters], core_strides[kMaxParameters];
   const Source* sources;
   size_t source_count;
 };
@@ -53,6 +65,8 @@ struct Function {
   size_t dtype_count;
   const Form* forms;
   size_t form_count;
+  const char* cores[kMaxCores];
+  size_t core_count;
 };
 
 // A number is kept as an integer too where the caller gave one: a double does not have all of 64 bits.

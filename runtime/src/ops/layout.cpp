@@ -70,10 +70,11 @@ class Sums {
     return false;
   }
 
-  Term terms_[2 * kMaxAxes + 2];
+  static constexpr size_t kMost = 2 * (kMaxAxes + kMaxCores) + 1;  // axes of two tensors, bytes of an element
+  Term terms_[kMost];
   size_t count_ = 0;
-  __int128 highest_[2 * kMaxAxes + 3];
-  int64_t divisor_[2 * kMaxAxes + 3];
+  __int128 highest_[kMost + 1];
+  int64_t divisor_[kMost + 1];
   int work_ = 0;
 };
 
@@ -84,8 +85,8 @@ struct Range {
 
 Range range_of(const Problem& problem, size_t parameter) {
   Range range{0, problem.bytes()};
-  for (size_t axis = 0; axis < problem.rank; ++axis) {
-    const int64_t reach = (problem.axes[axis].size - 1) * problem.axes[axis].strides[parameter] * problem.bytes();
+  for (size_t at = 0; at < problem.axis_count(); ++at) {
+    const int64_t reach = (problem.axis(at).size - 1) * problem.axis(at).strides[parameter] * problem.bytes();
     (reach < 0 ? range.low : range.high) += reach;
   }
   return range;
@@ -93,9 +94,15 @@ Range range_of(const Problem& problem, size_t parameter) {
 
 bool is_same(const Problem& problem, size_t parameter) {
   if (problem.data[parameter] != problem.data[problem.output]) return false;
-  for (size_t axis = 0; axis < problem.rank; ++axis)
-    if (problem.axes[axis].strides[parameter] != problem.axes[axis].strides[problem.output]) return false;
+  for (size_t at = 0; at < problem.axis_count(); ++at)
+    if (problem.axis(at).strides[parameter] != problem.axis(at).strides[problem.output]) return false;
   return true;
+}
+
+bool is_empty(const Problem& problem, size_t parameter) {
+  for (size_t core = 0; core < problem.function->core_count; ++core)
+    if (problem.cores[core].size == 0 && problem.function->parameters[parameter].has_core(core)) return true;
+  return false;
 }
 
 bool shares_memory(const Problem& problem, size_t parameter) {
@@ -103,15 +110,55 @@ bool shares_memory(const Problem& problem, size_t parameter) {
   const auto distance = static_cast<__int128>(reinterpret_cast<intptr_t>(problem.data[parameter])) -
                         reinterpret_cast<intptr_t>(problem.data[problem.output]);
   if (distance + in.low >= out.high || distance + in.high <= out.low) return false;
-  // a byte of both: offset in the output - offset in the input = distance; the input's offsets counted down from its last byte
+  // a byte of both: offset in the output - offset in the input = distance; the output's offsets counted from its first byte, the input's
+  // down from its last
   Sums sums;
-  for (size_t axis = 0; axis < problem.rank; ++axis) {
-    const Axis& a = problem.axes[axis];
-    sums.add(a.strides[problem.output] * problem.bytes(), a.size - 1);
+  for (size_t at = 0; at < problem.axis_count(); ++at) {
+    const Axis& a = problem.axis(at);
+    sums.add(std::abs(a.strides[problem.output]) * problem.bytes(), a.size - 1);
     sums.add(std::abs(a.strides[parameter]) * problem.bytes(), a.size - 1);
   }
   sums.add(1, 2 * (problem.bytes() - 1));
-  return sums.reach(distance + in.high - 1);
+  return sums.reach(distance + in.high - 1 - out.low);
+}
+
+// Moves the axis along which a strided input is contiguous next to axis 0: blocks of both read and write whole cache lines.
+void pair_axes(Problem& problem) {
+  for (size_t i = 0; problem.rank > 2 && i < problem.function->parameter_count; ++i) {
+    if (!problem.is_tensor(i) || std::abs(problem.axes[0].strides[i]) <= 1) continue;
+    for (size_t axis = 2; axis < problem.rank; ++axis) {
+      if (std::abs(problem.axes[axis].strides[i]) != 1) continue;
+      std::rotate(problem.axes + 1, problem.axes + axis, problem.axes + axis + 1);
+      return;
+    }
+  }
+}
+
+// Refuses an output whose elements share memory: strides 0, or axes of which none is proven to step over the ones below it.
+int check_output(const Problem& problem) {
+  struct Step {
+    int64_t stride, size;
+  };
+  const Function& function = *problem.function;
+  const Parameter& output = function.parameters[problem.output];
+  Step steps[kMaxAxes + kMaxCores];
+  size_t count = 0;
+  for (size_t at = 0; at < problem.axis_count(); ++at) {
+    const Axis& axis = problem.axis(at);
+    if (axis.size == 1 || (at < function.core_count && !output.has_core(at))) continue;
+    const int64_t stride = std::abs(axis.strides[problem.output]);
+    size_t place = count++;
+    for (; place > 0 && steps[place - 1].stride > stride; --place) steps[place] = steps[place - 1];
+    steps[place] = {stride, axis.size};
+  }
+  int64_t extent = 1;  // elements from the first to behind the last of the axes so far
+  for (const Step* step = steps; step != steps + count; ++step) {
+    if (step->stride == 0)
+      return refuse(hipErrorInvalidValue, "%s: %s is broadcast: an axis with several elements has stride 0", function.name, output.name);
+    if (step->stride < extent) return refuse(hipErrorInvalidValue, "%s: %s: its strides let elements overlap", function.name, output.name);
+    extent += (step->size - 1) * step->stride;
+  }
+  return hipSuccess;
 }
 
 }  // namespace
@@ -137,22 +184,19 @@ void merge_axes(Problem& problem) {
       problem.axes[problem.rank++] = outer;
     }
   }
+  pair_axes(problem);
 }
 
 int check_overlap(const Problem& problem) {
   const Function& function = *problem.function;
   const char* output = function.parameters[problem.output].name;
-  int64_t extent = 1;  // elements from the first to behind the last of the axes so far
-  for (size_t axis = 0; axis < problem.rank; ++axis) {
-    const int64_t stride = problem.axes[axis].strides[problem.output];
-    if (stride == 0) return refuse(hipErrorInvalidValue, "%s: %s is broadcast: an axis with several elements has stride 0", function.name, output);
-    if (stride < extent) return refuse(hipErrorInvalidValue, "%s: %s: its strides let elements overlap", function.name, output);
-    extent += (problem.axes[axis].size - 1) * stride;
+  if (const int error = check_output(problem)) return error;
+  for (size_t i = 0; i < function.parameter_count; ++i) {
+    const Parameter& input = function.parameters[i];
+    if (input.kind != Kind::input || is_empty(problem, i) || (input.reused && is_same(problem, i)) || !shares_memory(problem, i)) continue;
+    return refuse(hipErrorInvalidValue, "%s: %s overlaps %s: %s", function.name, output, input.name,
+                  input.reused ? "their elements share memory, but not one by one" : "they must not share memory");
   }
-  for (size_t i = 0; i < function.parameter_count; ++i)
-    if (function.parameters[i].kind == Kind::input && !is_same(problem, i) && shares_memory(problem, i))
-      return refuse(hipErrorInvalidValue, "%s: %s overlaps %s: their elements share memory, but not one by one", function.name, output,
-                    function.parameters[i].name);
   return hipSuccess;
 }
 

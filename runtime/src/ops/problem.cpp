@@ -30,12 +30,10 @@ const ElementType* find_type(const Function& function, const aotforge_element_ty
   return nullptr;
 }
 
-std::string shape_text(const aotforge_tensor& tensor) {
+// Of sizes with the innermost first.
+std::string shape_text(const int64_t* sizes, size_t rank) {
   std::string text = "(";
-  for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
-    if (axis != 0) text += ", ";
-    text += std::to_string(tensor.shape[axis]);
-  }
+  for (size_t axis = rank; axis-- > 0;) text += std::to_string(sizes[axis]) + (axis != 0 ? ", " : "");
   return text + ")";
 }
 
@@ -105,39 +103,87 @@ int check_device(const Function& function, const char* name, const aotforge_tens
   return hipSuccess;
 }
 
-// The output's shape is what the inputs broadcast to.
-int check_shapes(const Function& function, const Argument* arguments, const Problem& problem) {
-  const aotforge_tensor& out = *arguments[problem.output].tensor;
-  int32_t rank = 0;
-  int64_t wanted[kMaxAxes];  // innermost first
+// Batch axes of a tensor, the innermost first.
+struct Batch {
+  size_t rank;
+  int64_t sizes[kMaxAxes], strides[kMaxAxes];
+};
+
+// Place of the core axis, counted from the last axis: that of the function's axis parameter, or 0.
+int core_place(const Function& function, const Argument* arguments, const Problem& problem, int64_t* out) {
+  *out = 0;
+  for (size_t i = 0; i < function.parameter_count; ++i) {
+    if (function.parameters[i].kind != Kind::axis) continue;
+    const int64_t rank = arguments[problem.output].tensor->ndim, given = arguments[i].integer;
+    if (given < -rank || given >= rank)
+      return refuse(hipErrorInvalidValue, "%s: %s: %lld is not an axis of %s, which has %lld", function.name, function.parameters[i].name,
+                    static_cast<long long>(given), function.parameters[problem.output].name, static_cast<long long>(rank));
+    *out = given < 0 ? -given - 1 : rank - 1 - given;
+  }
+  return hipSuccess;
+}
+
+// Divides a tensor's axes into those of `batch` and the core axes in `out`, whose sizes are -1 while unknown.
+int split_axes(const Function& function, size_t at, const aotforge_tensor& tensor, int64_t place, Problem& out, Batch& batch) {
+  const Parameter& parameter = function.parameters[at];
+  const int64_t last = parameter.core_count == 0 ? -1 : place + parameter.core_count - 1;
+  if (tensor.ndim <= last)
+    return refuse(hipErrorInvalidValue, "%s: %s: %d axes: it has at least %lld, with %s", function.name, parameter.name, tensor.ndim,
+                  static_cast<long long>(last + 1), function.cores[parameter.cores[0]]);
+  batch.rank = 0;
+  int64_t contiguous = 1;
+  for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
+    const int32_t index = tensor.ndim - 1 - axis;
+    const int64_t size = tensor.shape[index];
+    const int64_t stride = size == 1 ? 0 : tensor.strides != nullptr ? tensor.strides[index] : contiguous;
+    contiguous *= size;
+    if (axis < place || axis > last) {
+      batch.sizes[batch.rank] = size;
+      batch.strides[batch.rank++] = stride;
+      continue;
+    }
+    const size_t core = parameter.cores[last - axis];
+    if (out.cores[core].size >= 0 && out.cores[core].size != size)
+      return refuse(hipErrorInvalidValue, "%s: %s: size %lld of axis %d (%s) differs from %lld of the tensors before it", function.name,
+                    parameter.name, static_cast<long long>(size), index, function.cores[core], static_cast<long long>(out.cores[core].size));
+    out.cores[core].size = size;
+    out.cores[core].strides[at] = stride;
+  }
+  return hipSuccess;
+}
+
+// The output's batch axes are what those of the inputs broadcast to.
+int check_shapes(const Function& function, const Batch* batches, const Problem& problem) {
+  const Batch& out = batches[problem.output];
+  const char* axes = function.core_count == 0 ? "shape" : "batch shape";
+  size_t rank = 0;
+  int64_t wanted[kMaxAxes];
   for (size_t i = 0; i < function.parameter_count; ++i) {
     if (function.parameters[i].kind != Kind::input) continue;
-    const aotforge_tensor& tensor = *arguments[i].tensor;
-    for (; rank < tensor.ndim; ++rank) wanted[rank] = 1;
-    for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
-      const int64_t size = tensor.shape[tensor.ndim - 1 - axis];
+    const Batch& tensor = batches[i];
+    for (; rank < tensor.rank; ++rank) wanted[rank] = 1;
+    for (size_t axis = 0; axis < tensor.rank; ++axis) {
+      const int64_t size = tensor.sizes[axis];
       if (size == 1 || size == wanted[axis]) continue;
       if (wanted[axis] != 1)
-        return refuse(hipErrorInvalidValue, "%s: %s: shape %s does not broadcast with the inputs before it (%lld and %lld)", function.name,
-                      function.parameters[i].name, shape_text(tensor).c_str(), static_cast<long long>(size),
+        return refuse(hipErrorInvalidValue, "%s: %s: %s %s does not broadcast with the inputs before it (%lld and %lld)", function.name,
+                      function.parameters[i].name, axes, shape_text(tensor.sizes, tensor.rank).c_str(), static_cast<long long>(size),
                       static_cast<long long>(wanted[axis]));
       wanted[axis] = size;
     }
   }
-  bool same = rank == out.ndim;
-  for (int32_t axis = 0; same && axis < rank; ++axis) same = wanted[axis] == out.shape[rank - 1 - axis];
+  bool same = rank == out.rank;
+  for (size_t axis = 0; same && axis < rank; ++axis) same = wanted[axis] == out.sizes[axis];
   if (same) return hipSuccess;
-  std::string text;
-  for (int32_t axis = rank; axis-- > 0;) text += std::to_string(wanted[axis]) + (axis != 0 ? ", " : "");
-  return refuse(hipErrorInvalidValue, "%s: %s: shape %s is not (%s), to which the inputs broadcast", function.name,
-                function.parameters[problem.output].name, shape_text(out).c_str(), text.c_str());
+  return refuse(hipErrorInvalidValue, "%s: %s: %s %s is not %s, to which the inputs broadcast", function.name,
+                function.parameters[problem.output].name, axes, shape_text(out.sizes, out.rank).c_str(), shape_text(wanted, rank).c_str());
 }
 
 int check_tensors(const Function& function, const Argument* arguments, Problem& out) {
   const char* first = nullptr;
   for (size_t i = 0; i < function.parameter_count; ++i) {
     const Parameter& parameter = function.parameters[i];
-    if (parameter.kind == Kind::number) continue;
+    if (!parameter.is_tensor()) continue;
     if (parameter.kind == Kind::output) out.output = i;
     if (arguments[i].tensor == nullptr) return refuse(hipErrorInvalidValue, "%s: %s is a null pointer", function.name, parameter.name);
     const aotforge_tensor& tensor = *arguments[i].tensor;
@@ -153,28 +199,38 @@ int check_tensors(const Function& function, const Argument* arguments, Problem& 
   return hipSuccess;
 }
 
-// Axes of the output's shape, an input's strides 0 where it is broadcast.
-void set_axes(const Function& function, const Argument* arguments, Problem& out) {
-  const aotforge_tensor& result = *arguments[out.output].tensor;
-  out.rank = static_cast<size_t>(result.ndim);
+// Batch axes of the output's shape, an input's strides 0 where it is broadcast.
+void set_axes(const Function& function, const Argument* arguments, const Batch* batches, Problem& out) {
+  const Batch& result = batches[out.output];
+  out.rank = result.rank;
   out.elements = 1;
   for (size_t axis = 0; axis < out.rank; ++axis) {
     out.axes[axis] = {};
-    out.axes[axis].size = result.shape[out.rank - 1 - axis];
-    out.elements *= out.axes[axis].size;
+    out.axes[axis].size = result.sizes[axis];
+    out.elements *= result.sizes[axis];
   }
+  out.is_empty = out.elements == 0;
+  for (size_t i = 0; i < function.parameters[out.output].core_count; ++i)
+    if (out.cores[function.parameters[out.output].cores[i]].size == 0) out.is_empty = true;
   for (size_t i = 0; i < function.parameter_count; ++i) {
-    if (function.parameters[i].kind == Kind::number) continue;
+    if (!function.parameters[i].is_tensor()) continue;
     const aotforge_tensor& tensor = *arguments[i].tensor;
     out.data[i] = static_cast<char*>(tensor.data) + (tensor.data != nullptr ? tensor.byte_offset : 0);
-    int64_t contiguous = 1;
-    for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
-      const int32_t at = tensor.ndim - 1 - axis;
-      const int64_t size = tensor.shape[at];
-      out.axes[axis].strides[i] = size == 1 ? 0 : tensor.strides != nullptr ? tensor.strides[at] : contiguous;
-      contiguous *= size;
-    }
+    for (size_t axis = 0; axis < batches[i].rank; ++axis) out.axes[axis].strides[i] = batches[i].strides[axis];
   }
+}
+
+int read_axes(const Function& function, const Argument* arguments, Problem& out) {
+  Batch batches[kMaxParameters];
+  int64_t place = 0;
+  if (const int error = core_place(function, arguments, out, &place)) return error;
+  for (size_t core = 0; core < function.core_count; ++core) out.cores[core] = {-1, {}};
+  for (size_t i = 0; i < function.parameter_count; ++i)
+    if (function.parameters[i].is_tensor())
+      if (const int error = split_axes(function, i, *arguments[i].tensor, place, out, batches[i])) return error;
+  if (const int error = check_shapes(function, batches, out)) return error;
+  set_axes(function, arguments, batches, out);
+  return hipSuccess;
 }
 
 }  // namespace
@@ -184,10 +240,9 @@ int make_problem(const Function& function, const Argument* arguments, Problem& o
   out.dtype = nullptr;
   out.output = 0;
   if (const int error = check_tensors(function, arguments, out)) return error;
-  if (const int error = check_shapes(function, arguments, out)) return error;
-  set_axes(function, arguments, out);
+  if (const int error = read_axes(function, arguments, out)) return error;
   for (size_t i = 0; i < function.parameter_count; ++i)
-    if (out.elements != 0 && out.is_tensor(i) && arguments[i].tensor->data == nullptr)
+    if (!out.is_empty && out.is_tensor(i) && arguments[i].tensor->data == nullptr)
       return refuse(hipErrorInvalidValue, "%s: %s: data is a null pointer", function.name, function.parameters[i].name);
   return hipSuccess;
 }

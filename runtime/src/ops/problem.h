@@ -1,4 +1,4 @@
-// A checked call of an elementwise function: tensors of one device and element type, broadcast to the output's shape.
+// A checked call of a function: tensors of one device and element type, whose batch axes are those of the output.
 #pragma once
 
 #include "ops/function.h"
@@ -11,28 +11,34 @@ struct Axis {
   int64_t strides[kMaxParameters];
 };
 
-// By parameter; entries of numbers are not used. `axes` has the innermost first.
+// By parameter; entries of numbers are not used. `axes` are the batch axes, the innermost first; `cores` those of Function::cores, with
+// stride 0 in tensors that lack them. `elements` counts batch elements; `is_empty`: the output has none.
 struct Problem {
   const Function* function;
   const ElementType* dtype;
   size_t output;
   char* data[kMaxParameters];
+  Axis cores[kMaxCores];
   Axis axes[kMaxAxes];
   size_t rank;
   int64_t elements;
+  bool is_empty;
   int32_t device_type, device_id;
 
-  bool is_tensor(size_t parameter) const { return function->parameters[parameter].kind != Kind::number; }
+  bool is_tensor(size_t parameter) const { return function->parameters[parameter].is_tensor(); }
   int64_t bytes() const { return dtype->bits / 8; }
+  size_t axis_count() const { return function->core_count + rank; }
+  const Axis& axis(size_t at) const { return at < function->core_count ? cores[at] : axes[at - function->core_count]; }
 };
 
 // Checks everything that does not need a driver. 0, or an error with its text.
 int make_problem(const Function& function, const Argument* arguments, Problem& out);
 
-// Drops axes of size 1, orders the others by the output's strides, and merges axes that are one in every tensor.
+// Drops batch axes of size 1, orders the others by the output's strides, and merges those that are one in every tensor. Axis 1 is then one
+// along which an input that is strided along axis 0 is contiguous, if there is one.
 void merge_axes(Problem& problem);
 
-// Of a merged problem: elements of the output share memory with each other, or with other elements of an input.
+// Of a merged problem: elements of the output share memory with each other, or with an input in a way that the function does not allow.
 int check_overlap(const Problem& problem);
 
 }  // namespace aotforge::ops

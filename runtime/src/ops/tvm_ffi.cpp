@@ -41,6 +41,10 @@ int raise(const char* kind) {
 }
 
 bool convert(const TvmAny& value, Kind kind, Argument* out) {
+  if (kind == Kind::axis) {
+    *out = of_integer(value.as.integer);
+    return value.type_index == kInt;
+  }
   if (kind == Kind::number) {
     if (value.type_index == kInt || value.type_index == kBool) *out = of_integer(value.as.integer);
     if (value.type_index == kFloat) *out = of_number(value.as.number);
@@ -50,6 +54,10 @@ bool convert(const TvmAny& value, Kind kind, Argument* out) {
   const size_t header = value.type_index == kTensorObject ? kObjectHeader : 0;
   *out = of_tensor(reinterpret_cast<const aotforge_tensor*>(static_cast<const char*>(value.as.pointer) + header));
   return value.as.pointer != nullptr;
+}
+
+const char* kind_name(const Parameter& parameter) {
+  return parameter.is_tensor() ? "a tensor" : parameter.kind == Kind::axis ? "an integer" : "a number";
 }
 
 void* current_stream(const aotforge_tensor& tensor) {
@@ -74,8 +82,8 @@ int call_tvm(const Function& function, const TvmAny* arguments, int32_t count, T
   for (size_t i = 0; i < function.parameter_count; ++i) {
     const Parameter& parameter = function.parameters[i];
     if (!convert(arguments[i], parameter.kind, &given[i])) {
-      refuse(hipErrorInvalidValue, "%s: %s: %s is not a %s", function.name, parameter.name,
-             arguments[i].type_index == kNone ? "None" : "the argument", parameter.kind == Kind::number ? "number" : "tensor");
+      refuse(hipErrorInvalidValue, "%s: %s: %s is not %s", function.name, parameter.name,
+             arguments[i].type_index == kNone ? "None" : "the argument", kind_name(parameter));
       return raise("TypeError");
     }
     if (parameter.kind == Kind::output) output = given[i].tensor;

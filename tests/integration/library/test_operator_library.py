@@ -15,7 +15,8 @@ import pytest
 from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.rules import Operator
-from kernels.elementwise.operators import ADD_DENSE, ADD_ROWS, ADD_STRIDED
+from kernels.elementwise.operators import ADD_DENSE, ADD_STRIDED, ADD_TILES
+from kernels.rms_norm.rules import RMS_NORM_ROWS
 from tests.support.fake_cubin import fake_cubin
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
 from tests.support.runtime import CACHE, ROOT, Objects
@@ -27,8 +28,9 @@ FP32 = 1
 
 _GRIDS = {
     "add_dense": [("n", 1024)],
-    "add_rows": [("size_0", 1024), ("rows", 1)],
+    "add_tiles": [("size_0", 1024), ("size_1", 1), ("size_2", 1), ("size_3", 1)],
     "add_strided": [("n", 512)],
+    "rms_norm_rows": [("n", 1)],
 }
 
 
@@ -41,15 +43,12 @@ def pack_of(operators: Sequence[Operator], arch: str, image: bytes = b"") -> Sma
         types = [type_ for _, type_ in values]
         made = image or fake_hsaco(arch, [FakeKernel(symbol=operator.name, types=types)])
         choice = Choice(image=made, symbol=operator.name, grid=(_GRIDS[operator.name], (), ()))
-        strided = operator is ADD_STRIDED
-        keys: list[tuple[int, ...]] = [(FP32, 4), (FP32, 8)] if strided else [(FP32,)]
         kernel = Kernel(
             name=f"e.{operator.name}",
             operator=operator.name,
-            keys=("dtype", "rank") if strided else ("dtype",),
-            ladder=strided,
+            keys=("dtype",),
             parameters=[(type_, name) for name, type_ in values],
-            functionals={(arch, key): [choice] for key in keys},
+            functionals={(arch, (FP32,)): [choice]},
         )
         kernels.append(kernel)
     return SmallPack(archs=[arch], operators=described, kernels=kernels)
@@ -58,7 +57,7 @@ def pack_of(operators: Sequence[Operator], arch: str, image: bytes = b"") -> Sma
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images")
-    write(pack_of([ADD_DENSE, ADD_ROWS, ADD_STRIDED], "gfx908"), folder / "amd-gfx908")
+    write(pack_of([ADD_DENSE, ADD_STRIDED, ADD_TILES, RMS_NORM_ROWS], "gfx908"), folder / "amd-gfx908")
     return folder
 
 
@@ -91,10 +90,13 @@ for described in (
     (((5, 7), (1, 5)), ((5, 7), (1, 5)), ((5, 7), (1, 5))),
     (((), None), ((), None), ((), None)),
     (((1, 1, 9), (7, 3, 1)), ((9,), None), ((1, 1, 9), None)),
-    (((5, 64), (100, 1)), ((64,), None), ((5, 64), None)),
-    (((5, 63), (100, 1)), ((63,), None), ((5, 63), None)),
-    (((5, 64), (100, 2)), ((64,), None), ((5, 64), None)),
-    (((3, 4, 64), (256, 64, 1)), ((3, 1, 64), None), ((3, 4, 64), None)),
+    (((16, 64), (100, 1)), ((64,), None), ((16, 64), None)),
+    (((16, 63), (100, 1)), ((63,), None), ((16, 63), None)),
+    (((70, 15), (100, 1)), ((15,), None), ((70, 15), None)),
+    (((16, 64), (100, 2)), ((16, 1), None), ((16, 64), None)),
+    (((3, 16, 64), (2048, 64, 1)), ((3, 1, 64), None), ((3, 16, 64), None)),
+    (((2, 16, 2, 64), (2048, 1, 1024, 16)), ((2, 1, 2, 64), None), ((2, 16, 2, 64), None)),
+    (((1030,), (2,)), ((1,), None), ((1030,), None)),
     (((2, 3, 2, 3, 64), (6, 64, 7, 8, 1)), ((2, 1, 2, 1, 64), None), ((2, 3, 2, 3, 64), None)),
     (((6, 4), (-4, 1)), ((6, 4), (-4, 1)), ((6, 4), (-4, 1))),
     (((7, 0), None), ((1, 0), None), ((7, 0), None)),
@@ -105,8 +107,8 @@ for described in (
 
 
 def test_the_first_form_that_serves_a_call_computes_it(library: Path, objects: Objects, images: Path) -> None:
-    dense, rows, strided = ([f"add_{name}"] for name in ("dense", "rows", "strided"))
-    forms = [dense, dense, dense, dense, rows, strided, strided, rows, strided, dense, []]
+    dense, tiles, strided = ([f"add_{name}"] for name in ("dense", "tiles", "strided"))
+    forms = [dense] * 4 + [tiles, strided, strided] + [tiles] * 4 + [strided, dense, []]
     assert run(library, objects, images, _FORMS) == [[0, "", form, True] for form in forms]
 
 
@@ -115,7 +117,7 @@ import random
 draw = random.Random(7)
 for _ in range(200):
     shape = [draw.choice((1, 2, 3)) for _ in range(draw.randint(0, 5))]
-    if draw.random() < 0.3: shape = [*shape[:2], 64]
+    if draw.random() < 0.3: shape = [*shape[:1], 16, 64]
     layouts = []
     for address in ADDRESSES:
         out = address == ADDRESSES[2]
@@ -144,7 +146,7 @@ def test_random_layouts_are_computed_element_by_element(
     answers = run(library, objects, images, _RANDOM)
     wrong = [answer for answer in answers if answer[0] or not answer[2]]
     assert not wrong, wrong[:3]
-    assert {name for answer in answers for name in answer[3]} == {"add_dense", "add_rows", "add_strided"}
+    assert {name for answer in answers for name in answer[3]} == {"add_dense", "add_tiles", "add_strided"}
 
 
 _OVERLAP = """
@@ -189,9 +191,10 @@ for described in (
     (((2**34 + 5,), None), ((2**34 + 5,), None), ((2**34 + 5,), None)),
     (((2**21, 4096), (8192, 1)), ((4096,), None), ((2**21, 4096), None)),
     (((3, 2**32), (1, 3)), ((3, 2**32), None), ((3, 2**32), None)),
+    (((2**31, 3), (4, 1)), ((2**31, 3), None), ((2**31, 3), None)),
 ):
     code, text, launches = recorder.add(*tensors(*described))
-    shown = [[one["operator"], one.get("n") or one["rows"] * one["size_0"], *(one[name] for name in TENSORS)] for one in launches]
+    shown = [[one["operator"], one.get("n") or prod(one[f"size_{axis}"] for axis in range(4)), *(one[name] for name in TENSORS)] for one in launches]
     answers.append([code, text, [[*one, launch["grid"][0]] for one, launch in zip(shown, launches)]])
 """
 
@@ -199,7 +202,7 @@ for described in (
 def test_more_than_2_31_elements_become_several_launches(
     library: Path, objects: Objects, images: Path
 ) -> None:
-    dense, rows, strided = run(library, objects, images, _LARGE)
+    dense, rows, columns, strided = run(library, objects, images, _LARGE)
     x, y, z = 1 << 40, 2 << 40, 3 << 40
     assert dense[:2] == [0, ""]
     assert dense[2] == [
@@ -207,11 +210,15 @@ def test_more_than_2_31_elements_become_several_launches(
         ["add_dense", 2**33, x + 2**35, y + 2**35, z + 2**35, 2**23],
         ["add_dense", 5, x + 2**36, y + 2**36, z + 2**36, 1],
     ]
-    parts = [["add_rows", 2**30, x + 4 * 8192 * 2**18 * i, y, z + 4 * 2**30 * i, 2**20] for i in range(8)]
+    parts = [["add_tiles", 2**30, x + 4 * 8192 * 2**18 * i, y, z + 4 * 2**30 * i, 2**20] for i in range(8)]
     assert rows == [0, "", parts]
-    assert strided[0] == 0 and sum(part[1] for part in strided[2]) == 3 * 2**32
-    assert {part[0] for part in strided[2]} == {"add_strided"} and {part[1] for part in strided[2]} == {2**30}
-    assert len({part[4] for part in strided[2]}) == 12
+    assert columns[0] == 0 and {(part[0], part[1]) for part in columns[2]} == {("add_tiles", 2**30)}
+    assert len({part[4] for part in columns[2]}) == 12
+    most = 2**30 // 3 * 3
+    assert [part[:2] for part in strided[2]] == [
+        *[["add_strided", most]] * 6,
+        ["add_strided", 3 * 2**31 - 6 * most],
+    ]
 
 
 _BAD = """
@@ -287,7 +294,7 @@ _BAD_ANSWERS = (
     ),
     (INVALID_VALUE, "add: alpha: 0.5 is not a 64-bit integer, and the tensors are of int32"),
     (INVALID_VALUE, "add: alpha: nan is not a 64-bit integer, and the tensors are of int32"),
-    (NOT_SUPPORTED, "add: e.add_strided on gfx908: no image for dtype=12 rank=2"),
+    (NOT_SUPPORTED, "add: e.add_strided on gfx908: no image for dtype=12"),
 )
 
 
@@ -298,6 +305,60 @@ def test_bad_arguments_are_refused_by_name_and_nothing_is_launched(
     assert len(answers) == len(_BAD_ANSWERS)
     for (code, text, launches), (wanted, words) in zip(answers, _BAD_ANSWERS, strict=True):
         assert (code, launches) == (wanted, 0) and text.startswith(words), text
+
+
+_ROWS = """
+x, y = (Layout(address=address, shape=(4, 6), strides=(6, 1)) for address in ADDRESSES[:2])
+weight = Layout(address=ADDRESSES[2], shape=(6,), strides=(1,))
+def rms(input=x, weight=weight, out=y):
+    code, text = recorder.library.call("rms_norm", input.c_tensor(), weight.c_tensor(), 0.5, out.c_tensor())
+    answers.append([code, text, recorder.launches()])
+def like(layout, **fields):
+    return Layout(**{"address": layout.address, "shape": layout.shape, "strides": layout.strides} | fields)
+rms()
+rms(out=x)
+rms(input=like(x, shape=(2, 3, 6), strides=(8, 16, 1)), out=like(y, shape=(2, 3, 6), strides=(30, 10, 1)))
+rms(input=like(x, shape=(0, 6)), out=like(y, shape=(0, 6)))
+rms(input=like(x, shape=(4, 0)), out=like(y, shape=(4, 0)), weight=like(weight, shape=(0,)))
+rms(weight=like(weight, shape=(5,)))
+rms(weight=like(weight, shape=(), strides=()))
+rms(out=like(y, shape=(5, 6)))
+rms(out=like(y, address=ADDRESSES[2]))
+rms(out=like(x, address=ADDRESSES[0] + 4))
+rms(out=like(y, strides=(6, 0)))
+rms(out=like(y, strides=(1, -3)))
+rms(input=like(x, strides=(12, 2)))
+rms(weight=like(weight, shape=(4, 6), strides=(6, 1)))
+"""
+_ROWS_REFUSED = (
+    (INVALID_VALUE, "rms_norm: weight: size 5 of axis 0 (columns) differs from 6 of the tensors before it"),
+    (INVALID_VALUE, "rms_norm: weight: 0 axes: it has at least 1, with columns"),
+    (INVALID_VALUE, "rms_norm: out: batch shape (5) is not (4), to which the inputs broadcast"),
+    (INVALID_VALUE, "rms_norm: out overlaps weight: they must not share memory"),
+    (INVALID_VALUE, "rms_norm: out overlaps input: their elements share memory, but not one by one"),
+    (INVALID_VALUE, "rms_norm: out is broadcast: an axis with several elements has stride 0"),
+    (INVALID_VALUE, "rms_norm: out: its strides let elements overlap"),
+    (NOT_SUPPORTED, "rms_norm: out: no form of this function takes these strides and 1 batch axes after merging"),
+    (NOT_SUPPORTED, "rms_norm: out: no form of this function takes these strides and 1 batch axes after merging"),
+)  # fmt: skip
+
+
+def test_core_axes_are_neither_merged_nor_broadcast(library: Path, objects: Objects, images: Path) -> None:
+    answers = run(library, objects, images, _ROWS)
+    served, refused = answers[:5], answers[5:]
+    x, y, weight = 1 << 40, 2 << 40, 3 << 40
+    assert [(code, text, len(launches)) for code, text, launches in served] == [
+        (0, "", count) for count in (1, 1, 1, 0, 0)
+    ]
+    first, same, exchanged = (launches[0] for _, _, launches in served[:3])
+    wanted = {"input": x, "weight": weight, "out": y, "n": 4, "columns": 6, "size_0": 4, "size_1": 1,
+              "stride_input_0": 6, "stride_out_0": 6, "stride_out_1": 0, "dtype": FP32}  # fmt: skip
+    assert wanted.items() <= first.items() and first["eps"] == 0x3F000000
+    assert (same["input"], same["out"]) == (x, x)
+    wanted = {"n": 6, "size_0": 3, "size_1": 2, "stride_input_0": 16, "stride_input_1": 8, "stride_out_1": 30}
+    assert wanted.items() <= exchanged.items()
+    assert [tuple(answer[:2]) for answer in refused] == list(_ROWS_REFUSED)
+    assert not any(launches for _, _, launches in refused)
 
 
 _ONE = """

@@ -17,8 +17,10 @@ from aotforge.plan.conditions import predicate
 from aotforge.plan.planner import plan_project
 from aotforge.rules import Family, Functional, Kernel, Setting, Target
 from kernels.add.rules import FAMILY as ADD
+from kernels.elementwise.rules import FAMILY as ELEMENTWISE
 from kernels.flash.backward_settings import WIDTHS
 from kernels.flash.rules import FAMILY as FLASH
+from kernels.rms_norm.rules import FAMILY as RMS_NORM
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 TARGETS = (
@@ -27,7 +29,8 @@ TARGETS = (
     Target(arch="gfx1100", vendor="amd", warp_size=32, matrix="WMMA", shared_bytes=65536),
     Target(arch="gfx1030", vendor="amd", warp_size=32, matrix="none", shared_bytes=65536),
 )
-ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in (FLASH, ADD) for k in f.kernels]
+FAMILIES = (FLASH, ADD, ELEMENTWISE, RMS_NORM)
+ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in FAMILIES for k in f.kernels]
 
 
 def functionals(kernel: Kernel) -> Iterator[Functional]:
@@ -122,7 +125,7 @@ def test_grid_divisors_are_known(family: Family, kernel: Kernel) -> None:
                 assert divisor >= 1
 
 
-@pytest.mark.parametrize("family", [FLASH, ADD], ids=lambda f: str(f.name))
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: str(f.name))
 def test_steps_of_an_operator_are_numbered_without_a_gap(family: Family) -> None:
     assert family.operators
     for operator in family.operators:
@@ -168,7 +171,7 @@ def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
         assert {math.prod((hints[name] or 0, 2)) for name in rows} == {16}
 
 
-@pytest.mark.parametrize("family", ["flash", "add"])
+@pytest.mark.parametrize("family", ["flash", "add", "elementwise", "rms_norm"])
 def test_rules_load_without_triton_or_numpy(family: str) -> None:
     loaded = "sorted({'triton', 'numpy', 'torch'} & set(sys.modules))"
     code = f"import sys, kernels.{family}.rules; print({loaded})"

@@ -1,4 +1,4 @@
-"""`aotforge_add` on virtual GPUs against numpy, through C and through TVM-FFI."""
+"""Functions of the operator library on virtual GPUs against numpy, through C and through TVM-FFI."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ Make = Callable[..., Stack]
 
 @pytest.fixture(scope="module")
 def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Makes the stack of an arch with the family's images of a profile; of two devices."""
+    """Makes the stack of an arch with a family's images of a profile; of two devices."""
 
     @cache
-    def make(arch: str, profile: str = "full") -> Stack:
-        folder = tmp_path_factory.mktemp(f"{arch}-{profile}")
-        plan = plan_project(ROOT, archs=[arch], profile=profile, only=Only(["elementwise"]))
+    def make(arch: str, profile: str = "full", family: str = "elementwise") -> Stack:
+        folder = tmp_path_factory.mktemp(f"{arch}-{profile}-{family}")
+        plan = plan_project(ROOT, archs=[arch], profile=profile, only=Only([family]))
         with Cache(CACHE) as kept:
             images = compile_plan(
                 plan,
@@ -99,6 +99,18 @@ def test_the_calls_of_infiniops_on_a_virtual_mi100(stack: Make) -> None:
 def test_every_call_and_type(stack: Make, arch: str) -> None:
     made = stack(arch)
     assert made.run("-m", "tests.device.add", str(made.prefix), "rocm") == "276 calls, 0 wrong\n"
+
+
+def test_rows_on_a_virtual_mi100(stack: Make) -> None:
+    made = stack("gfx908", "smoke", "rms_norm")
+    assert made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--few") == "11 calls, 0 wrong\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx1100"])
+def test_every_width_and_type_of_rows(stack: Make, arch: str) -> None:
+    made = stack(arch, "full", "rms_norm")
+    assert made.run("-m", "tests.device.rows", str(made.prefix), "rocm") == "93 calls, 0 wrong\n"
 
 
 _POINTERS = """

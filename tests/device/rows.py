@@ -1,0 +1,137 @@
+"""Calls of the functions of rows, `aotforge_rms_norm`, on a device, each compared with float64.
+
+`python -m tests.device.rows PREFIX rocm|cuda [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and
+lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aotforge.virtual_gpu.interpreter.number_formats import EPSILON, SMALLEST, Array, DType, decode
+from tests.device.add import SKIPPED, show
+from tests.support.operator_library import (
+    CTensor,
+    Cuda,
+    DeviceTensor,
+    Driver,
+    Hip,
+    OperatorLibrary,
+    contiguous,
+)
+
+DTYPES: tuple[DType, ...] = ("fp16", "bf16", "fp32")
+EPS = 1e-5
+Strides = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A function, its tensors' shape and strides, and the axis of its rows."""
+
+    function: str
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[Strides, Strides] = (None, None)
+    axis: int = -1
+    skew: int = 0
+
+    def title(self) -> str:
+        """Everything that distinguishes it."""
+        return f"{self.function} {self.dtype} {self.shape} {self.strides} axis {self.axis} offset {self.skew}"
+
+
+def rms_norm(x: Array, weight: Array) -> tuple[Array, Array]:
+    """The result in float64, and the bound of its error in float32's roundings."""
+    result = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + EPS) * weight
+    return result, (x.shape[-1] / 2 + 8) * np.abs(result)
+
+
+REFERENCES: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = {"rms_norm": rms_norm}
+
+
+def calls(functions: Sequence[str], *, few: bool) -> Iterator[Call]:
+    """Widths around the blocks, batch axes that do not merge, tensors that are not aligned."""
+    widths = (
+        (1, 100, 2049) if few else (1, 64, 127, 128, 300, 512, 1000, 2048, 4096, 8192, 8193, 12288, 33000)
+    )
+    for function in functions:
+        for dtype in DTYPES[: 1 if few else 3]:
+            for width in widths:
+                yield Call(function=function, dtype=dtype, shape=(3, width), skew=width % 2)
+                yield Call(function=function, dtype=dtype, shape=(5, width), strides=((width + 8, 1), None))
+            yield Call(function=function, dtype=dtype, shape=(0, 64))
+            yield Call(function=function, dtype=dtype, shape=(4, 0))
+            yield Call(function=function, dtype=dtype, shape=(70,))
+            yield Call(
+                function=function,
+                dtype=dtype,
+                shape=(2, 3, 4, 5, 72),
+                strides=((1440, 8640, 72, 288, 1), None),
+            )
+            yield Call(function=function, dtype=dtype, shape=(6, 40), strides=((-40, 1), (48, 1)))
+
+
+def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
+    """What is wrong with the call's result, or ''."""
+    made = [
+        DeviceTensor(driver=driver, dtype=call.dtype, shape=call.shape, strides=strides or contiguous(call.shape), seed=seed, skew=call.skew)
+        for seed, strides in enumerate(call.strides)
+    ]  # fmt: skip
+    x, out = made
+    weight = DeviceTensor(
+        driver=driver, dtype=call.dtype, shape=call.shape[-1:], strides=(1,), seed=2, skew=call.skew
+    )
+    code, text = library.call(call.function, *_arguments(call, x, weight, out))
+    after = [tensor.after() for tensor in (x, weight, out)]
+    for tensor in (x, weight, out):
+        driver.free(tensor.address)
+    if code:
+        return f"{code}: {text}"
+    if any(
+        now.tobytes() != tensor.storage.tobytes() for tensor, now in zip((x, weight), after[:2], strict=True)
+    ):
+        return "an input changed"
+    expected, result = out.storage.copy(), out.view(after[2])
+    out.view(expected)[...] = result
+    if expected.tobytes() != after[2].tobytes():
+        return "memory around out changed"
+    if not result.size:
+        return ""
+    wanted, bound = REFERENCES[call.function](np.moveaxis(x.numbers(), call.axis, -1), weight.numbers())
+    found = np.moveaxis(decode(result.copy(), call.dtype).astype(np.float64), call.axis, -1)
+    error = EPSILON[call.dtype] * np.abs(wanted) + EPSILON["fp32"] * bound + SMALLEST[call.dtype]
+    worst = float((np.abs(found - wanted) / error).max())
+    return f"the error is {worst:.3g} times its bound" if not worst <= 1 else ""
+
+
+def _arguments(
+    call: Call, x: DeviceTensor, weight: DeviceTensor, out: DeviceTensor
+) -> tuple[CTensor | float | int, ...]:
+    return (x.c_tensor(), weight.c_tensor(), EPS, out.c_tensor())
+
+
+def main(prefix: Path, vendor: str, *flags: str) -> int:
+    """Print wrong calls and the counts; 1 when there is one."""
+    try:
+        driver: Driver = Cuda() if vendor == "cuda" else Hip()
+    except OSError as error:
+        show(f"skipped: no driver or device for {vendor}: {error}")
+        return SKIPPED
+    library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
+    for call in calls(tuple(REFERENCES), few="--few" in flags):
+        count += 1
+        if problem := check(library, driver, call):
+            wrong += 1
+            show(f"WRONG {call.title()}: {problem}")
+    show(f"{count} calls, {wrong} wrong")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))
