@@ -269,7 +269,7 @@ class Form:
     of a launch; larger calls become several.
     The operator's values are found by name: parameters; `n` (batch elements), `rank`, `dtype`, `size_<axis>`, `stride_<parameter>_<axis>`;
     of core axes `<name>` (the size) and `stride_<parameter>_<name>`.
-    A stride that is no value of the operator is 1 for a core axis and axis 0 of `dense`, else 0: other calls take another form.
+    Without a value of the operator, a stride is 1 for a core axis and axis 0 of `dense`, else 0: other calls take another form.
     """
 
     operator: str

@@ -122,7 +122,7 @@ bool shares_memory(const Problem& problem, size_t parameter) {
   return sums.reach(distance + in.high - 1 - out.low);
 }
 
-// Moves the axis along which a strided input is contiguous next to axis 0: blocks of both read and write whole cache lines.
+// Moves the axis along which a strided input is contiguous next to axis 0: blocks of both read and write complete cache lines.
 void pair_axes(Problem& problem) {
   for (size_t i = 0; problem.rank > 2 && i < problem.function->parameter_count; ++i) {
     if (!problem.is_tensor(i) || std::abs(problem.axes[0].strides[i]) <= 1) continue;
