@@ -35,6 +35,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "base/child_processes.py",
         "base/files.py",
         "base/machine.py",
+        "base/object_cache.py",
         "base/source_groups.py",
         "formats/__init__.py",
         "formats/code_object.py",

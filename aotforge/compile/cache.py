@@ -1,4 +1,4 @@
-"""The content-addressed cache, shared by concurrent builds: one file per job key.
+"""Compiled images in the content-addressed cache, shared by concurrent builds: one file per job key.
 
 Layout below the folder: `images-1/<first two digits>/<key>` entries, `images-1/locks` the lock file, `images-1/tmp/<session>/` files
 being written. Nothing is synced to disk on purpose: an entry torn by a power failure fails its digest and is compiled again, which costs less
@@ -14,13 +14,14 @@ import os
 import secrets
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aotforge.base.cache_trust import check_cache
 from aotforge.base.files import make_folders
-from aotforge.compile.cache_entry import VERSION, Entry, EntryError, decode
+from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
+from aotforge.compile.cache_entry import KIND, Entry, decode
 from aotforge.errors import CacheError
 from aotforge.plan.model import JobKey
 
@@ -68,13 +69,16 @@ class LockFile:
 
 
 class Cache:
-    """A cache folder in use by one build. Nothing is created before the first write.
+    """A cache folder in use by one build, and the `shared` places behind it. Nothing is created before the first write.
 
     Every method raises CacheError when the folder cannot be used.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute() / f"images-{VERSION}"
+    def __init__(self, folder: Path, shared: SharedObjects = NOT_SHARED) -> None:
+        self._folder = folder.absolute() / KIND
+        self._objects = ObjectCache(
+            cache=folder.absolute(), kind=KIND, parse=decode, write=self._write, shared=shared
+        )
         self._locks: LockFile | None = None
         self._session: Path | None = None
         self._checked = False
@@ -90,34 +94,32 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def expect(self, keys: Iterable[JobKey]) -> None:
+        """These entries will be loaded: shared places may send those that are not here."""
+        self._objects.expect(keys)
+
     def load(self, key: JobKey) -> Entry | None:
-        """The entry, or None when there is none. Raises EntryError when it is damaged."""
+        """The entry, or None when there is none. Raises DamagedObjectError when it is damaged."""
         with self._errors():
             self._check()
-            try:
-                data = self._path(key).read_bytes()
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                if error.errno in {errno.EIO, errno.EISDIR}:  # a bad sector, or a folder: as good as damaged
-                    raise EntryError(str(error)) from error
-                raise
-        return decode(data, key)
+            return self._objects.load(key)
 
     def store(self, key: JobKey, data: bytes) -> None:
         """Store an encoded entry, replacing a damaged one; readers see the complete old file or the complete new one."""
-        path = self._path(key)
-        temporary = self.temporary() / f"entry-{key}"
         with self._errors():
-            try:
-                temporary.write_bytes(data)
-                temporary.chmod(0o644)
-                make_folders(path.parent)
-                temporary.replace(path)
-            except OSError:
-                with suppress(OSError):
-                    temporary.unlink()
-                raise
+            self._objects.store(key, data)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        temporary = self.temporary() / f"entry-{path.name}"
+        try:
+            temporary.write_bytes(data)
+            temporary.chmod(0o644)
+            make_folders(path.parent)
+            temporary.replace(path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
 
     def acquire(self, key: JobKey) -> bool:
         """Lock an entry; False while another build holds the lock."""
@@ -175,9 +177,6 @@ class Cache:
             check_cache(self._folder.parent)
             check_cache(self._folder)
             self._checked = True
-
-    def _path(self, key: JobKey) -> Path:
-        return self._folder / key[:2] / key
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -10,10 +10,12 @@ import struct
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.plan.model import JobKey, build
 from aotforge.targets.backend import CodeObjectStats, KernelArgument
 
 VERSION = 1
+KIND = f"images-{VERSION}"
 _MAGIC = b"AOTFOBJ\n"
 _PREFIX = struct.Struct("<8sII32s")
 _STORED_STATS = {
@@ -23,10 +25,6 @@ _STORED_STATS = {
 }
 _STORED_SIZE = ("binary_size", "hsaco_size")
 """Names of fields in headers of version 1, which is older than the second vendor."""
-
-
-class EntryError(ValueError):
-    """Bytes that are not an intact entry of the expected key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,25 +66,25 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes, key: JobKey) -> Entry:
-    """The entry, verified. Raises EntryError for anything but the intact entry of `key`."""
+    """The entry, verified. Raises DamagedObjectError for anything but the intact entry of `key`."""
     if len(data) < _PREFIX.size:
-        raise EntryError(f"truncated to {len(data)} bytes")
+        raise DamagedObjectError(f"truncated to {len(data)} bytes")
     magic, version, header_size, digest = _PREFIX.unpack_from(data)
     if magic != _MAGIC or version != VERSION:
-        raise EntryError("not a cache entry of this version")
+        raise DamagedObjectError("not a cache entry of this version")
     body = memoryview(data)[_PREFIX.size :]
     if hashlib.sha256(body).digest() != digest:
-        raise EntryError("contents do not match their SHA-256")
+        raise DamagedObjectError("contents do not match their SHA-256")
     try:
         summary = _summary(json.loads(bytes(body[:header_size])))
     except (ValueError, KeyError, TypeError) as error:
-        raise EntryError(f"header: {error}") from error
+        raise DamagedObjectError(f"header: {error}") from error
     binary = bytes(body[header_size : header_size + summary.binary_size])
     asm = bytes(body[header_size + summary.binary_size :])
     if summary.key != key:
-        raise EntryError(f"is the entry of {summary.key}")
+        raise DamagedObjectError(f"is the entry of {summary.key}")
     if len(asm) != summary.asm_size or hashlib.sha256(binary).hexdigest() != summary.digest:
-        raise EntryError("image does not match its header")
+        raise DamagedObjectError("image does not match its header")
     return Entry(summary=summary, binary=binary, asm_zstd=asm)
 
 

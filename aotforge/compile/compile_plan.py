@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import Architectures
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import EntryError, Summary
+from aotforge.compile.cache_entry import Summary
 from aotforge.compile.image_set import ImageSet, image_of, spills, violations
 from aotforge.compile.model import CompileEvent, EventKind, KernelImage, OnEvent
 from aotforge.compile.pool import WorkerLimits
@@ -161,10 +162,11 @@ class _Build:
 
     def scan(self) -> None:
         """Verify the entries of the cache."""
+        self.cache.expect(job.key for job in self.plan.jobs)
         for job in self.plan.jobs:
             try:
                 entry = self.cache.load(job.key)
-            except EntryError as error:
+            except DamagedObjectError as error:
                 entry = None
                 self._report("damaged", job, f"cache entry {error}; it is compiled again")
             if entry is None:

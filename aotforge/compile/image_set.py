@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from aotforge.base.architectures import Architecture
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import Entry, EntryError, Summary
+from aotforge.compile.cache_entry import Entry, Summary
 from aotforge.compile.model import KernelImage, Resources
 from aotforge.errors import CacheError
 from aotforge.plan.model import CompileJob, JobKey
@@ -32,7 +33,7 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         job, summary = self._jobs[key], self._summaries[key]
         try:
             entry = self._cache.load(key)
-        except EntryError as error:
+        except DamagedObjectError as error:
             raise CacheError(
                 f"image of {job.label}: {error}", hint="build again: it is compiled anew"
             ) from error

@@ -12,8 +12,8 @@ from typing import Any
 from aotforge import errors
 from aotforge.base.files import write_atomic
 from aotforge.base.machine import GIB
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.base.source_groups import group_files
-from aotforge.compile.cache_entry import EntryError
 from aotforge.compile.pool import Frames
 from aotforge.compile.remote_worker import ALLOCATOR
 from aotforge.compile.scheduler import ATTEMPTS, POLL_SECONDS, CompileSettings, Outcome, longest_first
@@ -118,7 +118,7 @@ class RemoteScheduler:
                 self.settings.finish(
                     job, payload, seconds=float(message["seconds"]), peak_bytes=int(message["peak_bytes"])
                 )
-            except EntryError as error:
+            except DamagedObjectError as error:
                 raise ExecutorError(
                     f"the image of {job.label} is damaged: {error}",
                     cause="it was changed between the container and this process",

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from aotforge.compile.cache_entry import Entry, EntryError, Summary, decode
+from aotforge.base.object_cache import DamagedObjectError
+from aotforge.compile.cache_entry import Entry, Summary, decode
 from aotforge.compile.model import EventKind
 from aotforge.compile.pool import Worker, WorkerLimits, worker_count
 from aotforge.errors import CacheError, ToolchainError
@@ -62,7 +63,7 @@ class Store(Protocol):
         """Unlock an entry."""
 
     def load(self, key: JobKey) -> Entry | None:
-        """An entry, if another build has stored it meanwhile. Raises EntryError."""
+        """An entry, if another build has stored it meanwhile. Raises DamagedObjectError."""
 
     def store(self, key: JobKey, data: bytes) -> None:
         """Store an encoded entry."""
@@ -88,7 +89,7 @@ class CompileSettings:
             return "locked"
         try:
             entry = self.store.load(job.key)
-        except EntryError:
+        except DamagedObjectError:
             entry = None
         if entry is None:
             return "claimed"
@@ -97,7 +98,7 @@ class CompileSettings:
         return "finished"
 
     def finish(self, job: CompileJob, data: bytes, *, seconds: float, peak_bytes: int) -> None:
-        """Store, unlock and report a compiled entry. Raises EntryError when it is damaged, CacheError."""
+        """Store, unlock and report a compiled entry. Raises DamagedObjectError when it is damaged, CacheError."""
         summary = decode(data, job.key).summary
         self.store.store(job.key, data)
         self.store.release(job.key)
@@ -201,7 +202,7 @@ class Scheduler:
         worker.job = None
         try:
             self.settings.finish(job, payload, seconds=seconds, peak_bytes=int(message["peak_kib"]) * 1024)
-        except EntryError as error:
+        except DamagedObjectError as error:
             self._on_failure(job, f"the worker's result is damaged: {error}", "")
             return
         if worker.memory() > self.settings.limits.memory_bytes // 2:

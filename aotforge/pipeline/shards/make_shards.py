@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.files import make_folders, write_atomic
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import EntryError
 from aotforge.compile.cache_entry import encode as encode_entry
 from aotforge.compile.image_set import ImageSet
 from aotforge.compile.model import KernelImage
@@ -137,7 +137,7 @@ def shard_manifest(
 def _entry(cache: Cache, job: CompileJob) -> bytes:
     try:
         entry, problem = cache.load(job.key), "it was removed from the cache"
-    except EntryError as error:
+    except DamagedObjectError as error:
         entry, problem = None, str(error)
     if entry is None:
         raise CacheError(f"image of {job.label}: {problem}", hint="./dev build again: it is compiled anew")

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from aotforge.base.manifest_reader import Manifest
-from aotforge.compile.cache_entry import EntryError
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache_entry import decode as decode_entry
 from aotforge.errors import ShardError
 from aotforge.pipeline.shards.shard_file import IDENTITY, IMAGES, RUNTIME, ShardArtifact, damaged, entry_name
@@ -197,7 +197,7 @@ def _check_content(plan: Plan, shard: _ImageShard) -> None:
     for job in shard.manifest.jobs:
         try:
             entry = decode_entry(files[entry_name(job.key)].content, job.key)
-        except EntryError as error:
+        except DamagedObjectError as error:
             raise damaged(shard.path, f"image of {job.label}: {error}") from error
         if entry.summary.digest != job.digest:
             raise damaged(shard.path, f"image of {job.label} is not the one that the shard lists")

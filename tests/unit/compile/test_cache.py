@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aotforge.base.object_cache import DamagedObjectError
 from aotforge.compile.cache import Cache
-from aotforge.compile.cache_entry import EntryError, encode
+from aotforge.compile.cache_entry import encode
 from aotforge.errors import CacheError
 from tests.support.other_user import as_other_user
 from tests.unit.compile.test_entries import make_entry
@@ -31,7 +32,7 @@ def test_what_is_stored_is_loaded(tmp_path: Path) -> None:
 def test_a_directory_in_place_of_an_entry_is_damage(tmp_path: Path) -> None:
     with Cache(tmp_path) as cache:
         (tmp_path / "images-1" / "ab" / KEY).mkdir(parents=True)
-        with pytest.raises(EntryError):
+        with pytest.raises(DamagedObjectError):
             cache.load(KEY)
 
 
@@ -64,7 +65,7 @@ def test_a_damaged_entry_is_replaced(tmp_path: Path) -> None:
     data = encode(make_entry())
     with Cache(tmp_path) as cache:
         cache.store(KEY, data[:50])
-        with pytest.raises(EntryError):
+        with pytest.raises(DamagedObjectError):
             cache.load(KEY)
         cache.store(KEY, data)
         assert cache.load(KEY) is not None

@@ -10,7 +10,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotforge.compile.cache_entry import Entry, EntryError, Summary, decode, encode
+from aotforge.base.object_cache import DamagedObjectError
+from aotforge.compile.cache_entry import Entry, Summary, decode, encode
 from aotforge.compile.pool import Frames, frame
 from aotforge.formats.code_object import CodeObjectError, Unpacker, kernel_metadata, metadata
 from aotforge.targets.backend import CodeObjectStats, KernelArgument
@@ -64,12 +65,12 @@ def test_any_changed_lost_or_added_byte_is_detected(data: st.DataObject) -> None
         good[:where] + data.draw(st.binary(min_size=1, max_size=3)) + good[where:],
     ):
         if bad != good:
-            with pytest.raises(EntryError):
+            with pytest.raises(DamagedObjectError):
                 decode(bad, "ab" * 32)
 
 
 def test_an_entry_under_another_key_is_detected() -> None:
-    with pytest.raises(EntryError, match="is the entry of abab"):
+    with pytest.raises(DamagedObjectError, match="is the entry of abab"):
         decode(encode(make_entry()), "cd" * 32)
 
 
