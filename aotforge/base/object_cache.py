@@ -1,4 +1,4 @@
-"""The content-addressed cache: objects by kind and key, in a local folder and in shared places behind it.
+"""The content-addressed cache: objects by kind and key, in a folder and in shared places behind it.
 
 Layout: `<cache>/<kind>/<first two digits of the key>/<key>`. A kind's name ends in the version of its format, e.g. `images-1`.
 """
@@ -36,6 +36,9 @@ class SharedObjects(Protocol):
     def reject(self, kind: str, key: str, reason: str) -> None:
         """The loaded bytes are not a valid object of this kind and key."""
 
+    def wants(self, kind: str, key: str) -> bool:
+        """Whether `offer` would store this object."""
+
     def offer(self, kind: str, key: str, data: bytes) -> None:
         """Bytes that the local cache has; they are stored later, where this command may write."""
 
@@ -49,6 +52,9 @@ class _NoObjects:
 
     def reject(self, kind: str, key: str, reason: str) -> None:
         return None
+
+    def wants(self, kind: str, key: str) -> bool:
+        return False
 
     def offer(self, kind: str, key: str, data: bytes) -> None:
         return None

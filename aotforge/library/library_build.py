@@ -3,17 +3,21 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.files import staged_folder
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
-from aotforge.formats.archive import sha256_file
+from aotforge.formats.archive import Link, Member, sha256_file, write_tar_gz
+from aotforge.formats.folder_sink import FolderSink
+from aotforge.formats.untrusted_tar import TarFacts, UnsafeArchiveError, read_archive
 from aotforge.library.cmake_build import CMakeBuild, build_in_executor, local_execution
 from aotforge.library.sources import Download, RuntimeManifest, load_runtime_manifest, unpack_zstd
 from aotforge.sandbox.executors.executor import ExecutionTarget
@@ -25,6 +29,10 @@ _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
 _STAMP = "build.json"
 _FORMAT = 2
 """Of the stamp."""
+
+_KIND = f"library-{_FORMAT}"
+_BOUNDS = TarFacts(sha256="", size=2**30, members=10_000)
+"""Of a library in a shared cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +82,7 @@ class LibraryRequest:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     jobs: int | None = None
     download: Download | None = None
+    shared: SharedObjects = NOT_SHARED
     execution: ExecutionTarget | None = None
 
     @cached_property
@@ -154,11 +163,16 @@ class LibraryRequest:
         check_cache(self.cache.absolute())
         check_cache_name(self.cache.absolute())
         if (done := found(fresh=False)) is not None:
+            self._offer(inputs, folder)
             return done
         # the kernel releases the lock of a killed build
         with cache_errors(self.cache), file_lock(folder.parent / f".{folder.name}.build.lock"):
             if (done := found(fresh=False)) is not None:
                 return done
+            if self._fetch(inputs, folder):
+                if (done := found(fresh=False)) is not None:
+                    return done
+                self.shared.reject(_KIND, inputs, "is not an intact library")
             with staged_folder(folder) as staged:
                 notes = build(staged)
                 stamp = {"files": file_digests(staged / "prefix"), "notes": dict(notes)}
@@ -166,7 +180,40 @@ class LibraryRequest:
             done = found(fresh=True)
         if done is None:
             raise CacheError(f"{folder} changed while it was written", hint="build again")
+        self._offer(inputs, folder)
         return done
+
+    def _fetch(self, inputs: str, folder: Path) -> bool:
+        """Unpacks the build of a shared cache into `folder`; False when there is none."""
+        self.shared.expect(_KIND, [inputs])
+        if (data := self.shared.load(_KIND, inputs)) is None:
+            return False
+        try:
+            with staged_folder(folder) as staged:
+                read_archive([data], FolderSink(root=staged), bounds=_BOUNDS, top=None)
+        except UnsafeArchiveError as error:
+            self.shared.reject(_KIND, inputs, str(error))
+            return False
+        return True
+
+    def _offer(self, inputs: str, folder: Path) -> None:
+        """Packs the build in `folder` for the shared cache, if that lacks it."""
+        if not self.shared.wants(_KIND, inputs):
+            return
+        with tempfile.TemporaryDirectory(prefix="aotforge-library-") as scratch:
+            packed = Path(scratch) / "library.tar.gz"
+            write_tar_gz(packed, dict(_members(folder)), epoch=0)
+            self.shared.offer(_KIND, inputs, packed.read_bytes())
+
+
+def _members(folder: Path) -> Iterator[tuple[str, Member | Link]]:
+    """The stamp of a build and the files below its prefix."""
+    for path in (folder / _STAMP, *sorted((folder / "prefix").rglob("*"))):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            yield name, Link(target=str(path.readlink()))
+        elif path.is_file():
+            yield name, Member(content=path.read_bytes(), executable=bool(path.stat().st_mode & 0o100))
 
 
 def shipped_files(folder: Path) -> dict[str, Path]:

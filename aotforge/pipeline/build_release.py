@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.base.files import output_lock
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
@@ -27,6 +28,7 @@ from aotforge.pipeline.images import (
     require_virtual_gpus,
 )
 from aotforge.pipeline.requests import BuildRequest
+from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
 from aotforge.release.assemble import assemble_release
@@ -243,9 +245,15 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
     complete."""
     draft = ReleaseDraft(request, observer=observer)
+    with shared_objects(request, observer) as shared:
+        return _build(draft, shared, observer=observer)
+
+
+def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserver) -> BuildReport:
+    request = draft.request
     observer.stage("runtime library")
     # before the kernels: a missing compiler is reported in a second instead of after minutes
-    runtime = build_library(request, draft.executions)
+    runtime = build_library(request, draft.executions, shared)
     release = draft.find(runtime.prefix)
     counter = EventCounter(observer)
     if release is None:
@@ -253,9 +261,11 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
             require_virtual_gpus(draft.plans, request.cache, unexecuted=request.unexecuted)
         else:
             check_not_verified(draft.manifest, draft.output)
-        builder = ImageBuilder(request=request, observer=counter, execution=draft.executions.kernels)
+        builder = ImageBuilder(
+            request=request, observer=counter, execution=draft.executions.kernels, shared=shared
+        )
         packs = []
-        with Cache(request.cache) as cache:
+        with Cache(request.cache, shared) as cache:
             for plan in draft.plans:
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
                 packs.append(pack_images(plan, images, draft.images, verdicts))
@@ -271,14 +281,19 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     )
 
 
-def build_library(request: BuildRequest, executions: ExecutionTargets) -> LibraryBuild:
-    """The library for Linux, from the cache if it was built before. Raises what `build_runtime` raises."""
-    return build_runtime(library_request(request, executions.runtime))
+def build_library(
+    request: BuildRequest, executions: ExecutionTargets, shared: SharedObjects = NOT_SHARED
+) -> LibraryBuild:
+    """The library for Linux, from a cache if it was built before. Raises what `build_runtime` raises."""
+    return build_runtime(library_request(request, executions.runtime, shared))
 
 
-def library_request(request: BuildRequest, execution: ExecutionTarget) -> LibraryRequest:
+def library_request(
+    request: BuildRequest, execution: ExecutionTarget, shared: SharedObjects = NOT_SHARED
+) -> LibraryRequest:
     """The library of a build, compiled in `execution`."""
     return LibraryRequest(
+        shared=shared,
         root=request.root,
         cache=request.cache,
         level=level_of(request.version) if request.version else "",

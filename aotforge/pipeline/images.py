@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from aotforge.base.architectures import Architecture, load_architectures
 from aotforge.base.files import output_lock, staged_folder
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.image_set import ImageSet
@@ -22,6 +23,7 @@ from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ImagesRequest, PacksRequest
+from aotforge.pipeline.shared_cache import SharedVerdicts, shared_objects
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
@@ -99,7 +101,7 @@ def require_virtual_gpus(plans: Sequence[Plan], cache: Path, *, unexecuted: bool
 class ImageBuilder:
     """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine.
 
-    `device` as in `VerifyOptions`.
+    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts.
     """
 
     request: ImagesRequest
@@ -107,6 +109,7 @@ class ImageBuilder:
     execution: ExecutionTarget | None = None
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     device: bool = False
+    shared: SharedObjects = NOT_SHARED
 
     def compile(self, plan: Plan, cache: Cache) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
@@ -127,7 +130,13 @@ class ImageBuilder:
         from aotforge.verify.verify_plan import verify_images  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
 
         self.observer.stage(f"verifying {len(plan.jobs)} images of {plan.pack}")
-        return verify_images(
+        verdicts = None
+        if self.shared is not NOT_SHARED:
+            verdicts = SharedVerdicts(
+                plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
+            )
+            verdicts.fetch()
+        report = verify_images(
             plan,
             images,
             kernels_root=self.request.kernels,
@@ -138,6 +147,9 @@ class ImageBuilder:
             on_stage=self.observer.stage,
             device=self.device,
         )
+        if verdicts:
+            verdicts.offer()
+        return report
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
         """Images and their passed verdicts, none without `verify` or a virtual GPU. Raises VerifyError for an image that fails."""
@@ -210,10 +222,10 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
-    builder = ImageBuilder(request=request, observer=observer, limits=limits)
-    with output_lock(request.output):
+    with output_lock(request.output), shared_objects(request, observer) as shared:
         files: dict[str, bytes] = {}
-        with Cache(request.cache) as cache:
+        builder = ImageBuilder(request=request, observer=observer, limits=limits, shared=shared)
+        with Cache(request.cache, shared) as cache:
             for plan in plans:
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack

@@ -38,11 +38,38 @@ class ImagesRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildRequest(ImagesRequest):
-    """A release, the library for Windows, a shard, or a release merged from shards.
+class CachedRequest(ImagesRequest):
+    """Images that shared caches may have (docs/shared-cache.md); none by default.
 
-    `environment` is the caller's (SOURCE_DATE_EPOCH, PATH).
+    `environment` is the caller's (AOTFORGE_CACHE_..., SOURCE_DATE_EPOCH, PATH).
     """
+
+    cache_from: Annotated[
+        str | None,
+        "shared cache to read from: s3://BUCKET/PREFIX, http(s)://... or a folder (default: AOTFORGE_CACHE_FROM)",
+    ] = None
+    cache_to: Annotated[
+        str | None,
+        "shared cache to read from and to write to: s3://BUCKET/PREFIX or a folder (default: AOTFORGE_CACHE_TO)",
+    ] = None
+    cache_root: Annotated[
+        Path | None,
+        "root of trust of the cache to read from, a file (default: AOTFORGE_CACHE_ROOT, else releases/cache-root.json)",
+    ] = None
+    cache_keys: Annotated[
+        Path | None,
+        "folder of the keys of the cache to write to (default: AOTFORGE_CACHE_KEYS, or AOTFORGE_CACHE_KEY_TARGETS, "
+        "_SNAPSHOT and _TIMESTAMP)",
+    ] = None
+    cache_limit: Annotated[
+        float, "with --cache-to: GiB of the shared cache at most; what was not used for longest is removed"
+    ] = 20.0
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest(CachedRequest):
+    """A release, the library for Windows, a shard, or a release merged from shards."""
 
     only: Annotated[tuple[str, ...], f"{ONLY}; the release is a development build"] = ()
     version: Annotated[
@@ -72,11 +99,10 @@ class BuildRequest(ImagesRequest):
     gather: Annotated[
         Path | None, "merge the shards in this folder into the release; nothing is compiled or executed"
     ] = None
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PacksRequest(ImagesRequest):
+class PacksRequest(CachedRequest):
     """Unpacked image packs for the source route: `output`/<pack> per pack, and nothing else in `output`."""
 
     archs: Archs = field()
@@ -86,7 +112,7 @@ class PacksRequest(ImagesRequest):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyRequest(ImagesRequest):
+class VerifyRequest(CachedRequest):
     """Images of `archs` and `profile`, or those in the folder `release`, where `archs` selects from its archs."""
 
     only: Annotated[tuple[str, ...], ONLY] = ()

@@ -20,6 +20,12 @@ from aotforge.formats.untrusted_tar import TarFacts
 FOLDER = "tuf"
 """Folder of the signed index in a store."""
 
+OBJECTS = "objects"
+"""Folder of the objects of a shared cache in a store; see publish/cache."""
+
+CACHE_INDEX = "cache/index.json"
+"""Target with the index of a shared cache."""
+
 RELEASE_NAME = r"^[0-9]+\.[0-9]+(\.[0-9]+)?b(-r[0-9]+)?$"
 FILE_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$"
 
@@ -75,10 +81,12 @@ class IndexedRelease:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """A store's signed index, sorted by name. `version` is that of the targets metadata, 0 for an empty store."""
+    """A store's signed index, sorted by name. `version` is that of the targets metadata, 0 for an empty store; `cache` is the index of a
+    shared cache, if the store has one."""
 
     version: int
     releases: tuple[IndexedRelease, ...]
+    cache: IndexedFile | None = None
 
     def release(self, name: str) -> IndexedRelease | None:
         """The release of this name."""
@@ -173,7 +181,9 @@ class _Custom(_Model):
 
 
 class _Target(_Model):
-    path: Annotated[str, Field(pattern=f"{RELEASE_NAME[:-1]}/{FILE_NAME[1:]}")]
+    path: Annotated[
+        str, Field(pattern=f"^({RELEASE_NAME[1:-1]}/{FILE_NAME[1:-1]}|{CACHE_INDEX.replace('.', '[.]')})$")
+    ]
     length: _Count
     sha256: _Sha256
     custom: _Custom
@@ -183,10 +193,14 @@ def read_index(targets: Targets) -> Index:
     """The index of a targets role. Raises TrustError for content that is signed but not valid."""
     files: dict[str, list[IndexedFile]] = {}
     releases: dict[str, _Release] = {}
+    cache: IndexedFile | None = None
     for target in map(_target, targets.targets.values()):
         release, _, name = target.path.partition("/")
         tar = TarFacts(**dict(target.custom.tar)) if target.custom.tar else None
         file = IndexedFile(name=name, size=target.length, sha256=target.sha256, tar=tar)
+        if target.path == CACHE_INDEX:
+            cache = file
+            continue
         files.setdefault(release, []).append(file)
         if name == SUMS and target.custom.release:
             releases[release] = target.custom.release
@@ -195,7 +209,7 @@ def read_index(targets: Targets) -> Index:
         fields = {key: value for key, value in custom if key != "format"}
         listed = tuple(sorted(files[name], key=lambda file: file.name))
         indexed.append(IndexedRelease(name=name, files=listed, **fields))
-    return Index(version=targets.version, releases=tuple(indexed))
+    return Index(version=targets.version, releases=tuple(indexed), cache=cache)
 
 
 def _target(target: TargetFile) -> _Target:
@@ -214,6 +228,8 @@ def _target(target: TargetFile) -> _Target:
 def make_targets(index: Index, *, expires: datetime) -> Targets:
     """The targets role of an index."""
     targets: dict[str, TargetFile] = {}
+    if index.cache:
+        targets[CACHE_INDEX] = TargetFile(index.cache.size, {"sha256": index.cache.sha256}, CACHE_INDEX)
     for release in index.releases:
         for file in release.files:
             path = f"{release.name}/{file.name}"

@@ -34,6 +34,7 @@ from aotforge.pipeline.shards.shard_file import (
     identity,
 )
 from aotforge.pipeline.shards.split import Shard, parse_shard, split
+from aotforge.pipeline.shared_cache import shared_objects
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.sandbox.executors.step import KERNELS
@@ -102,9 +103,11 @@ def build_image_shards(request: BuildRequest, shard: Shard, *, observer: BuildOb
     check_interfaces(request.root, plans)
     if request.verify:
         require_virtual_gpus(plans, request.cache)
-    builder = ImageBuilder(request=request, observer=observer, execution=executions.kernels)
     written = []
-    with Cache(request.cache) as cache:
+    with shared_objects(request, observer) as shared, Cache(request.cache, shared) as cache:
+        builder = ImageBuilder(
+            request=request, observer=observer, execution=executions.kernels, shared=shared
+        )
         for plan in plans:
             part = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])
             observer.stage(f"shard {shard} of {plan.pack}")

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from aotforge.base.files import make_folders, sync, write_atomic
 from aotforge.errors import OutputError
 from aotforge.formats.untrusted_tar import file_chunks
-from aotforge.publish.index import FILE_NAME, FOLDER, RELEASE_NAME
+from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS, RELEASE_NAME
 from aotforge.publish.stores.reading import too_large
 from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError
 
@@ -116,6 +116,12 @@ class DirectoryStore:
             finally:
                 Path(partial).unlink(missing_ok=True)
 
+    def remove(self, name: str) -> None:
+        """Deletes a file."""
+        path = self._path(name)
+        with _store_errors(path):
+            path.unlink(missing_ok=True)
+
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small file; the token is its SHA-256."""
         path = self._path(name)
@@ -174,7 +180,8 @@ def _new_partial(path: Path) -> tuple[int, str]:
 
 def _remove_partial(folder: Path) -> None:
     """Removes partial files of killed publishers: by name, owner and place only our own, whatever else `folder` is for."""
-    places = (path for path in folder.iterdir() if path.name == FOLDER or _RELEASE.fullmatch(path.name))
+    own = {FOLDER, OBJECTS}
+    places = (path for path in folder.iterdir() if path.name in own or _RELEASE.fullmatch(path.name))
     for place in (folder, *places):
         if place.is_symlink() or not place.is_dir():
             continue

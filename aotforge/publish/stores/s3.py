@@ -227,6 +227,11 @@ class S3Store:
             self._sleep(0.2 * 2**attempt)
         return None
 
+    def remove(self, name: str) -> None:
+        """DELETE, which succeeds for a missing object too."""
+        with s3_errors(f"{self.url}/{name}"):
+            self._client.delete_object(**self._at(name))
+
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """GET; the token is the ETag."""
         with s3_errors(f"{self.url}/{name}"):

@@ -94,6 +94,9 @@ class Store(Reader, Protocol):
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
         """Creates an object atomically; resumes an interrupted upload. EXISTS when the name is taken."""
 
+    def remove(self, name: str) -> None:
+        """Deletes an object, if there is one. For caches: objects of releases are never removed."""
+
     def load(self, name: str, *, limit: int) -> tuple[bytes, str] | None:
         """A small object of at most `limit` bytes with a token of this version; None when there is none."""
 

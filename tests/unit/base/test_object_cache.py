@@ -34,6 +34,9 @@ class Shared:
     def reject(self, kind: str, key: str, reason: str) -> None:
         self.rejected.append((kind, key, reason))
 
+    def wants(self, kind: str, key: str) -> bool:
+        return True
+
     def offer(self, kind: str, key: str, data: bytes) -> None:
         self.offered[key] = data
 

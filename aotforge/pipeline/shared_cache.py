@@ -1,0 +1,96 @@
+"""Shared caches of a build: opened from its request; verdicts that come from them and go to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from aotforge.base.files import write_atomic
+from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
+from aotforge.base.progress import Observer
+from aotforge.compile.model import KernelImage
+from aotforge.errors import UnsupportedError
+from aotforge.pipeline.requests import CachedRequest
+from aotforge.plan.model import JobKey, Plan
+
+FROM_VARIABLE, TO_VARIABLE = "AOTFORGE_CACHE_FROM", "AOTFORGE_CACHE_TO"
+
+
+@contextmanager
+def shared_objects(request: CachedRequest, observer: Observer) -> Iterator[SharedObjects]:
+    """The shared places that a request names; none by default.
+
+    Raises PublishError without the keys of the place to write to, TrustError without a valid root of trust.
+    """
+    source = request.cache_from or request.environment.get(FROM_VARIABLE)
+    target = request.cache_to or request.environment.get(TO_VARIABLE)
+    if not source and not target:
+        yield NOT_SHARED
+        return
+    if request.cache_limit <= 0:
+        raise UnsupportedError(
+            f"--cache-limit {request.cache_limit:g} is not a valid size", hint="--cache-limit 20, in GiB"
+        )
+    # TUF and its cryptography take 0.2 s of a no-op build
+    from aotforge.publish.cache.session import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
+
+    places = CachePlaces(
+        source=source,
+        target=target,
+        root=str(request.cache_root) if request.cache_root else None,
+        keys=request.cache_keys,
+        limit=int(request.cache_limit * 2**30),
+        checkout=request.root,
+        memory=request.cache,
+        environment=request.environment,
+    )
+    with open_shared_cache(places, observer.note) as shared:
+        yield shared
+
+
+class SharedVerdicts:
+    """Files of the verdict store that belong to a plan's images, between the cache folder and shared places."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        images: Mapping[JobKey, KernelImage],
+        *,
+        kernels: Path,
+        cache: Path,
+        shared: SharedObjects,
+    ) -> None:
+        from aotforge.verify.verdict_store import VERSION, verdict_key  # noqa: PLC0415 - numpy: 80 ms of a no-op build
+        from aotforge.verify.verify_plan import image_tasks  # noqa: PLC0415 - the emulator: 60 ms of a no-op build
+
+        self._tasks = {verdict_key(task): task for task in image_tasks(plan, images, kernels)}
+        self._cache = cache
+        self._shared = shared
+        self._objects = ObjectCache(
+            cache=cache, kind=f"verdicts-{VERSION}", parse=lambda data, key: data, write=write_atomic, shared=shared
+        )  # fmt: skip
+
+    def fetch(self) -> None:
+        """Puts verdicts that the folder lacks into it. Raises CacheError, OutputError."""
+        from aotforge.verify.verdict_store import load_verdict  # noqa: PLC0415 - as above
+
+        self._objects.expect(self._tasks)
+        for key, task in self._tasks.items():
+            path = self._objects.path(key)
+            if path.is_file() or (data := self._shared.load(self._objects.kind, key)) is None:
+                continue
+            write_atomic(path, data)
+            try:
+                intact = load_verdict(self._cache, key, task) is not None
+            except (ValueError, KeyError, TypeError):
+                intact = False
+            if not intact:
+                path.unlink(missing_ok=True)
+                self._shared.reject(self._objects.kind, key, "is not an intact verdict")
+
+    def offer(self) -> None:
+        """Offers the folder's verdicts."""
+        for key in self._tasks:
+            with suppress(OSError):
+                self._shared.offer(self._objects.kind, key, self._objects.path(key).read_bytes())
