@@ -9,6 +9,7 @@ import pytest
 
 from tests.campaigns.barriers import removals, remove_each
 from tests.campaigns.bit_flips import IMAGE, Flip, flips
+from tests.campaigns.reach import images_of, unreached_of
 from tests.campaigns.subjects import calls_of, execute, subjects, try_calls, wrong
 from tests.support.disassembly import OBJDUMP, find_objdump
 from tests.support.runtime import CACHE
@@ -94,3 +95,19 @@ def test_every_barrier_removed(cache: Path, arch: str) -> None:
     caught = sum(removal.caught for removal in done)
     print(f"{arch}: {caught} of {len(done)} barriers caught")  # noqa: T201 - shown with -s
     assert caught >= 0.97 * len(done)
+
+
+def test_verification_executes_every_access_and_product(cache: Path) -> None:
+    (subject,) = subjects("gfx908", lambda label: label == SMALL.format("gfx908"), cache)
+    found = unreached_of(subject)
+    assert found.instructions > 100
+    assert found.work == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_verification_executes_every_access_and_product_of_every_image(cache: Path, arch: str) -> None:
+    found = list(images_of(arch, cache, 2))
+    assert len(found) > 60
+    assert {one.label: one.work for one in found if one.work} == {}
