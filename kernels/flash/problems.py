@@ -28,7 +28,7 @@ FULL = {
     "ragged": replace(BASE, heads_q=2, heads_k=2, seqlen_q=129, seqlen_k=77, layout=SPARE),
     "complete blocks": replace(BASE, seqlen_q=128, seqlen_k=128),
     "other strides": replace(BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=17, seqlen_k=20, mixed=True),
-    "grouped": replace(BASE, heads_q=4, heads_k=2, seqlen_q=62, seqlen_k=33, batch=2),
+    "grouped": replace(BASE, heads_q=4, heads_k=2, seqlen_q=62, seqlen_k=63, batch=2),
     "strided": replace(BASE, heads_q=2, heads_k=2, seqlen_q=33, seqlen_k=70, layout=STRIDED),
     "one row": replace(BASE, heads_q=2, heads_k=1, seqlen_q=1, seqlen_k=125),
     "few rows": replace(BASE, heads_q=2, heads_k=2, seqlen_q=13, seqlen_k=129, layout=STRIDED),
