@@ -81,6 +81,20 @@ def test_a_home_with_the_sticky_bit_is_refused_but_not_one_below_it(tmp_path: Pa
     assert (tmp_path / "executed").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another group")
+@pytest.mark.parametrize("place", ["", "..", "venv-*", "venv-*/bin"])
+def test_a_home_that_a_shared_group_can_write_is_refused(tmp_path: Path, place: str) -> None:
+    """A member could exchange the environment between the check and its use."""
+    home = planted_home(tmp_path)
+    (folder,) = home.glob(place) if place not in ("", "..") else [home / place]
+    folder.chmod(0o2775)  # of root's group
+    assert subprocess.run([str(PROJECT / "dev"), "--help"], env=os.environ | {"AOTFORGE_HOME": str(home)}, check=True)
+    os.chown(folder, 0, USER)
+    (tmp_path / "executed").unlink()
+    assert f"{folder.resolve()} can be written by group {USER}" in refusal(home, "--help")
+    assert not (tmp_path / "executed").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
 @pytest.mark.parametrize("place", ["", "..", "venv-*", "venv-*/bin/python"])
 def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
@@ -94,6 +108,12 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
     )
     assert "Likely cause: " in text and "Next step: " in text
     assert not (tmp_path / "executed").exists() and not (home / ".dev.lock").exists()
+
+
+def test_a_home_whose_name_is_like_an_option(tmp_path: Path) -> None:
+    planted_home(tmp_path).rename(tmp_path / "-x")
+    subprocess.run([str(PROJECT / "dev"), "--help"], cwd=tmp_path, env=os.environ | {"AOTFORGE_HOME": "-x"}, check=True)
+    assert (tmp_path / "executed").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
