@@ -88,7 +88,9 @@ def test_a_home_that_a_shared_group_can_write_is_refused(tmp_path: Path, place: 
     home = planted_home(tmp_path)
     (folder,) = home.glob(place) if place not in ("", "..") else [home / place]
     folder.chmod(0o2775)  # of root's group
-    assert subprocess.run([str(PROJECT / "dev"), "--help"], env=os.environ | {"AOTFORGE_HOME": str(home)}, check=True)
+    assert subprocess.run(
+        [str(PROJECT / "dev"), "--help"], env=os.environ | {"AOTFORGE_HOME": str(home)}, check=True
+    )
     os.chown(folder, 0, USER)
     (tmp_path / "executed").unlink()
     assert f"{folder.resolve()} can be written by group {USER}" in refusal(home, "--help")
@@ -112,7 +114,9 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path, place: str) -> None:
 
 def test_a_home_whose_name_is_like_an_option(tmp_path: Path) -> None:
     planted_home(tmp_path).rename(tmp_path / "-x")
-    subprocess.run([str(PROJECT / "dev"), "--help"], cwd=tmp_path, env=os.environ | {"AOTFORGE_HOME": "-x"}, check=True)
+    subprocess.run(
+        [str(PROJECT / "dev"), "--help"], cwd=tmp_path, env=os.environ | {"AOTFORGE_HOME": "-x"}, check=True
+    )
     assert (tmp_path / "executed").exists()
 
 
