@@ -11,6 +11,7 @@ from aotforge.cli import (  # noqa: F401 - importing a module registers its task
     deliver,
     developer,
     devtools,
+    hardware,
     publish,
     release,
     rootfs,

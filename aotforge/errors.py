@@ -118,7 +118,7 @@ class ExecutionError(AotforgeError, exit_code=26, kind="execution"):
 
 
 class VerifyError(AotforgeError, exit_code=27, kind="verify"):
-    """On the virtual GPU an image differs from its reference, or no case reaches it, or it was not executed."""
+    """An image differs from its reference on the virtual GPU or a device, or no case reaches it, or it was not executed."""
 
 
 class ContainerError(AotforgeError, exit_code=28, kind="container"):
@@ -167,6 +167,10 @@ class ReproduceError(AotforgeError, exit_code=38, kind="reproduce"):
 
 class DoctorError(AotforgeError, exit_code=39, kind="doctor"):
     """This machine lacks something that a build, a release, publishing or installing needs."""
+
+
+class ReportError(AotforgeError, exit_code=40, kind="report"):
+    """A file that is not a valid report of a check on hardware, or one of a GPU that an emulator plays."""
 
 
 _SHOWN, _SHOWN_LENGTH = 20, 240

@@ -35,6 +35,10 @@ _OWN = (
     *("AOTFORGE_PYTHON", "AOTFORGE_JOBS", "AOTFORGE_ASM", "AOTFORGE_ZSTD_SOURCE", "AOTFORGE_DLFCN_SOURCE"),
     *("AOTFORGE_MINGW_*", "AOTFORGE_TEST_*"),
 )
+_DRIVER = (
+    *("HIP_*", "HSA_*", "ROCR_*", "ROCM_*", "AMD_*", "GPU_*", "CUDA_*", "NVIDIA_*", "ROCJITSU_*", "MIRAGE_*"),
+    *("AOTFORGE_VIRTUAL_*", "AOTFORGE_PREPARE", "AOTFORGE_ASM", "AOTFORGE_CACHE"),
+)
 _SECRET = (
     *("AOTFORGE_KEY_*", "AOTFORGE_SIGNING_KEY", "AWS_SECRET_*", "AWS_SESSION_TOKEN"),
     *("*_TOKEN", "*_SECRET", "*_PASSWORD", "*_PRIVATE_KEY", "*_API_KEY"),
@@ -93,6 +97,16 @@ KINDS: Mapping[str, ChildKind] = {
         inherited=("PATH", "TMPDIR", "CC", *_LOADER),
         # as many threads as workers already keep every CPU busy
         fixed={"HOME": "/nonexistent", "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    ),
+    "device worker": ChildKind(
+        programs="a driver library of this machine, executing one image on a GPU or listing the GPUs",
+        inherited=(*_TOOL, *_LOADER, "LD_PRELOAD", "CC", *_DRIVER),
+        fixed={"LANG": "C.UTF-8"},
+    ),
+    "other Python": ChildKind(
+        programs="the Python that --torch names, timing PyTorch's attention on a GPU",
+        inherited=(*_TOOL, *_LOADER, "LD_PRELOAD", *_DRIVER),
+        fixed={"LANG": "C.UTF-8"},
     ),
     "release program": ChildKind(
         programs="programs that load a release's library: `check`, `demo`",

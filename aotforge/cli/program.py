@@ -15,6 +15,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Use": (
         *("demo", "compat.which", "install", "release.dropin", "release.list"),
         *("compat.show", "compat.explain", "virtual-hip"),
+        *("hardware.check", "hardware.import"),
     ),
     "Build": (
         *(
@@ -43,7 +44,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
 
 _OVERVIEW = """\
 aotforge {release}: ahead-of-time compiled Triton kernels for AMD GPUs, and the library that serves them.
-It builds and verifies without a GPU. No image has run on a real GPU yet.
+It builds and verifies without a GPU. {hardware}
 
   ./dev demo                                      attention on a virtual gfx908, with its error
   ./dev compat.which --pytorch 2.9 --arch gfx908  what to install for a PyTorch
@@ -81,9 +82,7 @@ def run(words: Sequence[str]) -> None:
         options[first]()
     elif first in {*_HELP, "help"}:
         names = [word for word in rest if word not in _HELP]
-        print_result(
-            task_help(find_task(names[0])) if names else _OVERVIEW.format(release=_version()["release"])
-        )
+        print_result(task_help(find_task(names[0])) if names else _overview())
     elif first.startswith("-"):
         guess = near(first, [*options, "--help"])
         raise UsageError(
@@ -99,6 +98,17 @@ def run(words: Sequence[str]) -> None:
             task.body(arguments=rest)
         else:
             task.body(**parse_flags(task, rest))
+
+
+def _overview() -> str:
+    # names of files alone: reading manifests takes longer than the rest of the page
+    archs = sorted({path.name.split("-")[0] for path in (ROOT / "manifests" / "hardware").glob("gfx*.yaml")})
+    hardware = (
+        f"AMD GPUs that images have run on: {', '.join(archs)}."
+        if archs
+        else "No image has run on an AMD GPU yet."
+    )
+    return _OVERVIEW.format(release=_version()["release"], hardware=hardware)
 
 
 def find_task(name: str) -> Task:

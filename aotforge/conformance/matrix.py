@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aotforge.base.hardware import HardwareRun, load_hardware_runs
 from aotforge.base.manifest_reader import load
 from aotforge.conformance.matrix_models import Calls, Interface, Row, Statement
 from aotforge.conformance.matrix_models import Matrix as MatrixFile
@@ -37,12 +38,13 @@ class Service:
 
 @dataclass(frozen=True, kw_only=True)
 class Compatibility:
-    """The contents of `compat/`, and the settings of our release."""
+    """The contents of `compat/`, the settings of our release, and imported checks on hardware."""
 
     matrix: MatrixFile
     calls: Calls
     interface: Interface
     release: ReleaseManifest
+    hardware: tuple[HardwareRun, ...] = ()
 
     @property
     def level(self) -> str:
@@ -142,6 +144,7 @@ def load_matrix(folder: Path, version: str | None = None) -> Compatibility:
         calls=calls,
         interface=load(folder / "compat" / "api_levels.yaml", Interface),
         release=load_release_manifest(folder / "manifests" / "release.yaml", version),
+        hardware=load_hardware_runs(folder / "manifests"),
     )
 
 

@@ -11,6 +11,7 @@ from aotforge.formats.api_level import feature_level, library_name
 
 WIDTH = 100
 PROJECTS = {"upstream": "pytorch/pytorch", "rocm-fork": "ROCm/pytorch, release branches"}
+NO_HARDWARE = "no report of a GPU's owner was imported yet (./dev hardware.check)"
 _COLOURS = {"build": "32", "drop-in": "32", "partly": "33", "unknown": "33", "no": "31"}
 _COLUMNS = {
     "PyTorch": 15,
@@ -33,7 +34,13 @@ def matrix_html(compat: Compatibility) -> str:
 
 
 def _html(template: str, compat: Compatibility) -> str:
-    return render(template, compat=compat, numbers=_note_numbers(compat), projects=PROJECTS)
+    return render(
+        template,
+        compat=compat,
+        numbers=_note_numbers(compat),
+        projects=PROJECTS,
+        hardware=hardware_lines(compat),
+    )
 
 
 def _note_numbers(compat: Compatibility) -> dict[str, int]:
@@ -58,6 +65,7 @@ def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
         lines.append("")
     services = map(compat.service, compat.rows)
     sections = {
+        "Run on hardware:": hardware_lines(compat),
         "Why ours does not serve a row:": (f"{s.row.name}: {s.reason}" for s in services if s.reason),
         "Notes:": (
             f"[{numbers[name]}] {note.text} (evidence: {note.evidence})"
@@ -68,6 +76,11 @@ def matrix_text(compat: Compatibility, *, colour: bool = False) -> str:
     for title, texts in sections.items():
         lines += [title, *(line for text in texts for line in _wrapped(text, "  ")), ""]
     return "\n".join(lines[:-1])
+
+
+def hardware_lines(compat: Compatibility) -> tuple[str, ...]:
+    """One line per imported report, or that there is none."""
+    return tuple(run.line for run in compat.hardware) or (NO_HARDWARE,)
 
 
 def _row(compat: Compatibility, row: Row, numbers: dict[str, int], colour: bool) -> list[str]:
@@ -127,6 +140,7 @@ def matrix_fields(compat: Compatibility) -> dict[str, object]:
         "api": compat.release.api_level,
         "library_names": compat.names,
         "evidence": compat.matrix.evidence,
+        "hardware": [run.model_dump(mode="json", by_alias=True) for run in compat.hardware],
         "notes": {name: note.model_dump(mode="json") for name, note in compat.matrix.notes.items()},
         "rows": [row_fields(compat, row) for row in compat.rows],
     }

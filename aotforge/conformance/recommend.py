@@ -65,6 +65,9 @@ def recommend(
         raise UnsupportedError(f"--rocm {rocm} is not a valid version", hint="as in --rocm 7.0")
     rocm = ".".join(rocm.split(".")[:2])
     warnings = ((named.note,) if named.note else ()) + _platform_warnings(compat.release, platform)
+    warnings += tuple(
+        f"run on hardware: {run.line}" for run in compat.hardware if run.device.arch == named.arch
+    )
     obstacle = _official_obstacle(compat, row, arch, platform)
     service = compat.service(row)
     reason = service.reason

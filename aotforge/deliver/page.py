@@ -101,8 +101,11 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
             cause=f"none of its folders has a {RELEASE_JSON}",
             hint="./dev release makes one",
         )
+    compat = load_matrix(checkout)
     releases = [read_page(path, base_url=base_url, yanked=yanked.get(path.name, "")) for path in found]
-    write_atomic(folder / INDEX, make_page(releases, matrix=matrix_html(load_matrix(checkout))))
+    write_atomic(
+        folder / INDEX, make_page(releases, matrix=matrix_html(compat), on_hardware=bool(compat.hardware))
+    )
     return folder / INDEX
 
 
@@ -207,14 +210,18 @@ def _numbers(pack: Mapping[str, Any]) -> tuple[int, int, int]:
     return passed, runs, sum(bool(image["resources"]["vgpr_spills"]) for image in pack["images"])
 
 
-def make_page(releases: Sequence[ReleasePage], *, matrix: str) -> bytes:
-    """The page, a function of its inputs only; `matrix` is the compatibility matrix as an HTML fragment."""
+def make_page(releases: Sequence[ReleasePage], *, matrix: str, on_hardware: bool = False) -> bytes:
+    """The page, a function of its inputs only; `matrix` is the compatibility matrix as an HTML fragment.
+
+    `on_hardware`: it lists imported checks on hardware.
+    """
     script = Markup(render("releases.js"))  # our own file
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = render(
         "releases.html",
         releases=releases,
         matrix=Markup(matrix),
+        on_hardware=on_hardware,
         human_size=human_size,
         script=script,
         script_digest=digest,

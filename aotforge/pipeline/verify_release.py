@@ -90,14 +90,12 @@ def verify_release(
             f"{folder} has no images for {', '.join(sorted(lacking))}",
             hint=f"./dev verify --release {folder} without --arch",
         )
-    selected = (only or Only()).kernels(
-        (*_names(kernel), kernel.operator) for _, opened in packs for kernel in opened.dispatch.kernels
-    )
+    selected = (only or Only()).kernels(row for _, opened in packs for row in operator_kernels(opened))
     reports = []
     for released, opened in packs:
         chosen = tuple(arch for arch in opened.signature.archs if not wanted or arch in wanted)
         if chosen:
-            _check_listed(released, opened)
+            check_listed(released, opened)
             tasks = release_tasks(released, opened, chosen, kernels_root, selected)
             name, profile = released.pack.name, opened.signature.profile
             reports.append(
@@ -117,7 +115,7 @@ def verify_release(
     return joined_report(reports)
 
 
-def _check_listed(released: ReleasedPack, opened: OpenPack) -> None:
+def check_listed(released: ReleasedPack, opened: OpenPack) -> None:
     """Checks that MANIFEST.json lists exactly the pack's images. Raises ReleaseError."""
     held = {entry.digest.hex() for index in opened.indexes.values() for entry in index.images}
     if released.listed is not None and (odd := sorted(held ^ released.listed)):
@@ -240,6 +238,11 @@ def _image(task: ImageTask) -> KernelImage | None:
         )
     except (CodeObjectError, KeyError, TypeError, ValueError):
         return None
+
+
+def operator_kernels(opened: OpenPack) -> Iterator[tuple[str, str, str]]:
+    """Family, name and operator of every kernel of a pack."""
+    return ((*_names(kernel), kernel.operator) for kernel in opened.dispatch.kernels)
 
 
 def _names(kernel: DispatchKernel) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Reader of release folders, verified with SHA256SUMS: image packs, assembly texts, resources."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -31,8 +31,11 @@ class ReleasedPack:
     listed: frozenset[str] | None = None
 
 
-def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
-    """Every image pack of a release folder, by name. Raises ReleaseError for a file that is missing, altered or damaged."""
+def read_release(folder: Path, *, packs: Collection[str] | None = None) -> tuple[ReleasedPack, ...]:
+    """Every image pack of a release folder, by name, or those of `packs` that it has: the files of others may be missing then.
+
+    Raises ReleaseError for a file that is missing, altered or damaged.
+    """
     sums = read_sums(folder / SUMS)
     found: dict[tuple[str, str], dict[str, str]] = {}
     for name in sums:
@@ -43,7 +46,9 @@ def read_release(folder: Path) -> tuple[ReleasedPack, ...]:
         raise _unusable(f"{folder} has no image packs", f"{SUMS} names none")
     listed = _listed(folder, sums)
     return tuple(
-        _pack(folder, sums, pack, release, names, listed) for (pack, release), names in sorted(found.items())
+        _pack(folder, sums, pack, release, names, listed)
+        for (pack, release), names in sorted(found.items())
+        if packs is None or pack in packs
     )
 
 

@@ -6,7 +6,7 @@ import shutil
 from functools import cache
 from pathlib import Path
 
-from aotforge.base.architectures import Architectures, Profiles, load_architectures, load_profiles
+from aotforge.base.architectures import Architectures, Profile, Profiles, load_architectures, load_profiles
 from aotforge.base.hazards import Hazards, load_hazards
 from aotforge.plan.closure import SourceTree
 from aotforge.plan.families import load_families
@@ -109,16 +109,21 @@ def hazards() -> Hazards:
 
 
 def plan_of(
-    root: Path, *, profile: str = "full", arch: str = "gfx908", compiler: Toolchain | None = None
+    root: Path,
+    *,
+    profile: str = "full",
+    arch: str = "gfx908",
+    compiler: Toolchain | None = None,
+    own: Profile | None = None,
 ) -> Plan:
-    """The plan of a kernels root."""
+    """The plan of a kernels root, with `own` instead of a profile of the project."""
     return make_plan(
         load_families(root),
         SourceTree(root=root),
         archs=[arch],
         architectures=architectures(),
-        profiles=profiles(),
-        profile=profile,
+        profiles=Profiles(schema=1, default="own", profiles={"own": own}) if own else profiles(),
+        profile="own" if own else profile,
         toolchain=compiler or toolchain(),
         hazards=hazards(),
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aotforge.base.architectures import Architectures, load_architectures
+from aotforge.base.hardware import load_hardware_runs
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.recommend import pack_serves
 from aotforge.deliver.dropin.apply import DropInReport, drop_in
@@ -21,11 +22,12 @@ from aotforge.pipeline.images import by_pack
 from aotforge.plan.planner import select_archs
 from aotforge.release.finalize import check_finalized_release
 
-CAUTION = (
-    "no image has run on a real GPU. Where the images do not serve all attention that PyTorch may request, PyTorch uses its own path; "
+NO_HARDWARE = "no image has run on a real GPU"
+"""README.md's caution on a release inside PyTorch."""
+PARTIAL = (
+    "Where the images do not serve all attention that PyTorch may request, PyTorch uses its own path; "
     "AOTFORGE_PARTIAL_PACK=1 in the environment makes it use these images (docs/runtime.md)"
 )
-"""README.md's caution on a release inside PyTorch."""
 
 
 def install_dropin(
@@ -73,7 +75,14 @@ def _drop_in(
         f"{arch} had images in {torch.folder} and has none with this release: attention fails there until the drop-in is undone"
         for arch in lost
     )
-    return replace(report, warnings=(*warnings, CAUTION))
+    return replace(report, warnings=(*warnings, caution(checkout)))
+
+
+def caution(checkout: Path) -> str:
+    """The archs whose images have run on a GPU, and what PyTorch does without images. Raises ManifestError."""
+    archs = sorted({run.device.arch for run in load_hardware_runs(checkout / "manifests")})
+    seen = f"images have run on a real GPU for {', '.join(archs)} only" if archs else NO_HARDWARE
+    return f"{seen}. {PARTIAL}"
 
 
 def lost_archs(source: UnpackedRelease, folder: Path, architectures: Architectures) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from aotforge.cli.program import main
 from aotforge.deliver.dropin import install_dropin
 from aotforge.deliver.dropin.apply import drop_in
 from aotforge.deliver.dropin.inputs import TorchLib, UnpackedRelease
-from aotforge.deliver.dropin.install_dropin import CAUTION, install_dropin_prefix, lost_archs
+from aotforge.deliver.dropin.install_dropin import caution, install_dropin_prefix, lost_archs
 from aotforge.pack.signature import ContainerRecord, Signature, TritonBuild, encode_signature
 from tests.support.families import PROJECT
 from tests.support.torch_lib import allowed, make_release, make_torch, tree
@@ -63,9 +63,9 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TorchLib:
 
 def test_the_warning_comes_with_the_change_and_not_without(torch: TorchLib, tmp_path: Path) -> None:
     report = install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder)
-    first, caution = report.warnings
+    first, last = report.warnings
     assert first.startswith("gfx90a had images in ") and "has none with this release" in first
-    assert caution == CAUTION and "no image has run on a real GPU" in caution
+    assert last == caution(PROJECT) and last.startswith("no image has run on a real GPU. Where")
     (tmp_path / "0.11.2b-r1").rename(tmp_path / "before")
     assert install_dropin_prefix(PROJECT, tmp_path, "0.11.2b-r1", torch.folder).warnings == ()
 

@@ -1,0 +1,142 @@
+"""Models of the report of `./dev hardware.check`, and of `manifests/hardware/`, which keeps imports."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from aotforge.base.architectures import ArchName
+from aotforge.base.manifest_reader import Manifest, load
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Day = Annotated[str, Field(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Line = Annotated[str, Field(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Text = Annotated[str, Field(max_length=16384)]
+Outcome = Literal["passed", "failed", "fault", "hang", "unverified", "not executed"]
+"""Of one image: `fault` and `hang` ended its process, `unverified` has no case, `not executed` was not reached."""
+
+
+class ReportedDevice(Manifest):
+    """A GPU as its driver shows it. `version` is the driver library's; `emulator` what plays the GPU, '' for hardware."""
+
+    vendor: Literal["amd", "nvidia"]
+    name: Line
+    arch: ArchName
+    version: Line
+    emulator: Line = ""
+
+
+class ReportedImage(Manifest):
+    """One image. `elements` were computed by the device and by the virtual GPU, `same` of them have the same bits; `differs` is one that has
+    not. `exact`: every instruction has one right result, so that all bits must be the same.
+    """
+
+    digest: Sha256
+    label: Text
+    outcome: Outcome
+    failure: Text = ""
+    cases: Count = 0
+    launches: Count = 0
+    worst: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    exact: bool = False
+    elements: Count = 0
+    same: Count = 0
+    differs: Text = ""
+    not_compared: Text = ""
+    not_timed: Text = ""
+
+    @property
+    def unequal(self) -> bool:
+        """True where the device computed other bits than the virtual GPU although there is one right result."""
+        return self.exact and self.same < self.elements
+
+    @property
+    def state(self) -> str:
+        """The outcome, or `differs`."""
+        return "differs" if self.outcome == "passed" and self.unequal else self.outcome
+
+
+class ReportedTime(Manifest):
+    """Milliseconds of an operator's kernels together, and of PyTorch's math path on the same call; None: not measured."""
+
+    operator: Line
+    keys: dict[Line, int]
+    call: Line
+    milliseconds: Seconds
+    torch: Seconds | None = None
+
+
+class HardwareReport(Manifest):
+    """What one check found. `sums`: SHA-256 of the release's SHA256SUMS. `rocm`, `module` and `kernel` are versions, '' where unknown;
+    `torch` is PyTorch's version or why it was not timed. `seconds`: of the complete check.
+    """
+
+    schema_version: Literal[1] = Field(alias="schema", default=1)
+    date: Day
+    release: Line
+    profile: Line
+    pack: Line
+    sums: Sha256
+    device: ReportedDevice
+    rocm: Line
+    module: Line
+    kernel: Line
+    torch: Text
+    images: tuple[ReportedImage, ...]
+    times: tuple[ReportedTime, ...]
+    ended: Text = ""
+    seconds: Seconds
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Images by state, the most frequent first."""
+        states = [image.state for image in self.images]
+        return {state: states.count(state) for state in sorted(set(states), key=states.count, reverse=True)}
+
+    @property
+    def wrong(self) -> tuple[ReportedImage, ...]:
+        """Images that are not right on this GPU, or not known to be."""
+        return tuple(image for image in self.images if image.state != "passed")
+
+
+class HardwareRun(Manifest):
+    """One imported report. `images` were executed or tried, `passed` of them are right; `wrong` are labels of the others with their state.
+
+    `exact` images were compared bit by bit with the virtual GPU, `same` of them agree. `report` is the SHA-256 of the report's bytes;
+    `key` that of the public key (DER) which signed it, '' without a signature.
+    """
+
+    schema_version: Literal[1] = Field(alias="schema")
+    date: Day
+    device: ReportedDevice
+    rocm: Line
+    release: Line
+    profile: Line
+    images: Annotated[int, Field(ge=1)]
+    passed: Count
+    exact: Count
+    same: Count
+    wrong: dict[Text, str] = Field(default_factory=dict)
+    times: tuple[ReportedTime, ...] = ()
+    report: Sha256
+    key: Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
+
+    @property
+    def line(self) -> str:
+        """`gfx908 (AMD Instinct MI100), ROCm 7.0, 2026-11-22: 104 of 104 images of 0.11.2b-r1 passed`."""
+        driver = f"ROCm {self.rocm}" if self.rocm else self.device.version
+        return (
+            f"{self.device.arch} ({self.device.name}), {driver}, {self.date}: "
+            f"{self.passed} of {self.images} images of {self.release} passed"
+        )
+
+
+def load_hardware_runs(manifests: Path) -> tuple[HardwareRun, ...]:
+    """Every file of `manifests`/hardware, by arch, the newest first. Raises ManifestError."""
+    runs = [load(path, HardwareRun) for path in sorted((manifests / "hardware").glob("*.yaml"))]
+    return tuple(sorted(runs, key=lambda run: (run.device.arch, -date.fromisoformat(run.date).toordinal())))

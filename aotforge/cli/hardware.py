@@ -1,0 +1,167 @@
+"""Tasks for owners of a GPU: check a release on it, import a report."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+from aotforge.cli.command import (
+    ROOT,
+    Cache,
+    Json,
+    OnlyNames,
+    Quiet,
+    absolute,
+    cache_folder,
+    cli_command,
+    names,
+    one_arch,
+    pairs,
+    print_checked,
+    print_report,
+    print_status,
+)
+from aotforge.cli.publish import Trust, checked_index
+from aotforge.errors import UsageError
+
+
+@cli_command("hardware.check")
+def check(
+    release: Annotated[str | None, "a release folder (default: the newest in releases/dist)"] = None,
+    from_: Annotated[
+        str | None, "check a published release: s3://BUCKET/PREFIX, http(s)://..., file:///... or a folder"
+    ] = None,
+    version: Annotated[str | None, "with --from: a release or an API level (default: the newest)"] = None,
+    root: Trust = None,
+    arch: Annotated[str | None, "arch of the GPU (default: that of the first one with images)"] = None,
+    gpu: Annotated[int | None, "number of the GPU, as its driver counts"] = None,
+    hip: Annotated[str | None, "path of libamdhip64.so (default: the installed one, else PyTorch's)"] = None,
+    only: OnlyNames = None,
+    compare: Annotated[
+        bool, "compare the bits of results with the virtual GPU's, which takes most of the time"
+    ] = True,
+    repeat: Annotated[int, "launches of the timed call, of which the median counts; 0: no times"] = 20,
+    shape: Annotated[
+        str, "the timed call: seqlen_q=1024,seqlen_k=1024,heads_q=16,heads_k=16,batch=2 is the default"
+    ] = "",
+    torch: Annotated[
+        str | None, "the Python whose PyTorch is timed on the same calls (default: this one)"
+    ] = None,
+    seconds: Annotated[float, "of one launch, after which the image counts as hanging"] = 60.0,
+    output: Annotated[str | None, "folder for the report (default: the current one)"] = None,
+    key: Annotated[
+        str | None, "Ed25519 key to sign the report with, PEM (default: AOTFORGE_SIGNING_KEY)"
+    ] = None,
+    cache: Cache = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Execute every image of a release on a GPU of this machine, compare, time, and write a report for a bug report."""
+    from tempfile import TemporaryDirectory
+
+    from aotforge.conformance.candidate import newest_release
+    from aotforge.deliver.hardware import check as tool
+    from aotforge.deliver.hardware.report import write_report
+    from aotforge.plan.selection import Only
+    from aotforge.release.signing import KEY_VARIABLE, load_private_key
+    from aotforge.verify.device.watchdog import Limits
+
+    if repeat < 0 or not seconds > 0:
+        raise UsageError("--repeat is at least 0, --seconds more than 0", hint="--repeat 20 --seconds 60")
+    # a key that cannot be used is better known before an hour of work
+    signing = load_private_key(absolute(key), os.environ) if key or os.environ.get(KEY_VARIABLE) else None
+    request = tool.CheckRequest(
+        root=ROOT,
+        cache=cache_folder(cache),
+        date=datetime.now(UTC).date().isoformat(),
+        arch=one_arch(arch) if arch else None,
+        number=gpu,
+        library=hip,
+        only=Only(names(only)),
+        compare=compare,
+        shape={**tool.SHAPE, **{name: _size(name, size) for name, size in pairs(shape).items()}},
+        repeat=repeat,
+        torch=absolute(torch),
+        limits=Limits(launch=seconds),
+    )
+
+    def stage(text: str) -> None:
+        if not quiet and not json:
+            print_status(text)
+
+    device = tool.find_device(request)
+    with TemporaryDirectory(prefix="aotforge-hardware-") as scratch:
+        if from_:
+            folder = _published(from_, root, cache, version, device.arch, Path(scratch), quiet=quiet or json)
+        else:
+            dist = ROOT / "releases" / "dist"
+            folder = Path(release).absolute() if release else newest_release(dist / "finished", dist)
+        report = tool.check_release(
+            request,
+            folder,
+            device,
+            on_stage=stage,
+            on_result=lambda result, done, total: stage(f"{done}/{total} {result.outcome:8} {result.label}"),
+        )
+    written = write_report(report, Path(output or ".").absolute(), key=signing)
+    print_checked(written, written.require_passed, json=json)
+
+
+def _size(name: str, text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"--shape {name}={text} is not a valid size", hint="--shape seqlen_q=1024")
+    return int(text)
+
+
+def _published(
+    place: str,
+    root: str | None,
+    cache: str | None,
+    version: str | None,
+    arch: str,
+    scratch: Path,
+    *,
+    quiet: bool,
+) -> Path:
+    """The downloaded archives of the arch's pack."""
+    from aotforge.base.architectures import load_architectures
+    from aotforge.base.progress import byte_progress
+    from aotforge.deliver.hardware.published import fetch_pack
+    from aotforge.deliver.install.install_release import install_errors
+
+    with install_errors(), byte_progress(quiet=quiet) as on_progress:
+        reader, trusted = checked_index(place, root, cache, quiet=quiet)
+        folder, notes = fetch_pack(
+            reader,
+            trusted.index,
+            version=version,
+            arch=arch,
+            pack=load_architectures(ROOT / "manifests").architectures[arch].pack,
+            downloads=cache_folder(cache) / "downloads",
+            folder=scratch,
+            on_progress=on_progress,
+        )
+    for note in notes if not quiet else ():
+        print_status(f"note: {note}")
+    return folder
+
+
+@cli_command("hardware.import", positional=["report"])
+def import_(
+    report: Annotated[str, "the JSON file of ./dev hardware.check"],
+    key: Annotated[str | None, "public key of its signer, PEM"] = None,
+    unsigned: Annotated[bool, "take it without checking a signature"] = False,
+    json: Json = False,
+) -> None:
+    """Check a hardware report and keep it in manifests/hardware/, from where the compatibility matrix shows it."""
+    from aotforge.deliver.hardware.import_report import import_report
+    from aotforge.release.signing import load_public_key
+
+    if bool(key) == unsigned:
+        raise UsageError(
+            "one of --key PUBLIC_KEY and --unsigned is needed",
+            cause="a report is taken from the one who signed it, or without knowing from whom",
+            hint="./dev hardware.import REPORT --key owner.pub",
+        )
+    public = load_public_key(Path(key).absolute()) if key else None
+    print_report(import_report(Path(report).absolute(), ROOT / "manifests", key=public), json=json)

@@ -1,0 +1,208 @@
+"""Checks every image of a release on a GPU of this machine, one process after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aotforge.base.architectures import load_architectures
+from aotforge.base.hardware import HardwareReport, ReportedDevice, ReportedImage, ReportedTime
+from aotforge.deliver.hardware.times import call_times
+from aotforge.deliver.install.choose import this_machine
+from aotforge.errors import ExecutionError, ReleaseError, UnsupportedError
+from aotforge.formats.sums import SUMS
+from aotforge.pack.reader import open_files
+from aotforge.pipeline.verify_release import check_listed, operator_kernels, release_tasks
+from aotforge.plan.selection import Only
+from aotforge.release.reader import ReleasedPack, read_release
+from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
+from aotforge.verify.device.watchdog import Limits, check_on_device, shown_devices
+from aotforge.verify.verdict import ImageTask
+
+OnResult = Callable[[DeviceResult, int, int], None]
+"""An image is done: its result, how many are, of how many."""
+OnStage = Callable[[str], None]
+SHAPE: Mapping[str, int] = {"batch": 2, "heads_q": 16, "heads_k": 16, "seqlen_q": 1024, "seqlen_k": 1024}
+"""The timed call of attention."""
+_MODULE = Path("/sys/module/amdgpu/version")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRequest:
+    """`arch` and `number` select a device, by default the first one that the release has images for. `library`: another HIP library
+    than the installed one. `torch`: the Python whose PyTorch is timed, None for this one. `repeat` 0: no times.
+    """
+
+    root: Path
+    cache: Path
+    date: str
+    arch: str | None = None
+    number: int | None = None
+    library: str | None = None
+    only: Only = field(default_factory=Only)
+    compare: bool = True
+    shape: Mapping[str, int] = field(default_factory=lambda: dict(SHAPE))
+    repeat: int = 20
+    torch: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+def find_device(request: CheckRequest) -> ShownDevice:
+    """The device of the request. Raises ExecutionError without a driver, UnsupportedError when no device fits."""
+    found, reasons = shown_devices(request.library)
+    if not found:
+        raise ExecutionError(
+            "no GPU was found on this machine",
+            cause="; ".join(reasons),
+            hint="rocminfo and nvidia-smi list GPUs; --hip names the path of libamdhip64.so",
+        )
+    known = load_architectures(request.root / "manifests").architectures
+    fitting = [
+        one
+        for one in found
+        if (request.arch or one.arch) == one.arch
+        and one.arch in known
+        and (request.number is None or request.number == one.number)
+    ]
+    if not fitting:
+        shown = ", ".join(f"{one.number}: {one.name} ({one.arch})" for one in found)
+        raise UnsupportedError(
+            "no GPU of this machine fits",
+            cause=f"it has {shown}",
+            hint=f"--arch and --gpu select one; archs with images: {', '.join(known)}",
+        )
+    return fitting[0]
+
+
+def check_release(
+    request: CheckRequest, folder: Path, device: ShownDevice, *, on_stage: OnStage, on_result: OnResult
+) -> HardwareReport:
+    """Executes all selected images of the release in `folder` for the device's arch.
+
+    Raises ReleaseError for a damaged release or one without images for the arch, UnknownNameError, RulesError, ToolchainError.
+    """
+    began = time.monotonic()
+    pack_name = load_architectures(request.root / "manifests").architectures[device.arch].pack
+    released, profile, tasks = _tasks(request, folder, pack_name, device.arch)
+    on_stage(f"{len(tasks)} images of {released.release} on {device.name} ({device.arch}), {device.version}")
+    if device.emulator:
+        on_stage(f"{device.emulator} plays this device: it is not hardware")
+    results, ended = [], ""
+    for number, task in enumerate(tasks, 1):
+        result, ended = _checked(request, task, device, ended)
+        results.append(result)
+        on_result(result, number, len(tasks))
+    on_stage("timing PyTorch")
+    times, torch = call_times(results, device, request.torch) if request.repeat else ((), "not requested")
+    return HardwareReport(
+        date=request.date,
+        release=released.release,
+        profile=profile,
+        pack=pack_name,
+        sums=hashlib.sha256((folder / SUMS).read_bytes()).hexdigest(),
+        device=ReportedDevice(
+            vendor="amd" if device.vendor == "amd" else "nvidia",
+            name=device.name,
+            arch=device.arch,
+            version=device.version,
+            emulator=device.emulator,
+        ),
+        rocm=this_machine(os.environ).rocm if device.vendor == "amd" else "",
+        module=_module() if device.vendor == "amd" else "",
+        kernel=platform.release(),
+        torch=torch,
+        images=tuple(map(_reported, results)),
+        times=tuple(ReportedTime.model_validate(one) for one in times),
+        ended=ended,
+        seconds=round(time.monotonic() - began, 1),
+    )
+
+
+def _tasks(
+    request: CheckRequest, folder: Path, pack: str, arch: str
+) -> tuple[ReleasedPack, str, Sequence[ImageTask]]:
+    """The pack, its profile, and the selected images."""
+    packs = read_release(folder, packs=(pack,))
+    if not packs:
+        raise ReleaseError(
+            f"{folder} has no images for {arch}",
+            cause=f"it has no archive of {pack}",
+            hint=f"./dev build --arch {arch}, or name another release with --release",
+        )
+    (released,) = packs
+    opened = open_files(released.pack)
+    selected = request.only.kernels(operator_kernels(opened))
+    check_listed(released, opened)
+    tasks = release_tasks(released, opened, (arch,), request.root / "kernels", selected)
+    if not tasks:
+        raise ReleaseError(f"{folder} has no images for {arch} in {pack}", hint=f"./dev build --arch {arch}")
+    return released, opened.signature.profile, tasks
+
+
+def _checked(
+    request: CheckRequest, task: ImageTask, device: ShownDevice, ended: str
+) -> tuple[DeviceResult, str]:
+    """The result of an image, and why none can follow ('': they can)."""
+    if ended:
+        return DeviceResult.ended(task, "not executed", ended), ended
+    result, free = check_on_device(
+        CheckImage(
+            task=task,
+            device=device,
+            library=request.library,
+            kernels_root=request.root / "kernels",
+            cache=request.cache,
+            compare=request.compare,
+            shape=request.shape,
+            repeat=request.repeat,
+        ),
+        request.limits,
+    )
+    if not free:
+        return result, f"the process of {task.label} does not end: restart the machine"
+    if result.outcome in {"fault", "hang"} and (reason := _lost(request, device)):
+        return result, f"after {task.label}: {reason}"
+    return result, ""
+
+
+def _lost(request: CheckRequest, device: ShownDevice) -> str:
+    """Why the device cannot be used any more after a fault, '' when it can."""
+    try:
+        found, reasons = shown_devices(request.library)
+    except ExecutionError as error:
+        return error.what
+    return (
+        "" if device in found else f"the GPU is not available any more ({'; '.join(reasons) or 'others are'})"
+    )
+
+
+def _reported(result: DeviceResult) -> ReportedImage:
+    bits = result.bits
+    return ReportedImage(
+        digest=result.digest,
+        label=result.label,
+        outcome=result.outcome,
+        failure=result.failure[:8000],
+        cases=result.cases,
+        launches=result.launches,
+        worst=result.worst,
+        exact=bits is not None and not result.approximated,
+        elements=bits.elements if bits else 0,
+        same=bits.same if bits else 0,
+        differs=bits.first if bits else "",
+        not_compared=result.not_compared[:8000],
+        not_timed=result.not_timed,
+    )
+
+
+def _module() -> str:
+    """The version of the kernel module amdgpu; distributions' own kernels have none."""
+    try:
+        return _MODULE.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,122 @@
+"""AMD devices of this machine through HIP's runtime library, of ROCm or of a Python package."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping
+from ctypes import c_void_p
+from pathlib import Path
+from typing import ClassVar
+
+from aotforge.errors import ExecutionError
+from aotforge.targets.device_driver import Call, Device, Driver, integer
+
+_MAJORS = (7, 6, 5)
+# hipDeviceProp_t: its size, and where gcnArchName of 256 bytes is, by the function that fills it; the name is at the start of both
+_PROPERTIES = {"hipGetDevicePropertiesR0600": 1160, "hipGetDeviceProperties": 396}
+_SIZE, _TEXT = 4096, 256
+VIRTUAL = "aotforge_virtual_report"
+"""A function that the virtual HIP library has, and no other."""
+
+
+class HipDriver(Driver):
+    """libamdhip64."""
+
+    names: ClassVar[Mapping[Call, str]] = {
+        "load": "hipModuleLoadData",
+        "function": "hipModuleGetFunction",
+        "allocate": "hipMalloc",
+        "free": "hipFree",
+        "write": "hipMemcpyHtoD",
+        "read": "hipMemcpyDtoH",
+        "launch": "hipModuleLaunchKernel",
+        "wait": "hipDeviceSynchronize",
+        "make event": "hipEventCreateWithFlags",
+        "record": "hipEventRecord",
+        "wait event": "hipEventSynchronize",
+        "elapsed": "hipEventElapsedTime",
+    }
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__(library)
+        library.hipGetErrorName.restype = library.hipGetErrorString.restype = ctypes.c_char_p
+
+    def describe(self, code: int) -> str:
+        """Name and text of an error."""
+        texts = (self.library.hipGetErrorName(code), self.library.hipGetErrorString(code))
+        name, text = ((one or b"?").decode("utf-8", "replace") for one in texts)
+        return f"{name} ({text})"
+
+    def advice(self) -> str:
+        """The kernel module's messages."""
+        return "dmesg has the messages of amdgpu, with the address of a page fault"
+
+    def make_current(self, number: int) -> None:
+        """Selects the device for this thread."""
+        self.call("hipInit", 0)
+        self.call("hipSetDevice", number)
+
+    def allow_shared(self, function: c_void_p, number: int) -> None:
+        """Nothing: every kernel may use what its launch names."""
+
+    @property
+    def virtual(self) -> bool:
+        """True for the library whose devices are virtual GPUs."""
+        return hasattr(self.library, VIRTUAL)
+
+
+def hip_libraries(environment: Mapping[str, str]) -> Iterator[str]:
+    """Names and paths of HIP's library, in the order in which they are tried: the loader's, ROCm's, those of Python packages."""
+    names = [f"libamdhip64.so.{major}" for major in _MAJORS]
+    yield from names
+    folders = [Path(root) / "lib" for root in (environment.get("ROCM_PATH"), "/opt/rocm") if root]
+    for entry in sys.path:
+        # torch's own copy, and that of AMD's packages which newer torch uses
+        folders += [Path(entry) / "_rocm_sdk_core" / "lib", Path(entry) / "torch" / "lib"] if entry else []
+    for folder in folders:
+        yield from (str(folder / name) for name in (*names, "libamdhip64.so") if (folder / name).is_file())
+
+
+def load_hip(environment: Mapping[str, str], library: str | None = None) -> tuple[HipDriver | None, str]:
+    """The library, by default the first one that loads, and why there is none."""
+    reasons = []
+    for name in [library] if library else hip_libraries(environment):
+        try:
+            return HipDriver(ctypes.CDLL(name)), ""
+        except (OSError, AttributeError) as error:
+            reasons.append(str(error))
+    return None, reasons[0]
+
+
+def hip_devices(environment: Mapping[str, str], library: str | None = None) -> tuple[tuple[Device, ...], str]:
+    """The devices of this machine, and why there is none."""
+    driver, reason = load_hip(environment, library)
+    if driver is None:
+        return (), reason
+    try:
+        driver.call("hipInit", 0)
+        version = integer(driver, "hipRuntimeGetVersion")
+        hip = f"HIP {version // 10_000_000}.{version // 100_000 % 100}.{version % 100_000}"
+        found = tuple(_device(driver, number, hip) for number in range(integer(driver, "hipGetDeviceCount")))
+    except (ExecutionError, AttributeError) as error:
+        return (), str(error)
+    return found, "" if found else "HIP lists no device"
+
+
+def _device(driver: HipDriver, number: int, version: str) -> Device:
+    function = next(name for name in (*_PROPERTIES, "") if not name or hasattr(driver.library, name))
+    if not function:
+        raise ExecutionError("the HIP library has no function for the properties of a device")
+    data = ctypes.create_string_buffer(_SIZE)
+    driver.call(function, data, number)
+    at = _PROPERTIES[function]
+    arch = data.raw[at : at + _TEXT].partition(b"\0")[0].decode("utf-8", "replace")
+    return Device(
+        vendor="amd",
+        number=number,
+        name=data.raw[:_TEXT].partition(b"\0")[0].decode("utf-8", "replace"),
+        arch=arch.partition(":")[0],
+        version=version,
+        driver=driver,
+    )

@@ -1,0 +1,162 @@
+"""Devices of this machine through their vendor's driver library by ctypes: memory, kernels, times."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint64, c_void_p
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from aotforge.errors import ExecutionError
+from aotforge.rules import Vendor
+
+Argument = ctypes.c_float | ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint64
+"""A kernel's argument: the driver reads it where it is."""
+
+Call = Literal[
+    "load", "function", "allocate", "free", "write", "read", "launch", "wait",
+    "make event", "record", "wait event", "elapsed",
+]  # fmt: skip
+
+
+class Driver:
+    """One vendor's library, loaded. Its functions differ from the other vendor's in their names only; `names` has them."""
+
+    names: ClassVar[Mapping[Call, str]]
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+
+    def call(self, name: str, *arguments: object) -> None:
+        """Raises ExecutionError for a result other than success, AttributeError for a function that the library lacks."""
+        if code := getattr(self.library, name)(*arguments):
+            raise ExecutionError(
+                f"{name}: {self.describe(code)}",
+                cause="the device stopped the kernel, or the image does not fit it",
+                hint=self.advice(),
+            )
+
+    def describe(self, code: int) -> str:
+        """Name and text of an error."""
+        raise NotImplementedError
+
+    def advice(self) -> str:
+        """What shows more about an error."""
+        raise NotImplementedError
+
+    def make_current(self, number: int) -> None:
+        """The device's primary context becomes this thread's."""
+        raise NotImplementedError
+
+    def allow_shared(self, function: c_void_p, number: int) -> None:
+        """Let a kernel use all the shared memory that a workgroup may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device as its driver lists it. `arch` is sm_90 for capability 9.0; `version` is the driver library's, such as CUDA 13.0."""
+
+    vendor: Vendor
+    number: int
+    name: str
+    arch: str
+    version: str
+    driver: Driver = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.version}"
+
+
+class DeviceContext:
+    """The primary context of a device, current in this thread. After a fault of a kernel every call fails: end the process."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self._driver = device, device.driver
+        self._driver.make_current(device.number)
+
+    def _call(self, call: Call, *arguments: object) -> None:
+        self._driver.call(self._driver.names[call], *arguments)
+
+    def function(self, image: bytes, symbol: str) -> c_void_p:
+        """A kernel of an image, allowed to use all the shared memory of a workgroup. Modules are kept until the process ends."""
+        module, function = c_void_p(), c_void_p()
+        self._call("load", byref(module), c_char_p(image))
+        self._call("function", byref(function), module, symbol.encode())
+        self._driver.allow_shared(function, self.device.number)
+        return function
+
+    def allocate(self, size: int) -> int:
+        """Address of device memory, aligned to 256 bytes."""
+        address = c_uint64()
+        self._call("allocate", byref(address), c_size_t(size))
+        return address.value
+
+    def free(self, address: int) -> None:
+        """Return memory."""
+        self._call("free", c_uint64(address))
+
+    def write(self, address: int, source: int, size: int) -> None:
+        """Copy from the host."""
+        self._call("write", c_uint64(address), c_void_p(source), c_size_t(size))
+
+    def read(self, target: int, address: int, size: int) -> None:
+        """Copy to the host."""
+        self._call("read", c_void_p(target), c_uint64(address), c_size_t(size))
+
+    def launch(
+        self,
+        function: c_void_p,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[Argument],
+    ) -> None:
+        """Run a kernel to its end. Raises ExecutionError for a launch that is refused, and for a fault."""
+        self._queue(function, grid, threads, shared_bytes, arguments)
+        self._call("wait")
+
+    def milliseconds(
+        self,
+        function: c_void_p,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[Argument],
+        *,
+        repeat: int,
+    ) -> tuple[float, ...]:
+        """Times of `repeat` launches one after another, each between two events. Raises as `launch`."""
+        events = [c_void_p() for _ in range(repeat + 1)]
+        for event in events:
+            self._call("make event", byref(event), 0)
+        self._call("record", events[0], None)
+        for event in events[1:]:
+            self._queue(function, grid, threads, shared_bytes, arguments)
+            self._call("record", event, None)
+        self._call("wait event", events[-1])
+        return tuple(self._elapsed(*pair) for pair in pairwise(events))
+
+    def _elapsed(self, begin: c_void_p, end: c_void_p) -> float:
+        found = c_float()
+        self._call("elapsed", byref(found), begin, end)
+        return found.value
+
+    def _queue(
+        self,
+        function: c_void_p,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[Argument],
+    ) -> None:
+        places = (c_void_p * len(arguments))(*(ctypes.addressof(one) for one in arguments))
+        self._call("launch", function, *grid, threads, 1, 1, shared_bytes, None, places, None)
+
+
+def integer(driver: Driver, name: str, *arguments: object) -> int:
+    """The integer that a function writes to its first argument. Raises ExecutionError."""
+    found = c_int()
+    driver.call(name, byref(found), *arguments)
+    return found.value

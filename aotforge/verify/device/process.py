@@ -1,0 +1,201 @@
+"""The process of one image on a device, which may hang or end at any launch; it also lists devices.
+
+`python -m aotforge.verify.device.process PARENT FD`: values are pickled over a `multiprocessing` connection on the socket FD. The first
+one received selects the work; before and after each launch the process sends a `Progress`, at the end the result or an error.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from aotforge.compile.worker import die_with_parent
+from aotforge.errors import AotforgeError, ExecutionError, RulesError
+from aotforge.formats.code_object import CodeObjectError
+from aotforge.targets.amd.driver import HipDriver, hip_devices
+from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.device_driver import Device
+from aotforge.targets.nvidia.driver import cuda_devices
+
+# one verdict rule for the virtual GPU and for devices; public names would make every stored verdict invalid
+from aotforge.verify.check_image import _check_use, _Results
+from aotforge.verify.device.images import ComparedImage, LoadedImage
+from aotforge.verify.device.messages import (
+    CheckImage,
+    DeviceResult,
+    Devices,
+    ListDevices,
+    Progress,
+    ShownDevice,
+    Time,
+)
+from aotforge.verify.executors import EmulatedImage
+from aotforge.verify.invocation import Cases, family_errors, load_cases, load_shaped
+from aotforge.virtual_gpu.emulator.isa import approximations
+from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
+
+
+def list_devices(request: ListDevices) -> Devices:
+    """All devices of both vendors."""
+    found, reasons = _devices(request.library)
+    return tuple(map(_shown, found)), reasons
+
+
+def _devices(library: str | None) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    amd, no_hip = hip_devices(os.environ, library)
+    nvidia, no_cuda = cuda_devices()
+    return (*amd, *nvidia), tuple(reason for reason in (no_hip, no_cuda) if reason)
+
+
+def _shown(device: Device) -> ShownDevice:
+    virtual = isinstance(device.driver, HipDriver) and device.driver.virtual
+    # AMD's emulator plays the kernel's interface to the installed HIP
+    mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    emulator = "virtual HIP" if virtual else "rocjitsu" if "rocjitsu" in mapped else ""
+    return ShownDevice(
+        vendor=device.vendor,
+        number=device.number,
+        name=device.name,
+        arch=device.arch,
+        version=device.version,
+        emulator=emulator,
+    )
+
+
+def check(request: CheckImage, connection: Connection) -> DeviceResult:
+    """Errors of the image are in the result. Raises RulesError for cases that do not load, ToolchainError, CacheError."""
+    task = request.task
+    cases = load_cases(request.kernels_root, task.folder)
+    if cases is None:
+        return DeviceResult.ended(task, "unverified", f"kernels/{task.folder} has no cases.py")
+    virtual, reason = _virtual(request)
+    try:
+        loaded = LoadedImage(task, _chosen(request))
+    except (ExecutionError, CodeObjectError) as error:
+        return DeviceResult.ended(task, "fault", f"the image cannot be loaded: {error}")
+    image = ComparedImage(loaded, virtual, lambda case: connection.send(Progress(case=case)))
+    found = _executed(request, image, cases)
+    times: tuple[Time, ...] = ()
+    not_timed = "the image did not pass"
+    if not found.failures and found.runs:
+        try:
+            times, not_timed = _timed(request, loaded, connection)
+        except ExecutionError as error:
+            found.faults += 1
+            found.add_error(error, "timed call: ")
+    worst = max((max(one.tensor, one.element, one.tile) for one in found.outputs.values()), default=0.0)
+    return DeviceResult(
+        key=task.key,
+        digest=task.digest,
+        label=task.label,
+        outcome="fault" if found.faults else "failed" if found.failures else "passed" if found.runs else "unverified",
+        failure=found.failure,
+        cases=len(found.cases),
+        launches=found.runs,
+        worst=worst if found.outputs and math.isfinite(worst) else None,
+        approximated=tuple(approximations(found.counts)),
+        bits=image.bits if image.bits.elements else None,
+        not_compared=image.virtual_failure or reason,
+        times=times,
+        not_timed=not_timed,
+    )  # fmt: skip
+
+
+def _chosen(request: CheckImage) -> Device:
+    wanted = request.device
+    for device in _devices(request.library)[0]:
+        if (device.vendor, device.number, device.arch) == (wanted.vendor, wanted.number, wanted.arch):
+            return device
+    raise ExecutionError(
+        f"{wanted.name} ({wanted.arch}) is not available any more",
+        cause="the driver lost the device, perhaps by an earlier fault",
+        hint="restart the machine, then repeat the check with --only for the remaining kernels",
+    )
+
+
+def _virtual(request: CheckImage) -> tuple[EmulatedImage | None, str]:
+    """The image on the virtual GPU, and why there is none."""
+    if not request.compare:
+        return None, "not requested"
+    if not backend_of_arch(request.task.arch).emulated:
+        return None, f"no virtual GPU executes {request.task.arch}"
+    try:
+        return EmulatedImage(request.task, request.cache), ""
+    except AotforgeError as error:
+        return None, f"the virtual GPU cannot execute it: {error.what}"
+
+
+def _executed(request: CheckImage, image: ComparedImage, cases: Cases) -> _Results:
+    results = _Results()
+    results.failures += image.findings()
+    for use in request.task.uses:
+        keys = dict(zip(use.kernel.keys, use.key, strict=True))
+        try:
+            with family_errors(request.kernels_root / request.task.folder):
+                _check_use(use, image, image.noted(cases(use.kernel.name, keys)), results)
+        except RulesError as error:
+            if error.__cause__ is None:  # a value that the cases lack, not an exception of theirs
+                raise
+            results.failures.append(str(error))
+        if results.faults:  # the device executes nothing more for this process
+            return results
+    results.failures += [
+        f"{name} is zero or infinite in every case of this image: no case shows whether it is correct"
+        for name in results.outputs
+        if name not in results.informative
+    ]
+    return results
+
+
+def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> tuple[tuple[Time, ...], str]:
+    """Times of every use that serves the call, and why there are none."""
+    shaped = load_shaped(request.kernels_root, request.task.folder) if request.repeat else None
+    if shaped is None:
+        return (), "the family has no call of a given shape" if request.repeat else "not requested"
+    names, make = shaped
+    shape = {**names, **{name: size for name, size in request.shape.items() if name in names}}
+    times = []
+    for use in request.task.uses:
+        keys = dict(zip(use.kernel.keys, use.key, strict=True))
+        with family_errors(request.kernels_root / request.task.folder):
+            invocation = make(use.kernel.name, keys, shape).make()
+        launch = launch_of(use, invocation.values)
+        if launch is None or 0 in launch.grid:
+            continue
+        call = ", ".join(f"{name}={size}" for name, size in shape.items())
+        connection.send(Progress(case=f"timed call {call}"))
+        took = image.milliseconds(use, launch, invocation, request.repeat)
+        connection.send(Progress(case=""))
+        times.append(_time(use, keys, call, took))
+    return tuple(times), "" if times else "another image serves the timed call"
+
+
+def _time(use: Use, keys: Mapping[str, int], call: str, milliseconds: float) -> Time:
+    return Time(
+        operator=use.kernel.operator,
+        kernel=use.kernel.name,
+        keys=tuple(keys.items()),
+        call=call,
+        milliseconds=milliseconds,
+    )
+
+
+def main(parent: int, connection: Connection) -> None:
+    """Does the work that the parent requests, and ends."""
+    die_with_parent(parent)
+    request = connection.recv()
+    try:
+        answer: object = (
+            list_devices(request) if isinstance(request, ListDevices) else check(request, connection)
+        )
+    except AotforgeError as error:
+        answer = error
+    connection.send(answer)
+    # a device's driver may wait in its own exit handlers for work that does not end
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Connection(int(sys.argv[2])))

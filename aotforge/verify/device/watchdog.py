@@ -1,0 +1,123 @@
+"""Starts a process per image on a device, and ends it when a launch does not.
+
+Faults and hangs become results that name the image.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import Pipe
+
+from aotforge.compile.pool import WorkerProcess, import_path
+from aotforge.errors import AotforgeError, ExecutionError
+from aotforge.verify.device.messages import CheckImage, DeviceResult, Devices, ListDevices, Progress
+
+_LIST_SECONDS = 120.0  # a driver's first start may compile or load firmware
+_END_SECONDS = 20.0  # to end after SIGKILL: a process inside a driver that does not answer stays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Seconds of one launch on the device with its copies, and of everything between two launches."""
+
+    launch: float = 60.0
+    between: float = 900.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    """The end of a process without a result. `case`: what the device executed, '' for nothing. `stuck`: the process is still there."""
+
+    case: str
+    hang: bool
+    text: str
+    stuck: bool
+
+
+def shown_devices(library: str | None) -> Devices:
+    """The devices of this machine, by a process of its own. Raises ExecutionError when the driver does not answer."""
+    answer = _run(ListDevices(library=library), Limits(launch=_LIST_SECONDS, between=_LIST_SECONDS))
+    if isinstance(answer, _Ended):
+        raise ExecutionError(
+            f"the GPU's driver does not list its devices: {answer.text}",
+            cause="the driver hangs or fails, perhaps after an earlier fault",
+            hint="dmesg shows the driver's messages; restart the machine",
+        )
+    found: Devices = answer  # type: ignore[assignment]
+    return found
+
+
+def check_on_device(request: CheckImage, limits: Limits) -> tuple[DeviceResult, bool]:
+    """The result of an image, and False when its process cannot be ended. Raises what the process raised: RulesError, CacheError."""
+    answer = _run(request, limits)
+    if not isinstance(answer, _Ended):
+        assert isinstance(answer, DeviceResult)
+        return answer, True
+    where = f"{answer.case}: " if answer.case else ""
+    result = DeviceResult.ended(request.task, "hang" if answer.hang else "fault", f"{where}{answer.text}")
+    return result, not answer.stuck
+
+
+def _run(request: object, limits: Limits) -> object:
+    """The process's answer. Raises its error."""
+    worker = _Worker()
+    case = ""
+    try:
+        worker.send(request)
+        while True:
+            seconds = limits.launch if case or isinstance(request, ListDevices) else limits.between
+            answer = worker.receive(seconds)
+            if not isinstance(answer, Progress):
+                break
+            case = answer.case
+    except TimeoutError:
+        return _Ended(case=case, hang=True, text=f"no end after {seconds:g} s", stuck=not worker.end())
+    except (OSError, EOFError):
+        text = f"the process {worker.death()}"
+        output = worker.log()
+        return _Ended(
+            case=case, hang=False, text=text + (f": {output}" if output else ""), stuck=not worker.end()
+        )
+    worker.end()
+    if isinstance(answer, AotforgeError):
+        raise answer
+    return answer
+
+
+class _Worker(WorkerProcess):
+    def __init__(self) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            words = ("-m", "aotforge.verify.device.process", str(os.getpid()), str(theirs.fileno()))
+            super().__init__(
+                "device worker",
+                [sys.executable, *words],
+                environment={"PYTHONPATH": os.pathsep.join(import_path())},
+                pass_fds=(theirs.fileno(),),
+            )
+
+    def send(self, request: object) -> None:
+        self._connection.send(request)
+
+    def receive(self, seconds: float) -> object:
+        """Raises TimeoutError, EOFError, OSError."""
+        if not self._connection.poll(seconds):
+            raise TimeoutError
+        return self._connection.recv()
+
+    def end(self) -> bool:
+        """Kill the process; False when it is still there after a while, which a hanging driver can cause."""
+        self._connection.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        try:
+            self.process.wait(timeout=_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        self.kill()
+        return True

@@ -1,0 +1,1 @@
+"""Releases on virtual GPUs as an owner of a GPU checks them."""
