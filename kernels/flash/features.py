@@ -5,6 +5,8 @@ import triton.language as tl
 
 TOP_LEFT: tl.constexpr = tl.constexpr(-2147483647)
 BOTTOM_RIGHT: tl.constexpr = tl.constexpr(-2147483646)
+COMPACT: tl.constexpr = tl.constexpr(1 | 1 << 1 | 1 << 3)
+"""A side's byte of `varlen_bits`: sequences one after another in one plane, where an array of their ends gives places and lengths."""
 
 
 @triton.jit
@@ -14,20 +16,25 @@ def sequence_of(z, mode, info0, info1, longest):
     start = 0
     length = longest
     if mode != 0:
-        counted = (mode >> 1) & 3
-        placed = (mode >> 3) & 3
-        if mode & 1:
+        if mode & 31 == COMPACT:
             plane = 0
-            if placed == 0:
-                start = z * longest
-        if counted == 1:
-            length = tl.load(info0 + z + 1) - tl.load(info0 + z)
-        if counted == 2:
-            length = tl.load(info0 + z)
-        if placed == 1:
             start = tl.load(info0 + z)
-        if placed == 2:
-            start = tl.load(info1 + z)
+            length = tl.load(info0 + z + 1) - start
+        else:
+            counted = (mode >> 1) & 3
+            placed = (mode >> 3) & 3
+            if mode & 1:
+                plane = 0
+                if placed == 0:
+                    start = z * longest
+            if counted == 1:
+                length = tl.load(info0 + z + 1) - tl.load(info0 + z)
+            if counted == 2:
+                length = tl.load(info0 + z)
+            if placed == 1:
+                start = tl.load(info0 + z)
+            if placed == 2:
+                start = tl.load(info1 + z)
     return plane, start, length
 
 
