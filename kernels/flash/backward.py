@@ -36,8 +36,9 @@ def bwd_preprocess(
 ):  # fmt: skip
     """D = rowsum(Out * DO) in float32; grid (query blocks, heads, batch)."""
     start_q = tl.program_id(0) * BLOCK_M
-    head = tl.program_id(1)
-    batch = tl.program_id(2)
+    # unsigned as sequence_of's results
+    head = tl.program_id(1).to(tl.uint32)
+    batch = tl.program_id(2).to(tl.uint32)
     plane, first, n_q = sequence_of(batch, varlen_bits & 255, seqinfo_q0, seqinfo_q1, seqlen_q)
     if start_q >= n_q:
         return
@@ -219,8 +220,9 @@ def bwd_dk_dv(
         part = (block // blocks) * PART
         block = block % blocks
     start_k = block * BLOCK_N
-    head_k = tl.program_id(1)
-    batch = tl.program_id(2)
+    # unsigned as sequence_of's results
+    head_k = tl.program_id(1).to(tl.uint32)
+    batch = tl.program_id(2).to(tl.uint32)
     plane_q, first_q, n_q = sequence_of(batch, varlen_bits & 255, seqinfo_q0, seqinfo_q1, seqlen_q)
     plane_k, first_k, n_k = sequence_of(batch, varlen_bits >> 8, seqinfo_k0, seqinfo_k1, seqlen_k)
     if start_k >= n_k:
@@ -387,15 +389,17 @@ def bwd_dq(
         # late queries see the most keys: start them first, so that the last wave of programs is short
         block = blocks - 1 - block
     start_q = block * BLOCK_M
-    head = tl.program_id(1)
-    batch = tl.program_id(2)
+    # unsigned as sequence_of's results
+    head = tl.program_id(1).to(tl.uint32)
+    batch = tl.program_id(2).to(tl.uint32)
+    head_k = head // group.to(tl.uint32)
     plane_q, first_q, n_q = sequence_of(batch, varlen_bits & 255, seqinfo_q0, seqinfo_q1, seqlen_q)
     plane_k, first_k, n_k = sequence_of(batch, varlen_bits >> 8, seqinfo_k0, seqinfo_k1, seqlen_k)
     if start_q >= n_q:
         return
     Q += plane_q * stride_qz + head * stride_qh
-    K += plane_k * stride_kz + (head // group) * stride_kh
-    V += plane_k * stride_vz + (head // group) * stride_vh
+    K += plane_k * stride_kz + head_k * stride_kh
+    V += plane_k * stride_vz + head_k * stride_vh
     DO += plane_q * stride_doz + head * stride_doh
     DQ += plane_q * stride_dqz + head * stride_dqh
     L += batch * stride_lz + head * stride_lh

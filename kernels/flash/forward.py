@@ -167,13 +167,15 @@ def attn_fwd(
         blocks = tl.cdiv(seqlen_q, BLOCK_M)
         part = block // blocks
         block = block % blocks
-    head = tl.program_id(1)
-    batch = tl.program_id(2)
+    # unsigned as sequence_of's results
+    head = tl.program_id(1).to(tl.uint32)
+    batch = tl.program_id(2).to(tl.uint32)
+    head_k = head // group.to(tl.uint32)
     rows = tl.arange(0, BLOCK_M)
     heads = tl.zeros_like(rows)
     if PACKED:
         shift = _packing(seqlen_q, BLOCK_M)
-        member = head % group
+        member = tl.program_id(1) % group
         if (member & ((BLOCK_M >> shift) - 1)) != 0:
             return  # another program has this head
         heads = rows >> shift
@@ -187,8 +189,8 @@ def attn_fwd(
     # a block beyond the end of a short sequence reads and writes nothing
     n_k = tl.where(start_q < n_q, n_k, 0)
     Q += plane_q * stride_qz + head * stride_qh + first_q * stride_qm
-    K += plane_k * stride_kz + (head // group) * stride_kh + first_k * stride_kn
-    V += plane_k * stride_vz + (head // group) * stride_vh + first_k * stride_vn
+    K += plane_k * stride_kz + head_k * stride_kh + first_k * stride_kn
+    V += plane_k * stride_vz + head_k * stride_vh + first_k * stride_vn
     V += part * PART
     head_dim_v -= part * PART
     Out += part * PART

@@ -60,7 +60,7 @@ FAULTS = {
     "the sum of what dropout keeps": ("forward.py", "    if DROPOUT:\n        p = ", "    row_sum -= tl.sum(p, 1) * DROPOUT * 0.1\n    if DROPOUT:\n        p = ", "dropout"),
     "Out without dropout's gain": ("forward.py", "(gain / row_sum)[:, None]", "(1.0 / row_sum)[:, None]", "dropout"),
     "one mask for all heads": ("forward.py", "plane = batch * num_head_q + head\n", "plane = batch * num_head_q\n", "dropout"),
-    "a mask per key head": ("forward.py", "plane = batch * num_head_q + head\n", "plane = batch * num_head_q + head // group\n", "dropout"),
+    "a mask per key head": ("forward.py", "plane = batch * num_head_q + head\n", "plane = batch * num_head_q + head_k\n", "dropout"),
     "a mask of positions in the pack": ("forward.py", "dropout_key(philox_seed, philox_offset1, philox_offset2)", "dropout_key(philox_seed, philox_offset1, philox_offset2) + first_q.to(tl.uint64)", "dropout of packed sequences"),
     "an infinite gain": ("features.py", "tl.where(p < 1.0, 1.0 / (1.0 - p), 0.0)", "1.0 / (1.0 - p)", "dropout of everything"),
     "the second half of the offset left out": ("features.py", " + offset2 + 0x9E37", " + 0x9E37", "dropout"),

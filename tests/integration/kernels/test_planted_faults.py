@@ -25,7 +25,7 @@ FAULTS = {
     "no rows without keys": ("forward.py", "tl.where(empty, 1.0, row_sum)", "row_sum", CAUSAL),
     "rows without keys have no infinity": ("forward.py", 'tl.where(empty, float("inf"), ', "tl.where(empty, 0.0, ", CAUSAL),
     "first maximum is not a number": ("forward.py", "== -float", "== float", CAUSAL),
-    "heads not grouped": ("forward.py", "(head // group) * stride_kh", "head * stride_kh", FULL),
+    "heads not grouped": ("forward.py", "head_k * stride_kh", "head * stride_kh", FULL),
     "wrong group member": ("backward.py", "first_head = head_k * group", "first_head = head_k", FULL),
     "only one group member": ("backward.py", "for _ in range(0, group)", "for _ in range(0, 1)", FULL),
     "group members not advanced": ("backward.py", "        DO += stride_doh\n", "", FULL),
