@@ -6,6 +6,7 @@ import sys
 
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
+    cache,
     ci_jobs,
     conformance,
     deliver,

@@ -30,7 +30,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
             "dl.forward",
         ),
         *("containers.build", "containers.list", "containers.lock", "containers.shell"),
-        *("containers.prune", "containers.reap"),
+        *("containers.prune", "containers.reap", "cache.show", "cache.prune"),
     ),
     "Kernels": ("plan", "compile.job", "debug", "cost", "emulator", "run", "python"),
     "Release": (

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from aotforge.base.cache_folder import LIBRARIES, STAMP
 from aotforge.base.cache_trust import check_cache, check_cache_name
 from aotforge.base.files import staged_folder
-from aotforge.base.object_cache import NOT_SHARED, SharedObjects
+from aotforge.base.object_cache import NOT_SHARED, SharedObjects, record_use
 from aotforge.base.source_groups import files_digest
 from aotforge.errors import CacheError
 from aotforge.formats.api_level import library_name
@@ -26,7 +27,6 @@ from aotforge.sandbox.executors.step import RootFS
 from aotforge.sandbox.rootfs.cache_files import file_lock
 
 _NOT_SHIPPED = ("tests", "fuzz", "hip_double", "cuda_double")
-_STAMP = "build.json"
 _FORMAT = 2
 """Of the stamp."""
 
@@ -140,12 +140,13 @@ class LibraryRequest:
     def cached(self, library: str, inputs: str, build: Callable[[Path], Mapping[str, str]]) -> LibraryBuild:
         """The verified build of `inputs` in the cache, made by `build` if missing: it fills the folder's prefix/ and returns the
         notes. Processes may share the cache."""
-        folder = self.cache / "runtime" / inputs
+        folder = self.cache / LIBRARIES / inputs
 
         def found(*, fresh: bool) -> LibraryBuild | None:
             prefix = folder / "prefix"
             try:
-                stamp = json.loads((folder / _STAMP).read_text(encoding="utf-8"))
+                stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+                record_use(folder / STAMP, (folder / STAMP).stat())
                 if stamp["files"] != file_digests(prefix):
                     return None
                 return LibraryBuild(
@@ -176,7 +177,7 @@ class LibraryRequest:
             with staged_folder(folder) as staged:
                 notes = build(staged)
                 stamp = {"files": file_digests(staged / "prefix"), "notes": dict(notes)}
-                (staged / _STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
+                (staged / STAMP).write_text(json.dumps(stamp, indent=1, sort_keys=True) + "\n")
             done = found(fresh=True)
         if done is None:
             raise CacheError(f"{folder} changed while it was written", hint="build again")
@@ -208,7 +209,7 @@ class LibraryRequest:
 
 def _members(folder: Path) -> Iterator[tuple[str, Member | Link]]:
     """The stamp of a build and the files below its prefix."""
-    for path in (folder / _STAMP, *sorted((folder / "prefix").rglob("*"))):
+    for path in (folder / STAMP, *sorted((folder / "prefix").rglob("*"))):
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             yield name, Link(target=str(path.readlink()))

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from aotforge.base.cache_folder import collect
 from aotforge.base.files import output_lock
 from aotforge.base.object_cache import NOT_SHARED, SharedObjects
 from aotforge.base.progress import Observer
@@ -120,7 +121,7 @@ class BuildReport(AssembledReport):
     virtual GPU, and `known`: verified before; all are 0 when the release existed (`release.fresh` is False).
 
     `damaged` are labels of cache entries, `spills` images with spilled registers. `roots` are the root filesystems that
-    were used: names and digests. `compiler` compiled the library.
+    were used: names and digests. `compiler` compiled the library. `shared_cache`: faults and statistics of shared caches.
     """
 
     compiled: int = 0
@@ -129,6 +130,7 @@ class BuildReport(AssembledReport):
     executed: int = 0
     known: int = 0
     damaged: tuple[str, ...] = ()
+    shared_cache: tuple[str, ...] = ()
     spills: tuple[str, ...] = ()
     executor: str
     roots: tuple[tuple[str, str], ...]
@@ -136,7 +138,17 @@ class BuildReport(AssembledReport):
 
     def fields(self) -> dict[str, object]:
         """JSON values."""
-        names = ("compiled", "cached", "shared", "executed", "known", "damaged", "spills", "executor")
+        names = (
+            "compiled",
+            "cached",
+            "shared",
+            "shared_cache",
+            "executed",
+            "known",
+            "damaged",
+            "spills",
+            "executor",
+        )
         counts = {name: getattr(self, name) for name in names}
         return {**super().fields(), **counts, "roots": dict(self.roots)}
 
@@ -245,8 +257,17 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     """Library, images, verdicts, packs, tarballs. Raises AotforgeError; an earlier release stays until the new one is
     complete."""
     draft = ReleaseDraft(request, observer=observer)
-    with shared_objects(request, observer) as shared:
-        return _build(draft, shared, observer=observer)
+    notes: list[str] = []
+
+    def note(text: str) -> None:
+        notes.append(text)
+        observer.note(text)
+
+    with shared_objects(request, note) as shared:
+        report = _build(draft, shared, observer=observer)
+    if report.release.fresh:
+        collect(request.cache, int(request.cache_limit * 2**30))
+    return replace(report, shared_cache=tuple(notes))
 
 
 def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserver) -> BuildReport:

@@ -222,7 +222,7 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
     check_interfaces(request.root, plans)
     manifest = load_release_manifest(request.root / "manifests" / "release.yaml")
     limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
-    with output_lock(request.output), shared_objects(request, observer) as shared:
+    with output_lock(request.output), shared_objects(request, observer.note) as shared:
         files: dict[str, bytes] = {}
         builder = ImageBuilder(request=request, observer=observer, limits=limits, shared=shared)
         with Cache(request.cache, shared) as cache:

@@ -62,7 +62,9 @@ class CachedRequest(ImagesRequest):
         "_SNAPSHOT and _TIMESTAMP)",
     ] = None
     cache_limit: Annotated[
-        float, "with --cache-to: GiB of the shared cache at most; what was not used for longest is removed"
+        float,
+        "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is written; "
+        "what was not used for longest is removed",
     ] = 20.0
     environment: Mapping[str, str] = field(default_factory=dict)
 

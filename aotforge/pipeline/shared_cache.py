@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
-from aotforge.base.progress import Observer
 from aotforge.compile.model import KernelImage
 from aotforge.errors import UnsupportedError
 from aotforge.pipeline.requests import CachedRequest
@@ -18,20 +17,20 @@ FROM_VARIABLE, TO_VARIABLE = "AOTFORGE_CACHE_FROM", "AOTFORGE_CACHE_TO"
 
 
 @contextmanager
-def shared_objects(request: CachedRequest, observer: Observer) -> Iterator[SharedObjects]:
-    """The shared places that a request names; none by default.
+def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Iterator[SharedObjects]:
+    """The shared places that a request names; none by default. `note` receives their faults and statistics.
 
     Raises PublishError without the keys of the place to write to, TrustError without a valid root of trust.
     """
     source = request.cache_from or request.environment.get(FROM_VARIABLE)
     target = request.cache_to or request.environment.get(TO_VARIABLE)
-    if not source and not target:
-        yield NOT_SHARED
-        return
-    if request.cache_limit <= 0:
+    if request.cache_limit < 0:
         raise UnsupportedError(
             f"--cache-limit {request.cache_limit:g} is not a valid size", hint="--cache-limit 20, in GiB"
         )
+    if not source and not target:
+        yield NOT_SHARED
+        return
     # TUF and its cryptography take 0.2 s of a no-op build
     from aotforge.publish.cache.session import CachePlaces, open_shared_cache  # noqa: PLC0415 - as above
 
@@ -45,7 +44,7 @@ def shared_objects(request: CachedRequest, observer: Observer) -> Iterator[Share
         memory=request.cache,
         environment=request.environment,
     )
-    with open_shared_cache(places, observer.note) as shared:
+    with open_shared_cache(places, note) as shared:
         yield shared
 
 

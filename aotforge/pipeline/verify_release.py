@@ -59,7 +59,7 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             hint="./dev verify --arch gfx908, or --release releases/dist/...",
         )
     plans = make_plans(request, only=Only(request.only))
-    with shared_objects(request, observer) as shared:
+    with shared_objects(request, observer.note) as shared:
         builder = ImageBuilder(request=request, observer=observer, device=request.device, shared=shared)
         with Cache(request.cache, shared) as cache:
             images = [builder.compile(plan, cache) for plan in plans]

@@ -104,7 +104,7 @@ def build_image_shards(request: BuildRequest, shard: Shard, *, observer: BuildOb
     if request.verify:
         require_virtual_gpus(plans, request.cache)
     written = []
-    with shared_objects(request, observer) as shared, Cache(request.cache, shared) as cache:
+    with shared_objects(request, observer.note) as shared, Cache(request.cache, shared) as cache:
         builder = ImageBuilder(
             request=request, observer=observer, execution=executions.kernels, shared=shared
         )

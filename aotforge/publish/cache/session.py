@@ -9,15 +9,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from aotforge.base.cache_folder import Collection
 from aotforge.errors import AotforgeError, PublishError, TrustError
 from aotforge.publish.cache.index import CacheIndex, Name, load_index
 from aotforge.publish.cache.reader import CacheReader, within
-from aotforge.publish.cache.writer import FINISH_SECONDS, CacheWriter, index_to_change
+from aotforge.publish.cache.writer import FINISH_SECONDS, CacheWriter, index_to_change, prune
 from aotforge.publish.keys import KeySet, load_keys, read_root
 from aotforge.publish.session import MEMORY, open_for_publishing, open_reader
 from aotforge.publish.signed_index import load_state
 from aotforge.publish.stores.store import Reader, Store, StoreError, redact_url
 from aotforge.publish.trust import trusted_index, trusted_root
+from aotforge.publish.upload import publish_errors
 
 COMMITTED_ROOT = Path("releases/cache-root.json")
 """The root of trust of the project's own cache in a checkout, once there is one."""
@@ -143,6 +145,26 @@ class SharedCache:
             )
             parts.append(sent + (f", {writer.skipped} not written" if writer.skipped else ""))
         return f"shared cache: {'; '.join(parts)}" if parts else ""
+
+
+def shared_usage(places: CachePlaces) -> dict[str, tuple[int, int]]:
+    """Objects and bytes in the source, by kind. Raises PublishError, TrustError."""
+    with publish_errors():
+        reader = open_reader(places.source or "")
+        trusted = trusted_index(reader, places.trusted_root(), places.memory / MEMORY)
+        index = load_index(reader, trusted.index.cache)
+    found: dict[str, tuple[int, int]] = {}
+    for (kind, _), one in index.items():
+        count, size = found.get(kind, (0, 0))
+        found[kind] = count + 1, size + one.size
+    return found
+
+
+def prune_shared(places: CachePlaces, now: datetime) -> Collection:
+    """Reduces the target to its limit and removes what no index names. Raises PublishError, TrustError."""
+    store, keys = open_for_publishing(places.target or ""), places.key_set()
+    with publish_errors():
+        return prune(store, keys, places.limit, now)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from queue import SimpleQueue
 
+from aotforge.base.cache_folder import Collection
 from aotforge.errors import PublishError, TrustError
 from aotforge.publish.cache.index import (
     INDEX_LIMIT,
@@ -150,20 +151,23 @@ def index_to_change(store: Store, index: Index) -> CacheIndex:
         return {}
 
 
-def prune(store: Store, keys: KeySet, limit: int, now: datetime) -> tuple[int, int]:
-    """Reduces the place to `limit` bytes, then removes every object that its index does not name; their number and bytes.
+def prune(store: Store, keys: KeySet, limit: int, now: datetime) -> Collection:
+    """Reduces the place to `limit` bytes, then removes every object that its index does not name.
 
     An object that another command sends meanwhile may be among them: readers make it again, and the next writer sends it.
     Raises PublishError, TrustError, StoreError.
     """
+    before = store.names(f"{OBJECTS}/")
     CacheWriter(store=store, keys=keys, index={}, limit=limit).change({}, now)
     index = load_state(store, keys).index
     named = {object_name(one.sha256) for one in load_index(store, index.cache).values()}
     named |= {object_name(index.cache.sha256)} if index.cache else set()
-    others = {name: size for name, size in store.names(f"{OBJECTS}/").items() if name not in named}
-    for name in others:
-        store.remove(name)
-    return len(others), sum(others.values())
+    for name in store.names(f"{OBJECTS}/"):
+        if name not in named:
+            store.remove(name)
+    after = store.names(f"{OBJECTS}/")
+    gone = before.keys() - after.keys()
+    return Collection(removed=len(gone), freed=sum(before[name] for name in gone), left=sum(after.values()))
 
 
 def _put(store: Store, name: str, data: bytes, *, replace: bool) -> None:

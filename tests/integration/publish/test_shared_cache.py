@@ -398,9 +398,9 @@ def test_prune_removes_what_no_index_names(place: Place) -> None:
     place.write(1, 2)
     place.store.put_if_absent(object_name(key(3)), b"of a killed job")
     keys = place.places(keys=place.scratch / "keys").key_set()
-    count, size = prune(place.store, keys, 10**9, NOW)
-    assert count == 2  # and the first index
-    assert size > len(b"of a killed job")
+    done = prune(place.store, keys, 10**9, NOW)
+    assert done.removed == 2  # and the first index
+    assert done.freed > len(b"of a killed job")
     assert place.read(1, 2) == [content(1), content(2)]
     assert len(list((place.scratch / "store" / "objects").iterdir())) == 3
 

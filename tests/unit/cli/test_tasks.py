@@ -13,6 +13,7 @@ from aotforge.errors import UnknownNameError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import BuildRequest
 
 FLAGS = {
+    **dict.fromkeys(("cache_from", "cache_to", "cache_root", "cache_keys")), "cache_limit": 20.0,
     "arch": None, "profile": None, "cache": "here", "jobs": None, "output": "out", "platform": "linux", "images": None,
     "verify": True, "executor": "local", "keep": False, "shard": None, "gather": None, "only": None, "version": None, "unexecuted": False,
 }  # fmt: skip

@@ -1,0 +1,150 @@
+"""Contents of a cache folder by kind, and the collection of what was not used for longest."""
+
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from aotforge.base.files import output_errors
+
+IN_USE_SECONDS = 86_400.0
+"""Objects that were used in the last day are never removed: a running build may need them."""
+
+LIBRARIES = "runtime"
+"""Folder of the libraries' builds; the file `STAMP` in each has the time of the last use."""
+
+STAMP = "build.json"
+_FILES = re.compile(r"(images|verdicts)-[0-9]+")
+_KEY = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredObject:
+    """An object of the cache: a file, or the folder of a library. `used`: seconds since 1970."""
+
+    kind: str
+    path: Path
+    size: int
+    used: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KindUsage:
+    """Objects of a kind; those that are not collected (`collected` is False) have no times."""
+
+    kind: str
+    objects: int
+    size: int
+    collected: bool
+    oldest: float = 0.0
+    newest: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collection:
+    """Removed objects and their bytes, and the bytes of those that are left."""
+
+    removed: int
+    freed: int
+    left: int
+
+    def fields(self) -> dict[str, int]:
+        """JSON values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """One line of text."""
+        return [
+            f"{self.removed} objects removed, {self.freed / 1e6:.1f} MB; {self.left / 1e6:.1f} MB are left"
+        ]
+
+
+def stored_objects(cache: Path) -> Iterator[StoredObject]:
+    """Images, verdicts and libraries, of older formats too. Raises OutputError."""
+    with output_errors(cache):
+        for folder in sorted(cache.iterdir()) if cache.is_dir() else ():
+            if _FILES.fullmatch(folder.name):
+                yield from _files(folder)
+        for folder in sorted((cache / LIBRARIES).iterdir()) if (cache / LIBRARIES).is_dir() else ():
+            if _KEY.fullmatch(folder.name):
+                with suppress(FileNotFoundError):
+                    used = (folder / STAMP).stat().st_mtime
+                    yield StoredObject(kind=LIBRARIES, path=folder, size=_tree_size(folder), used=used)
+
+
+def usage(cache: Path) -> tuple[KindUsage, ...]:
+    """Every kind and every other folder of the cache, the largest first. Raises OutputError."""
+    kinds: dict[str, list[StoredObject]] = {}
+    for one in stored_objects(cache):
+        kinds.setdefault(one.kind, []).append(one)
+    found = [
+        KindUsage(
+            kind=kind,
+            objects=len(objects),
+            size=sum(one.size for one in objects),
+            collected=True,
+            oldest=min(one.used for one in objects),
+            newest=max(one.used for one in objects),
+        )
+        for kind, objects in kinds.items()
+    ]
+    with output_errors(cache):
+        for folder in cache.iterdir() if cache.is_dir() else ():
+            if folder.name not in kinds and folder.is_dir() and not folder.is_symlink():
+                entries = sum(1 for _ in folder.iterdir())
+                found.append(
+                    KindUsage(kind=folder.name, objects=entries, size=_tree_size(folder), collected=False)
+                )
+    return tuple(sorted(found, key=lambda one: (-one.size, one.kind)))
+
+
+def collect(cache: Path, limit: int) -> Collection:
+    """Removes the objects that were not used for longest until the others have at most `limit` bytes. Raises OutputError."""
+    objects = sorted(stored_objects(cache), key=lambda one: one.used)
+    left, removed, freed = sum(one.size for one in objects), 0, 0
+    newest = time.time() - IN_USE_SECONDS
+    for one in objects:
+        if left <= limit or one.used > newest:
+            break
+        with output_errors(one.path):
+            _remove(one.path)
+        left, removed, freed = left - one.size, removed + 1, freed + one.size
+    return Collection(removed=removed, freed=freed, left=left)
+
+
+def _files(folder: Path) -> Iterator[StoredObject]:
+    for path in _below(folder):
+        with suppress(FileNotFoundError):  # another command removed it
+            status = path.lstat()
+            if _KEY.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
+                yield StoredObject(kind=folder.name, path=path, size=status.st_size, used=status.st_mtime)
+
+
+def _below(folder: Path) -> Iterable[Path]:
+    return (path for prefix in sorted(folder.iterdir()) if len(prefix.name) == 2 for path in prefix.iterdir())
+
+
+def _tree_size(folder: Path) -> int:
+    total = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
+
+
+def _remove(path: Path) -> None:
+    """Removes a file, or a folder in one step for those who look for it."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    aside = path.with_name(f".{path.name}.removed")
+    with suppress(FileNotFoundError):
+        shutil.rmtree(aside)
+    with suppress(FileNotFoundError):
+        path.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,42 @@
+"""A release built on an empty machine from a shared cache, with one of its objects poisoned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from aotforge.publish.cache.index import decode_index, object_name
+from aotforge.publish.keys import create_keys, load_keys
+from aotforge.publish.signed_index import load_state
+from aotforge.publish.stores.directory import DirectoryStore
+from tests.e2e.checkouts import HOME, build_json, copy_checkout, tarballs
+from tests.support.publishing import NOW, ROOT
+
+BUILD = ("--profile", "smoke", "--only", "add")
+
+
+def test_an_empty_machine_builds_from_a_shared_cache_and_makes_again_what_is_poisoned(tmp_path: Path) -> None:
+    create_keys(tmp_path / "keys", now=NOW, repository=ROOT, root_keys=1, threshold=1)
+    place = tmp_path / "shared"
+    checkout = copy_checkout(tmp_path / "checkout")
+    trusted = ("--cache", str(HOME / "cache"), "--output", str(tmp_path / "first"))
+    first = build_json(
+        checkout, *BUILD, *trusted, "--cache-to", str(place), "--cache-keys", str(tmp_path / "keys")
+    )
+    store = DirectoryStore(place)
+    named = load_state(store, load_keys(tmp_path / "keys", {})).index.cache
+    assert named is not None
+    index = decode_index(b"".join(store.read(object_name(named.sha256))))
+    kinds = Counter(kind for kind, _ in index)
+    assert kinds["library-2"] == 1
+    assert {kinds[kind] for kind in kinds if kind != "library-2"} == {first["images"]}
+    victim = min(((one.size, one.sha256) for (kind, _), one in index.items() if kind.startswith("images")))[1]
+    poisoned = place / object_name(victim)
+    poisoned.write_bytes(poisoned.read_bytes()[:-1] + b"!")
+    source = ("--cache-from", str(place), "--cache-root", str(tmp_path / "keys" / "roots" / "1.root.json"))
+    report = build_json(checkout, *BUILD, *source)
+    assert (report["compiled"], report["executed"]) == (1, 0)
+    refused, summary = report["shared_cache"]
+    assert refused.endswith("has other content than the signed index states; it is dropped and made again")
+    assert "1 refused" in summary
+    assert tarballs(report) == tarballs(first)
