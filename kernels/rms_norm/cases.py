@@ -33,7 +33,7 @@ CALLS = Calls(
         "weight": Tensor(shape=("columns",)),
     },
     outputs={"out": Tensor(shape=_AXES, strides={f"stride_out_{axis}": 3 - axis for axis in range(4)})},
-    # blocks have 128, 512, 2048 and 8192 columns, and 16, 8, 2 rows or one; those of longer rows 4096 columns
+    # blocks have 128, 512, 1024 to 8192 columns, and 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
     shapes=[
         _call(1, 5),
         _call(8, 17),
@@ -42,8 +42,11 @@ CALLS = Calls(
         _call(136, 9),
         _call(511, 3, 3),
         _call(520, 3),
+        _call(1024, 5),
+        _call(1027, 3),
         _call(2048, 1),
         _call(2056, 2),
+        _call(4104, 1),
         _call(8192, 1),
         _call(8200, 2),
         _call(16387, 1),

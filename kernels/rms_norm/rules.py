@@ -35,17 +35,17 @@ RMS_NORM_ROWS = Operator(
 )
 
 _ANY = 2**31 - 1
-_ROWS = {128: 16, 512: 8, 2048: 2, 8192: 1}
-"""Rows of a program by the most columns of its block: 2048 to 8192 elements."""
+_ROWS = {128: 16, 512: 8, 1024: 4, 2048: 2, 4096: 1, 8192: 1}
+"""Rows of a program by the most columns of its block."""
 
 
 def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     row = functional["row"]
     if row == "any":
-        constants = {"ROWS": 1, "BLOCK": 4096, "LOOP": True}
-        return (Setting(constants=constants, num_warps=16, num_stages=1),)
-    constants = {"ROWS": _ROWS[int(row)], "BLOCK": int(row), "LOOP": False}
-    return (Setting(constants=constants, num_warps=8 if row == 8192 else 4, num_stages=1),)
+        return (Setting(constants={"ROWS": 1, "BLOCK": 4096, "LOOP": True}, num_warps=16, num_stages=1),)
+    columns = int(row)
+    constants = {"ROWS": _ROWS[columns], "BLOCK": columns, "LOOP": False}
+    return (Setting(constants=constants, num_warps=8 if columns > 2048 else 4, num_stages=1),)
 
 
 _KERNEL = Kernel(

@@ -1,14 +1,15 @@
-"""Calls of the functions of rows, `aotforge_rms_norm`, on a device, each compared with float64.
+"""Calls of the functions of rows, rms_norm and softmax, on a device, each compared with float64; with --speed times beside PyTorch's.
 
-`python -m tests.device.rows PREFIX rocm|cuda [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and
+`python -m tests.device.rows PREFIX rocm|cuda [--only FUNCTION] [--few] [--speed]` where PREFIX has lib/libaotforge_ops.so and
 lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -52,29 +53,49 @@ def rms_norm(x: Array, weight: Array) -> tuple[Array, Array]:
     return result, (x.shape[-1] / 2 + 8) * np.abs(result)
 
 
-REFERENCES: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = {"rms_norm": rms_norm}
+def softmax(x: Array, weight: Array) -> tuple[Array, Array]:
+    """The result in float64, and the bound of its error in float32's roundings."""
+    below = x.max(axis=-1, keepdims=True) - x
+    power = np.exp(-below)
+    result = power / power.sum(axis=-1, keepdims=True)
+    return result, (x.shape[-1] / 2 + 16) * result * (1 + below)
 
 
-def calls(functions: Sequence[str], *, few: bool) -> Iterator[Call]:
+REFERENCES: Mapping[str, Callable[[Array, Array], tuple[Array, Array]]] = {
+    "rms_norm": rms_norm,
+    "softmax": softmax,
+}
+
+
+def calls(function: str, *, few: bool) -> Iterator[Call]:
     """Widths around the blocks, batch axes that do not merge, tensors that are not aligned."""
     widths = (
-        (1, 100, 2049) if few else (1, 64, 127, 128, 300, 512, 1000, 2048, 4096, 8192, 8193, 12288, 33000)
+        (1, 100, 2049)
+        if few
+        else (1, 64, 127, 128, 300, 512, 1000, 1024, 1025, 2048, 4096, 4100, 8192, 8193, 12288, 33000)
     )
-    for function in functions:
-        for dtype in DTYPES[: 1 if few else 3]:
-            for width in widths:
-                yield Call(function=function, dtype=dtype, shape=(3, width), skew=width % 2)
-                yield Call(function=function, dtype=dtype, shape=(5, width), strides=((width + 8, 1), None))
-            yield Call(function=function, dtype=dtype, shape=(0, 64))
-            yield Call(function=function, dtype=dtype, shape=(4, 0))
-            yield Call(function=function, dtype=dtype, shape=(70,))
-            yield Call(
-                function=function,
-                dtype=dtype,
-                shape=(2, 3, 4, 5, 72),
-                strides=((1440, 8640, 72, 288, 1), None),
-            )
-            yield Call(function=function, dtype=dtype, shape=(6, 40), strides=((-40, 1), (48, 1)))
+    for dtype in DTYPES[: 1 if few else 3]:
+        for width in widths:
+            yield Call(function=function, dtype=dtype, shape=(3, width), skew=width % 2)
+            yield Call(function=function, dtype=dtype, shape=(5, width), strides=((width + 8, 1), None))
+        yield Call(function=function, dtype=dtype, shape=(0, 64))
+        yield Call(function=function, dtype=dtype, shape=(4, 0))
+        yield Call(function=function, dtype=dtype, shape=(70,))
+        yield Call(
+            function=function, dtype=dtype, shape=(2, 3, 4, 5, 72), strides=((1440, 8640, 72, 288, 1), None)
+        )
+        yield Call(function=function, dtype=dtype, shape=(6, 40), strides=((-40, 1), (48, 1)))
+        if function == "softmax":
+            yield from _columns(function, dtype)
+
+
+def _columns(function: str, dtype: DType) -> Iterator[Call]:
+    """Along axes that are not the innermost in memory."""
+    yield Call(function=function, dtype=dtype, shape=(33, 70), axis=0)
+    yield Call(function=function, dtype=dtype, shape=(40, 128), axis=-2, skew=1)
+    yield Call(function=function, dtype=dtype, shape=(2, 5, 3, 48), axis=1, strides=(None, (1, 2, 10, 30)))
+    yield Call(function=function, dtype=dtype, shape=(6, 40), strides=((80, -2), None))
+    yield Call(function=function, dtype=dtype, shape=(64, 100), axis=0, strides=((1, 64), None))
 
 
 def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
@@ -113,6 +134,8 @@ def check(library: OperatorLibrary, driver: Driver, call: Call) -> str:
 def _arguments(
     call: Call, x: DeviceTensor, weight: DeviceTensor, out: DeviceTensor
 ) -> tuple[CTensor | float | int, ...]:
+    if call.function == "softmax":
+        return (x.c_tensor(), call.axis, out.c_tensor())
     return (x.c_tensor(), weight.c_tensor(), EPS, out.c_tensor())
 
 
@@ -124,11 +147,17 @@ def main(prefix: Path, vendor: str, *flags: str) -> int:
         show(f"skipped: no driver or device for {vendor}: {error}")
         return SKIPPED
     library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
-    for call in calls(tuple(REFERENCES), few="--few" in flags):
+    wanted = [flags[flags.index("--only") + 1]] if "--only" in flags else list(REFERENCES)
+    for call in chain.from_iterable(calls(function, few="--few" in flags) for function in wanted):
         count += 1
         if problem := check(library, driver, call):
             wrong += 1
             show(f"WRONG {call.title()}: {problem}")
+    if "--speed" in flags:
+        from tests.device import rows_torch
+
+        for line in rows_torch.speed(library):
+            show(line)
     show(f"{count} calls, {wrong} wrong")
     return int(wrong > 0)
 

@@ -21,6 +21,7 @@ from kernels.elementwise.rules import FAMILY as ELEMENTWISE
 from kernels.flash.backward_settings import WIDTHS
 from kernels.flash.rules import FAMILY as FLASH
 from kernels.rms_norm.rules import FAMILY as RMS_NORM
+from kernels.softmax.rules import FAMILY as SOFTMAX
 
 KERNELS = Path(__file__).parents[3] / "kernels"
 TARGETS = (
@@ -29,7 +30,7 @@ TARGETS = (
     Target(arch="gfx1100", vendor="amd", warp_size=32, matrix="WMMA", shared_bytes=65536),
     Target(arch="gfx1030", vendor="amd", warp_size=32, matrix="none", shared_bytes=65536),
 )
-FAMILIES = (FLASH, ADD, ELEMENTWISE, RMS_NORM)
+FAMILIES = (FLASH, ADD, ELEMENTWISE, RMS_NORM, SOFTMAX)
 ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in FAMILIES for k in f.kernels]
 
 
@@ -171,7 +172,7 @@ def test_row_hints_are_sixteen_bytes_for_every_dtype() -> None:
         assert {math.prod((hints[name] or 0, 2)) for name in rows} == {16}
 
 
-@pytest.mark.parametrize("family", ["flash", "add", "elementwise", "rms_norm"])
+@pytest.mark.parametrize("family", ["flash", "add", "elementwise", "rms_norm", "softmax"])
 def test_rules_load_without_triton_or_numpy(family: str) -> None:
     loaded = "sorted({'triton', 'numpy', 'torch'} & set(sys.modules))"
     code = f"import sys, kernels.{family}.rules; print({loaded})"

@@ -101,16 +101,20 @@ def test_every_call_and_type(stack: Make, arch: str) -> None:
     assert made.run("-m", "tests.device.add", str(made.prefix), "rocm") == "276 calls, 0 wrong\n"
 
 
-def test_rows_on_a_virtual_mi100(stack: Make) -> None:
-    made = stack("gfx908", "smoke", "rms_norm")
-    assert made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--few") == "11 calls, 0 wrong\n"
+@pytest.mark.parametrize(("function", "count"), [("rms_norm", 11), ("softmax", 16)])
+def test_rows_on_a_virtual_mi100(stack: Make, function: str, count: int) -> None:
+    made = stack("gfx908", "smoke", function)
+    printed = made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--only", function, "--few")
+    assert printed == f"{count} calls, 0 wrong\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx1100"])
-def test_every_width_and_type_of_rows(stack: Make, arch: str) -> None:
-    made = stack(arch, "full", "rms_norm")
-    assert made.run("-m", "tests.device.rows", str(made.prefix), "rocm") == "93 calls, 0 wrong\n"
+@pytest.mark.parametrize(("function", "count"), [("rms_norm", 111), ("softmax", 126)])
+def test_every_width_and_type_of_rows(stack: Make, arch: str, function: str, count: int) -> None:
+    made = stack(arch, "full", function)
+    printed = made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--only", function)
+    assert printed == f"{count} calls, 0 wrong\n"
 
 
 _POINTERS = """
