@@ -19,7 +19,7 @@ _WIDTHS = (64, 128, 512, 1024, 2048, 4096, 5120, 8192, 12288, 16384, 65536, 2621
 def _caller(library: OperatorLibrary, name: str, *arguments: Any) -> Callable[[], int]:
     """A call on PyTorch's stream, as short as Python makes one."""
     kept = [c_tensor(one) if isinstance(one, torch.Tensor) else one for one in arguments]
-    given = [one if isinstance(one, (c_double, c_int64)) else byref(one) for one in kept]
+    given: list[Any] = [one if isinstance(one, (c_double, c_int64)) else byref(one) for one in kept]
     given.append(c_void_p(torch.cuda.current_stream().cuda_stream))
     function = getattr(library.library, f"aotforge_{name}")
     return lambda kept=kept: function(*given)  # type: ignore[misc]
