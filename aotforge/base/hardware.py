@@ -65,6 +65,7 @@ class ReportedTime(Manifest):
     """Milliseconds of an operator's kernels together, and of PyTorch's math path on the same call; None: not measured."""
 
     operator: Line
+    functional: Line
     keys: dict[Line, int]
     call: Line
     milliseconds: Seconds

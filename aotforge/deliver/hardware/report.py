@@ -77,11 +77,10 @@ def reason(image: ReportedImage) -> str:
 
 
 def time_line(time: ReportedTime) -> str:
-    """`attn_fwd dtype=2 width=64: 0.123 ms, PyTorch's math path 0.456 ms (3.7 x)`."""
-    keys = " ".join(f"{name}={number}" for name, number in time.keys.items())
+    """`attn_fwd dtype=fp16,width=64: 0.123 ms, PyTorch's math path 0.456 ms (3.7 x)`."""
     beside = f", PyTorch's math path {time.torch:.3f} ms" if time.torch is not None else ""
     factor = f" ({time.torch / time.milliseconds:.1f} x)" if time.torch and time.milliseconds else ""
-    return f"{time.operator} {keys}: {time.milliseconds:.3f} ms{beside}{factor}"
+    return f"{time.operator} {time.functional}: {time.milliseconds:.3f} ms{beside}{factor}"
 
 
 def write_report(report: HardwareReport, folder: Path, *, key: Ed25519PrivateKey | None) -> WrittenReport:

@@ -57,6 +57,7 @@ def operator_rows(times: Sequence[Time]) -> list[dict[str, Any]]:
                 rows.append(
                     {
                         "operator": operator,
+                        "functional": first.functional,
                         "keys": keys,
                         "call": first.call,
                         "milliseconds": round(sum(parts), 5),

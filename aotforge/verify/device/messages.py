@@ -29,10 +29,11 @@ class ShownDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Time:
-    """Median time of one launch on a call of the shape `call` by a functional's `keys`."""
+    """Median time of one launch on a call of the shape `call` by a functional: its name, such as `dtype=fp16,width=64`, and `keys`."""
 
     operator: str
     kernel: str
+    functional: str
     keys: tuple[tuple[str, int], ...]
     call: str
     milliseconds: float

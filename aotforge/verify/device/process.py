@@ -33,6 +33,7 @@ from aotforge.verify.device.messages import (
 )
 from aotforge.verify.executors import EmulatedImage
 from aotforge.verify.invocation import Cases, family_errors, load_cases, load_shaped
+from aotforge.verify.verdict import ImageTask
 from aotforge.virtual_gpu.emulator.isa import approximations
 from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
 
@@ -168,18 +169,27 @@ def _timed(request: CheckImage, image: LoadedImage, connection: Connection) -> t
         connection.send(Progress(case=f"timed call {call}"))
         took = image.milliseconds(use, launch, invocation, request.repeat)
         connection.send(Progress(case=""))
-        times.append(_time(use, keys, call, took))
+        times.append(_time(request.task, use, keys, call, took))
     return tuple(times), "" if times else "another image serves the timed call"
 
 
-def _time(use: Use, keys: Mapping[str, int], call: str, milliseconds: float) -> Time:
+def _time(task: ImageTask, use: Use, keys: Mapping[str, int], call: str, milliseconds: float) -> Time:
     return Time(
         operator=use.kernel.operator,
         kernel=use.kernel.name,
+        functional=_functional(task.label, keys),
         keys=tuple(keys.items()),
         call=call,
         milliseconds=milliseconds,
     )
+
+
+def _functional(label: str, keys: Mapping[str, int]) -> str:
+    """The choices in an image's label, or the keys' numbers: a label may be a digest, or those of several jobs."""
+    parts = label.split(":")
+    if len(parts) == 4 and all(f"{name}=" in parts[2] for name in keys):
+        return parts[2]
+    return ",".join(f"{name}={number}" for name, number in keys.items())
 
 
 def main(parent: int, connection: Connection) -> None:

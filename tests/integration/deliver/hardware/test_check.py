@@ -18,9 +18,14 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.compile.model import KernelImage
 from aotforge.compile.pool import WorkerLimits
 from aotforge.deliver.hardware.check import CheckRequest, check_release, find_device
+from aotforge.deliver.hardware.published import fetch_pack
 from aotforge.deliver.hardware.report import write_report
-from aotforge.errors import VerifyError
+from aotforge.errors import InstallError, VerifyError
 from aotforge.plan.model import Plan
+from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.publish.trust import trusted_index
+from aotforge.publish.upload import publish_release
+from aotforge.release.reader import read_release
 from aotforge.verify.device.messages import CheckImage, DeviceResult, ShownDevice
 from aotforge.verify.device.watchdog import Limits, check_on_device
 from aotforge.verify.verify_plan import image_tasks
@@ -30,6 +35,7 @@ from tests.integration.release.real import CACHE
 from tests.integration.verify.test_verify import faulty, scaled
 from tests.integration.verify.test_verify_release import released
 from tests.support.families import PROJECT, architectures, plan_of
+from tests.support.publishing import NOW, make_keys
 
 pytestmark = pytest.mark.compiler
 MI100 = ShownDevice(
@@ -140,7 +146,9 @@ def test_a_planted_wrong_image_and_a_planted_fault_are_named_and_the_others_pass
     ) in others:  # additions have one right result: the device, which is the same emulator, has the same bits
         assert image.state == "passed" and image.exact and image.same == image.elements > 1000
     # both images of fp16 are right, of which one serves the timed call
-    assert [(time.operator, time.keys, time.torch) for time in report.times] == [("add", {"dtype": 2}, None)]
+    assert [(time.operator, time.functional, time.torch) for time in report.times] == [
+        ("add", "dtype=fp16", None)
+    ]
     assert report.times[0].milliseconds > 0
     written = write_report(report, tmp_path / "out", key=None)
     page = written.html.read_text()
@@ -238,3 +246,24 @@ def test_an_aborted_process_is_a_fault_of_its_image(machine: Machine, tmp_path: 
     result, free = check_on_device(request, Limits())
     assert (result.outcome, free) == ("fault", True)
     assert result.failure == "the process died of SIGABRT: Memory access fault by GPU node-1"
+
+
+def test_a_published_release_is_downloaded_for_one_arch_and_has_the_same_images(
+    machine: Machine, tmp_path: Path
+) -> None:
+    folder, _ = machine.planted(tmp_path)
+    keys = make_keys(tmp_path / "keys")
+    store = DirectoryStore(tmp_path / "store")
+    publish_release(folder, store, keys, now=NOW, allow_development=True)
+    index = trusted_index(store, keys.roots[0], tmp_path / "trust").index
+    wanted = {
+        "version": None,
+        "arch": "gfx908",
+        "downloads": tmp_path / "downloads",
+        "folder": tmp_path / "got",
+    }
+    got, _ = fetch_pack(store, index, pack="amd-gfx908", **wanted)  # type: ignore[arg-type]
+    assert len(list(got.iterdir())) == 4 < len(list(folder.iterdir()))
+    assert read_release(got, packs=("amd-gfx908",)) == read_release(folder)
+    with pytest.raises(InstallError, match=r"has no file .*-images-amd-gfx90a\.tar\.gz"):
+        fetch_pack(store, index, pack="amd-gfx90a", **wanted)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ FORWARD = ReportedImage(
 )
 TIME = ReportedTime(
     operator="attn_fwd",
+    functional="dtype=fp16,width=64",
     keys={"dtype": 2, "width": 64},
     call="batch=2, seqlen_q=1024",
     milliseconds=0.5,

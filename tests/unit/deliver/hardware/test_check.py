@@ -77,7 +77,12 @@ CALL = "batch=1, heads_q=2, heads_k=2, seqlen_q=64, seqlen_k=64"
 def time(kernel: str, milliseconds: float, **keys: int) -> Time:
     operator = "attn_fwd" if kernel == "attn_fwd" else "attn_bwd"
     return Time(
-        operator=operator, kernel=kernel, keys=tuple(keys.items()), call=CALL, milliseconds=milliseconds
+        operator=operator,
+        kernel=kernel,
+        functional="f",
+        keys=tuple(keys.items()),
+        call=CALL,
+        milliseconds=milliseconds,
     )
 
 

@@ -134,7 +134,7 @@ def test_what_is_not_right_is_named_everywhere(tmp_path: Path) -> None:
     for shown in (page, text):
         assert "ragged: no end after 60 s" in shown and "out at (0,) is 1 on the device" in shown
     assert "in 2 every instruction has one right result, 1 of these have the same bits" in text
-    assert "attn_fwd dtype=2 width=64: 0.500 ms, PyTorch's math path 2.000 ms (4.0 x)" in text
+    assert "attn_fwd dtype=fp16,width=64: 0.500 ms, PyTorch's math path 2.000 ms (4.0 x)" in text
     assert "1 passed" in text and "1 hang" in text and "1 differs" in text
     with pytest.raises(
         VerifyError, match=r"2 of 3 images are not right on this GPU .*<b>k</b>, add\.add"
