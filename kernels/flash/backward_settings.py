@@ -224,6 +224,11 @@ _APART = ("gfx908",)
 six times as much, more than PyTorch's tests allow. Elsewhere it has not been tried, or the registers do not suffice."""
 
 
+_UNROLLED = ("gfx11", "gfx12")
+"""Archs whose fp32 images with hints would spill where a program does not hold its block, up to head_dim 256: there loops over columns
+have a constant length, and the compiler unrolls them."""
+
+
 def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one backward kernel, in the order in which the runtime tries them; the last one serves every call."""
     general = _WIDE if target.warp_size == 64 else _NARROW
@@ -239,7 +244,9 @@ def backward_settings(kernel: str, target: Target, functional: Functional) -> tu
         wanted["stride_bn"] = 1
     when = tuple(Equals(value=name, to=number) for name, number in wanted.items())
     apart = target.arch in _APART and functional["dtype"] == "fp32"
+    unrolled = functional["dtype"] == "fp32" and 64 < width <= 256 and not found.hold
+    exact = found.exact and not (unrolled and target.arch.startswith(_UNROLLED))
     return (
-        *([found.setting(kernel, width, when, exact=True, apart=apart)] if found.exact else []),
+        *([found.setting(kernel, width, when, exact=True, apart=apart)] if exact else []),
         found.setting(kernel, width, (), exact=False, apart=apart),
     )
