@@ -1,6 +1,6 @@
 """Calls of `aotforge_add` on a device, each compared with numpy; with --speed their times beside PyTorch's.
 
-`python -m tests.device.add PREFIX rocm|cuda [--infiniops] [--large] [--speed]` where PREFIX has lib/libaotforge_ops.so and
+`python -m tests.device.add PREFIX rocm|cuda [--infiniops] [--types=A,B] [--large] [--speed]` where PREFIX has lib/libaotforge_ops.so and
 lib/aotriton.images. The last line is the number of wrong calls. Exit status 77: no driver or no device.
 """
 
@@ -173,7 +173,10 @@ def main(prefix: Path, vendor: str, *flags: str) -> int:
         return SKIPPED
     library, wrong, count = OperatorLibrary(prefix / "lib" / "libaotforge_ops.so"), 0, 0
     wanted = infiniops() if "--infiniops" in flags else chain(infiniops(), others())
+    listed = [flag.removeprefix("--types=").split(",") for flag in flags if flag.startswith("--types=")]
     for call in wanted:
+        if listed and call.dtype not in listed[0]:
+            continue
         count += 1
         if problem := check(library, driver, call):
             wrong += 1

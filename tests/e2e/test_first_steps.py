@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import HOME, build_json, copy_checkout, environment, leave_out_windows, tarballs
+from tests.e2e.checkouts import HOME, build_json, copy_checkout, environment, shrink_smoke, tarballs
 
 pytestmark = pytest.mark.compiler
 
@@ -55,7 +55,7 @@ def test_the_first_run_sets_up_and_later_ones_need_no_network(tmp_path: Path) ->
     """Its release is another checkout's, bit for bit: they share the sources, and neither environment, cache, folder nor settings."""
     checkout, other = (copy_checkout(tmp_path / name) for name in ("a new földer", "other"))
     for copy in (checkout, other):
-        leave_out_windows(copy)
+        shrink_smoke(copy)
     # what Ctrl-C leaves of an environment in the making is made anew
     broken = checkout / ".aotforge" / "venv-{}.{}".format(*sys.version_info[:2]) / "bin" / "python"
     broken.parent.mkdir(parents=True)

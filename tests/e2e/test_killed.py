@@ -20,7 +20,7 @@ from tests.e2e.checkouts import (
     command,
     copy_checkout,
     environment,
-    leave_out_windows,
+    shrink_smoke,
     share_interpreter,
     tarballs,
 )
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.compiler
 @pytest.mark.parametrize("kills", [6, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_build_killed_often_ends_as_if_undisturbed(kills: int, tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
-    leave_out_windows(checkout)
+    shrink_smoke(checkout)
     undisturbed = build_json(checkout, "--profile", "smoke", "--cache", str(HOME / "cache"))
     cache = tmp_path / "cache"
     # library and interpreter are built already: the kills hit kernels, verdicts, packing and assembly

@@ -189,7 +189,7 @@ def test_from_our_own_server(store: DirectoryStore, keys: KeySet, tmp_path: Path
     """`release.serve` over a folder that was published to serves the index as well, and no other file."""
     (tmp_path / "store" / "tuf" / "private.json").write_text("{}")
     with serve(tmp_path / "store", host="127.0.0.1", port=0, log=lambda line: None) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         place = HttpReader(server.url, sleep=lambda seconds: None)
         assert try_install(place, keys.roots[0], tmp_path).fresh
         for name in ("tuf/private.json", "tuf/.swap.lock", "tuf/../tuf/timestamp.json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,17 +36,12 @@ class Runtime:
     hip_headers: Path
 
 
-def small_attention(
-    arch: str = "gfx908", *, dropout: tuple[bool, ...] = (False, True)
-) -> tuple[Plan, list[KernelImage]]:
-    """The plan and images of fp16 attention with head_dim 64, without causal masks, and of fp16 `add`."""
-    keep: dict[str, tuple[bool | int | str, ...]] = {
-        "dtype": ("fp16",),
-        "width": (64,),
-        "mask": ("full",),
-        "dropout": dropout,
-    }
-    profile = Profile(description="one functional", complete=False, keep=keep)
+Keep = Mapping[str, tuple[bool | int | str, ...]]
+
+
+def images_of(arch: str, keep: Keep) -> tuple[Plan, list[KernelImage]]:
+    """The plan and images of the project's kernels with these values of choices, as a profile has them."""
+    profile = Profile(description="of a test", complete=False, keep=dict(keep))
     architectures = load_architectures(ROOT / "manifests")
     plan = make_plan(
         load_families(ROOT / "kernels"),
@@ -60,6 +56,18 @@ def small_attention(
     with Cache(CACHE) as cache:
         images = compile_plan(plan, kernels_root=ROOT / "kernels", architectures=architectures, cache=cache)
         return plan, list(images.values())
+
+
+def small_attention(arch: str = "gfx908") -> tuple[Plan, list[KernelImage]]:
+    """fp16 attention with head_dim 32, without causal masks, and fp16 `add`: a part of profile `smoke`, which other tests compile too."""
+    keep: Keep = {
+        "dtype": ("fp16",),
+        "width": (32,),
+        "mask": ("full",),
+        "dropout": (False,),
+    }
+    others = {path.parent.name for path in ROOT.glob("kernels/*/rules.py")} - {"add", "flash"}
+    return images_of(arch, {**keep, **{f"{family}.dtype": () for family in others}})
 
 
 def runtime_and_double(folder: Path) -> Runtime:

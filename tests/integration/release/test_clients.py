@@ -130,7 +130,7 @@ def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """The address of a server, and the lines that it logs."""
     log: list[str] = []
     server = serve(folder, host="127.0.0.1", port=0, log=log.append)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield server.url, log

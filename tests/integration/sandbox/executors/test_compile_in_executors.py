@@ -30,8 +30,11 @@ def execution(name: str, folder: Path, root: str) -> ExecutionTarget:
     return ExecutionTarget(executor=executor(name, folder), rootfs=project_rootfs(root))
 
 
-@pytest.mark.parametrize("name", SANDBOXED)
+@pytest.mark.parametrize(
+    "name", [name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.slow) for name in SANDBOXED]
+)
 def test_images_are_those_of_this_machine(name: str, tmp_path: Path) -> None:
+    """By default with one executor: test_tarballs.py compares the images of all."""
     root = write_many(tmp_path / "k", 2)
     build(root, tmp_path / "here")
     there = execution(name, tmp_path, "rocm-kernels")

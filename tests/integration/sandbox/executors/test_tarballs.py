@@ -11,7 +11,7 @@ import pytest
 from aotforge.pipeline.build_release import BuildReport, build
 from aotforge.pipeline.display import BuildDisplay
 from aotforge.pipeline.requests import BuildRequest
-from tests.e2e.checkouts import copy_checkout, share_interpreter
+from tests.e2e.checkouts import copy_checkout, share_interpreter, shrink_smoke
 from tests.support.rootfs import NAMES, ROOT, cache, executor, project_rootfs
 
 pytestmark = pytest.mark.compiler
@@ -20,6 +20,7 @@ pytestmark = pytest.mark.compiler
 def test_one_small_build_each(tmp_path: Path) -> None:
     """Of one family, with a library that other tests have built already, each cache without images."""
     checkout = copy_checkout(tmp_path / "checkout")
+    shrink_smoke(checkout)
     shutil.rmtree(checkout / "kernels" / "flash")
     one_build_each(checkout, "smoke", tmp_path, shared=("containers", "sources", "runtime", "executors"))
 

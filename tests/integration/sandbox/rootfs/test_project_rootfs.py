@@ -85,7 +85,9 @@ def test_rocm_runtime_is_debian_11_with_real_hip_headers() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_windows_noimage_links_a_dll_and_makes_an_import_library() -> None:
+    """20 s to download and to unpack, for this test alone. Its bytes are locked; tests/unit compares each lock with its definition."""
     run = enter("windows-noimage")
     printed = run(
         "cd /tmp; printf '#include <mutex>\nextern \"C\" __declspec(dllexport) int f() { static std::mutex m; m.lock(); return 3; }' >a.cpp;"
@@ -96,10 +98,12 @@ def test_windows_noimage_links_a_dll_and_makes_an_import_library() -> None:
     assert printed.splitlines() == ["1", "cmake version 3.25.1"]
 
 
+@pytest.mark.slow
 def test_again_from_another_folder_without_any_mirror(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ensure_rootfs refuses other bytes than the lock's, so that it returns is the comparison."""
+    """ensure_rootfs refuses other bytes than the lock's, so that it returns is the comparison. By default the first build of a rootfs is
+    compared with its lock too, which was written elsewhere; tests/unit/sandbox/rootfs/test_cache.py has other paths and no mirror."""
     made("rocm-runtime")
     cache = tmp_path / "another cache ü"
     places = CachePaths(cache=cache)

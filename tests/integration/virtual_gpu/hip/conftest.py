@@ -36,7 +36,7 @@ def play(virtual: VirtualHip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(scope="session")
 def attention() -> list[KernelImage]:
-    """Images of gfx908: fp16 `add`, and attention with head_dim 64."""
+    """Images of gfx908: fp16 `add`, and attention with head_dim 32."""
     return small_attention()[1]
 
 

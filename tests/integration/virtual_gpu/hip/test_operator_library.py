@@ -13,19 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from aotforge.base.architectures import load_architectures
-from aotforge.compile.cache import Cache
-from aotforge.compile.compile_plan import compile_plan
 from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.pack.writer import write_pack
-from aotforge.plan.planner import plan_project
-from aotforge.plan.selection import Only
 from aotforge.virtual_gpu.hip.build_hip import VirtualHip, environment
-from tests.integration.release.real import CACHE, ROOT
+from tests.integration.release.real import CACHE, ROOT, images_of
 from tests.integration.release.standin import MANIFEST
 
 pytestmark = pytest.mark.compiler
+FEW = ("bf16", "fp32", "u16", "i64")
+"""Of every size, with and without sign; fp16 is in profile `smoke`, whose images other tests verify. Six images each to compile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,24 +53,21 @@ Make = Callable[..., Stack]
 
 @pytest.fixture(scope="module")
 def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Makes the stack of an arch with a family's images of a profile; of two devices."""
+    """Makes the stack of an arch with a family's images of these types, or of all; of two devices."""
 
     @cache
-    def make(arch: str, profile: str = "full", family: str = "elementwise") -> Stack:
-        folder = tmp_path_factory.mktemp(f"{arch}-{profile}-{family}")
-        plan = plan_project(ROOT, archs=[arch], profile=profile, only=Only([family]))
-        with Cache(CACHE) as kept:
-            images = compile_plan(
-                plan,
-                kernels_root=ROOT / "kernels",
-                architectures=load_architectures(ROOT / "manifests"),
-                cache=kept,
-            )
+    def make(arch: str, *types: str, family: str = "elementwise") -> Stack:
+        folder = tmp_path_factory.mktemp(f"{arch}-{family}")
+        others = {path.parent.name for path in ROOT.glob("kernels/*/rules.py")} - {family}
+        keep: dict[str, tuple[str, ...]] = {f"{other}.dtype": () for other in others}
+        if types:
+            keep |= {"row": ("any",), f"{family}.dtype": types}
+        plan, images = images_of(arch, keep)
         texts = folder / "texts"
         texts.mkdir()
-        for image in images.values():
+        for image in images:
             (texts / f"{image.digest}.s").write_text(image.asm)
-        pack = write_pack(plan, list(images.values()), release=MANIFEST.name, compressor=MANIFEST.compressor)
+        pack = write_pack(plan, images, release=MANIFEST.name, compressor=MANIFEST.compressor)
         place = folder / "lib" / "aotriton.images" / pack.name
         place.mkdir(parents=True)
         for name, data in pack.files.items():
@@ -89,9 +83,11 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Make
 
 
 def test_the_calls_of_infiniops_on_a_virtual_mi100(stack: Make) -> None:
-    made = stack("gfx908")
-    printed = made.run("-m", "tests.device.add", str(made.prefix), "rocm", "--infiniops")
-    assert printed == "132 calls, 0 wrong\n"
+    """For a few types; for all of them below."""
+    made = stack("gfx908", *FEW)
+    words = ("--infiniops", f"--types={','.join(FEW)}")
+    printed = made.run("-m", "tests.device.add", str(made.prefix), "rocm", *words)
+    assert printed == "64 calls, 0 wrong\n"
 
 
 @pytest.mark.slow
@@ -103,7 +99,7 @@ def test_every_call_and_type(stack: Make, arch: str) -> None:
 
 @pytest.mark.parametrize(("function", "count"), [("rms_norm", 11), ("softmax", 16)])
 def test_rows_on_a_virtual_mi100(stack: Make, function: str, count: int) -> None:
-    made = stack("gfx908", "smoke", function)
+    made = stack("gfx908", "fp16", family=function)
     printed = made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--only", function, "--few")
     assert printed == f"{count} calls, 0 wrong\n"
 
@@ -112,7 +108,7 @@ def test_rows_on_a_virtual_mi100(stack: Make, function: str, count: int) -> None
 @pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx1100"])
 @pytest.mark.parametrize(("function", "count"), [("rms_norm", 111), ("softmax", 126)])
 def test_every_width_and_type_of_rows(stack: Make, arch: str, function: str, count: int) -> None:
-    made = stack(arch, "full", function)
+    made = stack(arch, family=function)
     printed = made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--only", function)
     assert printed == f"{count} calls, 0 wrong\n"
 
@@ -138,7 +134,7 @@ for other, on in ((host, 0), (far.c_tensor(), 0), (left.c_tensor(), stream.value
 
 
 def test_pointers_and_streams_of_other_devices_are_refused(stack: Make, tmp_path: Path) -> None:
-    made, record = stack("gfx908", "smoke"), tmp_path / "record"
+    made, record = stack("gfx908", "fp16"), tmp_path / "record"
     printed = made.run("-c", _POINTERS, str(made.prefix), AOTFORGE_VIRTUAL_RECORD=str(record))
     assert printed.splitlines() == [
         "1 add: other: data is not memory of HIP: a pointer to host memory?",
@@ -200,7 +196,7 @@ for arguments in (
 
 @pytest.mark.skipif(importlib.util.find_spec("tvm_ffi") is None, reason="needs apache-tvm-ffi")
 def test_tvm_ffi_loads_the_library_and_calls_add(stack: Make) -> None:
-    made = stack("gfx908", "smoke")
+    made = stack("gfx908", "fp16")
     path = str(Path(importlib.util.find_spec("tvm_ffi").origin).parents[1])  # type: ignore[union-attr, arg-type]
     printed = made.run("-c", _TVM, str(made.prefix), PYTHONPATH=f"{ROOT}:{path}")
     assert printed.splitlines() == [

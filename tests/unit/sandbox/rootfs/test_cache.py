@@ -49,7 +49,7 @@ def mirror(tmp_path: Path) -> Path:
 def served(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The mirror on loopback, as the only one that this machine's apt knows."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(mirror)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}"
     only(monkeypatch, address)
     yield address
