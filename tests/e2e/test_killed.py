@@ -20,8 +20,8 @@ from tests.e2e.checkouts import (
     command,
     copy_checkout,
     environment,
-    shrink_smoke,
     share_interpreter,
+    shrink_smoke,
     tarballs,
 )
 

@@ -31,7 +31,8 @@ def execution(name: str, folder: Path, root: str) -> ExecutionTarget:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.slow) for name in SANDBOXED]
+    "name",
+    [name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.slow) for name in SANDBOXED],
 )
 def test_images_are_those_of_this_machine(name: str, tmp_path: Path) -> None:
     """By default with one executor: test_tarballs.py compares the images of all."""

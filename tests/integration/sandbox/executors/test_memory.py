@@ -30,7 +30,8 @@ while True:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.slow) for name in SANDBOXED]
+    "name",
+    [name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.slow) for name in SANDBOXED],
 )
 def test_job_and_limit_are_named(name: str, tmp_path: Path) -> None:
     """By default with one executor: 1.4 GiB are written, twice. test_contract.py exceeds the memory of a step in each of them."""
