@@ -14,6 +14,7 @@ from aotforge.cli import (  # noqa: F401 - importing a module registers its task
     devtools,
     hardware,
     publish,
+    records,
     release,
     rootfs,
 )

@@ -1,6 +1,7 @@
 """Tasks that build and verify images, and the pieces of a release that can be built alone."""
 
 import os
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -34,10 +35,15 @@ from aotforge.pipeline.requests import BuildRequest, Executor, Keep, PacksReques
 def build(request: BuildRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Compile and verify kernels, pack images, build the library, assemble tarballs."""
     from aotforge.pipeline.build_command import run_build
+    from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
 
-    with BuildDisplay(quiet=quiet or json) as display:
-        report = run_build(request, observer=display)
+    with (
+        BuildDisplay(quiet=quiet or json) as display,
+        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
+    ):
+        report = run_build(request, observer=observer)
+        observer.end("finished", release=str(getattr(getattr(report, "release", None), "folder", "")))
     print_report(report, json=json)
 
 
@@ -119,11 +125,16 @@ def verify(
 ) -> None:
     """Execute every image of a profile or a release on the virtual GPU and compare with float64; missing images are compiled."""
     from aotforge.base.files import write_atomic
+    from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.verify_release import verify
 
-    with BuildDisplay(quiet=quiet or json) as display:
-        report = verify(request, observer=display)
+    with (
+        BuildDisplay(quiet=quiet or json) as display,
+        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
+    ):
+        report = verify(request, observer=observer)
+        observer.end("finished")
     if html:
         write_atomic(Path(html).absolute(), report.html().encode())
     print_checked(report, partial(report.require_passed, described=not json), json=json)

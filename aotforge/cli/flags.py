@@ -93,6 +93,19 @@ def kind_of(annotation: object) -> type[Any]:
 
 def parse_flags(task: Task, words: Iterable[str]) -> dict[str, object]:
     """Values by parameter, defaults included. Raises UsageError."""
+    values = given_flags(task, words)
+    missing = [flag for flag in task.flags if flag.default is REQUIRED and flag.parameter not in values]
+    if missing:
+        raise UsageError(
+            f"{task.name} needs {' and '.join(f'--{flag.name}' for flag in missing)}",
+            cause="; ".join(f"--{flag.name} is missing: {flag.help}" for flag in missing),
+            hint=task.usage,
+        )
+    return {flag.parameter: values.get(flag.parameter, flag.default) for flag in task.flags}
+
+
+def given_flags(task: Task, words: Iterable[str]) -> dict[str, object]:
+    """Values of the flags that a command line has, by parameter. Raises UsageError."""
     waiting, rest = task.positions, list(words)
     values: dict[str, object] = {}
     while rest:
@@ -114,14 +127,7 @@ def parse_flags(task: Task, words: Iterable[str]) -> dict[str, object]:
                 else "pass it once",
             )
         values[flag.parameter] = _converted(task, flag, value)
-    missing = [flag for flag in task.flags if flag.default is REQUIRED and flag.parameter not in values]
-    if missing:
-        raise UsageError(
-            f"{task.name} needs {' and '.join(f'--{flag.name}' for flag in missing)}",
-            cause="; ".join(f"--{flag.name} is missing: {flag.help}" for flag in missing),
-            hint=task.usage,
-        )
-    return {flag.parameter: values.get(flag.parameter, flag.default) for flag in task.flags}
+    return values
 
 
 def near(word: str, known: Iterable[str]) -> str:

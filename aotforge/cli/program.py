@@ -21,6 +21,9 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *(
             "build",
             "verify",
+            "status",
+            "report",
+            "config.show",
             "doctor",
             "source.images",
             "images.ls",

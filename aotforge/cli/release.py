@@ -1,5 +1,6 @@
 """Tasks that make a release, build one again, compare and check releases."""
 
+import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from aotforge.pipeline.requests import ReleaseRequest, ReproduceRequest
 def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> None:
     """Build, verify, check, sign and record a release; with --to, publish it."""
     from aotforge.base.progress import byte_progress
+    from aotforge.pipeline.build_record import recorded
     from aotforge.pipeline.display import BuildDisplay
     from aotforge.pipeline.make_release import release
     from aotforge.publish.session import open_publisher
@@ -22,8 +24,12 @@ def make(request: ReleaseRequest, json: Json = False, quiet: Quiet = False) -> N
     place = None
     if request.to:
         place = open_publisher(request.to, absolute(request.keys), request.environment, request.cache)
-    with BuildDisplay(quiet=quiet or json) as display:
-        report = release(request, observer=display)
+    with (
+        BuildDisplay(quiet=quiet or json) as display,
+        recorded(request.cache, sys.argv[1:], request.root, display) as observer,
+    ):
+        report = release(request, observer=observer)
+        observer.end("finished")
     fields = report.fields()
     if not json:
         print_report(report, json=False)
