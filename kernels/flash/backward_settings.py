@@ -114,7 +114,6 @@ _GFX11: Table = {
         Tuned(max_width=64, dtypes=_HALVES, plain=True, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
         Tuned(max_width=128, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
-        Tuned(max_width=256, plain=True, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=256, dtypes=_HALVES, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=256, exact=False, parts=4, hold=False, block_m=16, block_n=32, num_warps=16),
         Tuned(max_width=512, plain=True, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
@@ -180,7 +179,6 @@ _NARROW: Table = {
         Tuned(max_width=128, dtypes=_HALVES, plain=True, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=64, hold=False, block_m=16, block_n=32, num_warps=16),
         Tuned(max_width=128, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
-        Tuned(max_width=256, plain=True, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=256, dtypes=_HALVES, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
         Tuned(max_width=256, exact=False, parts=4, hold=False, block_m=16, block_n=32, num_warps=16),
         Tuned(max_width=512, plain=True, parts=8, hold=False, block_m=16, block_n=64, num_warps=16),
@@ -212,7 +210,9 @@ _NVIDIA: Table = {
             block_n=64,
             num_warps=8,
         ),
-        *_NARROW["bwd_dk_dv"][2:],
+        *_NARROW["bwd_dk_dv"][2:4],
+        Tuned(max_width=256, plain=True, parts=2, hold=False, block_m=16, block_n=64, num_warps=16),
+        *_NARROW["bwd_dk_dv"][4:],
     ),
 }
 
