@@ -33,10 +33,11 @@ CALLS = Calls(
         "weight": Tensor(shape=("columns",)),
     },
     outputs={"out": Tensor(shape=_AXES, strides={f"stride_out_{axis}": 3 - axis for axis in range(4)})},
-    # blocks have 128, 512, 1024 to 8192 columns, and 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
+    # blocks have 64, 128, 512, 1024 to 16384 columns, and 32, 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
     shapes=[
         _call(1, 5),
         _call(8, 17),
+        _call(64, 4, 9),
         _call(100, 2, 3, 2, 2),
         _call(128, 3, 7),
         _call(136, 9),
@@ -49,6 +50,7 @@ CALLS = Calls(
         _call(4104, 1),
         _call(8192, 1),
         _call(8200, 2),
+        _call(16392, 1),
         _call(16387, 1),
     ],
     typical=_call(1024, 64),

@@ -33,8 +33,10 @@ def rms_norm_rows(
             value = tl.load(of_input + column, mask=inside & (column < columns), other=0.0).to(tl.float32)
             squares += value * value
         scale = tl.rsqrt(tl.sum(squares, 1) / columns + eps)[:, None]
+        # from the end: what was read last is in a cache
+        last = (columns - 1) // BLOCK * BLOCK
         for start in range(0, columns, BLOCK):
-            column = (start + lane)[None, :]
+            column = (last - start + lane)[None, :]
             mask = inside & (column < columns)
             value = tl.load(of_input + column, mask=mask).to(tl.float32)
             factor = tl.load(weight + column, mask=column < columns).to(tl.float32)

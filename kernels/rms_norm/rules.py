@@ -35,7 +35,7 @@ RMS_NORM_ROWS = Operator(
 )
 
 _ANY = 2**31 - 1
-_ROWS = {128: 16, 512: 8, 1024: 4, 2048: 2, 4096: 1, 8192: 1}
+_ROWS = {64: 32, 128: 16, 512: 8, 1024: 4, 2048: 2, 4096: 1, 8192: 1, 16384: 1}
 """Rows of a program by the most columns of its block."""
 
 
@@ -45,7 +45,8 @@ def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
         return (Setting(constants={"ROWS": 1, "BLOCK": 4096, "LOOP": True}, num_warps=16, num_stages=1),)
     columns = int(row)
     constants = {"ROWS": _ROWS[columns], "BLOCK": columns, "LOOP": False}
-    return (Setting(constants=constants, num_warps=8 if columns > 2048 else 4, num_stages=1),)
+    warps = 16 if columns > 8192 else 8 if columns > 2048 else 4
+    return (Setting(constants=constants, num_warps=warps, num_stages=1),)
 
 
 _KERNEL = Kernel(

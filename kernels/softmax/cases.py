@@ -64,10 +64,11 @@ _BY_KERNEL: Mapping[str, Calls] = {
     "softmax_rows": _calls(
         -1,
         ("size_3", "size_2", "size_1", "size_0", "columns"),
-        # blocks have 128, 512, 1024 to 8192 columns, and 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
+        # blocks have 64, 128, 512, 1024 to 16384 columns, and 32, 16, 8, 4, 2 rows or one; those of longer rows 4096 columns
         shapes=[
             _call(1, 5),
             _call(8, 17),
+            _call(64, 4, 9),
             _call(100, 2, 3, 2, 2),
             _call(128, 3, 7),
             _call(136, 9),
@@ -80,6 +81,7 @@ _BY_KERNEL: Mapping[str, Calls] = {
             _call(4104, 1),
             _call(8192, 1),
             _call(8200, 2),
+            _call(16392, 1),
             _call(16387, 1),
         ],
         typical=_call(1024, 64),
@@ -91,11 +93,11 @@ _BY_KERNEL: Mapping[str, Calls] = {
     "softmax_columns": _calls(
         3,
         ("size_3", "size_2", "size_1", "columns", "size_0", 1),
-        # blocks have 32 columns of 64 rows
+        # blocks have 64 columns of 64 rows
         shapes=[
             _call(1, 3),
             _call(5, 70),
-            _call(33, 2, 3, 2, 8),
+            _call(65, 2, 3, 2, 8),
             _call(40, 2, 64),
             _call(100, 72),
             _call(3, 0),

@@ -48,7 +48,7 @@ SOFTMAX_COLUMNS = Operator(
 )
 
 _ANY = 2**31 - 1
-_ROWS = {128: 16, 512: 8, 1024: 4, 2048: 2, 4096: 1, 8192: 1}
+_ROWS = {64: 32, 128: 16, 512: 8, 1024: 4, 2048: 2, 4096: 1, 8192: 1, 16384: 1}
 """Rows of a program by the most columns of its block."""
 
 
@@ -58,7 +58,8 @@ def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
         return (Setting(constants={"ROWS": 1, "BLOCK": 4096, "LOOP": True}, num_warps=16, num_stages=1),)
     columns = int(row)
     constants = {"ROWS": _ROWS[columns], "BLOCK": columns, "LOOP": False}
-    return (Setting(constants=constants, num_warps=8 if columns > 2048 else 4, num_stages=1),)
+    warps = 16 if columns > 8192 else 8 if columns > 2048 else 4
+    return (Setting(constants=constants, num_warps=warps, num_stages=1),)
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))
@@ -120,7 +121,7 @@ _KERNELS = (
             *_batch(first=1)[3:],
         ),
         settings=lambda target, functional: (
-            Setting(constants={"ROWS": 64, "BLOCK": 32}, num_warps=4, num_stages=1),
+            Setting(constants={"ROWS": 64, "BLOCK": 64}, num_warps=8, num_stages=1),
         ),
         grid=(
             (Term(value="size_0", divisor="ROWS"), *(Term(value=f"size_{axis}") for axis in range(1, _RANK))),

@@ -45,8 +45,10 @@ def softmax_rows(
             most = top
         top = tl.max(most, 1)[:, None]
         scale = 1.0 / tl.sum(total * shifted_exp(most, top), 1)[:, None]
+        # from the end: what was read last is in a cache
+        last = (columns - 1) // BLOCK * BLOCK
         for start in range(0, columns, BLOCK):
-            column = (start + lane)[None, :]
+            column = (last - start + lane)[None, :]
             mask = inside & (column < columns)
             value = tl.load(of_input + column, mask=mask).to(tl.float32)
             tl.store(of_out + column, (tl.exp(value - top) * scale).to(out.dtype.element_ty), mask=mask)
@@ -104,8 +106,9 @@ def softmax_columns(
         most = top
     top = tl.max(most, 0)[None, :]
     scale = 1.0 / tl.sum(total * shifted_exp(most, top), 0)[None, :]
+    last = (columns - 1) // BLOCK * BLOCK
     for start in range(0, columns, BLOCK):
-        column = (start + lane)[:, None]
+        column = (last - start + lane)[:, None]
         mask = inside & (column < columns)
         wide = column.to(tl.int64)
         value = load_block(of_input, wide, row, stride_input_columns, stride_input_0, mask, float("-inf")).to(

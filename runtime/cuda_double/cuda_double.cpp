@@ -144,19 +144,20 @@ CUDA_DOUBLE int cuDeviceGetAttribute(int* out, int attribute, int device) {
 }
 
 // The upper bits of an address name its device: (device + 1) << 56, 0x70 << 56 managed, 0x7f << 56 unknown; without any, device 0's.
-CUDA_DOUBLE int cuPointerGetAttribute(void* out, int attribute, uint64_t address) {
-  if (const int error = enter("cuPointerGetAttribute")) return error;
+// As the driver: every attribute has 32 bits, and success with device -2 is the answer for memory that is not known.
+CUDA_DOUBLE int cuPointerGetAttributes(unsigned count, const int* attributes, void** out, uint64_t address) {
+  if (const int error = enter("cuPointerGetAttributes")) return error;
   const unsigned owner = static_cast<unsigned>(address >> 56);
-  if (owner == 0x7f) return kInvalidValue;
-  const unsigned type = 2;
-  const bool managed = owner == 0x70;
-  const int device = owner == 0 || managed ? 0 : static_cast<int>(owner) - 1;
-  switch (attribute) {
-    case kMemoryType: std::memcpy(out, &type, sizeof type); return kSuccess;
-    case kIsManaged: std::memcpy(out, &managed, sizeof managed); return kSuccess;
-    case kDeviceOrdinal: std::memcpy(out, &device, sizeof device); return kSuccess;
-    default: return kInvalidValue;
-  }
+  const bool known = owner != 0x7f;
+  const unsigned type = known ? 2 : 0, managed = owner == 0x70;
+  const int device = !known ? -2 : owner == 0 || managed != 0 ? 0 : static_cast<int>(owner) - 1;
+  for (unsigned i = 0; i < count; ++i) switch (attributes[i]) {
+      case kMemoryType: std::memcpy(out[i], &type, sizeof type); break;
+      case kIsManaged: std::memcpy(out[i], &managed, sizeof managed); break;
+      case kDeviceOrdinal: std::memcpy(out[i], &device, sizeof device); break;
+      default: return kInvalidValue;
+    }
+  return kSuccess;
 }
 
 CUDA_DOUBLE int cuCtxGetCurrent(CUctx_st** out) {

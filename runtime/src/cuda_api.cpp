@@ -34,7 +34,7 @@ hipError_t CudaApi::load() {
       resolve(library, "cuLibraryLoadData", load_library_) && resolve(library, "cuLibraryGetKernel", library_kernel_) &&
       resolve(library, "cuKernelGetFunction", kernel_function_) && resolve(library, "cuKernelGetAttribute", kernel_attribute_) &&
       resolve(library, "cuKernelSetAttribute", set_kernel_attribute_) && resolve(library, "cuLaunchKernel", launch_) &&
-      resolve(library, "cuPointerGetAttribute", pointer_attribute_);
+      resolve(library, "cuPointerGetAttributes", pointer_attributes_);
   if (!complete) {
     log(Level::error, "the CUDA driver lacks entry points that are in every driver since CUDA 12");
     return hipErrorSharedObjectSymbolNotFound;
@@ -103,15 +103,15 @@ hipError_t CudaApi::function(FunctionHandle* out, ModuleHandle module, const cha
   return result(code);
 }
 
+// One call of the driver for all that is needed.
 hipError_t CudaApi::pointer_device(const void* pointer, int* device) const {
-  const auto address = reinterpret_cast<uint64_t>(pointer);
-  unsigned type = 0;
-  bool managed = false;
-  *device = -1;
-  if (const int code = pointer_attribute_(&type, kMemoryType, address); code != 0) return result(code);
-  if (const int code = pointer_attribute_(&managed, kIsManaged, address); code != 0) return result(code);
-  if (type != kCudaDeviceMemory || managed) return hipSuccess;
-  return result(pointer_attribute_(device, kDeviceOrdinal, address));
+  unsigned type = 0, managed = 0;  // 32 bits each, also the boolean
+  int owner = -1, attributes[] = {kMemoryType, kIsManaged, kDeviceOrdinal};
+  void* out[] = {&type, &managed, &owner};
+  if (const int code = pointer_attributes_(3, attributes, out, reinterpret_cast<uint64_t>(pointer)); code != 0) return result(code);
+  if (owner < 0) return hipErrorInvalidValue;  // the driver's answer for memory that it does not know is a success
+  *device = type == kCudaDeviceMemory && managed == 0 ? owner : -1;
+  return hipSuccess;
 }
 
 GridLimits CudaApi::grid_limits(unsigned) const { return {INT32_MAX, UINT16_MAX}; }

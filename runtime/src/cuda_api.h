@@ -44,7 +44,7 @@ class CudaApi final : public DeviceApi {
   Result (*kernel_function_)(void**, FunctionHandle) = nullptr;
   Result (*kernel_attribute_)(int*, int, FunctionHandle, int) = nullptr;
   Result (*set_kernel_attribute_)(int, int, FunctionHandle, int) = nullptr;
-  Result (*pointer_attribute_)(void*, int, uint64_t) = nullptr;
+  Result (*pointer_attributes_)(unsigned, int*, void**, uint64_t) = nullptr;
   Result (*launch_)(FunctionHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle, void**,
                     void**) = nullptr;
 };

@@ -42,17 +42,22 @@ def adder(
     return lambda kept=tensors: function(pointers[0], pointers[1], 1.0, pointers[2], stream)  # type: ignore[misc]
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """Median time of one execution on the device."""
-    for _ in range(5):
-        work()
-    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_REPEAT)]
-    for begin, end in events:
-        begin.record()
-        work()
-        end.record()
+def milliseconds(*works: Callable[[], object]) -> list[float]:
+    """Median times on the device of executions in turn, so that the clock's changes concern all of them."""
+    for work in works:
+        for _ in range(5):
+            work()
+    rounds = [
+        [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in works] for _ in range(_REPEAT)
+    ]
+    for events in rounds:
+        for (begin, end), work in zip(events, works, strict=True):
+            begin.record()
+            work()
+            end.record()
     torch.cuda.synchronize()
-    return float(sorted(begin.elapsed_time(end) for begin, end in events)[_REPEAT // 2])
+    times = zip(*([begin.elapsed_time(end) for begin, end in events] for events in rounds), strict=True)
+    return [float(sorted(found)[_REPEAT // 2]) for found in times]
 
 
 def layouts() -> Iterator[tuple[str, torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -97,10 +102,11 @@ def speed(library: OperatorLibrary) -> Iterator[str]:
             x.untyped_storage().nbytes() if x.numel() < out.numel() else x.numel() * x.element_size()
             for x in (left, right, out)
         )
-        mine, theirs = milliseconds(ours), milliseconds(partial(torch.add, left, right, out=out))
+        mine, theirs, copy = milliseconds(
+            ours, partial(torch.add, left, right, out=out), partial(out.copy_, left)
+        )
         line = f"speed {name}: {moved / mine / 1e6:.0f} GB/s, torch {moved / theirs / 1e6:.0f} GB/s, {theirs / mine:.3f} x torch"
         if name.startswith("contiguous t"):
-            copy = milliseconds(partial(out.copy_, left))
             copied = 2 * out.numel() * out.element_size() / copy / 1e6
             line += f", copy {copied:.0f} GB/s, {moved / mine / 1e6 / copied:.3f} x copy"
         yield line + (" WRONG" if wrong else "")

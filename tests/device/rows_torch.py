@@ -69,7 +69,7 @@ def speed(library: OperatorLibrary) -> Iterator[str]:
                 close = torch.allclose(
                     out.float(), eager().float(), rtol=2e-2, atol=1e-6 if name == "softmax" else 1e-3
                 )
-                mine, theirs, best = milliseconds(ours), milliseconds(eager), milliseconds(compiled)
+                mine, theirs, best = milliseconds(ours, eager, compiled)
                 moved = 2 * x.numel() * x.element_size() / 1e6
                 line = f"speed {name} {dtype} {shape} dim {dim}: {moved / mine:.0f} GB/s"
                 line += f", {theirs / mine:.2f} x eager, {best / mine:.2f} x compiled"
