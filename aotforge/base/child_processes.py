@@ -103,19 +103,14 @@ KINDS: Mapping[str, ChildKind] = {
         inherited=(*_TOOL, *_LOADER, "LD_PRELOAD", "CC", *_DRIVER),
         fixed={"LANG": "C.UTF-8"},
     ),
-    "other Python": ChildKind(
-        programs="the Python that --torch names, timing PyTorch's attention on a GPU",
-        inherited=(*_TOOL, *_LOADER, "LD_PRELOAD", *_DRIVER),
-        fixed={"LANG": "C.UTF-8"},
-    ),
     "release program": ChildKind(
         programs="programs that load a release's library: `check`, `demo`",
         inherited=("PATH", "TMPDIR"),
         fixed={"HOME": "/nonexistent", "LANG": "C.UTF-8"},
     ),
     "another Python": ChildKind(
-        programs="the Python of the active environment, which locates its PyTorch (`--pytorch-lib auto`)",
-        inherited=(*_TOOL, *_LOADER, "PYTHONPATH", "PYTHONUSERBASE"),
+        programs="the Python of the active environment, which locates its PyTorch or times it on a GPU",
+        inherited=(*_TOOL, *_LOADER, "PYTHONPATH", "PYTHONUSERBASE", "LD_PRELOAD", *_DRIVER),
     ),
     "diffoscope": ChildKind(programs="diffoscope", inherited=_TOOL, fixed={"NO_COLOR": "1"}),
     "own task": ChildKind(

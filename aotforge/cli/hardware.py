@@ -45,7 +45,7 @@ def check(
         str, "the timed call: seqlen_q=1024,seqlen_k=1024,heads_q=16,heads_k=16,batch=2 is the default"
     ] = "",
     torch: Annotated[
-        str | None, "the Python whose PyTorch is timed on the same calls (default: this one)"
+        str | None, "the Python whose PyTorch is timed on the same calls (default: the active environment's)"
     ] = None,
     seconds: Annotated[float, "of one launch, after which the image counts as hanging"] = 60.0,
     output: Annotated[str | None, "folder for the report (default: the current one)"] = None,

@@ -35,7 +35,7 @@ _MODULE = Path("/sys/module/amdgpu/version")
 @dataclass(frozen=True, kw_only=True)
 class CheckRequest:
     """`arch` and `number` select a device, by default the first one that the release has images for. `library`: another HIP library
-    than the installed one. `torch`: the Python whose PyTorch is timed, None for this one. `repeat` 0: no times.
+    than the installed one. `torch`: the Python whose PyTorch is timed, None for the active environment's. `repeat` 0: no times.
     """
 
     root: Path

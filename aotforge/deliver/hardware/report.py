@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -55,7 +56,7 @@ class WrittenReport:
     def _wrong_lines(self) -> Iterator[str]:
         wrong = self.report.wrong
         for image in wrong[:_SHOWN]:
-            yield f"{image.state:12}  {image.label}:\n    {reason(image)}".replace("\n", "\n    ")
+            yield f"{image.state:12}  {image.label}:\n{indent(reason(image), '    ')}"
         if len(wrong) > _SHOWN:
             yield f"and {len(wrong) - _SHOWN} more images, all in the report"
 

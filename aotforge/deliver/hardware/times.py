@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from aotforge.base.child_processes import run_child
+from aotforge.deliver.pytorch.installed import active_python
 from aotforge.formats.untrusted_file import parse_json
 from aotforge.verify.device.messages import DeviceResult, ShownDevice, Time
 
@@ -90,10 +91,10 @@ def _torch_times(
     problems: Sequence[Mapping[str, Any]], device: ShownDevice, python: Path | None
 ) -> tuple[list[float | None], str]:
     """PyTorch's times of these calls, in a process of its own: it may lack PyTorch, or PyTorch a GPU."""
-    command = [str(python or sys.executable), str(_PROGRAM)]
+    command = [str(python or active_python(os.environ)), str(_PROGRAM)]
     question = json.dumps({"number": device.number, "problems": problems})
     try:
-        done = run_child("other Python", command, input=question, capture_output=True, timeout=_SECONDS)
+        done = run_child("another Python", command, input=question, capture_output=True, timeout=_SECONDS)
         answer = parse_json(done.stdout.strip().splitlines()[-1])
         return [None if one is None else float(one) for one in answer["times"]], str(answer["torch"])[:400]
     except subprocess.TimeoutExpired:
