@@ -16,7 +16,7 @@ import tasks  # noqa: F401 - registers the tasks
 from aotforge.cli.flags import parse_flags
 from aotforge.cli.program import find_task
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip
-from tests.e2e.checkouts import HOME, ROOT, copy_checkout, leave_out_windows
+from tests.e2e.checkouts import HOME, ROOT, copy_checkout, shrink_smoke
 
 PAGE = ROOT / "docs" / "mi100.md"
 SMALL = "--shape seqlen_q=64,seqlen_k=64,heads_q=1,heads_k=1,batch=1 --repeat 2"
@@ -57,7 +57,7 @@ def small_torch(site: Path) -> None:
 def test_the_page_leads_from_a_checkout_to_a_drop_in_and_back(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     checkout = copy_checkout(tmp_path / "checkout")
-    leave_out_windows(checkout)
+    shrink_smoke(checkout)
     profiles = checkout / "manifests" / "profiles.yaml"
     text = profiles.read_text().replace("default: core", "default: smoke")
     head, name, rest = text.partition("  smoke:")
