@@ -1,20 +1,24 @@
-"""docs/kernel-family.md: every listing and every command of the page, in order, in a copy of the checkout."""
+"""docs/kernel-family.md and docs/adding-an-operator.md: every listing and command of a page, in order, in a copy of the checkout."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from aotforge.library.operator_functions import HEADER, function_sources
+from aotforge.plan.planner import plan_project
 from tests.e2e.checkouts import HOME, ROOT, copy_checkout
+from tests.support.families import FAKE_TOOLCHAIN
 
 pytestmark = pytest.mark.compiler
 
-PAGE = ROOT / "docs" / "kernel-family.md"
+PAGE, OPERATOR_PAGE = (ROOT / "docs" / f"{name}.md" for name in ("kernel-family", "adding-an-operator"))
 _BLOCK = re.compile(
     r"(?:^`(?P<file>[\w./-]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL
 )
@@ -33,14 +37,18 @@ def script(page: str) -> str:
     return "\n".join(parts)
 
 
-def test_the_page_makes_a_family_that_a_program_calls(tmp_path: Path) -> None:
-    checkout = copy_checkout(tmp_path / "checkout")
-    # the environment that runs the tests, and its cache
+def listings(page: str) -> dict[str, str]:
+    """Texts of the page's listings by file."""
+    return {block["file"]: block["body"] for block in _BLOCK.finditer(page) if block["file"]}
+
+
+def execute(page: str, folder: Path) -> str:
+    """What the commands of a page print in a checkout, with the cache and in the environment that run the tests."""
+    checkout = copy_checkout(folder / "checkout")
     (checkout / "dev").write_text(f'#!/bin/sh\nexec {sys.executable} tasks.py "$@"\n')
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AOTFORGE_", "AOTRITON_"))}
-    text = script(PAGE.read_text(encoding="utf-8"))
     done = subprocess.run(
-        ["bash", "-c", text],
+        ["bash", "-c", script(page)],
         cwd=checkout,
         env=environment | {"AOTFORGE_HOME": str(HOME)},
         capture_output=True,
@@ -48,22 +56,54 @@ def test_the_page_makes_a_family_that_a_program_calls(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    assert "8 images for amd-gfx908, profile core-only" in done.stdout
-    assert re.search(r"9 images of amd-gfx908.*9 passed", done.stdout)
-    assert re.search(r"8 images of amd-gfx908.*8 passed", done.stdout)
-    printed = r"printed     norm\.rms_norm:gfx908:.*\n    rows=3, columns=8, .*: program \(0, 0, 0\), wave 0, lane 0: .* scale: [\d.]+"
-    assert re.search(printed, done.stdout)
-    assert re.search(r"approximate norm\.rms_norm: .*v_sqrt_f32.* \(last place\)", done.stdout)
-    assert "estimated cycles, launch on all units" in done.stdout
-    assert "rows=0, columns=64, unaligned" in done.stdout
-    assert re.search(r"out +passed", done.stdout)
-    assert "development build: amd-gfx908 holds profile core-only" in done.stdout
-    assert done.stdout.splitlines()[-1] == "largest error of the first row: below 1e-5"
+    return done.stdout
+
+
+def test_the_page_makes_a_family_that_a_program_calls(tmp_path: Path) -> None:
+    printed = execute(PAGE.read_text(encoding="utf-8"), tmp_path)
+    assert "8 images for amd-gfx908, profile core-only" in printed
+    assert re.search(r"9 images of amd-gfx908.*9 passed", printed)
+    assert re.search(r"8 images of amd-gfx908.*8 passed", printed)
+    text = r"printed     norm\.rms_norm:gfx908:.*\n    rows=3, columns=8, .*: program \(0, 0, 0\), wave 0, lane 0: .* scale: [\d.]+"
+    assert re.search(text, printed)
+    assert re.search(r"approximate norm\.rms_norm: .*v_sqrt_f32.* \(last place\)", printed)
+    assert "estimated cycles, launch on all units" in printed
+    assert "rows=0, columns=64, unaligned" in printed
+    assert re.search(r"out +passed", printed)
+    assert "development build: amd-gfx908 holds profile core-only" in printed
+    assert printed.splitlines()[-1] == "largest error of the first row: below 1e-5"
+
+
+@pytest.mark.slow
+def test_the_page_adds_an_operator_that_a_c_program_calls(tmp_path: Path) -> None:
+    page = OPERATOR_PAGE.read_text(encoding="utf-8")
+    printed = execute(page, tmp_path)
+    assert "8 images for amd-gfx908, profile core-only" in printed
+    assert re.search(r"24 images of .*: 24 passed", printed)
+    shown = page[page.index("It prints:") :].split("\n\n")[1]
+    assert printed.endswith("".join(f"{line.strip()}\n" for line in shown.splitlines()))
+
+
+def test_the_rules_of_the_operator_page_are_planned_and_declared(tmp_path: Path) -> None:
+    files = listings(OPERATOR_PAGE.read_text(encoding="utf-8"))
+    for folder in ("manifests", "requirements"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "kernels" / "normalize").mkdir(parents=True)
+    shutil.copy(ROOT / "kernels" / "batch.py", tmp_path / "kernels")
+    for name, text in files.items():
+        if name.startswith("kernels/"):
+            (tmp_path / name).write_text(text, encoding="utf-8")
+    plan = plan_project(tmp_path, archs=["gfx908"], profile="core", toolchain=lambda _: FAKE_TOOLCHAIN)
+    assert len(plan.jobs) == 8
+    parameters = "const aotforge_tensor* input, double eps, const aotforge_tensor* out"
+    assert (
+        f"int aotforge_normalize({parameters}, void* stream);"
+        in function_sources(tmp_path / "kernels")[HEADER]
+    )
 
 
 def test_every_listing_is_a_file_of_the_page() -> None:
-    blocks = list(_BLOCK.finditer(PAGE.read_text(encoding="utf-8")))
-    assert [block["file"] for block in blocks if block["file"]] == [
+    assert list(listings(PAGE.read_text(encoding="utf-8"))) == [
         "kernels/norm/rms_norm.py",
         "kernels/norm/rules.py",
         "kernels/norm/cases.py",
@@ -72,5 +112,13 @@ def test_every_listing_is_a_file_of_the_page() -> None:
         "kernels/codes/cases.py",
         "build/norm/client.cpp",
     ]
+    assert list(listings(OPERATOR_PAGE.read_text(encoding="utf-8"))) == [
+        "kernels/normalize/normalize.py",
+        "kernels/normalize/rules.py",
+        "kernels/normalize/cases.py",
+        "build/normalize/main.c",
+        "build/normalize/CMakeLists.txt",
+    ]
     for page in ("README.md", "CONTRIBUTING.md"):
         assert "docs/kernel-family.md" in (ROOT / page).read_text(encoding="utf-8")
+    assert "docs/adding-an-operator.md" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
