@@ -7,6 +7,7 @@ import sys
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
     cache,
+    completion,
     ci_jobs,
     conformance,
     deliver,

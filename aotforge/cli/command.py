@@ -3,6 +3,7 @@
 import inspect
 import json as json_
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,13 @@ from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
 from aotforge.errors import AotforgeError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import ONLY
 
-ROOT = Path(__file__).resolve().parents[2]
-HOME = Path(os.environ.get("AOTFORGE_HOME") or ROOT / ".aotforge")
+_DATA = Path(__file__).resolve().parents[1] / "data"
+INSTALLED = _DATA.is_dir()
+"""True for the installed wheel, which has the files of a checkout that its tasks read in `aotforge/data`."""
+
+ROOT = _DATA if INSTALLED else Path(__file__).resolve().parents[2]
+_USER_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aotforge"
+HOME = Path(os.environ.get("AOTFORGE_HOME") or (_USER_CACHE if INSTALLED else ROOT / ".aotforge"))
 
 Arch = Annotated[
     str, "arch or product, e.g. gfx908 or MI100, several separated by commas; native: this machine's GPUs"
@@ -34,6 +40,7 @@ Unsandboxed = Annotated[
 ]
 Quiet = Annotated[bool, "no progress and no notes"]
 
+_COMMAND = re.compile(r"\./dev (TASK|--?[a-z]+|[a-z-]+(?:\.[a-z-]+)?)")
 TASKS: dict[str, Task] = {}
 """Every task by its name: `task` or `group.task`."""
 
@@ -117,14 +124,23 @@ def print_either(values: object, lines: Iterable[str], *, json: bool) -> None:
 
 def print_result(text: str) -> None:
     """A result, on standard output."""
-    sys.stdout.write(f"{printable(text, styled=True)}\n")
+    sys.stdout.write(f"{printable(_named(text), styled=True)}\n")
     sys.stdout.flush()
 
 
 def print_status(text: str) -> None:
     """A message about progress or an error, on standard error."""
-    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.write(f"{printable(_named(text))}\n")
     sys.stderr.flush()
+
+
+def _named(text: str) -> str:
+    """The text with the console script's name in commands that it has: messages are written for a checkout."""
+    if not INSTALLED or "./dev" not in text:
+        return text
+    return _COMMAND.sub(
+        lambda found: f"aotforge {found[1]}" if found[1] in TASKS or found[1][:1] in "-T" else found[0], text
+    )
 
 
 def archs_of(arch: str | None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from aotforge.cli.command import (
     cli_command,
     job_count,
     print_checked,
+    print_either,
     run_command,
 )
 from aotforge.errors import UnknownNameError, suggest
@@ -76,6 +77,24 @@ def doctor(
     )
     report = examine(request, [one.strip() for one in purpose.split(",")])
     print_checked(report, report.require_passed, json=json)
+
+
+@cli_command("wheel")
+def wheel(
+    output: Annotated[str | None, "folder for the wheel (default: releases/dist/wheels)"] = None,
+    json: Json = False,
+) -> None:
+    """Make the wheel with the console script `aotforge` and the Triton back end for CPUs; equal sources give equal bytes."""
+    from aotforge.base.files import make_folders, output_errors
+    from aotforge.devtools.python_wheel import write_wheel
+    from aotforge.formats.archive import sha256_file
+
+    folder = Path(output or ROOT / "releases" / "dist" / "wheels").absolute()
+    with output_errors(folder):
+        make_folders(folder)
+        path = write_wheel(ROOT, folder)
+    digest = sha256_file(path)
+    print_either({"file": str(path), "sha256": digest}, [f"{digest}  {path}"], json=json)
 
 
 @cli_command("python", forwards=True)

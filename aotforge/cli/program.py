@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 
-from aotforge.cli.command import ROOT, TASKS, exit_codes, print_either, print_result
+from aotforge.cli.command import INSTALLED, ROOT, TASKS, exit_codes, print_either, print_result
 from aotforge.cli.flags import REQUIRED, Task, near, parse_flags
 from aotforge.errors import UsageError
 
@@ -41,7 +41,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),
         *("release.serve", "release.pins", "compat.baseline"),
     ),
-    "Project and CI": ("lint", "test", "bench", "ci.run", "ci.matrix", "ci.generate", "ci.summary"),
+    "Project and CI": (
+        *("lint", "test", "bench", "wheel", "completion"),
+        *("ci.run", "ci.matrix", "ci.generate", "ci.summary"),
+    ),
 }
 """Every task, by what it is for; most used first."""
 
@@ -59,6 +62,18 @@ It builds and verifies without a GPU. {hardware}
 ./dev TASK --help   the flags of a task (also -h)
 ./dev --version     release, API level, Triton
 Short flags: -h is --help, -j N is --jobs N, -q is --quiet. README.md is the introduction."""
+
+_INSTALLED_OVERVIEW = """\
+aotforge {release}: ahead-of-time compiled Triton kernels for AMD GPUs, and the library that serves them.
+These are the tasks for users of releases; kernels are built from a checkout of the repository.
+
+  aotforge compat --pytorch 2.9 --arch gfx908                   what to install for a PyTorch
+  aotforge install --pytorch-lib auto --arch gfx908 --from URL  a published release into the PyTorch here
+  aotforge dropin --pytorch-lib auto --release FOLDER           a release folder into the PyTorch here
+
+aotforge --list        all tasks
+aotforge TASK --help   the flags of a task (also -h)
+aotforge --version     release, API level, Triton"""
 
 _HELP = ("-h", "--help")
 _WIDTH = 110
@@ -104,6 +119,8 @@ def run(words: Sequence[str]) -> None:
 
 
 def _overview() -> str:
+    if INSTALLED:
+        return _INSTALLED_OVERVIEW.format(release=_version()["release"])
     # names of files alone: reading manifests takes longer than the rest of the page
     archs = sorted({path.name.split("-")[0] for path in (ROOT / "manifests" / "hardware").glob("gfx*.yaml")})
     hardware = (
@@ -148,7 +165,7 @@ def _print_list(*, json: bool) -> None:
     groups = {**GROUPS, "Other": [name for name in TASKS if name not in grouped]}
     lines: list[str] = []
     for group, names in groups.items():
-        if names:
+        if any(name in TASKS for name in names):
             lines += [group, *_columns([(name, TASKS[name].summary) for name in names if name in TASKS]), ""]
     lines.append("./dev TASK --help prints the flags of a task.")
     print_either({name: task.summary for name, task in TASKS.items()}, lines, json=json)

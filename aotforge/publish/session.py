@@ -109,8 +109,14 @@ def _folder(url: str) -> Path:
 
 
 def _s3(url: str, *, anonymous: bool) -> Store:
-    from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes a third of a second to import
-
+    try:
+        from aotforge.publish.stores.s3 import open_s3  # noqa: PLC0415 - boto3 takes a third of a second to import
+    except ModuleNotFoundError as error:  # the wheel does not require it
+        raise StoreError(
+            ErrorKind.REFUSED,
+            f"{redact_url(url)} cannot be opened: the Python package {error.name} is not installed",
+            hint="pip install 'aotforge[s3]'",
+        ) from None
     parts = split_url(url)
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc:
         raise StoreError(

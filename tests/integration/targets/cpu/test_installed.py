@@ -96,10 +96,10 @@ def test_without_the_variable_it_is_not_active_and_nothing_heavy_is_imported(tmp
 
 @pytest.mark.slow
 def test_pip_installs_it(tmp_path: Path) -> None:
-    """Needs a package index, for the build tools that pyproject.toml names."""
+    """The builder of the wheel is in the sources: no package index is needed."""
     source = tmp_path / "source"
     shutil.copytree(ROOT / "aotforge", source / "aotforge", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):  # the data of other tasks may be missing
         shutil.copy(ROOT / name, source)
     site = tmp_path / "site"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site)]

@@ -1,0 +1,111 @@
+"""Builder of the wheel, deterministic: for `pip install .` (PEP 517) and `./dev wheel`.
+
+The package, and below `aotforge/data` the files of the checkout that the tasks of the console script read. Needs Python only, so that
+pip builds it without a package index.
+"""
+
+import base64
+import hashlib
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aotforge.errors import UnsupportedError
+from aotforge.formats.zip_archive import write_zip
+
+_ROOT = Path(__file__).resolve().parents[2]
+_DATA = ("manifests", "compat", "requirements/build.txt", "releases/root.json", "releases/cache-root.json")
+"""Files and folders of a checkout that tasks read; the last two exist once something was published."""
+
+_WHEEL = "Wheel-Version: 1.0\nGenerator: aotforge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+_NOT_SHIPPED = {"__pycache__", "data"}
+
+
+def get_requires_for_build_wheel(config_settings: Mapping[str, Any] | None = None) -> list[str]:
+    """Nothing."""
+    return []
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: Mapping[str, Any] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Writes the wheel of the checkout that has this module; returns its file name. Raises ReleaseError."""
+    return write_wheel(_ROOT, Path(wheel_directory)).name
+
+
+def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None = None) -> str:
+    """Raises UnsupportedError: releases are made from the repository."""
+    raise UnsupportedError("there is no source distribution", hint="use the repository, or the wheel")
+
+
+def write_wheel(root: Path, folder: Path) -> Path:
+    """The wheel of the checkout `root` in `folder`, which exists: equal sources give equal bytes. Raises ReleaseError."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name = f"{project['name']}-{project['version']}"
+    info = f"{name}.dist-info"
+    members = {
+        **dict(_package(root)),
+        **dict(_data(root)),
+        f"{info}/METADATA": _metadata(project, (root / "README.md").read_text(encoding="utf-8")).encode(),
+        f"{info}/WHEEL": _WHEEL.encode(),
+        f"{info}/entry_points.txt": _entry_points(project).encode(),
+        f"{info}/licenses/LICENSE": (root / "LICENSE").read_bytes(),
+    }
+    members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD").encode()
+    path = folder / f"{name}-py3-none-any.whl"
+    write_zip(path, members, epoch=int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
+    return path
+
+
+def _package(root: Path) -> Iterator[tuple[str, bytes]]:
+    for path in sorted((root / "aotforge").rglob("*")):
+        parts = path.relative_to(root).parts
+        if path.is_file() and not _NOT_SHIPPED & set(parts) and not path.name.startswith("."):
+            yield "/".join(parts), path.read_bytes()
+
+
+def _data(root: Path) -> Iterator[tuple[str, bytes]]:
+    for place in _DATA:
+        found = root / place
+        for path in sorted(found.rglob("*")) if found.is_dir() else [found]:
+            if path.is_file() and not path.name.startswith("."):
+                yield f"aotforge/data/{path.relative_to(root).as_posix()}", path.read_bytes()
+
+
+def _metadata(project: Mapping[str, Any], readme: str) -> str:
+    """Core metadata 2.4."""
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {project['name']}",
+        f"Version: {project['version']}",
+        f"Summary: {project['description']}",
+        f"License-Expression: {project['license']}",
+        "License-File: LICENSE",
+        f"Requires-Python: {project['requires-python']}",
+        *(f"Requires-Dist: {one}" for one in project["dependencies"]),
+    ]
+    for extra, needs in sorted(project.get("optional-dependencies", {}).items()):
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f'Requires-Dist: {one} ; extra == "{extra}"' for one in needs]
+    return "\n".join([*lines, "Description-Content-Type: text/markdown", "", readme])
+
+
+def _entry_points(project: Mapping[str, Any]) -> str:
+    groups = {"console_scripts": project["scripts"], **project["entry-points"]}
+    lines = []
+    for group, points in sorted(groups.items()):
+        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in sorted(points.items())), ""]
+    return "\n".join(lines)
+
+
+def _record(members: Mapping[str, bytes], own: str) -> str:
+    """Path, SHA-256 and size of every member, as the wheel format has them; the record itself without."""
+    lines = []
+    for name, data in sorted(members.items()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(data)}\n")
+    return "".join([*lines, f"{own},,\n"])

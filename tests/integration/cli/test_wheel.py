@@ -1,0 +1,179 @@
+"""The wheel: its console script in an empty virtual environment, outside of any checkout."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import venv
+import zipfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from aotforge.cli.console import SHORT_NAMES, WITHOUT_CHECKOUT
+from aotforge.devtools.python_wheel import build_wheel
+from aotforge.publish.stores.directory import DirectoryStore
+from tests.support.publishing import ROOT, make_keys, make_release, publish
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    return folder / build_wheel(str(folder))
+
+
+def required(distribution: str) -> Iterator[str]:
+    """A distribution's requirements without extras, in this environment."""
+    for text in metadata.requires(distribution) or ():
+        found = Requirement(text)
+        if found.marker is None or found.marker.evaluate({"extra": ""}):
+            yield found.name
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new virtual environment with the wheel and what its metadata requires, as pip would install them, and nothing else."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+        (info,) = {name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        described = archive.read(f"{info}/METADATA").decode()
+    lines = [
+        line.removeprefix("Requires-Dist: ")
+        for line in described.splitlines()
+        if line.startswith("Requires-Dist")
+    ]
+    wanted = [found.name for found in map(Requirement, lines) if found.marker is None]
+    done: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name.lower() not in done:
+            done.add(name.lower())
+            wanted += required(name)
+            distribution = metadata.distribution(name)
+            for top in {
+                file.parts[0]
+                for file in distribution.files or ()
+                if file.parts[0] not in ("..", "__pycache__")
+            }:
+                if not (site / top).exists():
+                    (site / top).symlink_to(str(distribution.locate_file(top)))
+    return folder
+
+
+def run(environment: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The console script, as its entry point starts it, with the environment of a new user."""
+    script = "import sys; from aotforge.cli.console import main; sys.exit(main())"
+    return subprocess.run(
+        [environment / "bin" / "python", "-P", "-c", script, *words],
+        cwd=folder, env={"PATH": os.environ["PATH"], "HOME": str(folder)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_equal_sources_give_equal_bytes(wheel: Path, tmp_path: Path) -> None:
+    assert (tmp_path / build_wheel(str(tmp_path))).read_bytes() == wheel.read_bytes()
+
+
+def test_its_record_has_every_file(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (record,) = (name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
+        rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(archive.read(record).decode()))}
+        assert set(rows) == set(archive.namelist())
+        for name, (digest, size) in rows.items():
+            data = archive.read(name)
+            made = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert name == record or (digest, size) == (f"sha256={made}", str(len(data)))
+        assert not [name for name in rows if "__pycache__" in name or name.endswith(".pyc")]
+        assert [name for name in rows if name.startswith("aotforge/targets/cpu/") and name.endswith(".ll")]
+
+
+def test_what_it_requires_is_what_is_tested(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (described,) = (
+            archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA")
+        )
+    lines = [
+        line.removeprefix("Requires-Dist: ")
+        for line in described.splitlines()
+        if line.startswith("Requires-Dist")
+    ]
+    for requirement in map(Requirement, lines):
+        assert metadata.version(requirement.name) in requirement.specifier, requirement
+
+
+def test_it_has_the_tasks_that_need_no_checkout(environment: Path, tmp_path: Path) -> None:
+    listed = run(environment, tmp_path, "--list", "--json")
+    assert listed.returncode == 0, listed.stderr
+
+    assert set(json.loads(listed.stdout)) == {*WITHOUT_CHECKOUT, *SHORT_NAMES}
+    unknown = run(environment, tmp_path, "build")
+    assert unknown.returncode == 2
+    assert unknown.stderr.splitlines()[-1] == "Next step: aotforge --list"
+    assert "./dev" not in run(environment, tmp_path, "install", "--help").stdout
+
+
+def test_the_matrix(environment: Path, tmp_path: Path) -> None:
+    found = run(environment, tmp_path, "compat", "--pytorch", "2.9", "--arch", "gfx908")
+    assert found.returncode == 0, found.stderr
+    assert "aotforge release.dropin --pytorch-lib" in found.stdout
+
+
+def test_a_published_release_is_installed(environment: Path, tmp_path: Path) -> None:
+    keys = make_keys(tmp_path / "keys")
+    publish(make_release(tmp_path / "release"), DirectoryStore(tmp_path / "place"), keys)
+    place = ("--from", str(tmp_path / "place"), "--root", str(tmp_path / "keys" / "roots" / "1.root.json"))
+    words = ("--prefix", str(tmp_path / "prefix"), "--arch", "gfx908", "--rocm", "7.1", *place)
+    done = run(environment, tmp_path, "install", *words)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "prefix" / "lib" / "aotriton.images" / "amd-gfx908" / "flash.aoti").is_file()
+    assert (tmp_path / ".cache" / "aotforge").is_dir()
+    removed = run(environment, tmp_path, "install", "--uninstall", "--prefix", str(tmp_path / "prefix"))
+    assert removed.returncode == 0, removed.stderr
+    assert not (tmp_path / "prefix" / "lib").exists()
+
+
+def test_a_folder_that_is_no_pytorch_is_refused(environment: Path, tmp_path: Path) -> None:
+    release = make_release(tmp_path / "release")
+    done = run(environment, tmp_path, "dropin", "--pytorch-lib", str(tmp_path), "--release", str(release))
+    assert done.returncode == 36, done.stderr
+    assert "libtorch_hip.so" in done.stderr
+
+
+def test_a_store_that_needs_an_extra_is_named(environment: Path, tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys")
+    root = str(tmp_path / "keys" / "roots" / "1.root.json")
+    done = run(environment, tmp_path, "release.list", "--from", "s3://bucket/prefix", "--root", root)
+    assert done.returncode == 35, done.stderr
+    assert "pip install 'aotforge[s3]'" in done.stderr
+
+
+@pytest.mark.slow
+def test_pip_installs_it_with_its_dependencies(wheel: Path, tmp_path: Path) -> None:
+    """Needs a package index."""
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, cwd=tmp_path)
+    done = subprocess.run(
+        [tmp_path / "venv" / "bin" / "aotforge", "compat", "--pytorch", "2.9", "--arch", "gfx908"],
+        cwd=tmp_path, env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert shutil.which("aotforge", path=str(tmp_path / "venv" / "bin"))
+
+
+def test_the_checkout_is_what_is_packed(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in ("manifests/architectures.yaml", "compat/pytorch.yaml", "requirements/build.txt"):
+            assert archive.read(f"aotforge/data/{name}") == (ROOT / name).read_bytes()
+        assert archive.read("aotforge/errors.py") == (ROOT / "aotforge" / "errors.py").read_bytes()
