@@ -7,8 +7,8 @@ import sys
 from aotforge.cli import (  # noqa: F401 - importing a module registers its tasks
     build,
     cache,
-    completion,
     ci_jobs,
+    completion,
     conformance,
     deliver,
     developer,
