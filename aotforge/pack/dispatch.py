@@ -93,6 +93,10 @@ def _write_kernel(
         out.integer("u8", TYPES.index(type_), "a type")
         out.integer("u16", _index(out, values, value, kernel), "a value index")
     out.integer("u8", kernel.null_pointers, f"the null pointer count of {kernel.name}", 0, NULL_POINTER_LIMIT)
+    lists = _predicate_lists(kernel)
+    for predicates in out.items("u16", list(lists), f"the predicate list count of {kernel.name}"):
+        for predicate in out.items("u8", predicates, f"a predicate count of {kernel.name}"):
+            _write_predicate(out, predicate, values, kernel)
     for functional in out.items("u32", kernel.functionals, f"the functional count of {kernel.name}"):
         out.integer("u16", archs.index(functional.arch), "an arch index")
         for number in functional.key:
@@ -100,18 +104,27 @@ def _write_kernel(
         for choice in out.items(
             "u16", functional.choices, f"the choice count of {kernel.name}", 1, CHOICE_LIMIT
         ):
-            _write_choice(out, choice, values, kernel)
+            _write_choice(out, choice, lists[choice.predicates], values, kernel)
+
+
+def _predicate_lists(kernel: DispatchKernel) -> dict[tuple[Predicate, ...], int]:
+    """Number of each list of predicates, in the order of their first choices: hundreds of choices have one of a few."""
+    lists = (choice.predicates for functional in kernel.functionals for choice in functional.choices)
+    return {predicates: number for number, predicates in enumerate(dict.fromkeys(lists))}
 
 
 def _write_choice(
-    out: Writer, choice: DispatchChoice, values: Mapping[str, int], kernel: DispatchKernel
+    out: Writer,
+    choice: DispatchChoice,
+    predicate_list: int,
+    values: Mapping[str, int],
+    kernel: DispatchKernel,
 ) -> None:
     out.integer("u32", choice.image, "an image index")
     out.string(choice.symbol, "symbol")
     out.integer("u32", choice.dynamic_shared_bytes, f"shared memory of {choice.symbol}", 0, SHARED_LIMIT)
     out.integer("u16", choice.threads, f"threads per workgroup of {choice.symbol}", 1, THREAD_LIMIT)
-    for predicate in out.items("u8", choice.predicates, f"the predicate count of {choice.symbol}"):
-        _write_predicate(out, predicate, values, kernel)
+    out.integer("u16", predicate_list, "a predicate list index")
     if len(choice.grid) > 3:
         raise out.unfit(f"a grid of {kernel.name} has {len(choice.grid)} axes")
     axes: tuple[tuple[GridTerm, ...], ...] = (*choice.grid, (), (), ())[:3]
@@ -232,12 +245,20 @@ def _read_kernel(cursor: Cursor, table: DispatchTable) -> DispatchKernel:
         type_ = cursor.one_of("u8", "a type", TYPES)
         return type_, _read_value(cursor, operator, INTEGERS if type_ in INTEGERS else (type_,))
 
-    def functional() -> DispatchFunctional:
-        return DispatchFunctional(
-            arch=cursor.one_of("u16", "an arch index", table.archs),
-            key=tuple(cursor.integer("i64", "a key value") for _ in keys),
-            choices=cursor.items(
-                "u16", "the choice count", lambda: _read_choice(cursor, operator), 1, CHOICE_LIMIT
+    def predicate_list() -> tuple[Predicate, ...]:
+        return cursor.items("u8", "the predicate count", lambda: _read_predicate(cursor, operator))
+
+    def functionals() -> tuple[DispatchFunctional, ...]:
+        lists = cursor.items("u16", "the predicate list count", predicate_list)
+        return cursor.items(
+            "u32",
+            "the functional count",
+            lambda: DispatchFunctional(
+                arch=cursor.one_of("u16", "an arch index", table.archs),
+                key=tuple(cursor.integer("i64", "a key value") for _ in keys),
+                choices=cursor.items(
+                    "u16", "the choice count", lambda: _read_choice(cursor, operator, lists), 1, CHOICE_LIMIT
+                ),
             ),
         )
 
@@ -251,7 +272,7 @@ def _read_kernel(cursor: Cursor, table: DispatchTable) -> DispatchKernel:
         ladder=bool(cursor.integer("u8", "a ladder flag", 0, min(len(keys), 1))),
         parameters=cursor.items("u16", "the parameter count", parameter, 0, PARAMETER_LIMIT),
         null_pointers=cursor.integer("u8", "the null pointer count", 0, NULL_POINTER_LIMIT),
-        functionals=cursor.items("u32", "the functional count", functional),
+        functionals=functionals(),
     )
     _ascending(
         cursor, [(table.archs.index(f.arch), f.key) for f in kernel.functionals], f"functionals of {name}"
@@ -259,7 +280,9 @@ def _read_kernel(cursor: Cursor, table: DispatchTable) -> DispatchKernel:
     return kernel
 
 
-def _read_choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
+def _read_choice(
+    cursor: Cursor, operator: Operator, lists: Sequence[tuple[Predicate, ...]]
+) -> DispatchChoice:
     def axis(terms: int) -> tuple[GridTerm, ...]:
         return tuple(
             GridTerm(value=_read_value(cursor, operator), divisor=cursor.integer("u32", "a divisor", 1))
@@ -271,7 +294,7 @@ def _read_choice(cursor: Cursor, operator: Operator) -> DispatchChoice:
         symbol=cursor.string("a symbol"),
         dynamic_shared_bytes=cursor.integer("u32", "dynamic shared memory", 0, SHARED_LIMIT),
         threads=cursor.integer("u16", "threads per workgroup", 1, THREAD_LIMIT),
-        predicates=cursor.items("u8", "the predicate count", lambda: _read_predicate(cursor, operator)),
+        predicates=cursor.one_of("u16", "a predicate list index", lists),
         grid=tuple(
             axis(terms) for terms in [cursor.integer("u8", "a term count", 0, TERM_LIMIT) for _ in range(3)]
         ),

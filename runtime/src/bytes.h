@@ -30,13 +30,6 @@ class Reader {
   int64_t i64() { const uint8_t* p = take(8); return p ? static_cast<int64_t>(load_u64(p)) : 0; }
   const uint8_t* bytes(size_t n) { return take(n); }
 
-  // Whether the next bytes are these, which are then behind.
-  bool skip(const uint8_t* wanted, size_t n) {
-    if (!ok() || n > size_ - at_ || std::memcmp(data_ + at_, wanted, n) != 0) return false;
-    at_ += n;
-    return true;
-  }
-
   // u8 length (1 to 255) and that many characters 0x21 to 0x7E; a view into the data.
   std::string_view str() {
     const size_t n = u8();

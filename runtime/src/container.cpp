@@ -28,15 +28,19 @@ Refusal Images::open(const Source& source, const Digest* id) {
   if (const Refusal refusal = check_header(header, source.size())) return refusal;
   index_.resize(load_u32(header + 24) * kEntry);
   if (!source.read(kHeader, index_.data(), index_.size())) return {"cannot be read", kHeader};
-  if (!same(sha256(index_.data(), index_.size()), header + 96)) return {"SHA-256 of the index differs", 96};
-  if (id != nullptr) {
-    Sha256 hash;
-    hash.update(header, kHeader);
-    hash.update(index_.data(), index_.size());
-    if (hash.finish() != *id) return {"not the container that the dispatch data names", 0};
-  }
+  // an ID is of header and index: with the right one both are what was packed
+  identified_ = id != nullptr && identity(header) == *id;
+  if (!identified_ && !same(sha256(index_.data(), index_.size()), header + 96)) return {"SHA-256 of the index differs", 96};
+  if (!identified_ && id != nullptr) return {"not the container that the dispatch data names", 0};
   if (const Refusal refusal = check_index()) return refusal;
   return read_dictionary(source, header);
+}
+
+Digest Images::identity(const uint8_t* header) const {
+  Sha256 hash;
+  hash.update(header, kHeader);
+  hash.update(index_.data(), index_.size());
+  return hash.finish();
 }
 
 Refusal Images::check_header(const uint8_t* header, uint64_t file_size) {
@@ -86,8 +90,13 @@ Refusal Images::read_dictionary(const Source& source, const uint8_t* header) {
   dictionary_.resize(decoded);
   if (const char* reason = decode_frame(frame.data(), stored, nullptr, 0, dictionary_.data(), decoded))
     return {reason, dictionary_at_};
-  if (!same(sha256(dictionary_.data(), decoded), header + 64)) return {"SHA-256 of the dictionary differs", 64};
-  return {};
+  std::memcpy(dictionary_digest_.data(), header + 64, dictionary_digest_.size());
+  return identified_ ? Refusal{} : check_dictionary();
+}
+
+Refusal Images::check_dictionary() const {
+  if (dictionary_.empty() || sha256(dictionary_.data(), dictionary_.size()) == dictionary_digest_) return {};
+  return {"SHA-256 of the dictionary differs", 64};
 }
 
 Refusal Images::decode(const Source& source, uint32_t number, std::vector<uint8_t>& out) const {
@@ -100,11 +109,11 @@ Refusal Images::decode(const Source& source, uint32_t number, std::vector<uint8_
   if (!source.read(at, frame.data(), stored)) return {"cannot be read", at};
   if (const char* reason = check_frame(frame.data(), stored, decoded)) return {reason, at};
   out.resize(decoded);
-  if (const char* reason =
-          decode_frame(frame.data(), stored, dictionary_.data(), dictionary_.size(), out.data(), decoded))
-    return {reason, at};
-  if (!same(sha256(out.data(), decoded), entry)) return {"SHA-256 of the image differs", at};
-  return {};
+  const char* reason = decode_frame(frame.data(), stored, dictionary_.data(), dictionary_.size(), out.data(), decoded);
+  if (reason == nullptr && !same(sha256(out.data(), decoded), entry)) reason = "SHA-256 of the image differs";
+  if (reason == nullptr) return {};
+  if (const Refusal refusal = check_dictionary()) return refusal;
+  return {reason, at};
 }
 
 }  // namespace aotforge

@@ -172,17 +172,17 @@ class Parser {
   }
 
   void functionals(Kernel& k, const Operator& op) {
-    const size_t least = 2 + 8 * k.keys.size() + 2 + 16;
+    predicate_lists(k, op);
+    const size_t least = 2 + 8 * k.keys.size() + 2 + 17;
     const uint32_t n = in_.count(in_.u32(), 0, UINT32_MAX, least, "functional count out of bounds");
     k.functionals.reserve(n);
     k.key_values.reserve(n * k.keys.size());
-    known_.clear();  // another operator's values have other types
     for (uint32_t i = 0; i < n && in_.ok(); ++i) {
       Functional f{in_.u16(), 0, static_cast<uint32_t>(out_.choices.size())};
       in_.require(f.arch < out_.archs.size(), "arch index out of bounds");
       for (size_t j = 0; j < k.keys.size(); ++j) k.key_values.push_back(in_.i64());
       in_.require(i == 0 || follows(k, i, f.arch), "functionals are not sorted or not unique");
-      f.choice_count = static_cast<uint16_t>(in_.count(in_.u16(), 1, 256, 16, "choice count out of bounds"));
+      f.choice_count = static_cast<uint16_t>(in_.count(in_.u16(), 1, 256, 17, "choice count out of bounds"));
       for (uint32_t j = 0; j < f.choice_count && in_.ok(); ++j) choice(k, op);
       k.functionals.push_back(f);
     }
@@ -204,8 +204,10 @@ class Parser {
     c.threads = in_.u16();
     in_.require(c.shared_bytes <= 256 * 1024, "shared memory over 256 KiB");
     in_.require(c.threads >= 1 && c.threads <= 1024, "threads per workgroup out of bounds");
-    c.predicate_count = in_.u8();
-    c.first_predicate = predicates(k, op, c.predicate_count);
+    const uint16_t at = in_.u16();
+    if (!in_.require(at < lists_.size(), "predicate list index out of bounds")) return;
+    c.predicate_count = lists_[at].count;
+    c.first_predicate = lists_[at].first;
     c.first_term = static_cast<uint32_t>(out_.terms.size());
     uint32_t terms = 0;
     for (uint8_t& count : c.term_counts) {
@@ -217,16 +219,15 @@ class Parser {
     out_.choices.push_back(c);
   }
 
-  // The first of a choice's predicates. Many choices of a kernel have the same ones, which are read and kept once: in a complete pack they
-  // are most of the dispatch data.
-  uint32_t predicates(Kernel& k, const Operator& op, uint8_t count) {
-    for (const Predicates& known : known_)
-      if (known.count == count && in_.skip(known.bytes, known.size)) return known.first;
-    const auto first = static_cast<uint32_t>(out_.predicates.size());
-    const size_t start = in_.at();
-    for (uint32_t i = 0; i < count && in_.ok(); ++i) predicate(k, op);
-    if (in_.ok() && known_.size() < kKnownMax) known_.push_back({out_.bytes.data() + start, in_.at() - start, first, count});
-    return first;
+  // Of the kernel's choices, many of which have the same one: without these lists predicates were most of a complete pack's dispatch data.
+  void predicate_lists(Kernel& k, const Operator& op) {
+    const uint32_t n = in_.count(in_.u16(), 0, UINT16_MAX, 1, "predicate list count out of bounds");
+    lists_.clear();
+    lists_.reserve(n);
+    for (uint32_t i = 0; i < n && in_.ok(); ++i) {
+      lists_.push_back({static_cast<uint32_t>(out_.predicates.size()), in_.u8()});
+      for (uint32_t j = 0; j < lists_.back().count && in_.ok(); ++j) predicate(k, op);
+    }
   }
 
   void predicate(Kernel& k, const Operator& op) {
@@ -302,18 +303,15 @@ class Parser {
     }
   }
 
-  // Predicates of a choice as they are in the data, and the first of them in `out_`.
+  // The first of a list's predicates in `out_`, and their number.
   struct Predicates {
-    const uint8_t* bytes;
-    size_t size;
     uint32_t first;
     uint8_t count;
   };
-  static constexpr size_t kKnownMax = 64;  // a hostile pack may have no two that are equal
 
   Dispatch& out_;
   Reader in_;
-  std::vector<Predicates> known_;  // of the present kernel
+  std::vector<Predicates> lists_;  // of the present kernel
 };
 
 template <typename Sequence, typename Name>

@@ -71,9 +71,10 @@ double floor_of_files(const std::string& pack, std::vector<uint8_t>& image, int&
   if (!file.read(0, dispatch.bytes.data(), file.size()) || aotforge::parse_dispatch(dispatch)) std::exit(2);
   const int op = dispatch.find_operator("attn_fwd");
   const aotforge::Kernel& kernel = dispatch.kernels[dispatch.operators[static_cast<size_t>(op)].first_kernel];
-  aotforge::FileSource source((pack + "/" + std::string(dispatch.containers[kernel.container].file)).c_str());
+  const aotforge::Container& container = dispatch.containers[kernel.container];
+  aotforge::FileSource source((pack + "/" + std::string(container.file)).c_str());
   aotforge::Images images;
-  if (images.open(source, nullptr) || images.decode(source, 0, image)) std::exit(2);
+  if (images.open(source, &container.id) || images.decode(source, 0, image)) std::exit(2);
   const double needed = seconds(start);
   backward_steps = static_cast<int>(dispatch.operators[static_cast<size_t>(dispatch.find_operator("attn_bwd"))].kernel_count);
   return needed;

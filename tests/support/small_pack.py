@@ -94,15 +94,20 @@ def seal(body: bytes) -> bytes:
     return head + hashlib.sha256(body).digest() + body
 
 
-def _choice(choice: Choice, values: Sequence[str], image_index: int) -> bytes:
-    out = (
-        struct.pack("<I", image_index)
-        + text(choice.symbol)
-        + struct.pack("<IHB", choice.lds, choice.threads, len(choice.predicates))
-    )
+def _predicates(choice: Choice, values: Sequence[str]) -> bytes:
+    out = bytes([len(choice.predicates)])
     for kind, names, low, high in choice.predicates:
         out += struct.pack(f"<BB{len(names)}H", kind, len(names), *map(values.index, names))
         out += struct.pack("<qq", low, high)
+    return out
+
+
+def _choice(choice: Choice, values: Sequence[str], image_index: int, predicate_list: int) -> bytes:
+    out = (
+        struct.pack("<I", image_index)
+        + text(choice.symbol)
+        + struct.pack("<IHH", choice.lds, choice.threads, predicate_list)
+    )
     out += bytes(len(axis) for axis in choice.grid)
     return out + b"".join(struct.pack("<HI", values.index(v), d) for axis in choice.grid for v, d in axis)
 
@@ -137,15 +142,21 @@ def files(pack: SmallPack) -> dict[str, bytes]:
         body += bytes([k.ladder])
         body += struct.pack("<H", len(k.parameters))
         body += b"".join(struct.pack("<BH", TYPES[t], values.index(v)) for t, v in k.parameters)
-        body += struct.pack("<BI", k.nulls, len(k.functionals))
-        for (arch, key), choices in sorted(
+        rows_in_order = sorted(
             k.functionals.items(), key=lambda item: (archs.index(item[0][0]), item[0][1])
-        ):
+        )
+        lists = list(dict.fromkeys(_predicates(c, values) for _, choices in rows_in_order for c in choices))
+        body += struct.pack("<BH", k.nulls, len(lists)) + b"".join(lists)
+        body += struct.pack("<I", len(k.functionals))
+        for (arch, key), choices in rows_in_order:
             body += struct.pack("<H", archs.index(arch)) + b"".join(
                 struct.pack("<q", number) for number in key
             )
             body += struct.pack("<H", len(choices))
-            body += b"".join(_choice(c, values, images[file].index(c.image)) for c in choices)
+            body += b"".join(
+                _choice(c, values, images[file].index(c.image), lists.index(_predicates(c, values)))
+                for c in choices
+            )
     body += struct.pack("<H", len(pack.gates))
     for gate, arch in sorted(pack.gates, key=lambda row: (row[0], archs.index(row[1]))):
         body += text(gate) + struct.pack("<H", archs.index(arch))

@@ -9,10 +9,12 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from aotforge.errors import PackError
 from aotforge.pack.dispatch import decode_dispatch
@@ -110,6 +112,38 @@ def test_damage_is_reported_and_can_be_repaired(objects: Objects, tmp_path: Path
     assert all(name in line and line.startswith("aotriton: error: ") for line in lines)
     if damage is other_format:
         assert all("is of format 2, this library reads format 1" in line for line in lines)
+
+
+def other_dictionary(path: Path) -> None:
+    """One bit of the stored dictionary, so that it still decodes to as many bytes."""
+    data = bytearray(path.read_bytes())
+    at, stored, size = struct.unpack_from("<QII", data, 40)
+    sound = zstandard.decompress(data[at : at + stored])
+    for place in range(at, at + stored):
+        data[place] ^= 1
+        with suppress(zstandard.ZstdError):
+            other = zstandard.decompress(data[at : at + stored])
+            if len(other) == size and other[: size // 2] != sound[: size // 2]:
+                path.write_bytes(data)
+                return
+        data[place] ^= 1
+    raise AssertionError("no such bit")
+
+
+def test_another_dictionary_is_named_as_the_cause(objects: Objects, tmp_path: Path) -> None:
+    """Header and index are authentic, so an image's own digest is what finds it."""
+    pack = tmp_path / "images" / "amd-gfx908"
+    image = next(iter(spy_pack().kernels[0].functionals.values()))[0].image
+    write(replace(spy_pack(), dictionary=image), pack)
+    sound = (pack / "spy.attn_fwd.aoti").read_bytes()
+    other_dictionary(pack / "spy.attn_fwd.aoti")
+    with Driver(objects, tmp_path / "images", log="error") as driver:
+        assert driver.rc(FORWARD) == INVALID_IMAGE
+        assert driver.rc(FORWARD) == INVALID_IMAGE
+        (pack / "spy.attn_fwd.aoti").unlink()
+        (pack / "spy.attn_fwd.aoti").write_bytes(sound)
+        assert driver.rc(FORWARD) == 0
+    assert driver.log.count("SHA-256 of the dictionary differs") == 2
 
 
 def test_interfaces_are_both_named(objects: Objects, tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ REPEATED = (
 
 
 def test_equal_predicates_of_several_choices(objects: Objects, tmp_path: Path) -> None:
-    """The library keeps equal ones once: of a kernel, as the same bytes mean another value's type in another operator."""
+    """Equal ones are in the pack once for each kernel: the same bytes mean another value's type in another operator."""
     image = fake_hsaco("gfx908", [FakeKernel(symbol="probe", types=["i32"])])
     operators = {f"probe_{kind}": [("a", kind), ("which", "i32")] for kind in ("i64", "u64")}
     kernels = [

@@ -106,7 +106,16 @@ def first_of_last_arch() -> bytes:
     return body().replace(_FIRST, struct.pack("<H", 1) + _FIRST[2:])
 
 
+def kernel_without_lists() -> bytes:
+    """The body with a first kernel whose choice has no predicates, and without the list of none that it names."""
+    data = kernel(functionals={("gfx908", (0, 0)): [replace(ONE, predicates=())]})
+    assert data.count(struct.pack("<BHBI", 2, 1, 0, 1)) == 1
+    return data.replace(struct.pack("<BHBI", 2, 1, 0, 1), struct.pack("<BHI", 2, 0, 1))
+
+
 _TERMS = struct.pack("<HIHIHI", 1, 4, 2, 1, 3, 2)
+_WITH_LIST = struct.pack("<HH3B", 256, 0, 1, 2, 0) + _TERMS
+_LISTS = struct.pack("<BHBBBH", 2, 1, len(CONDITIONS), 0, 1, 0)
 _FIRST, _SECOND = (struct.pack("<Hqq", 0, -1, key) for key in (2, 3))
 MANY = [(f"v{number}", "i32") for number in range(513)]
 BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
@@ -153,7 +162,12 @@ BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a functional twice": (lambda: functional(0, 2), "functionals are not sorted or not unique"),
     "functionals out of order by arch": (first_of_last_arch, "functionals are not sorted or not unique"),
     "more functionals than bytes": (
-        lambda: changed(struct.pack("<BI", 2, 3) + _FIRST, struct.pack("<BI", 2, 2**32 - 1) + _FIRST), "functional count out of bounds"),
+        lambda: changed(struct.pack("<I", 3) + _FIRST, struct.pack("<I", 2**32 - 1) + _FIRST), "functional count out of bounds"),
+    "more predicate lists than bytes": (
+        lambda: body().replace(_LISTS, struct.pack("<BH", 2, 2**16 - 1) + _LISTS[3:]), "predicate list count out of bounds"),
+    "no predicate lists": (kernel_without_lists, "predicate list index out of bounds"),
+    "a predicate list that is not there": (
+        lambda: changed(_WITH_LIST + _SECOND, struct.pack("<HH", 256, 1) + _WITH_LIST[4:] + _SECOND), "predicate list index out of bounds"),
     "no choices": (lambda: kernel(functionals={("gfx908", (0, 0)): []}), "choice count out of bounds"),
     "257 choices": (lambda: kernel(functionals={("gfx908", (0, 0)): [ONE] * 257}), "choice count out of bounds"),
     "256 KiB of shared memory and a byte": (lambda: choice(lds=256 * 1024 + 1), "shared memory over 256 KiB"),
