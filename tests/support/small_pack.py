@@ -142,9 +142,7 @@ def files(pack: SmallPack) -> dict[str, bytes]:
         body += bytes([k.ladder])
         body += struct.pack("<H", len(k.parameters))
         body += b"".join(struct.pack("<BH", TYPES[t], values.index(v)) for t, v in k.parameters)
-        rows_in_order = sorted(
-            k.functionals.items(), key=lambda item: (archs.index(item[0][0]), item[0][1])
-        )
+        rows_in_order = sorted(k.functionals.items(), key=lambda item: (archs.index(item[0][0]), item[0][1]))
         lists = list(dict.fromkeys(_predicates(c, values) for _, choices in rows_in_order for c in choices))
         body += struct.pack("<BH", k.nulls, len(lists)) + b"".join(lists)
         body += struct.pack("<I", len(k.functionals))
