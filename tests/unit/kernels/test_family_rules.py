@@ -138,7 +138,7 @@ def test_steps_of_an_operator_are_numbered_without_a_gap(family: Family) -> None
 
 def test_core_stays_small_enough_to_build_in_minutes() -> None:
     plan = plan_project(KERNELS.parent, archs=["gfx908"], profile="core")
-    assert 90 <= len(plan.jobs) <= 140
+    assert 90 <= len(plan.jobs) <= 160
 
 
 def test_attention_covers_what_it_declares() -> None:
