@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.virtual_gpu.hip.build_hip import build_virtual_hip, environment
-from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke
+from tests.e2e.checkouts import HOME, ROOT, copy_checkout, invoke, shrink_smoke
 from tests.support.rootfs import cache
 from tests.support.s3 import Server
 
@@ -86,6 +86,7 @@ class User:
 def make_user(folder: Path, server: Server, *, bucket: str = "") -> User:
     """A clone at its first commit, keys and an empty bucket (or `bucket`, where none is needed)."""
     checkout = copy_checkout(folder / "checkout")
+    shrink_smoke(checkout)
     profiles = checkout / "manifests" / "profiles.yaml"
     head, _, rest = profiles.read_text().partition("  smoke:")
     assert "complete: false" in rest

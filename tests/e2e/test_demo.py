@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.checkouts import HOME, copy_checkout, invoke
+from tests.e2e.checkouts import HOME, copy_checkout, invoke, shrink_smoke
 
 pytestmark = pytest.mark.compiler
 
@@ -20,6 +20,7 @@ CACHE = {"AOTFORGE_CACHE": str(HOME / "cache")}  # images and the interpreter ar
 
 def test_attention_by_a_release_on_a_virtual_mi100(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
+    shrink_smoke(checkout, windows=True)
     shown = json.loads(
         invoke(checkout, "demo", "--arch", "gfx908", "--profile", "smoke", "--json", env=CACHE).stdout
     )

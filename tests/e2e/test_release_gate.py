@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.checkouts import HOME, build_json, copy_checkout, invoke
+from tests.e2e.checkouts import HOME, build_json, copy_checkout, invoke, shrink_smoke
 
 pytestmark = pytest.mark.compiler
 # what is compiled already need not be compiled for this
@@ -23,6 +23,7 @@ def manifest(output: Path) -> dict[str, Any]:
 
 def test_a_wrong_kernel_stops_the_release(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "checkout")
+    shrink_smoke(checkout)
     wanted = ("--profile", "smoke", "--output", str(tmp_path / "out"), *CACHE)
     good = build_json(checkout, *wanted)
     assert good["verified"] and not any("not verified" in reason for reason in good["development"])

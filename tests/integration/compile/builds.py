@@ -20,9 +20,9 @@ from tests.support.families import PROJECT, architectures, plan_of
 
 
 def build(
-    root: Path, folder: Path, *, jobs: int = 2, limits: WorkerLimits | None = None, arch: str = "gfx908"
+    root: Path, folder: Path, *, jobs: int = 1, limits: WorkerLimits | None = None, arch: str = "gfx908"
 ) -> tuple[ImageSet, list[CompileEvent]]:
-    """Build a kernels root into a cache folder; the images and all events."""
+    """Build a kernels root into a cache folder; the images and all events. A worker starts as slowly as it compiles a few images."""
     events: list[CompileEvent] = []
     with Cache(folder) as cache:
         images = compile_plan(

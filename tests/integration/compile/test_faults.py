@@ -59,7 +59,7 @@ def test_a_worker_in_trouble_loses_one_job_which_is_tried_twice(
         build(root, tmp_path / "cache")
     write_family(root, "bad", KERNEL + fault)
     with pytest.raises(CompileError) as caught:
-        build(root, tmp_path / "cache", limits=limits)
+        build(root, tmp_path / "cache", limits=limits, jobs=2)
     text = str(caught.value)
     assert "1 of 4 compile jobs failed twice" in text
     assert reason in text

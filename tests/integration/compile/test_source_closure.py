@@ -98,53 +98,72 @@ _ELSEWHERE = [
 ]
 
 
-def _family(root: Path, edit: tuple[str, str, str] | None) -> Path:
-    write_family(root, "k")
-    for name, text in _BASE.items():
-        (root / "k" / name).write_text(text)
-    if edit:
-        text = _BASE[edit[0]]
-        assert text.count(edit[1]) == 1, edit
-        (root / "k" / edit[0]).write_text(text.replace(edit[1], edit[2]))
+_EDITS = [*_EFFECTIVE, *_IDLE, *_ELSEWHERE]
+
+
+def _family(root: Path, edit: tuple[str, str, str] | None, name: str = "k") -> Path:
+    write_family(root, name)
+    for file, text in _BASE.items():
+        (root / name / file.replace("k.py", f"{name}.py")).write_text(_edited(file, text, edit))
     return root
 
 
+def _edited(file: str, text: str, edit: tuple[str, str, str] | None) -> str:
+    if edit is None or edit[0] != file:
+        return text
+    assert text.count(edit[1]) == 1, edit
+    return text.replace(edit[1], edit[2])
+
+
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    folder = tmp_path_factory.mktemp("base")
-    return _compile(_family(folder / "k", None), folder / "cache")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
+    """Digests of the image before and after each edit. All are compiled at once, as families of two roots."""
+    found = []
+    for name, edits in (("before", [None] * len(_EDITS)), ("after", _EDITS)):
+        folder = tmp_path_factory.mktemp(name)
+        for number, edit in enumerate(edits):
+            _family(folder / "k", edit, f"k{number:02}")
+        made, _ = build(folder / "k", folder / "cache")
+        keys = {job.family: job.key for job in plan_of(folder / "k").jobs}
+        found.append([made.digest(keys[family]) for family in sorted(keys)])
+    return list(zip(*found, strict=True))
 
 
-def _compile(root: Path, cache: Path) -> tuple[str, str]:
-    """Source digest and image digest."""
-    plan = plan_of(root)
-    images, _ = build(root, cache, jobs=1)
-    return plan.jobs[0].source_digest, images.digest(plan.jobs[0].key)
+def _source(folder: Path, edit: tuple[str, str, str] | None) -> str:
+    return plan_of(_family(folder, edit)).jobs[0].source_digest
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The source digest without an edit."""
+    return _source(tmp_path_factory.mktemp("base") / "k", None)
 
 
 @pytest.mark.parametrize("edit", _EFFECTIVE, ids=lambda edit: f"{edit[0]}:{edit[2]}")
 def test_an_edit_that_changes_bytes_changes_the_digest(
-    tmp_path: Path, base: tuple[str, str], edit: tuple[str, str, str]
+    tmp_path: Path, images: list[tuple[str, str]], source: str, edit: tuple[str, str, str]
 ) -> None:
-    source, image = _compile(_family(tmp_path / "k", edit), tmp_path / "cache")
-    assert image != base[1], "the edit was meant to change the image"
-    assert source != base[0]
+    before, after = images[_EDITS.index(edit)]
+    assert before != after, "the edit was meant to change the image"
+    assert _source(tmp_path / "k", edit) != source
 
 
 @pytest.mark.parametrize("edit", _IDLE, ids=lambda edit: f"{edit[0]}:{edit[2]!r}")
 def test_an_edit_that_cannot_change_bytes_keeps_digest_and_image(
-    tmp_path: Path, base: tuple[str, str], edit: tuple[str, str, str]
+    tmp_path: Path, images: list[tuple[str, str]], source: str, edit: tuple[str, str, str]
 ) -> None:
-    assert _compile(_family(tmp_path / "k", edit), tmp_path / "cache") == base
+    before, after = images[_EDITS.index(edit)]
+    assert before == after
+    assert _source(tmp_path / "k", edit) == source
 
 
 @pytest.mark.parametrize("edit", _ELSEWHERE, ids=lambda edit: f"{edit[0]}:{edit[2]!r}")
 def test_an_edit_elsewhere_in_a_file_compiles_again_to_the_same_image(
-    tmp_path: Path, base: tuple[str, str], edit: tuple[str, str, str]
+    tmp_path: Path, images: list[tuple[str, str]], source: str, edit: tuple[str, str, str]
 ) -> None:
-    source, image = _compile(_family(tmp_path / "k", edit), tmp_path / "cache")
-    assert source != base[0]
-    assert image == base[1]
+    assert _source(tmp_path / "k", edit) != source
+    before, after = images[_EDITS.index(edit)]
+    assert before == after
 
 
 @pytest.fixture

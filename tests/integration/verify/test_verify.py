@@ -45,7 +45,7 @@ def compiled(root: Path, folder: Path, wanted: Callable[[str], bool]) -> tuple[P
     plan = replace(complete, jobs=tuple(job for job in complete.jobs if wanted(job.label)))
     with Cache(folder) as cache:
         made = compile_plan(
-            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=2, limits=WorkerLimits()
+            plan, kernels_root=root, architectures=architectures(), cache=cache, jobs=1, limits=WorkerLimits()
         )
         return plan, dict(made.items())
 
@@ -69,9 +69,10 @@ def verified(
 ) -> tuple[VerifyReport, list[VerifyEvent]]:
     events: list[VerifyEvent] = []
     plan, images = built
-    report = verify_images(
-        plan, images, kernels_root=root, cache=cache, jobs=2, on_event=events.append, **options
-    )
+    settings: dict[str, Any] = {
+        "jobs": 1
+    } | options  # a second process starts as slowly as the first one executes both images
+    report = verify_images(plan, images, kernels_root=root, cache=cache, on_event=events.append, **settings)
     assert [event.done for event in events] == list(range(1, len(plan.jobs) + 1))
     assert [v.label for v in report.verdicts] == [job.label for job in plan.jobs]
     return report, events
@@ -294,14 +295,14 @@ def test_a_process_that_crashes_or_hangs_fails_its_image(
     add: tuple[Plan, Images], root: Path, cache: Path, act: str, expected: str
 ) -> None:
     (root / "add" / "cases.py").write_text(_TROUBLE.format(act=act))
-    report, _ = verified(add, root, cache, timeout=2 if "sleep" in act else 300)
+    report, _ = verified(add, root, cache, jobs=2, timeout=2 if "sleep" in act else 300)
     assert outcomes(report) == {"0": "failed", "0u": "failed"}
     assert all(expected in v.failure for v in report.verdicts)
 
 
 def test_a_death_costs_no_other_image(root: Path, cache: Path) -> None:
     altered(root, "if keys['dtype'] == 3:\n        os.abort()")
-    report, _ = verified(compiled(root, cache, lambda label: True), root, cache)
+    report, _ = verified(compiled(root, cache, lambda label: True), root, cache, jobs=2)
     assert {v.outcome for v in report.verdicts if "bf16" in v.label} == {"failed"}
     assert all("SIGABRT" in v.failure for v in report.verdicts if "bf16" in v.label)
     assert {v.outcome for v in report.verdicts if "bf16" not in v.label} == {"passed"}
