@@ -6,11 +6,12 @@ The problems are those of the acceptance cases in docs/attention-tests.md; the c
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from aotforge.errors import AccessError
 from aotforge.rules import Scalar
@@ -105,3 +106,12 @@ def is_found(
         return bool(list(violations(kernel, call, folder, override)))
     except AccessError:
         return True
+
+
+def every_third(faults: Iterable[str]) -> list[object]:
+    """Parameters of a test: of the planted faults a third by default, the others among the slow tests. They test the comparison, which
+    itself is made of every feature by default."""
+    return [
+        pytest.param(fault, marks=[pytest.mark.slow] if number % 3 else [])
+        for number, fault in enumerate(faults)
+    ]

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.kernels.features import IN_PARTS, KERNELS, PROBLEMS, is_found, planted, violations
+from tests.integration.kernels.features import (
+    IN_PARTS,
+    KERNELS,
+    PROBLEMS,
+    every_third,
+    is_found,
+    planted,
+    violations,
+)
 
 BACKWARD = [name for name, kernel in KERNELS.items() if kernel.operator == "attn_bwd"]
 PREPROCESSED = (
@@ -68,6 +76,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+def test_the_sources_have_the_line_of_every_fault(fault: str, tmp_path: Path) -> None:
+    planted(tmp_path, *FAULTS[fault][:3])
+
+
+@pytest.mark.parametrize("fault", every_third(FAULTS))
 def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     file, sound, faulty, kernel, problem = FAULTS[fault]
     planted(tmp_path, file, sound, faulty)

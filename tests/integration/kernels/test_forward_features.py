@@ -14,6 +14,7 @@ from tests.integration.kernels.features import (
     BASE,
     IN_PARTS,
     PROBLEMS,
+    every_third,
     is_found,
     planted,
     violations,
@@ -82,6 +83,11 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+def test_the_sources_have_the_line_of_every_fault(fault: str, tmp_path: Path) -> None:
+    planted(tmp_path, *FAULTS[fault][:3])
+
+
+@pytest.mark.parametrize("fault", every_third(FAULTS))
 def test_a_planted_fault_is_found(fault: str, tmp_path: Path) -> None:
     file, sound, faulty, problem = FAULTS[fault]
     planted(tmp_path, file, sound, faulty)

