@@ -13,10 +13,9 @@ import pytest
 
 from tests.support.runtime import ROOT, build_objects
 
-from .grids import LEVELS, Case
+from .grids import LEVELS, WINDOWS, WORDS, Case
 from .page import CASES, WORK, chosen, lines_of, measure
 from .stack import Functional, Stack, make_stack, plan_of
-from .words import WINDOWS, WORDS
 
 pytestmark = [pytest.mark.compiler, pytest.mark.torch]
 FUNCTIONALS: tuple[Functional, ...] = (

@@ -18,8 +18,6 @@ from kernels.flash.sequences import Side
 from .device import nothing_written
 from .functions import Level
 
-WORDS = (0x0000, 0x0B0B, 0x0202, 0x1313, 0x000B, 0x150B, 0x040B)
-WINDOWS = (None, (BOTTOM_RIGHT, BOTTOM_RIGHT), (24, 8))
 _QUERIES, _KEYS = (13, 0, 64, 5, 129, 32, 7), (40, 0, 64, 71, 33, 96, 7)
 _HEADS, _HEADS_K, _HEAD_DIM = 8, 2, 32
 _MOST_FEW = 17
