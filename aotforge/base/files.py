@@ -172,15 +172,29 @@ def waiting_lock(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def check_output_place(path: Path) -> None:
+    """Raises OutputError when another user can replace folders beside `path`: what is staged there, or put aside, could be exchanged
+    by a link, whose target's files would be changed, or by a folder of this user, which would be removed."""
+    if fault := replaceable(path):
+        raise OutputError(
+            f"{path} is not written: {fault}",
+            cause="they could exchange folders there while this program writes, so that other files of this user are changed",
+            hint="choose another folder, or take the right to write from others (chmod go-w) where the owner is right",
+        )
+
+
 @contextmanager
-def output_lock(path: Path) -> Iterator[int]:
+def output_lock(path: Path, *, opened: bool = False) -> Iterator[int]:
     """Holds the output at `path` for this process; a second holder at the same time gets OutputBusyError.
 
-    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends.
+    Gives the descriptor that holds it: a program that inherits that one holds the output too, until it ends. Raises as
+    `check_output_place`, unless the folder of `path` is `opened`: an open descriptor, whose owner and mode were checked.
 
     The lock is a file next to the output (`.<name>.lock`) that stays; the kernel releases the lock when its
     holder exits, so a killed build leaves nothing to clean up.
     """
+    if not opened:
+        check_output_place(path)
     handle = _open_lock(path)
     try:
         try:

@@ -70,7 +70,7 @@ def open_store(folder: Path, *, make: bool) -> Iterator[OpenStore]:
                 _check_entries(store, folder / STORE)
         place = OpenStore(folder=base, store=store)
         if make:
-            with output_lock(place.existing() / "dropin"):
+            with output_lock(place.existing() / "dropin", opened=True):
                 yield place
         else:
             yield place

@@ -21,7 +21,7 @@ from aotforge.deliver.install.choose import InstallRequest
 from aotforge.deliver.install.install_release import install
 from aotforge.deliver.install.prefix import RECORD, uninstall
 from aotforge.deliver.pytorch.serve import serve
-from aotforge.errors import AotforgeError, InstallError, TrustError
+from aotforge.errors import AotforgeError, InstallError, OutputError, TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.keys import KeySet
 from aotforge.publish.maintenance import yank_release
@@ -366,3 +366,18 @@ def test_killed_installations(store: DirectoryStore, keys: KeySet, tmp_path: Pat
     assert tree(tmp_path / "prefix") == complete
     record = json.loads((tmp_path / "prefix/.aotforge-install.json").read_text())
     assert record["release"] == "0.11.2b-r1" and set(record["files"]) == set(complete)
+
+
+def test_a_prefix_in_a_folder_that_others_can_write_is_refused(
+    store: DirectoryStore, keys: KeySet, tmp_path: Path
+) -> None:
+    """Another user exchanged the folder of the unpacked files by a link: keys of this user became readable to all."""
+    (shared := tmp_path / "shared").mkdir()
+    (own := shared / ".prefix.staged-abcdefg0").mkdir()
+    shared.chmod(0o777)
+    request = InstallRequest(packs=PACKS, prefix=shared / "prefix")
+    with pytest.raises(OutputError, match="others can replace what is in it"):
+        try_install(store, keys.roots[0], tmp_path, request)
+    with pytest.raises(OutputError, match="others can replace what is in it"):
+        uninstall(shared / "prefix")
+    assert list(shared.iterdir()) == [own]

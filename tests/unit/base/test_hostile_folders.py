@@ -74,6 +74,35 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, mask: int) -> None:
     assert modes == folders | {"file": 0o644, "program": 0o755}
 
 
+def test_an_output_whose_folder_others_can_exchange_is_refused(tmp_path: Path) -> None:
+    """They put a link in the place of what is staged, or name another folder of this user like a leftover, which was removed."""
+    (shared := tmp_path / "shared").mkdir()
+    (shared / ".out.staged-abcdefg0").mkdir()
+    for folder in (shared, tmp_path):
+        folder.chmod(0o777)
+        with pytest.raises(OutputError, match=f"{folder} has mode 777: others can replace"), output_lock(shared / "out"):
+            pass
+        folder.chmod(0o1777)
+        with output_lock(shared / "out"):  # with the sticky bit they cannot
+            pass
+        (shared / ".out.lock").unlink()
+    assert [path.name for path in shared.iterdir()] == [".out.staged-abcdefg0"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_an_output_in_a_folder_of_another_user_or_group_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o775)
+    with output_lock(tmp_path / "out"):
+        pass
+    os.chown(tmp_path, 0, 64042)
+    with pytest.raises(OutputError, match="mode 775"), output_lock(tmp_path / "out"):
+        pass
+    os.chown(tmp_path, 64042, 0)
+    with pytest.raises(OutputError, match="belongs to user 64042, who can replace it"), output_lock(tmp_path / "out"):
+        pass
+    os.chown(tmp_path, 0, 0)
+
+
 def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".out.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OutputError), output_lock(tmp_path / "out"):
