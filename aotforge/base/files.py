@@ -108,6 +108,15 @@ def open_regular(path: Path, *, flags: int = os.O_NOFOLLOW) -> Iterator[Buffered
         yield file
 
 
+def open_own(path: str, flags: int) -> int:
+    """An opener of `open`: a regular file, made where there is none, and not what a link of that name leads to. Raises OSError."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _FILE_MODE)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return handle
+
+
 def link_or_copy(path: str | Path, place: str | Path) -> None:
     """The file under another name, sharing its bytes where the file system can, else a copy with its mode."""
     try:

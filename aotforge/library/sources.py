@@ -35,7 +35,7 @@ _PIP_SECONDS = 600
 _URL_SECONDS = 60
 _OTHER_BYTES = "DO NOT MATCH THE HASHES"
 """Of pip's message (pip._internal.exceptions.HashMismatch)."""
-_MEMBER_LIMIT = 16 * 2**20
+_MEMBER_LIMIT, _ARCHIVE_LIMIT = 16 * 2**20, 64 * 2**20
 
 Version = Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -245,14 +245,17 @@ def pip_download(pin: ZstdPin, folder: Path) -> None:
 
 
 def _url_download(pin: DlfcnPin, root: Path, folder: Path) -> None:
-    import urllib.request  # noqa: PLC0415 - http and ssl: 12 ms of a no-op build
+    from aotforge.sandbox.rootfs.fetch import AptSettings, opened  # noqa: PLC0415 - http and ssl: 12 ms of a no-op build
 
     url = pin.source
     if urlsplit(url).scheme not in ("http", "https", "file"):
         url = (root / url).resolve().as_uri()
+    settings = AptSettings(
+        archives=(), proxies={}, timeout=_URL_SECONDS
+    )  # with the proxies of the environment
     try:
         with (
-            urllib.request.urlopen(url, timeout=_URL_SECONDS) as response,
+            opened(url, settings, size=_ARCHIVE_LIMIT) as response,
             (folder / f"dlfcn-win32-{pin.version}.tar.gz").open("wb") as file,
         ):
             shutil.copyfileobj(response, file)

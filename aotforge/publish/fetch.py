@@ -1,17 +1,14 @@
 """Downloads of a release's files that resume and are verified by size and SHA-256."""
 
-import errno
 import fcntl
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.base.files import make_folders, output_errors
+from aotforge.base.files import make_folders, open_own, output_errors
 from aotforge.errors import TrustError
 from aotforge.formats.archive import sha256_file
 from aotforge.publish.index import IndexedFile
@@ -56,19 +53,10 @@ def _own_partial(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     delay this one, so both download. A later download resumes what a killed one has left."""
     for number in count():
         partial = path.with_name(f"{path.name}.part{number or ''}")
-        with open(partial, "a+b", opener=_open_own) as part, suppress(BlockingIOError):
+        with open(partial, "a+b", opener=open_own) as part, suppress(BlockingIOError):
             fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield partial, part
             return
-
-
-def _open_own(path: str, flags: int) -> int:
-    """Opens a regular file, not what a link of that name leads to. Raises OSError."""
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return handle
 
 
 def _complete(

@@ -6,6 +6,7 @@ Private keys never enter a repository or a store; readers get the newest root.
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 from tuf.api.serialization import DeserializationError
 
+from aotforge.base.cache_trust import owner_fault, replaceable
 from aotforge.base.files import make_folders, output_errors, private_file_fault, write_atomic
 from aotforge.errors import PublishError, TrustError
 
@@ -136,6 +138,9 @@ def create_keys(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         hint = "choose another folder; keys are never replaced"
         raise PublishError(f"{folder} exists and is not empty", hint=hint)
+    if fault := owner_fault(folder) or replaceable(folder / "roots"):
+        hint = "choose a folder that only you can write"
+        raise PublishError(f"{folder} is not safe for keys: {fault}", hint=hint)
     root = Root(version=1, expires=_expiry(now), consistent_snapshot=True)
     signers: dict[str, list[CryptoSigner]] = {}
     for role in ROLES:
@@ -189,11 +194,15 @@ def _write_key(path: Path, signer: CryptoSigner) -> None:
     with output_errors(path):
         make_folders(path.parent.parent)
         path.parent.mkdir(exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(signer.private_bytes)
-            file.flush()
-            os.fsync(file.fileno())
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(signer.private_bytes)
+                file.flush()
+                os.fsync(file.fileno())
+            path.hardlink_to(name)  # complete or not at all, and never over another key
+        finally:
+            Path(name).unlink()
 
 
 def _key_files(folder: Path) -> list[tuple[str, int, Path]]:

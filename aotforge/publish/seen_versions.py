@@ -6,6 +6,7 @@ would build on it, without the releases in between. Clients have python-tuf's me
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,5 +53,5 @@ class SeenVersions:
 
 def seen_versions(memory: Path, first_root: bytes, url: str) -> SeenVersions:
     """The versions for a place that begins with this root, in the user's folder of earlier verified metadata."""
-    name = hashlib.sha256(first_root + b"\0" + url.encode()).hexdigest()[:32]
+    name = hashlib.sha256(first_root + b"\0" + os.fsencode(url)).hexdigest()[:32]
     return SeenVersions(file=memory / f"{name}.published.json")

@@ -21,12 +21,13 @@ from tuf.ngclient import Updater, UpdaterConfig
 from tuf.ngclient.fetcher import FetcherInterface
 
 from aotforge.base.files import output_errors, staged_folder, waiting_lock
+from aotforge.base.paced_http import Clock
 from aotforge.base.progress import OnProgress, byte_counter
 from aotforge.errors import TrustError
 from aotforge.publish.index import FOLDER, Index, read_index
 from aotforge.publish.keys import ROOT_VARIABLE, read_root
 from aotforge.publish.signed_index import LIMIT, SIGNED_AT, TIMESTAMP
-from aotforge.publish.stores.reading import Clock, before_deadline
+from aotforge.publish.stores.reading import before_deadline
 from aotforge.publish.stores.store import ErrorKind, OnBytes, Reader, StoreError
 
 COMMITTED_ROOT = Path("releases/root.json")

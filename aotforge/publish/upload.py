@@ -96,6 +96,8 @@ def upload_object(
         digest.update(chunk)
         size += len(chunk)
         on_bytes(len(chunk))
+        if size > file.size:  # the server may send without end
+            break
     stats.bytes_read += size
     stats.seconds_sending += middle - started
     stats.seconds_reading += time.monotonic() - middle

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aotforge.errors import DropInError, ReleaseError
 from aotforge.formats.shared_library import LibraryFileError, read_shared_library
+from aotforge.formats.untrusted_file import read_regular
 from aotforge.release.platform_tag import read_soname
 
 IMAGES = "aotriton.images"
@@ -81,7 +82,7 @@ def _needed(path: Path) -> list[str]:
 def torch_version(folder: Path) -> str:
     """The version that torch/version.py beside `folder` states, or an empty string."""
     try:
-        found = _VERSION.search((folder.parent / "version.py").read_text(encoding="utf-8"))
+        found = _VERSION.search(read_regular(folder.parent / "version.py").decode("utf-8"))
     except (OSError, UnicodeDecodeError):
         return ""
     return found.group(1) if found else ""

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
+from aotforge.base.paced_http import Clock
 from aotforge.publish.cache.index import CacheIndex, Name, SharedObject, object_name
-from aotforge.publish.stores.reading import Clock
 from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
 
 T = TypeVar("T")

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from aotforge.base.files import make_folders, sync, write_atomic
+from aotforge.base.files import make_folders, open_own, sync, write_atomic
 from aotforge.errors import OutputError
+from aotforge.formats.archive import sha256_file
 from aotforge.formats.untrusted_tar import file_chunks
 from aotforge.publish.index import FILE_NAME, FOLDER, OBJECTS, RELEASE_NAME
-from aotforge.publish.stores.reading import too_large
+from aotforge.publish.stores.reading import collect
 from aotforge.publish.stores.store import Content, ErrorKind, Guarantees, OnBytes, StoreError
 
 _PART = ".part-"
@@ -127,32 +128,21 @@ class DirectoryStore:
         path = self._path(name)
         with _store_errors(path):
             try:
-                with path.open("rb") as file:
-                    data = file.read(limit + 1)
+                data = collect(file_chunks(path), str(path), limit=limit)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        if len(data) > limit:
-            raise too_large(str(path), limit)
-        return data, _digest(data)
+        return data, hashlib.sha256(data).hexdigest()
 
     def compare_and_swap(self, name: str, data: bytes, *, token: str | None) -> None:
         """Replaces a file under a lock that the kernel releases when its holder ends."""
         path = self._path(name)
         with _store_errors(path):
             make_folders(path.parent)
-            with open(path.parent / _LOCK, "ab", opener=_open_own) as lock:
+            with open(path.parent / _LOCK, "ab", opener=open_own) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                if (_digest(path.read_bytes()) if path.exists() else None) != token:
+                if (sha256_file(path) if path.exists() else None) != token:
                     raise StoreError(ErrorKind.EXISTS, f"{path} was replaced by another publisher")
                 write_atomic(path, data)
-
-
-def _open_own(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _link(partial: Path, path: Path) -> None:

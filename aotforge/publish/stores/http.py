@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from aotforge.publish.stores.http_transport import paced_opener
-from aotforge.publish.stores.reading import Clock, Pace
+from aotforge.base.paced_http import Clock, paced_opener
+from aotforge.publish.stores.reading import Pace
 from aotforge.publish.stores.store import CHUNK, ErrorKind, Sleep, StoreError, redact_url
 
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}

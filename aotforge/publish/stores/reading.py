@@ -1,53 +1,34 @@
-"""Bounded reads from stores: sizes, a deadline for metadata, a least average rate for everything.
-
-Without them a server that sends a byte now and then keeps a client for ever (TUF's slow retrieval attack).
-"""
+"""Bounded reads from stores: sizes, a deadline for metadata, a least average rate for everything."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
-
-Clock = Callable[[], float]
-"""Seconds of a monotonic clock; replaced in tests."""
+from aotforge.base import paced_http
+from aotforge.base.paced_http import LEAST_RATE, Clock
+from aotforge.publish.stores.store import ErrorKind, Reader, StoreError, redact_url
 
 METADATA_SECONDS = 120.0
 """Deadline for a metadata file."""
 
-GRACE_SECONDS = 120.0
-"""Seconds that a download may take regardless of its size: connections, redirects, pauses before retries."""
-
-LEAST_RATE = 2048
-"""Bytes per second that a download must reach on average after the grace: a quarter of a 64 kbit/s line."""
-
 _HINT = "use another mirror, or try again later; a file that was begun is resumed"
 
 
-class Pace:
-    """The least average rate of one download. `left` raises StoreError as soon as it falls short."""
+class Pace(paced_http.Pace):
+    """As its base, with StoreErrors."""
 
-    def __init__(self, place: str, clock: Clock = time.monotonic) -> None:
-        self._place = place
-        self._clock = clock
-        self._start = clock()
-        self._bytes = 0
+    def too_slow(self, what: str) -> StoreError:
+        """UNAVAILABLE."""
+        cause = f"the server sends less than {LEAST_RATE} bytes/s, on purpose or under load"
+        return StoreError(ErrorKind.UNAVAILABLE, what, cause=cause, hint=_HINT)
 
-    def count(self, size: int) -> None:
-        """Adds received bytes of content."""
-        self._bytes += size
-
-    def left(self) -> float:
-        """Seconds that the next bytes may take. Raises StoreError when there are none left."""
-        elapsed = self._clock() - self._start
-        left = GRACE_SECONDS + self._bytes / LEAST_RATE - elapsed
-        if left <= 0:
-            raise StoreError(
-                ErrorKind.UNAVAILABLE,
-                f"{self._place} is too slow: {self._bytes} bytes in {elapsed:.0f} s",
-                cause=f"the server sends less than {LEAST_RATE} bytes/s, on purpose or under load",
-                hint=_HINT,
-            )
-        return left
+    def other_scheme(self, old: str, scheme: str) -> StoreError:
+        """REFUSED."""
+        return StoreError(
+            ErrorKind.REFUSED,
+            f"{redact_url(old)} redirects to {scheme}, which is not followed",
+            cause="the server is misconfigured, or its answers are changed on the way",
+            hint="use another mirror, and inform the publisher",
+        )
 
 
 def before_deadline(chunks: Iterable[bytes], place: str, clock: Clock = time.monotonic) -> Iterator[bytes]:

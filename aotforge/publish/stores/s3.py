@@ -14,10 +14,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from aotforge.publish.stores.reading import Clock, Pace, before_deadline, collect
+from aotforge.base.paced_http import Clock
+from aotforge.publish.stores.reading import Pace, before_deadline, collect
 from aotforge.publish.stores.s3_errors import code_of, s3_errors, status_of
-from aotforge.publish.stores.s3_parts import abort_uploads, put_parts
-from aotforge.publish.stores.s3_transport import pace_responses
+from aotforge.publish.stores.s3_parts import abort_uploads, listed, put_parts
+from aotforge.publish.stores.s3_transport import pace_responses, read_content
 from aotforge.publish.stores.store import (
     CHUNK,
     Content,
@@ -174,12 +175,12 @@ class S3Store:
     def names(self, prefix: str) -> Mapping[str, int]:
         """Objects whose names begin with `prefix`."""
         with s3_errors(f"{self.url}/{prefix}"):
-            pages = self._client.get_paginator("list_objects_v2")
-            found = {
-                entry["Key"][len(self._prefix) :]: int(entry["Size"])
-                for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
-                for entry in page.get("Contents", ())
-            }
+            where = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+            place = f"{self.url}/{prefix}"
+            entries = listed(
+                self._client, "list_objects_v2", "Contents", place, where=where, clock=self._clock
+            )
+            found = {entry["Key"][len(self._prefix) :]: int(entry["Size"]) for entry in entries}
         return {name: size for name, size in found.items() if not name.rpartition("/")[2].startswith(".")}
 
     def put_if_absent(self, name: str, content: Content, *, on_bytes: OnBytes | None = None) -> None:
@@ -281,7 +282,7 @@ def _header(response: Mapping[str, Any], name: str) -> Any:
 
 def _pieces(body: Any, pace: Pace) -> Iterator[bytes]:
     """What has arrived of a response's body, as soon as it has; StreamingBody waits for full chunks."""
-    while piece := body._raw_stream.read1(CHUNK):
+    while piece := read_content(body._raw_stream, CHUNK):
         pace.count(len(piece))
         pace.left()
         yield piece

@@ -2,21 +2,54 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from aotforge.publish.stores.store import Content, OnBytes, content_size
+from aotforge.base.paced_http import Clock
+from aotforge.publish.stores.reading import Pace
+from aotforge.publish.stores.store import Content, ErrorKind, OnBytes, StoreError, content_size
 
 _THREADS = 6
+_MOST_LISTED = 1_000_000
+_MOST_UPLOADS = 100
+_MOST_PARTS = 10_000
+_ENTRY_BYTES = 100
+"""What an entry of a listing counts as, for the time that it takes: a listing without entries must end too."""
 
 Location = dict[str, str]
 """Bucket and Key, as boto3 takes them."""
+
+
+def listed(
+    client: Any,
+    operation: str,
+    field: str,
+    place: str,
+    *,
+    where: Mapping[str, str],
+    clock: Clock = time.monotonic,
+) -> Iterator[Mapping[str, Any]]:
+    """The entries of all pages of a listing. Raises what boto3 raises; StoreError for one that does not end, or is too slow."""
+    pace, count = Pace(place, clock), 0
+    for page in client.get_paginator(operation).paginate(**where):
+        entries = page.get(field, ())
+        pace.count(len(entries) * _ENTRY_BYTES)
+        pace.left()
+        count += len(entries)
+        if count > _MOST_LISTED:
+            what = f"{place}: a listing has more than {_MOST_LISTED} entries"
+            raise StoreError(
+                ErrorKind.REFUSED, what, cause="it is not one of a place of releases, or does not end"
+            )
+        yield from entries
 
 
 def put_parts(
@@ -57,25 +90,24 @@ def put_parts(
 
 def abort_uploads(client: Any, at: Location) -> None:
     """Aborts every unfinished upload of a completed object, to free storage. Failures are ignored."""
-    with suppress(ClientError, BotoCoreError):
+    with suppress(ClientError, BotoCoreError, StoreError):
         for upload in _uploads(client, at):
             with suppress(ClientError):
                 client.abort_multipart_upload(**at, UploadId=upload)
 
 
 def _uploads(client: Any, at: Location) -> Iterator[str]:
-    pages = client.get_paginator("list_multipart_uploads")
-    for page in pages.paginate(Bucket=at["Bucket"], Prefix=at["Key"]):
-        for upload in page.get("Uploads", ()):
-            if upload["Key"] == at["Key"]:
-                yield upload["UploadId"]
+    where = {"Bucket": at["Bucket"], "Prefix": at["Key"]}
+    for upload in listed(client, "list_multipart_uploads", "Uploads", at["Key"], where=where):
+        if upload["Key"] == at["Key"]:
+            yield upload["UploadId"]
 
 
 def _earlier(client: Any, at: Location, piece: Callable[[int], bytes]) -> tuple[str, dict[int, str]]:
     """The unfinished upload with most parts of the content, and their ETags; none when listing is not allowed."""
     best: tuple[str, dict[int, str]] = ("", {})
     with suppress(ClientError):
-        for upload in list(_uploads(client, at)):
+        for upload in list(islice(_uploads(client, at), _MOST_UPLOADS)):
             with suppress(ClientError):  # another publisher may finish it meanwhile
                 tags = _matching(client, {**at, "UploadId": upload}, piece)
                 if tags is not None and len(tags) > len(best[1]):
@@ -86,14 +118,13 @@ def _earlier(client: Any, at: Location, piece: Callable[[int], bytes]) -> tuple[
 def _matching(client: Any, upload: Location, piece: Callable[[int], bytes]) -> dict[int, str] | None:
     """ETags of the content's parts in an upload; None when it holds a part with other bytes."""
     tags = {}
-    for page in client.get_paginator("list_parts").paginate(**upload):
-        for entry in page.get("Parts", ()):
-            number = int(entry["PartNumber"])
-            data = piece(number)  # empty behind the end
-            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            if entry["Size"] != len(data) or entry["ETag"].strip('"') != md5:
-                return None
-            tags[number] = entry["ETag"]
+    for entry in listed(client, "list_parts", "Parts", upload["Key"], where=upload):
+        number = int(entry["PartNumber"])
+        data = piece(number) if 1 <= number <= _MOST_PARTS else b""  # also behind the end
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        if not data or entry["Size"] != len(data) or entry["ETag"].strip('"') != md5:
+            return None
+        tags[number] = entry["ETag"]
     return tags
 
 

@@ -2,6 +2,7 @@
 
 import io
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,25 @@ from botocore.awsrequest import (
     AWSHTTPSConnectionPool,
 )
 
-from aotforge.publish.stores.reading import Pace
+from aotforge.publish.stores.reading import Pace, too_large
 
 _BUFFER = 64 * 1024
 _RECEIVE_SECONDS = 60.0
+_ANSWER_LIMIT = 32 * 1024 * 1024
+"""Bytes of an answer that botocore keeps in memory: an error, or a page of a listing, which has at most 1,000 entries."""
+
+_content = threading.local()
 MakePace = Callable[[], Pace]
+
+
+def read_content(stream: Any, size: int) -> bytes:
+    """At most `size` bytes of an object, whose length its reader limits, from a response of a paced client."""
+    _content.read = True
+    try:
+        piece: bytes = stream.read1(size)
+        return piece
+    finally:
+        _content.read = False
 
 
 def pace_responses(client: Any, make_pace: MakePace) -> None:
@@ -61,6 +76,7 @@ class _PacedSocket:
 class _PacedFile(io.RawIOBase):
     def __init__(self, connection: socket.socket, raw: Any, pace: Pace) -> None:
         self._connection, self._raw, self._pace = connection, raw, pace
+        self._left = _ANSWER_LIMIT
 
     def readable(self) -> bool:
         return True
@@ -69,6 +85,10 @@ class _PacedFile(io.RawIOBase):
         self._connection.settimeout(min(_RECEIVE_SECONDS, self._pace.left()))
         size: int | None = self._raw.readinto(buffer)
         self._pace.count(size or 0)
+        if not getattr(_content, "read", False):
+            self._left -= size or 0
+            if self._left < 0:
+                raise too_large(self._pace.place, _ANSWER_LIMIT)
         return size
 
     def close(self) -> None:

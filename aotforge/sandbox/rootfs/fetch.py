@@ -5,6 +5,7 @@ are used, not Release files, their dates and signatures: the lock has the SHA-25
 """
 
 import http.client
+import io
 import posixpath
 import re
 import shutil
@@ -13,13 +14,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 from urllib.parse import quote, unquote, urlsplit
 
 from aotforge.base.child_processes import run_child
+from aotforge.base.files import open_regular
+from aotforge.base.paced_http import Pace, paced_opener
 from aotforge.base.progress import Observer
 from aotforge.errors import ContainerError
 from aotforge.sandbox.rootfs.cache_files import Store
@@ -132,7 +135,7 @@ class _Download:
         refused = []
         for url in self.urls(entry):
             try:
-                with opened(url, self.settings) as stream:
+                with opened(url, self.settings, size=entry.size) as stream:
                     self.store.put(entry.sha256, stream)
                 return
             except urllib.error.HTTPError as error:
@@ -164,24 +167,39 @@ class _Download:
             yield f"{self.settings.snapshot}/{entry.sha1}"
 
 
+class BoundedStream(io.RawIOBase):
+    """A download: `read` gives what has arrived, and raises OSError for more than `size` bytes, or when it falls short of its pace."""
+
+    def __init__(self, stream: Any, size: int, pace: Pace) -> None:
+        self._stream, self._size, self._pace = stream, size, pace
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        """At most `size` bytes."""
+        piece: bytes = self._stream.read1(size)
+        self._pace.count(len(piece))
+        self._left -= len(piece)
+        if self._left < 0:
+            raise ConnectionError(f"it is longer than {self._size} bytes")
+        return piece
+
+
 @contextmanager
-def opened(url: str, settings: AptSettings) -> Iterator[BinaryIO]:
-    """The bytes behind a URL, through apt's proxy and certificates. Raises URLError, OSError."""
-    parts = urlsplit(url)
+def opened(url: str, settings: AptSettings, *, size: int) -> Iterator[BinaryIO]:
+    """The bytes behind a URL, at most `size`, through apt's proxy and certificates. Raises URLError, OSError."""
+    parts, pace = urlsplit(url), Pace(url)
     if parts.scheme == "file":
-        try:
-            file = Path(unquote(parts.path)).open("rb")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise urllib.error.URLError(error.strerror or str(error)) from error
-        with file:
-            yield file
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(open_regular(Path(unquote(parts.path)), flags=0))
+            except OSError as error:
+                raise urllib.error.URLError(error.strerror or str(error)) from error
+            yield cast(BinaryIO, BoundedStream(file, size, pace))
         return
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler(_proxies(parts.scheme, parts.hostname or "", settings)),
-        urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=settings.certificates or None)),
-    )
-    with opener.open(url, timeout=settings.timeout) as response:
-        yield response
+    proxies = urllib.request.ProxyHandler(_proxies(parts.scheme, parts.hostname or "", settings))
+    trusted = ssl.create_default_context(cafile=settings.certificates or None)
+    with paced_opener(pace, proxies, context=trusted).open(url, timeout=settings.timeout) as response:
+        yield cast(BinaryIO, BoundedStream(response, size, pace))
 
 
 def _proxies(scheme: str, host: str, settings: AptSettings) -> dict[str, str]:

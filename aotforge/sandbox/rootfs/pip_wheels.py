@@ -16,6 +16,8 @@ from aotforge.sandbox.rootfs.cache_files import Store
 from aotforge.sandbox.rootfs.definitions import LockedWheel, Wheels
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
+_PIP_SECONDS = 3600.0
+"""Time for a wheel of 300 MB at 80 kB/s: pip itself waits for as long as a byte comes now and then."""
 _PLATFORMS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 
 
@@ -86,7 +88,7 @@ def _downloaded(name: str, pin: Pin, python: str) -> Iterator[tuple[Path | None,
 
 
 def run_pip_download(
-    requirement: str, hashes: Iterable[str], folder: Path, *options: str, seconds: float | None = None
+    requirement: str, hashes: Iterable[str], folder: Path, *options: str, seconds: float = _PIP_SECONDS
 ) -> str:
     """Downloads one package with pip and the caller's index settings into `folder`, if a SHA-256 in `hashes` matches. Returns pip's
     messages when it fails, else ''."""

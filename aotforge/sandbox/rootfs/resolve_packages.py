@@ -148,7 +148,7 @@ def _sources(suite: str, settings: AptSettings) -> Sequence[str]:
 
 def _has(url: str, settings: AptSettings) -> bool:
     try:
-        with opened(url, settings) as response:
+        with opened(url, settings, size=1) as response:
             return bool(response.read(1))
     except (urllib.error.URLError, OSError):
         return False

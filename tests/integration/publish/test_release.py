@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -325,3 +326,9 @@ def test_only_the_own_partial_files_are_removed(keys: KeySet, tmp_path: Path) ->
     assert (folder / "tuf/.link.part-abcd1234").is_symlink() and (
         folder / "tuf/.pipe.part-abcd1234"
     ).is_fifo()
+
+
+def test_a_place_whose_name_is_not_utf8(keys: KeySet, tmp_path: Path) -> None:
+    place = DirectoryStore(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")))
+    publish(make_release(tmp_path / "r1"), place, replace(keys, memory=tmp_path / "trust"))
+    assert released_names(place, keys.roots[0], tmp_path / "seen") == ("0.11.2b-r1",)

@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ConnectionClosedError
 
 from aotforge.publish.keys import KeySet
+from aotforge.publish.stores import s3_parts
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, StoreError
 from tests.support.publishing import make_release, publish, released_names, try_install
@@ -228,3 +229,49 @@ def test_an_answer_without_a_header_is_an_error_of_the_store(header: str) -> Non
     store.put_if_absent("a", b"1")
     stub.faults["GetObject"] = [without] * 20
     assert kind(lambda: store.load("a", limit=MIB)) is ErrorKind.UNAVAILABLE
+
+
+class _Endless(S3Stub):
+    """Listings whose pages have `entries` and never end; a reader that takes too many of them fails."""
+
+    def __init__(self, entries: str) -> None:
+        super().__init__()
+        self._entries = entries
+        self.pages = 0
+
+    def _page(self, *_: Any) -> Answer:
+        self.pages += 1
+        assert self.pages < 1000
+        tokens = f"<NextContinuationToken>{self.pages}</NextContinuationToken><NextKeyMarker>{self.pages}</NextKeyMarker>"
+        more = f"<IsTruncated>true</IsTruncated>{tokens}<NextPartNumberMarker>{self.pages}</NextPartNumberMarker>"
+        return 200, {}, f"<R>{more}{self._entries}</R>".encode()
+
+    _ListObjectsV2 = _ListMultipartUploads = _ListParts = _page  # type: ignore[assignment]
+
+
+def test_a_listing_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_parts, "_MOST_LISTED", 100)
+    stub = _Endless("<Contents><Key>a/b</Key><Size>1</Size></Contents>")
+    with pytest.raises(StoreError, match="a listing has more than 100 entries"):
+        stub.store().names("a/")
+    stub = _Endless("<Upload><Key>other</Key><UploadId>u</UploadId></Upload>")
+    with pytest.raises(StoreError, match="a listing has more than 100 entries"):
+        stub.store().put_if_absent("a", b"x" * (6 * MIB))
+
+
+def test_empty_pages_without_end() -> None:
+    seconds = iter(range(0, 10**6, 2))
+    store = S3Store(_Endless("").store()._client, "b", "", clock=lambda: float(next(seconds)))
+    with pytest.raises(StoreError, match="is too slow"):
+        store.names("a/")
+
+
+@pytest.mark.parametrize("number", ["0", "-1", str(1 << 70)])
+def test_parts_with_other_numbers_are_of_another_upload(number: str, tmp_path: Path) -> None:
+    stub, data = S3Stub(), b"x" * (6 * MIB)
+    (tmp_path / "file").write_bytes(data)
+    rows = f"<Part><PartNumber>{number}</PartNumber><Size>0</Size><ETag>{tag(b'')}</ETag></Part>".encode()
+    stub.uploads["a-9"] = {}
+    stub._ListParts = lambda *_: (200, {}, b"<R>" + rows + b"</R>")  # type: ignore[method-assign]
+    stub.store().put_if_absent("a", tmp_path / "file")
+    assert stub.objects["a"] == data

@@ -16,13 +16,14 @@ from urllib.request import Request
 
 import pytest
 
+from aotforge.base.paced_http import GRACE_SECONDS, LEAST_RATE, _Redirects
 from aotforge.errors import TrustError
 from aotforge.publish.fetch import fetch_file
 from aotforge.publish.keys import KeySet
+from aotforge.publish.stores import s3_transport
 from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.stores.http import HttpReader
-from aotforge.publish.stores.http_transport import _Redirects
-from aotforge.publish.stores.reading import GRACE_SECONDS, LEAST_RATE, METADATA_SECONDS, Pace, read_small
+from aotforge.publish.stores.reading import METADATA_SECONDS, Pace, read_small
 from aotforge.publish.stores.s3 import S3Store
 from aotforge.publish.stores.store import ErrorKind, Reader, StoreError
 from aotforge.publish.trust import trusted_index
@@ -318,7 +319,7 @@ def test_redirects_keep_the_scheme_or_improve_it(old: str, new: str, followed: b
     with (tmp_path / "answer").open("wb") as answer:
 
         def redirect() -> Request | None:
-            return _Redirects().redirect_request(Request(old), answer, 302, "Found", {}, new)
+            return _Redirects(Pace(old)).redirect_request(Request(old), answer, 302, "Found", {}, new)
 
         if followed:
             assert redirect() is not None
@@ -335,3 +336,23 @@ def test_a_redirect_to_ftp_ends_the_download() -> None:
         pytest.raises(StoreError, match=r"/tuf redirects to ftp, which is not followed"),
     ):
         list(HttpReader(url, sleep=lambda seconds: None).read("tuf"))
+
+
+S3_ANSWERS: dict[str, tuple[bytes, Callable[[S3Store], object]]] = {
+    "error": (b"500 X", lambda store: list(store.read("a"))),
+    "listing": (b"200 OK", lambda store: store.names("a/")),
+    "upload": (b"200 OK", lambda store: store.put_if_absent("a", b"x" * (6 << 20))),
+}
+
+
+@pytest.mark.parametrize("kind", S3_ANSWERS)
+def test_an_answer_of_s3_that_does_not_end(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """botocore keeps it in memory before it looks at it."""
+    monkeypatch.setattr(s3_transport, "_ANSWER_LIMIT", 1 << 20)
+    status, act = S3_ANSWERS[kind]
+    head = b"HTTP/1.1 " + status + b"\r\nContent-Type: application/xml\r\n\r\n<R>"
+    with slow_server(clock := Clock(), head, b" " * (1 << 18), seconds=0.0, cut=40) as url:
+        client = Server(url=url).client(attempts=1)
+        store = S3Store(client, "bucket", "", part=5 << 20, sleep=lambda seconds: None, clock=clock)
+        with pytest.raises(StoreError, match="is larger than 1048576 bytes"):
+            act(store)

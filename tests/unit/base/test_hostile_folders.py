@@ -80,7 +80,10 @@ def test_an_output_whose_folder_others_can_exchange_is_refused(tmp_path: Path) -
     (shared / ".out.staged-abcdefg0").mkdir()
     for folder in (shared, tmp_path):
         folder.chmod(0o777)
-        with pytest.raises(OutputError, match=f"{folder} has mode 777: others can replace"), output_lock(shared / "out"):
+        with (
+            pytest.raises(OutputError, match=f"{folder} has mode 777: others can replace"),
+            output_lock(shared / "out"),
+        ):
             pass
         folder.chmod(0o1777)
         with output_lock(shared / "out"):  # with the sticky bit they cannot
@@ -98,7 +101,10 @@ def test_an_output_in_a_folder_of_another_user_or_group_is_refused(tmp_path: Pat
     with pytest.raises(OutputError, match="mode 775"), output_lock(tmp_path / "out"):
         pass
     os.chown(tmp_path, 64042, 0)
-    with pytest.raises(OutputError, match="belongs to user 64042, who can replace it"), output_lock(tmp_path / "out"):
+    with (
+        pytest.raises(OutputError, match="belongs to user 64042, who can replace it"),
+        output_lock(tmp_path / "out"),
+    ):
         pass
     os.chown(tmp_path, 0, 0)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from aotforge.errors import PublishError, TrustError
+from aotforge.errors import OutputError, PublishError, TrustError
 from aotforge.publish.keys import ONLINE, ROLES, create_keys, load_keys, next_root, read_root, rotate_keys
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, 999, tzinfo=UTC)
@@ -212,3 +214,36 @@ def test_a_root_must_follow_by_one_and_be_signed_by_both(folder: Path, tmp_path:
     unsigned.signatures.clear()
     with pytest.raises(TrustError, match="it is not a valid root of trust"):
         next_root(first, unsigned.to_bytes(), "it")
+
+
+def test_a_full_disk_leaves_no_part_of_a_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty key file made every later command refuse the folder."""
+    before = sorted(folder.iterdir())
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OutputError, match="No space left"):
+        patched.setattr(os, "fsync", full)
+        rotate_keys(folder, "targets", now=NOW)
+    assert sorted(folder.iterdir()) == before
+    rotate_keys(folder, "targets", now=NOW)
+    assert len(load_keys(folder, {}).signers["targets"]) == 2
+
+
+def test_a_key_that_is_being_written_is_not_one(folder: Path) -> None:
+    """What a killed command left."""
+    (folder / ".targets-2.pem.abcdefgh").touch(0o600)
+    load_keys(folder, {})
+    rotate_keys(folder, "targets", now=NOW)
+    assert (folder / "targets-2.pem").stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_are_not_made_where_others_can_exchange_them(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    for place in (tmp_path / "keys", tmp_path):
+        place.chmod(0o777)
+        with pytest.raises(PublishError, match=f"{place} has mode 777"):
+            create_keys(tmp_path / "keys", now=NOW, repository=tmp_path / "repository")
+        place.chmod(0o755)
+    assert not list((tmp_path / "keys").iterdir())

@@ -185,3 +185,19 @@ def test_a_release_is_published_once(files: tuple[IndexedFile, ...], named: str)
     with pytest.raises(PublishError) as caught:
         upload._add_release(index, replace(RELEASE, files=files), NOW)
     assert re.search(named, caught.value.what)
+
+
+class Endless(Memory):
+    """Sends an object's bytes again and again."""
+
+    def read(self, name: str) -> Iterator[bytes]:
+        for _ in range(1000):
+            yield self.objects[name]
+        pytest.fail("the reader takes bytes without end")
+
+
+def test_an_object_without_end_is_refused() -> None:
+    with pytest.raises(PublishError, match="was read back with other bytes"):
+        sent(Endless())
+    with pytest.raises(PublishError, match="other bytes"):
+        sent(Endless(**{"r/a": b"bytes"}))

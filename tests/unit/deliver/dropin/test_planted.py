@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aotforge.deliver.dropin.apply import drop_in, undo
+from aotforge.deliver.dropin.inputs import torch_version
 from aotforge.deliver.dropin.store import STORE
 from aotforge.errors import AotforgeError, DropInError
 from tests.support.torch_lib import OLD, allowed, make_release, make_torch, state, tree
@@ -150,3 +151,9 @@ def test_a_store_that_is_exchanged_after_it_was_looked_at(
     with pytest.raises(DropInError, match="777: other users"):
         drop_in(make_release(tmp_path, "0.11.2b-r2"), torch, check=allowed)
     assert not planted.exists() and tree(victim) == before
+
+
+def test_a_version_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    torch = make_torch(tmp_path)
+    os.mkfifo(torch.folder.parent / "version.py")
+    assert torch_version(torch.folder) == ""

@@ -7,15 +7,20 @@ import hashlib
 import http.server
 import json
 import os
+import socket
 import tarfile
 import threading
-from collections.abc import Iterator
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aotforge.base import paced_http
 from aotforge.base.progress import LineObserver
 from aotforge.errors import ContainerError, ManifestError, UnknownNameError
 from aotforge.formats.archive import sha256_file
@@ -313,3 +318,84 @@ def test_every_lock_of_this_checkout_fits() -> None:
         check_lock(named, lock, ROOT)
         assert named.members_file.read_text().count("\n") > 1000
         assert {part.package for part in named.definition.parts} == {entry.name for entry in lock.parts}
+
+
+@pytest.fixture
+def hostile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Starts a server that answers with `head`, then sends `piece` again and again; the only one that apt knows."""
+    listeners = []
+
+    def start(head: bytes, piece: bytes, pause: float = 0.0) -> str:
+        listeners.append(listener := socket.create_server(("127.0.0.1", 0)))
+
+        def answer(connection: socket.socket) -> None:
+            with connection, suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(head)
+                for _ in range(500):
+                    connection.sendall(piece)
+                    time.sleep(pause)
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        only(monkeypatch, address := f"http://127.0.0.1:{listener.getsockname()[1]}", snapshot=f"{address}/s")
+        return address
+
+    yield start
+    for listener in listeners:
+        listener.close()
+
+
+def test_a_mirror_that_sends_without_end_does_not_fill_the_disk(
+    tmp_path: Path, mirror: Path, hostile: Callable[..., str]
+) -> None:
+    hostile(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * (1 << 20))
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    with pytest.raises(ContainerError, match="it is longer than"):
+        make(checkout, tmp_path / "cache")
+    assert not list(CachePaths(cache=tmp_path / "cache").store.folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"]
+)
+def test_a_mirror_that_sends_a_byte_now_and_then(
+    head: bytes, tmp_path: Path, mirror: Path, hostile: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It held the lock of the rootfs for ever."""
+    monkeypatch.setattr(paced_http, "GRACE_SECONDS", 0.2)
+    hostile(head, b"x", pause=0.05)
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    with pytest.raises(ContainerError, match="is too slow"):
+        make(checkout, tmp_path / "cache")
+
+
+def test_the_body_of_a_redirect_is_not_read(
+    tmp_path: Path, mirror: Path, hostile: Callable[..., str]
+) -> None:
+    """urllib reads it to its end, into memory."""
+    hostile(b"HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\n\r\n", b"x" * (1 << 20))
+    checkout, _ = make_checkout(tmp_path / "a", mirror)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ContainerError, match="302"):
+            make(checkout, tmp_path / "cache")
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_source_that_is_a_pipe_is_not_waited_for(
+    tmp_path: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, lock = make_checkout(tmp_path / "a", mirror)
+    only(monkeypatch)
+    (source := tmp_path / "source").mkdir()
+    for package in lock.packages:
+        os.mkfifo(source / package.sha256)
+    with pytest.raises(ContainerError, match="not a regular file"):
+        make(checkout, tmp_path / "cache", sources=(str(source),))

@@ -1,0 +1,136 @@
+"""HTTP connections with a least average rate; redirects keep the scheme or improve it.
+
+Without a rate a server that sends a byte now and then keeps a client for ever (TUF's slow retrieval attack).
+"""
+
+import http.client
+import io
+import socket
+import ssl
+import time
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+Clock = Callable[[], float]
+"""Seconds of a monotonic clock; replaced in tests."""
+
+GRACE_SECONDS = 120.0
+"""Seconds that a download may take regardless of its size: connections, redirects, pauses before retries."""
+
+LEAST_RATE = 2048
+"""Bytes per second that a download must reach on average after the grace: a quarter of a 64 kbit/s line."""
+
+_RECEIVE_SECONDS = 30.0
+"""Time limit of a connection attempt and of one receive; a stalled connection is opened again."""
+
+_BUFFER = 64 * 1024
+
+
+class Pace:
+    """The least average rate of one download. `left` raises as soon as it falls short. Subclasses have errors of their own."""
+
+    def __init__(self, place: str, clock: Clock = time.monotonic) -> None:
+        self.place = place
+        self._clock = clock
+        self._start = clock()
+        self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """Adds received bytes of content."""
+        self._bytes += size
+
+    def left(self) -> float:
+        """Seconds that the next bytes may take. Raises `too_slow` when there are none left."""
+        elapsed = self._clock() - self._start
+        left = GRACE_SECONDS + self._bytes / LEAST_RATE - elapsed
+        if left <= 0:
+            raise self.too_slow(f"{self.place} is too slow: {self._bytes} bytes in {elapsed:.0f} s")
+        return left
+
+    def too_slow(self, what: str) -> Exception:
+        """The error of a download that falls short."""
+        return TimeoutError(what)
+
+    def other_scheme(self, old: str, scheme: str) -> Exception:
+        """The error of a redirect from `old` to a worse or unknown scheme."""
+        return ConnectionError(f"{old} redirects to {scheme}, which is not followed")
+
+
+def paced_opener(
+    pace: Pace, *handlers: urllib.request.BaseHandler, context: ssl.SSLContext | None = None
+) -> urllib.request.OpenerDirector:
+    """Opens http and https addresses, through the environment's proxies unless `handlers` has others. Raises the errors of `pace`."""
+    return urllib.request.build_opener(_Http(pace), _Https(pace, context), _Redirects(pace), *handlers)
+
+
+class _PacedSocket(io.RawIOBase):
+    """A connection's receiving side. Headers count too: a server may delay those as well."""
+
+    def __init__(self, connection: socket.socket, raw: io.RawIOBase, pace: Pace) -> None:
+        self._connection, self._raw, self._pace = connection, raw, pace
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        self._connection.settimeout(min(_RECEIVE_SECONDS, self._pace.left()))
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _PacedResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, pace: Pace, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_PacedSocket(sock, self.fp.detach(), pace), _BUFFER)
+
+
+def _connection(kind: type[http.client.HTTPConnection], pace: Pace, host: str, **options: Any) -> Any:
+    given = options.get("timeout")  # an object without a meaning where the caller has no limit
+    limit = given if isinstance(given, int | float) else _RECEIVE_SECONDS
+    options["timeout"] = min(limit, pace.left())
+    made = kind(host, **options)
+    made.response_class = partial(_PacedResponse, pace=pace)  # type: ignore[assignment]
+    return made
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, pace: Pace) -> None:
+        super().__init__()
+        self._pace = pace
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        return self.do_open(partial(_connection, http.client.HTTPConnection, self._pace), req)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, pace: Pace, context: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self._pace = pace
+        self._trusted = context
+
+    def https_open(self, req: urllib.request.Request) -> Any:
+        connection = partial(_connection, http.client.HTTPSConnection, self._pace)
+        return self.do_open(connection, req, context=self._trusted or ssl.create_default_context())
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to the same scheme and from http to https."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        scheme = urlsplit(newurl).scheme.lower()
+        if scheme not in {"https", urlsplit(req.full_url).scheme.lower()}:
+            fp.close()
+            raise self._pace.other_scheme(req.full_url, scheme)
+        fp.close()  # urllib would read the body to its end, which a server need not send
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
