@@ -77,12 +77,19 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases())
 @example(case=Case(seqlen_q=0, seqlen_k=17, window_right=0))
 @example(case=Case(seqlen_q=17, seqlen_k=0))
 @example(case=Case(seqlen_q=0, seqlen_k=0, window_right=0))
 def test_tuned_configurations_agree_with_float64(case: Case) -> None:
+    assert_right(case, run_case(case))
+
+
+@pytest.mark.slow
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(case=cases())
+def test_many_cases_of_tuned_configurations(case: Case) -> None:
     assert_right(case, run_case(case))
 
 
