@@ -39,6 +39,12 @@ def check_options(request: BuildRequest) -> None:
             cause="Windows uses the images of the Linux build, unchanged",
             hint="build them without --platform, then add them: --platform windows --images FOLDER",
         )
+    if (request.cache_from or request.cache_to) and (request.platform == "windows" or request.gather):
+        raise UnsupportedError(
+            "--cache-from and --cache-to do not fit --platform windows and --gather",
+            cause="shared caches have images, verdicts and libraries for Linux, and a merge takes all from its shards",
+            hint="./dev build without them",
+        )
     if request.platform == "windows":
         return
     if request.images:

@@ -13,6 +13,7 @@ from aotforge.base.progress import Observer
 from aotforge.compile.cache import Cache
 from aotforge.compile.compile_plan import toolchain_of
 from aotforge.compile.model import CompileEvent
+from aotforge.errors import OutputError
 from aotforge.formats.api_level import level_of
 from aotforge.formats.artifact_names import parse_manylinux
 from aotforge.library.build_linux import build_runtime
@@ -266,7 +267,10 @@ def build(request: BuildRequest, *, observer: BuildObserver) -> BuildReport:
     with shared_objects(request, note) as shared:
         report = _build(draft, shared, observer=observer)
     if report.release.fresh:
-        collect(request.cache, int(request.cache_limit * 2**30))
+        try:
+            collect(request.cache, int(request.cache_limit * 2**30))
+        except OutputError as error:  # the release is complete
+            note(f"the cache folder stays above --cache-limit: {error.what}")
     return replace(report, shared_cache=tuple(notes))
 
 

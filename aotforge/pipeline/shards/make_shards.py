@@ -194,7 +194,8 @@ def build_library_shard(request: BuildRequest, *, observer: Observer) -> ShardsR
     # operators are those of the rules, whatever compiles the kernels: that root filesystem is not needed
     check_interfaces(request.root, make_plans(request))
     executions = execution_targets(request, (LIBRARY_ROOTFS,), observer=observer)
-    built = build_library(request, executions)
+    with shared_objects(request, observer.note) as shared:
+        built = build_library(request, executions, shared)
     manifest = {
         "kind": RUNTIME,
         "platform": PLATFORM,

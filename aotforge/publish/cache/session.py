@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -169,10 +170,11 @@ def prune_shared(places: CachePlaces, now: datetime) -> Collection:
 
 @contextmanager
 def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Iterator[SharedCache]:
-    """The shared places of a command; what was offered is in the signed index when the block has ended, also by an error.
+    """The shared places of a command. What was offered is in the signed index when the block has ended, also by an error, but not when
+    the user has interrupted it.
 
     A place that cannot be read or written, or whose index cannot be trusted, is reported to `note` and not used. Raises PublishError and
-    TrustError for keys and roots that are not valid before anything slow begins.
+    TrustError for keys and roots that are not valid, before anything slow begins.
     """
     shared = SharedCache(note)
     if places.target:
@@ -182,7 +184,8 @@ def open_shared_cache(places: CachePlaces, note: Callable[[str], None]) -> Itera
     try:
         yield shared
     finally:
-        if shared.writer:
+        # who interrupts a build does not wait for a server
+        if shared.writer and not isinstance(sys.exception(), KeyboardInterrupt):
             _finish(shared, shared.writer)
         if text := shared.summary():
             note(text)

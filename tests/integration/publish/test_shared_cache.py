@@ -252,6 +252,16 @@ def test_keys_come_from_the_environment(place: Place) -> None:
         place.places(target="x", environment=released).key_set()
 
 
+def test_an_interrupted_command_does_not_write_the_index(place: Place) -> None:
+    target = place.places(target=str(place.scratch / "store"), keys=place.scratch / "keys")
+    for error in (KeyboardInterrupt, ValueError):
+        with pytest.raises(error), open_shared_cache(target, place.notes.append) as shared:
+            shared.offer(KIND, key(1), content(1))
+            raise error
+        assert (place.scratch / "store" / "tuf").exists() is (error is ValueError)
+    assert place.read(1) == [content(1)]
+
+
 class Hanging:
     """A server that accepts requests and never answers."""
 

@@ -23,6 +23,9 @@ OPTIONS: list[tuple[dict[str, Any], type[AotforgeError] | None]] = [
     ({"platform": "windows", "archs": ARCH}, UnsupportedError),
     ({"platform": "windows", "profile": "core"}, UnsupportedError),
     ({"platform": "window"}, UnknownNameError),
+    ({"platform": "linux", "archs": ARCH, "cache_from": "x"}, None),
+    ({"platform": "windows", "cache_from": "x"}, UnsupportedError),
+    ({"platform": "linux", "archs": ARCH, "gather": Path("x"), "cache_to": "x"}, UnsupportedError),
     ({"platform": "linux", "archs": ARCH, "shard": "1/2", "gather": Path("x")}, ShardError),
 ]
 
