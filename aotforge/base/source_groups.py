@@ -97,6 +97,7 @@ EFFECTS: tuple[tuple[str, Effect], ...] = (
     ("manifests/architectures.yaml", "plans"),
     ("manifests/hazards.yaml", "plans"),
     ("manifests/profiles.yaml", "plans"),
+    ("manifests/tuning/*", "plans"),
     # the groups above are in here
     ("aotforge/*", "everything"),
     ("*.md", "checks"),

@@ -19,8 +19,9 @@ from aotforge.cli.command import (
     print_checked,
     print_either,
     print_result,
+    print_status,
 )
-from aotforge.errors import UnsupportedError
+from aotforge.errors import UnsupportedError, UsageError
 
 Pack = Annotated[str, "a folder below aotriton.images, a release folder, or a tarball of images"]
 
@@ -121,6 +122,57 @@ def cost(
         raise UnsupportedError("several shapes without --sweep", hint="one --shape, or --sweep BLOCK_M=32,64")
     report = run_sweep(request, swept_values(sweep), shapes) if sweep else CostReport(run(request))
     print_either(report.fields(), report.lines(), json=json)
+
+
+@cli_command("tune", positional=["kernel"])
+def tune(
+    kernel: Annotated[str, "a kernel such as attn_fwd"],
+    arch: Arch = "gfx908",
+    key: Annotated[
+        str, "which functional: dtype=fp16,mask=window,width=64 (default: the first of each)"
+    ] = "",
+    shape: Annotated[
+        Sequence[str] | None,
+        "calls to estimate: seqlen_q=1024,seqlen_k=1024,heads_q=8 (default: a typical one; may be repeated)",
+    ] = None,
+    budget: Annotated[str, "time after which no further settings are tried: 90s, 20m, 2h"] = "20m",
+    write: Annotated[bool, "keep the best setting in manifests/tuning, under `found`"] = False,
+    cache: Cache = None,
+    json: Json = False,
+) -> None:
+    """Search a kernel's settings for one functional, ranked by the estimate of `./dev cost`; what is known is not repeated."""
+    from dataclasses import replace
+    from datetime import UTC, datetime
+
+    from aotforge.devtools.cost.candidates import CostRequest
+    from aotforge.devtools.tune.search import search
+    from aotforge.devtools.tune.tune_report import TuneReport, write_found
+    from aotforge.toolchain.triton import pinned_triton
+
+    request = CostRequest(
+        root=ROOT, cache=cache_folder(cache), images=(kernel,), arch=one_arch(arch), keys=pairs(key), shape={}
+    )
+    found = search(
+        request,
+        [pairs(text) for text in shape or ()],
+        seconds=_seconds(budget),
+        on_tried=lambda one, done, total: None if json else print_status(f"{done}/{total}"),
+    )
+    report = TuneReport(search=found)
+    if write:
+        date, triton = datetime.now(UTC).date().isoformat(), pinned_triton(ROOT / "requirements" / "build.in")
+        path = write_found(report, ROOT / "manifests" / "tuning", date=date, triton=triton)
+        report = replace(report, written=path)
+    print_either(report.fields(), report.lines(), json=json)
+
+
+def _seconds(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    if unit not in {"s", "m", "h"} or not number.isdecimal() or not int(number):
+        raise UsageError(
+            f"--budget {text} is not a valid time", hint="--budget 90s, --budget 20m, --budget 2h"
+        )
+    return int(number) * {"s": 1.0, "m": 60.0, "h": 3600.0}[unit]
 
 
 @cli_command("emulator", forwards=True)

@@ -35,7 +35,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         *("containers.build", "containers.list", "containers.lock", "containers.shell"),
         *("containers.prune", "containers.reap", "cache.show", "cache.prune"),
     ),
-    "Kernels": ("plan", "compile.job", "debug", "cost", "emulator", "run", "python"),
+    "Kernels": ("plan", "compile.job", "debug", "cost", "tune", "emulator", "run", "python"),
     "Release": (
         *("release", "check", "release.verify", "release.diff", "release.reproduce", "release.keys"),
         *("release.publish", "release.yank", "release.renew", "release.mirror", "release.page"),

@@ -1,4 +1,4 @@
-"""Tuned configurations of the forward kernel, per arch, as data; SETTINGS.md has the reasons.
+"""Settings of the forward kernel from `manifests/tuning/`; SETTINGS.md has the reasons.
 
 A call whose tensors are aligned and whose heads have exactly the image's width takes an image with hints, every other call the
 general one: no hints, columns beyond head_dim masked. The first configuration of a table that fits a functional is
@@ -7,9 +7,10 @@ taken; where none fits, the arch does not serve it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
+from aotforge.base.tuning import tuning
 from aotforge.rules import Between, Condition, Equals, Functional, Setting, Target
 
 
@@ -64,152 +65,14 @@ class Tuned:
         )
 
 
-Table = tuple[Tuned, ...]
-_HALVES = ("fp16", "bf16")
-_FEW = (
-    # one block of keys in flight while another is multiplied: few queries over many keys wait for memory only
-    Tuned(few=True, features=0, dtypes=_HALVES, max_width=64, block_m=16, block_n=64, num_stages=2),
-    Tuned(few=True, features=0, dtypes=_HALVES, max_width=128, block_m=16, block_n=32, num_stages=2),
-)
-
-# MI100: 256 VGPRs and 256 AGPRs per lane and SIMD, so at most 128 VGPRs let two waves share a SIMD and hide
-# each other's loads; 64 KiB of LDS per CU, so at most 32 KiB a workgroup. MFMA 16x16 needs fewer registers
-# than 32x32 at the same rate.
-_GFX908: Table = (
-    *_FEW,
-    Tuned(dtypes=_HALVES, features=1, max_width=64, block_m=128, block_n=64, mfma=32, waves_per_eu=2),
-    Tuned(dtypes=_HALVES, max_width=64, block_m=128, block_n=32, num_stages=2, mfma=32, waves_per_eu=2),
-    Tuned(dtypes=("fp16",), max_width=128, block_m=128, block_n=64, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=128, block_m=128, block_n=32, num_stages=2, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=192, block_m=64, block_n=32, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=224, block_m=64, block_n=16, mfma=16, num_warps=8),
-    Tuned(dtypes=("fp16",), max_width=256, block_m=64, block_n=32, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, features=0, max_width=256, block_m=64, block_n=32, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16, mfma=16, num_warps=8),
-    Tuned(dtypes=("fp16",), max_width=512, block_m=32, block_n=16, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, features=0, max_width=512, block_m=32, block_n=16, mfma=16, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=512, block_m=16, block_n=16, mfma=16),
-    Tuned(max_width=64, block_m=64, block_n=32, mfma=16),
-    Tuned(max_width=96, block_m=64, block_n=16, mfma=16, num_warps=8),
-    Tuned(max_width=128, block_m=64, block_n=32, mfma=16, num_warps=8),
-    Tuned(max_width=192, features=0, block_m=32, block_n=16, mfma=16, num_warps=8),
-    Tuned(max_width=256, block_m=32, block_n=16, mfma=16),
-    Tuned(max_width=512, block_m=16, block_n=16, mfma=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=64, block_m=64, block_n=32, mfma=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=128, block_m=64, block_n=16, mfma=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=256, block_m=32, block_n=16, mfma=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=512, block_m=16, block_n=16, mfma=16),
-)
-
-# RDNA3's WMMA takes A and B twice over, once per half of the wave: 8 registers for a 16x16 block of halves where
-# RDNA4 needs 4. So few rows per wave (16 warps) and narrow steps; nothing here has been timed.
-_GFX11: Table = (
-    Tuned(few=True, features=0, dtypes=_HALVES, max_width=64, block_m=16, block_n=32, num_warps=8),
-    Tuned(features=0, dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
-    Tuned(dtypes=_HALVES, features=1, max_width=64, block_m=64, block_n=32, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=64, block_m=64, block_n=16, num_warps=8),
-    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32, hold=False, piece=64),
-    Tuned(dtypes=_HALVES, max_width=128, block_m=64, block_n=16, hold=False, piece=64, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16, parts=2, hold=False, piece=64, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=512, block_m=64, block_n=16, parts=4, hold=False, piece=64, num_warps=8),
-    Tuned(max_width=64, block_m=32, block_n=16, num_warps=16),
-    Tuned(max_width=256, block_m=32, block_n=16, parts=2, hold=False, piece=32, num_warps=8),
-    Tuned(max_width=512, block_m=32, block_n=16, parts=4, hold=False, piece=32, num_warps=8),
-    Tuned(general=True, dtypes=_HALVES, max_width=64, block_m=64, block_n=16, num_warps=8),
-    Tuned(
-        general=True,
-        dtypes=_HALVES,
-        max_width=256,
-        block_m=64,
-        block_n=16,
-        parts=2,
-        hold=False,
-        piece=32,
-        num_warps=8,
-    ),
-    Tuned(
-        general=True,
-        dtypes=_HALVES,
-        max_width=512,
-        block_m=64,
-        block_n=16,
-        parts=4,
-        hold=False,
-        piece=32,
-        num_warps=8,
-    ),
-)
-
-# No matrix instructions: a lane reads rows and columns of its tile from LDS, so operands in small pieces leave registers to
-# larger tiles.
-_GFX906: Table = (
-    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32, hold=False, piece=16),
-    Tuned(max_width=128, block_m=32, block_n=32, hold=False, piece=16),
-    Tuned(max_width=256, block_m=32, block_n=32, parts=2, hold=False, piece=16),
-    Tuned(max_width=512, block_m=32, block_n=32, parts=4, hold=False, piece=16),
-)
-
-_BY_ARCH: Mapping[str, Table] = {"gfx906": _GFX906, "gfx908": _GFX908, "gfx11": _GFX11}
-"""By the name of an arch or its beginning; at most one fits."""
-
-_WIDE: Table = (
-    Tuned(few=True, features=0, dtypes=_HALVES, max_width=128, block_m=16, block_n=32),
-    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32),
-    Tuned(dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
-    Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16),
-    Tuned(dtypes=_HALVES, max_width=512, block_m=32, block_n=16),
-    Tuned(max_width=64, block_m=64, block_n=32),
-    Tuned(max_width=128, block_m=32, block_n=16),
-    Tuned(max_width=256, block_m=32, block_n=16),
-    Tuned(max_width=512, block_m=16, block_n=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=64, block_m=64, block_n=32),
-    Tuned(general=True, dtypes=_HALVES, max_width=128, block_m=64, block_n=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=256, block_m=32, block_n=16),
-    Tuned(general=True, dtypes=_HALVES, max_width=512, block_m=16, block_n=16),
-)
-"""Wavefronts of 64 lanes: compiles without scratch for gfx90a and gfx942; nothing here has been timed."""
-
-_NARROW: Table = (
-    Tuned(few=True, features=0, dtypes=_HALVES, max_width=128, block_m=16, block_n=32, num_warps=8),
-    Tuned(features=0, dtypes=_HALVES, max_width=128, block_m=64, block_n=32),
-    Tuned(dtypes=_HALVES, max_width=128, block_m=64, block_n=16),
-    Tuned(dtypes=_HALVES, max_width=256, block_m=64, block_n=16, parts=2, hold=False, piece=64, num_warps=8),
-    Tuned(dtypes=_HALVES, max_width=512, block_m=64, block_n=16, parts=4, hold=False, piece=64, num_warps=8),
-    Tuned(max_width=64, block_m=32, block_n=16, num_warps=16),
-    Tuned(max_width=256, block_m=32, block_n=16, parts=2, hold=False, piece=32, num_warps=8),
-    Tuned(max_width=512, block_m=32, block_n=16, parts=4, hold=False, piece=32, num_warps=8),
-    Tuned(general=True, dtypes=_HALVES, max_width=64, block_m=64, block_n=16, num_warps=8),
-    Tuned(
-        general=True,
-        dtypes=_HALVES,
-        max_width=256,
-        block_m=64,
-        block_n=16,
-        parts=2,
-        hold=False,
-        piece=32,
-        num_warps=8,
-    ),
-    Tuned(
-        general=True,
-        dtypes=_HALVES,
-        max_width=512,
-        block_m=64,
-        block_n=16,
-        parts=4,
-        hold=False,
-        piece=32,
-        num_warps=8,
-    ),
-)
-"""Wavefronts of 32 lanes: twice the wavefronts for the same registers per lane; compiles without scratch for gfx12."""
+@cache
+def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
+    return tuning().rows("flash.attn_fwd", arch, warp_size, Tuned)
 
 
 def forward_settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of the forward kernel, in the order in which the runtime tries them; the last one serves every call."""
-    general = _WIDE if target.warp_size == 64 else _NARROW
-    table = next((table for name, table in _BY_ARCH.items() if target.arch.startswith(name)), general)
-    fitting = [entry for entry in table if entry.fits(functional)]
+    fitting = [entry for entry in _table(target.arch, target.warp_size) if entry.fits(functional)]
     main = next((entry for entry in fitting if not entry.few and not entry.general), None)
     if main is None:
         return ()

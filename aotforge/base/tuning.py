@@ -1,0 +1,107 @@
+"""Model of `manifests/tuning/`: settings of kernels by arch, as rows that a family's rules read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field
+
+from aotforge.base.architectures import MANIFESTS, ArchName, Name
+from aotforge.base.manifest_reader import Manifest, load
+from aotforge.errors import ManifestError, RulesError
+
+T = TypeVar("T")
+Cell = bool | int | str | tuple[str, ...]
+"""A value of a row; cells that a row lacks have the default of the family's rules."""
+
+
+class Found(Manifest):
+    """Result of a search (`./dev tune`): the best setting for a functional by estimate; an empty one is the rules' own.
+
+    `ratio`: estimated cycles as a share of the rules' choice at that time, over `shapes`; `tried`: settings that were compared.
+    """
+
+    arch: ArchName
+    kernel: Name
+    functional: dict[Name, str]
+    shapes: tuple[str, ...]
+    setting: dict[Name, int]
+    ratio: float
+    tried: int
+    triton: str
+    date: str
+
+
+class Tuning(Manifest):
+    """One file: archs that share settings, where these come from, and rows by kernel (`family.kernel`); the first row that fits counts.
+
+    `default_warp_size`: archs of this warp size without a file take it, too. `traits` are properties of the archs' images that the
+    rules of a family read by name, as `family.trait`.
+    """
+
+    schema_version: Literal[1] = Field(alias="schema")
+    archs: Annotated[tuple[ArchName, ...], Field(min_length=1)]
+    source: str
+    default_warp_size: Literal[32, 64] | None = None
+    traits: tuple[Name, ...] = ()
+    kernels: Annotated[
+        dict[Name, Annotated[tuple[dict[str, Cell], ...], Field(min_length=1)]], Field(min_length=1)
+    ]
+    found: tuple[Found, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningFiles:
+    """All files, by path."""
+
+    files: Mapping[Path, Tuning]
+
+    def of(self, arch: str, warp_size: int) -> tuple[Path, Tuning]:
+        """An arch's file. Raises RulesError when it has none and there is no default."""
+        for path, one in self.files.items():
+            if arch in one.archs:
+                return path, one
+        for path, one in self.files.items():
+            if warp_size == one.default_warp_size:
+                return path, one
+        raise RulesError(
+            f"manifests/tuning has no settings for {arch}", hint="add it to `archs` of a file there"
+        )
+
+    def rows(self, kernel: str, arch: str, warp_size: int, make: Callable[..., T]) -> tuple[T, ...]:
+        """The kernel's rows for an arch, each made by `make` from its cells. Raises RulesError for a cell that it does not know."""
+        path, found = self.of(arch, warp_size)
+        made = []
+        for number, row in enumerate(found.kernels.get(kernel, ()), 1):
+            try:
+                made.append(make(**row))
+            except TypeError as error:
+                raise RulesError(f"{path}: {kernel}: row {number}: {error}", hint="correct the row") from None
+        return tuple(made)
+
+
+def load_tuning(folder: Path) -> TuningFiles:
+    """Every file of a folder. Raises ManifestError, also for an arch in two files."""
+    found = {path: load(path, Tuning) for path in sorted(folder.glob("*.yaml"))}
+    for key, word in (("archs", "arch"), ("default_warp_size", "warp size")):
+        seen: dict[object, Path] = {}
+        for path, one in found.items():
+            value = getattr(one, key)
+            for name in value if isinstance(value, tuple) else (value,) if value else ():
+                if name in seen:
+                    raise ManifestError(
+                        f"{path}: {key}: the {word} {name} is in {seen[name].name}, too",
+                        hint=f"remove it from {path}",
+                    )
+                seen[name] = path
+    return TuningFiles(files=found)
+
+
+@cache
+def tuning() -> TuningFiles:
+    """The files of this checkout, read once per process. Raises ManifestError."""
+    return load_tuning(MANIFESTS / "tuning")

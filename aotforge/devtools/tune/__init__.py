@@ -1,0 +1,1 @@
+"""Search of settings by estimates: candidates, a store of estimates, report, kept results."""

@@ -1,0 +1,195 @@
+"""Search of a kernel's settings for one functional: compiled, estimated, within a budget of time.
+
+What is known is read again: images from the compile cache, estimates from `<cache>/tune-1`. A search that ends for lack of time therefore
+resumes where it stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from aotforge.base.architectures import load_architectures
+from aotforge.base.files import write_atomic
+from aotforge.base.source_groups import files_digest, group_digest
+from aotforge.devtools.cost.candidates import (
+    Candidate,
+    CostRequest,
+    compile_together,
+    compiled,
+    find_candidates,
+)
+from aotforge.devtools.cost.rates import model_of
+from aotforge.devtools.cost.run_cost import dispatched, measured
+from aotforge.devtools.selection import choose, find_kernel
+from aotforge.devtools.tune.space import Values, candidates
+from aotforge.errors import AotforgeError, CompileError, ExecutionError, ResourceError, UnsupportedError
+
+_TOGETHER = 8  # compiled at once: one per CPU of a workstation, and few where the time ends
+_COST = Path(__file__).parents[1] / "cost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedCost:
+    """An estimate of one image on one call: cycles of the launch, resources, or why it has none (`refused`)."""
+
+    cycles: float = 0.0
+    vgpr: int = 0
+    occupancy: int = 0
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    refused: str = ""
+
+    @property
+    def usable(self) -> bool:
+        """It fits, and no register is saved to memory, which a build refuses."""
+        return not self.refused and not self.scratch_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """One setting (none: the rules' choice) and its estimates by shape."""
+
+    values: Values
+    estimates: tuple[TunedCost, ...]
+
+    @property
+    def usable(self) -> bool:
+        """On every shape."""
+        return all(estimate.usable for estimate in self.estimates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """`rules`: the present choice; `tried` in the order of trial; `offered` candidates in all; `known` estimates were read and not made."""
+
+    kernel: str
+    arch: str
+    functional: Mapping[str, str]
+    shapes: tuple[str, ...]
+    rules: Tried
+    tried: tuple[Tried, ...]
+    offered: int
+    known: int
+    seconds: float
+
+
+OnTried = Callable[[Tried, int, int], None]
+
+
+class _Store:
+    """Estimates by job, call, and the sources that make estimates."""
+
+    def __init__(self, cache: Path) -> None:
+        self._folder = cache / "tune-1"
+        model = {path.name: path for path in sorted(_COST.glob("*.py"))}
+        self._sources = group_digest("verifier") + files_digest(model)
+        self.known = 0
+
+    def estimate(self, job: str, call: str, make: Callable[[], TunedCost]) -> TunedCost:
+        """The stored one, or the one that `make` makes. A damaged file is made again."""
+        key = hashlib.sha256(json.dumps([self._sources, job, call]).encode()).hexdigest()
+        path = self._folder / key[:2] / key
+        try:
+            found = TunedCost(**json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            found = make()
+            write_atomic(path, json.dumps(asdict(found)).encode())
+        else:
+            self.known += 1
+        return found
+
+
+def search(
+    request: CostRequest, shapes: Sequence[Mapping[str, str]], *, seconds: float, on_tried: OnTried
+) -> Search:
+    """Estimates of the rules' choice and, nearest first, of as many other settings as the time allows; at least one batch.
+
+    Raises UnsupportedError for an arch without rates and for an image instead of a kernel, else what `cost` raises.
+    """
+    began = time.monotonic()
+    model_of(request.arch)
+    loaded, kernel = find_kernel(request.root, request.images[0])
+    functional = choose(kernel, request.keys)
+    target = load_architectures(request.root / "manifests").find(request.arch).target(request.arch)
+    offered = kernel.settings(target, functional)
+    if not offered:
+        raise UnsupportedError(f"{kernel.name} has no setting on {request.arch}")
+    calls = [replace(request, shape=shape) for shape in shapes or [request.shape]]
+    store = _Store(request.cache)
+    (own,) = find_candidates(request)
+    chosen = [dispatched(call, own) for call in calls]
+    compile_together(chosen, request)
+    rules = Tried(
+        values={}, estimates=tuple(_estimate(store, *pair) for pair in zip(calls, chosen, strict=True))
+    )
+    last = next((one for one in reversed(offered) if one.hinted), offered[-1])
+    others = candidates(last, target)
+    tried = []
+    for one in _tried(request, calls, store, others, deadline=began + seconds):
+        tried.append(one)
+        on_tried(one, len(tried), len(others))
+    return Search(
+        kernel=f"{loaded.family.name}.{kernel.name}",
+        arch=request.arch,
+        functional={name: str(value) for name, value in functional.items()},
+        shapes=tuple(", ".join(f"{n}={v}" for n, v in call.shape.items()) or "typical" for call in calls),
+        rules=rules,
+        tried=tuple(tried),
+        offered=len(others),
+        known=store.known,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _tried(
+    request: CostRequest,
+    calls: Sequence[CostRequest],
+    store: _Store,
+    others: Sequence[Values],
+    *,
+    deadline: float,
+) -> Iterator[Tried]:
+    for begin in range(0, len(others), _TOGETHER):
+        if begin and time.monotonic() > deadline:
+            return
+        batch = others[begin : begin + _TOGETHER]
+        settings = tuple({name: str(value) for name, value in one.items()} for one in batch)
+        found = find_candidates(replace(request, settings=settings))
+        compile_together(found, request)
+        for values, one in zip(batch, found, strict=True):
+            yield Tried(values=values, estimates=tuple(_estimate(store, call, one) for call in calls))
+
+
+def _estimate(store: _Store, call: CostRequest, one: Candidate) -> TunedCost:
+    shape = json.dumps([sorted(call.shape.items()), call.case, sorted(call.keys.items())])
+    return store.estimate(one.job.key, shape, lambda: _estimated(call, one))
+
+
+def _estimated(call: CostRequest, one: Candidate) -> TunedCost:
+    """Without an estimate where the image does not compile, exceeds the arch's memory, or spills: it would not be built."""
+    try:
+        (image,) = compiled([one], call)
+    except (CompileError, ResourceError) as error:
+        return TunedCost(refused=_reason(error))
+    used = image.resources
+    found = TunedCost(
+        vgpr=used.vgpr,
+        occupancy=used.occupancy,
+        shared_bytes=used.shared_bytes,
+        scratch_bytes=used.scratch_bytes,
+    )
+    if used.scratch_bytes:
+        return found
+    try:
+        return replace(found, cycles=measured(call, one, image).estimate.launch)
+    except ExecutionError as error:
+        return TunedCost(refused=_reason(error))
+
+
+def _reason(error: AotforgeError) -> str:
+    return error.what.splitlines()[-1].strip(" -")[:200]

@@ -1,0 +1,135 @@
+"""Search of settings: order and limits of candidates, budget, what is known, ranking, and the file that keeps the best."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aotforge.base.architectures import load_architectures
+from aotforge.base.tuning import load_tuning
+from aotforge.devtools.cost.candidates import CostRequest
+from aotforge.devtools.tune import search as tool
+from aotforge.devtools.tune.search import Search, Tried, TunedCost, search
+from aotforge.devtools.tune.space import candidates, present, space
+from aotforge.devtools.tune.tune_report import TuneReport, write_found
+from aotforge.rules import Setting
+from tests.support.families import PROJECT
+
+SETTING = Setting(
+    constants={"BLOCK_M": 64, "BLOCK_N": 16, "EXACT": True, "WIDTH": 64},
+    num_warps=4,
+    num_stages=1,
+    waves_per_eu=2,
+)
+
+
+def target(arch: str) -> Any:
+    return load_architectures().find(arch).target(arch)
+
+
+def test_candidates_are_all_combinations_but_the_present_one_the_nearest_first() -> None:
+    offered = space(SETTING, target("gfx908"))
+    assert set(offered) == {
+        "BLOCK_M",
+        "BLOCK_N",
+        "num_warps",
+        "num_stages",
+        "waves_per_eu",
+        "matrix_instr_nonkdim",
+    }
+    assert (offered["BLOCK_M"], offered["BLOCK_N"]) == ((16, 32, 64, 128), (16, 32))
+    now = present(SETTING, tuple(offered))
+    found = candidates(SETTING, target("gfx908"))
+    assert len(found) == 4 * 2 * 3 * 2 * 2 * 3 - 1 and now not in found
+    changed = [sum(one[name] != now[name] for name in now) for one in found]
+    assert changed == sorted(changed) and changed[0] == 1
+    assert "matrix_instr_nonkdim" not in space(SETTING, target("gfx1100"))
+    assert set(space(SETTING, target("sm_90"))) == {"BLOCK_M", "BLOCK_N", "num_warps", "num_stages"}
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Labels of the estimates that were made: few threads are quick, and one setting spills."""
+    names: list[str] = []
+
+    def estimated(call: Any, one: Any) -> TunedCost:
+        names.append(one.name)
+        if "num_stages=2" in one.name:
+            return TunedCost(scratch_bytes=64)
+        return TunedCost(cycles=50.0 if "num_warps=2" in one.name else 100.0, vgpr=8, occupancy=4)
+
+    monkeypatch.setattr(tool, "candidates", lambda setting, target: candidates(setting, target)[:12])
+    monkeypatch.setattr(tool, "compile_together", lambda found, request: None)
+    monkeypatch.setattr(tool, "_estimated", estimated)
+    return names
+
+
+def request(cache: Path) -> CostRequest:
+    return CostRequest(
+        root=PROJECT,
+        cache=cache,
+        images=("add.add",),
+        arch="gfx908",
+        keys={"dtype": "fp16"},
+        shape={"n": "4096"},
+    )
+
+
+def run(cache: Path, seconds: float) -> Search:
+    return search(request(cache), (), seconds=seconds, on_tried=lambda one, done, total: None)
+
+
+def test_the_budget_ends_a_search_and_the_next_one_resumes_without_repeating(
+    made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(tmp_path, 0.0)
+    assert len(first.tried) == 8 < first.offered and first.known == 0 and len(made) == 9
+    again = run(tmp_path, 0.0)
+    assert (again.known, len(made), again.tried) == (9, 9, first.tried)
+    complete = run(tmp_path, 3600.0)
+    assert len(complete.tried) == complete.offered and complete.known == 9
+    assert len(made) == 1 + complete.offered
+    for path in (tmp_path / "tune-1").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"{")
+            break
+    assert run(tmp_path, 3600.0).known == complete.offered  # the damaged one is made again
+
+
+def test_a_setting_that_spills_is_tried_and_not_ranked(made: list[str], tmp_path: Path) -> None:
+    report = TuneReport(search=run(tmp_path, 3600.0))
+    ratio, best = report.ranked[0]
+    assert (ratio, best.values["num_warps"]) == (0.5, 2)
+    assert all(one.values.get("num_stages") != 2 for _, one in report.ranked)
+    assert any("spill" in line for line in report.lines())
+    assert "num_warps=2" in report.lines()[1] and report.fields()["ranked"][0]["ratio"] == 0.5
+
+
+def found(values: Mapping[str, int], cycles: float, functional: Mapping[str, str]) -> TuneReport:
+    rules = Tried(values={}, estimates=(TunedCost(cycles=100.0),))
+    tried = (Tried(values=values, estimates=(TunedCost(cycles=cycles),)),)
+    return TuneReport(
+        search=Search(
+            kernel="flash.attn_fwd", arch="gfx942", functional=functional, shapes=("seqlen_q=64",), rules=rules, tried=tried,
+            offered=1, known=0, seconds=1.0,
+        )
+    )  # fmt: skip
+
+
+def test_the_best_setting_is_kept_once_per_functional_and_rows_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "tuning"
+    shutil.copytree(PROJECT / "manifests" / "tuning", folder)
+    before = load_tuning(folder)
+    path, old = before.of("gfx942", 64)
+    text = path.read_text()
+    for setting, cycles in (({"BLOCK_M": 32}, 90.0), ({"BLOCK_M": 16}, 80.0)):
+        write_found(found(setting, cycles, {"dtype": "fp16"}), folder, date="2026-11-22", triton="3.9.0")
+    write_found(found({"BLOCK_M": 64}, 120.0, {"dtype": "bf16"}), folder, date="2026-11-22", triton="3.9.0")
+    after = load_tuning(folder).of("gfx942", 64)[1]
+    kept = [(one.functional["dtype"], one.setting, one.ratio) for one in after.found if one.arch == "gfx942"]
+    assert kept[-2:] == [("bf16", {}, 1.0), ("fp16", {"BLOCK_M": 16}, 0.8)]
+    assert after.kernels == old.kernels and path.read_text().startswith(text.partition("\nfound:")[0])
