@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+from aotforge.base.child_processes import secrets_in
 from aotforge.cli.command import (
     HOME,
     ROOT,
@@ -22,7 +23,6 @@ from aotforge.cli.flags import REQUIRED, Flag, given_flags
 from aotforge.errors import UnknownNameError, suggest
 
 _VARIABLE = re.compile(r"default: (AOTFORGE_[A-Z_]+)(?:, else ([^)]+))?")
-_SECRET = re.compile(r"AOTFORGE_(CACHE_)?KEY_[A-Z]+|AWS_SECRET_.*")
 _PROJECT: Mapping[str, tuple[str, str]] = {
     "profile": ("manifests/profiles.yaml", r"^default: *(\S+)"),
     "version": ("manifests/release.yaml", r"^api_level: *(\S+)"),
@@ -170,7 +170,7 @@ def _shown(name: str, value: str) -> str:
     """A variable's value; keys are not shown, nor user, password and query of an address."""
     from aotforge.publish.stores.store import redact_url
 
-    if _SECRET.fullmatch(name) or "\n" in value:
+    if secrets_in({name: value}) or "\n" in value:
         return "set, not shown"
     return redact_url(value)
 

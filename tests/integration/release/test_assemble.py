@@ -293,13 +293,16 @@ def test_each_input_changes_the_digest(runtime: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-@pytest.mark.parametrize("name", ["", "0.11.2b-r1", ".0.11.2b-r1.stamp.json"])
+@pytest.mark.parametrize("name", ["0.11.2b-r1", ".0.11.2b-r1.stamp.json"])
 def test_a_release_of_another_user_is_not_taken_for_ours(runtime: Path, tmp_path: Path, name: str) -> None:
     """A planted output folder has a release of any content, and a stamp that fits it."""
     dist = tmp_path / "dist"
     assert assemble(runtime, dist).fresh and not assemble(runtime, dist).fresh
     os.chown(dist / name, 64042, 64042)
     assert assemble(runtime, dist).fresh
+    os.chown(dist, 64042, 64042)
+    with pytest.raises(OutputError, match="belongs to user 64042, who can replace it"):
+        assemble(runtime, dist)
 
 
 def test_damaged_stamp_means_a_fresh_release(runtime: Path, tmp_path: Path) -> None:

@@ -40,9 +40,11 @@ def test_a_setting_has_the_source_that_the_task_uses(
 def test_settings_of_all_tasks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AOTFORGE_CACHE_FROM", "https://user:pa55@host/cache?token=pa55")
     monkeypatch.setenv("AOTFORGE_KEYS", "-----BEGIN PRIVATE KEY-----\npa55\n")
+    monkeypatch.setenv("AOTFORGE_SIGNING_KEY", "pa55")  # of one line: a key in an unknown form
     found = shown(capsys)
     assert found["AOTFORGE_CACHE_FROM"] == ("https://host/cache", "environment")
     assert found["AOTFORGE_KEYS"] == ("set, not shown", "environment")
+    assert found["AOTFORGE_SIGNING_KEY"] == ("set, not shown", "environment")
     assert found["triton"][1] == "project file requirements/build.in"
     assert "pa55" not in str(found)
     # a variable that a flag's help names is there
