@@ -80,7 +80,10 @@ def test_without_a_sandbox_a_strangers_release_needs_consent(monkeypatch: pytest
     assert (done.status, done.stdout) == (0, "/nonexistent 1\n")
 
 
-@pytest.mark.parametrize("name", ["AOTFORGE_KEY_TARGETS", "AOTFORGE_CACHE_KEY_TARGETS", "AOTFORGE_SIGNING_KEY", "AWS_SECRET_ACCESS_KEY"])
+@pytest.mark.parametrize(
+    "name",
+    ["AOTFORGE_KEY_TARGETS", "AOTFORGE_CACHE_KEY_TARGETS", "AOTFORGE_SIGNING_KEY", "AWS_SECRET_ACCESS_KEY"],
+)
 def test_without_a_sandbox_keys_must_be_unset(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release_programs, "_sandbox", lambda: ())
     monkeypatch.setenv(name, "secret")
