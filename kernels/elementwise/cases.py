@@ -153,7 +153,10 @@ def _tiles() -> Iterator[tuple[tuple[int, ...], Mapping[str, View]]]:
     yield (3, 67), {name: View(order=(0, 1), padding=5) for name in TENSORS}
     yield (2, 4104), {"input": View(order=(1,)), "other": View(order=(0, 1), padding=8)}
     yield (1, 520), {"other": View(order=())}
+    yield (8, 24), {"input": View(order=(0, 1), padding=8), "other": View(order=(1, 0))}
     yield (130, 24), {name: View(order=(0, 1), padding=8) for name in TENSORS}
+    yield (11, 32), {"input": View(order=(1, 0), padding=5), "other": View(order=(0,))}
+    yield (2, 9, 16), {"input": View(order=(1, 0, 2)), "out": View(order=(0, 1, 2), padding=8)}
     yield (70, 72), {"input": View(order=(1, 0), padding=2), "other": View(order=(0,))}
     yield (66, 40), {"input": View(order=(1, 0)), "out": View(order=(1, 0), padding=1)}
     yield (
