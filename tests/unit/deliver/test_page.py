@@ -23,7 +23,9 @@ def test_the_newest_version_first_and_only_finished_ones(
         return folder.name
 
     monkeypatch.setattr(pages, "read_page", read)
-    monkeypatch.setattr(pages, "make_page", lambda releases, matrix: " ".join([*releases, matrix]).encode())
+    monkeypatch.setattr(
+        pages, "make_page", lambda releases, matrix, on_hardware: " ".join([*releases, matrix]).encode()
+    )
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / "release.json").write_text("{}")
