@@ -1,5 +1,6 @@
 """Tasks made of functions: parameters are flags, `AotforgeError` is an exit code, reports are printed."""
 
+import errno
 import inspect
 import json as json_
 import os
@@ -17,7 +18,7 @@ from aotforge.base.child_processes import run_child
 from aotforge.base.printable import printable
 from aotforge.base.progress import Report
 from aotforge.cli.flags import REQUIRED, Flag, Task, kind_of
-from aotforge.errors import AotforgeError, UnsupportedError, UsageError
+from aotforge.errors import AotforgeError, OutputError, UnsupportedError, UsageError
 from aotforge.pipeline.requests import ONLY
 
 _DATA = Path(__file__).resolve().parents[1] / "data"
@@ -41,6 +42,12 @@ Unsandboxed = Annotated[
 Quiet = Annotated[bool, "no progress and no notes"]
 
 _COMMAND = re.compile(r"\./dev (TASK|--?[a-z]+|[a-z-]+(?:\.[a-z-]+)?)")
+_MACHINE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the file system is mounted read-only",
+    errno.ENAMETOOLONG: "a path on the command line or in the environment is too long",
+}
 TASKS: dict[str, Task] = {}
 """Every task by its name: `task` or `group.task`."""
 
@@ -84,7 +91,8 @@ def exit_codes(*, json: bool) -> Iterator[None]:
     """Errors become a message on stderr (JSON on stdout with --json) and the exit code of their kind."""
     try:
         yield
-    except AotforgeError as error:
+    except (AotforgeError, OSError) as raised:
+        error = raised if isinstance(raised, AotforgeError) else _machine_error(raised)
         if json:
             print_result(json_.dumps({"error": error.fields()}))
         print_status(f"error: {error}")
@@ -92,6 +100,17 @@ def exit_codes(*, json: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         print_status("interrupted; finished work is kept, the same command resumes")
         sys.exit(130)
+
+
+def _machine_error(error: OSError) -> AotforgeError:
+    """A full disk, which temporary files meet anywhere, or a name that is too long for this machine. Raises other errors again."""
+    if error.errno not in _MACHINE:
+        raise error
+    return OutputError(
+        f"cannot use {error.filename or 'a file'}: {error.strerror}",
+        cause=_MACHINE[error.errno],
+        hint="TMPDIR names another folder for temporary files; then run the same command again",
+    )
 
 
 def print_checked(report: Report, check: Callable[[], None], *, json: bool) -> None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from aotforge.conformance.candidate import open_candidate
 from aotforge.deliver.extract import unpack
 from aotforge.errors import AotforgeError, PublishError, ReleaseError, ShardError
+from aotforge.formats.sums import read_sums
 from aotforge.pipeline.shards.shard_file import decode
 from aotforge.publish.release_dir import read_release_folder
 from aotforge.release.compare import compare_archives
@@ -162,3 +163,11 @@ def test_a_release_that_fits_is_read(tmp_path: Path) -> None:
     asm = tar_bytes((member("aotriton/share/aotriton/asm/amd-gfx908/resources.json", len(row)), row))
     folder = hostile_release(tmp_path / "release", zipped(asm))
     assert [pack.pack.name for pack in read_release(folder)] == ["amd-gfx908"]
+
+
+def test_sums_that_are_a_link_to_another_file_are_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the secret of this user\n")
+    (tmp_path / "SHA256SUMS").symlink_to("secret")
+    with pytest.raises(ReleaseError, match="line 1 is not a digest") as caught:
+        read_sums(tmp_path / "SHA256SUMS")
+    assert "secret of" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -185,3 +186,17 @@ def test_the_version_names_release_level_and_compiler(capsys: pytest.CaptureFixt
     assert found["release"] == f"{manifest.api_level}-r{manifest.revision}"
     assert found["api_level"] == manifest.api_level
     assert all(value in outcome(capsys, "--version")[1] for value in found.values())
+
+
+def test_a_name_that_is_too_long_or_a_full_disk_is_a_named_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, _, text = outcome(capsys, "images.ls", "a" * 300)
+    assert code == 17 and "File name too long\nLikely cause: a path on the command line" in text
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
+
+    monkeypatch.setattr("aotforge.cli.program._print_list", full)
+    code, _, text = outcome(capsys, "--list")
+    assert code == 17 and "cannot use /tmp/x: No space left on device\nLikely cause: the disk is full" in text
