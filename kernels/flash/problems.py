@@ -21,9 +21,13 @@ SPARE = Layout(spare_rows=3)  # elements after each head's last row are not numb
 UNALIGNED = Layout(order=(1, 0, 2), row_padding=1, offset=37)
 WIDER = Layout(row_padding=8)  # columns after the head_dim's are not numbers
 BASE = Problem(sm_scale=0.15)
-COMPACT, CACHE, INDIVIDUAL, USED, INDIVIDUAL_QUERIES = 0x0B0B, 0x040B, 0x1515, 0x150B, 0x0B15
+COMPACT, CACHE = 0x0B0B, 0x040B
+# of each side: lengths and positions in arrays, cumulative lengths that are positions in planes, planes one after the other
+INDIVIDUAL_REUSED, REUSED_INDIVIDUAL, LONGEST, LONGEST_COMPACT = 0x0A15, 0x150A, 0x0505, 0x0B05
 _LENGTHS = Varlen(word=COMPACT, queries=(13, 0, 37, 1), keys=(40, 33, 0, 64))
 _SEVERAL = replace(BASE, batch=4, heads_q=4, heads_k=2, seqlen_q=37, seqlen_k=70)
+_FEW_LENGTHS = Varlen(word=COMPACT, queries=(11, 4), keys=(33, 65), gap=5)
+_FEW = replace(BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90)
 FULL = {
     "ragged": replace(BASE, heads_q=2, heads_k=2, seqlen_q=129, seqlen_k=77, layout=SPARE),
     "complete blocks": replace(BASE, seqlen_q=128, seqlen_k=128),
@@ -40,18 +44,12 @@ FULL = {
     "no queries": replace(BASE, heads_q=2, heads_k=1, seqlen_q=0, seqlen_k=20),
     "low scores": replace(BASE, seqlen_q=64, seqlen_k=192, draw="low"),
     "compact": replace(_SEVERAL, varlen=_LENGTHS),
-    "individual lengths": replace(
-        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=34, seqlen_k=40,
-        varlen=Varlen(word=INDIVIDUAL, queries=(34, 17), keys=(33, 40), gap=3),
-    ),
-    "individual keys, few rows": replace(
-        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90,
-        varlen=Varlen(word=USED, queries=(11, 4), keys=(33, 65), gap=5),
-    ),
-    "individual queries, few rows": replace(
-        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90,
-        varlen=Varlen(word=INDIVIDUAL_QUERIES, queries=(11, 4), keys=(33, 65), gap=5, lse="TH"),
-    ),
+    "individual lengths": replace(_SEVERAL, varlen=replace(_LENGTHS, word=INDIVIDUAL_REUSED, gap=3)),
+    "individual keys": replace(_SEVERAL, varlen=replace(_LENGTHS, word=REUSED_INDIVIDUAL, gap=3)),
+    "places of the longest": replace(_SEVERAL, varlen=replace(_LENGTHS, word=LONGEST, lse="TH")),
+    "individual lengths, few rows": replace(_FEW, varlen=replace(_FEW_LENGTHS, word=INDIVIDUAL_REUSED)),
+    "individual keys, few rows": replace(_FEW, varlen=replace(_FEW_LENGTHS, word=REUSED_INDIVIDUAL)),
+    "places of the longest, few rows": replace(_FEW, varlen=replace(_FEW_LENGTHS, word=LONGEST_COMPACT, lse="TH")),
     "few rows of a cache": replace(
         BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=9, seqlen_k=90,
         varlen=Varlen(word=CACHE, queries=(9, 4), keys=(33, 65), lse="TH"),
@@ -88,15 +86,20 @@ WINDOW = {
     "nothing": replace(BASE, seqlen_q=33, seqlen_k=33, window_left=3, window_right=-4),
     "compact": replace(_SEVERAL, window_left=TOP_LEFT, window_right=TOP_LEFT, varlen=_LENGTHS),
     "individual lengths": replace(_SEVERAL, window_left=24, window_right=BOTTOM_RIGHT,
-        varlen=replace(_LENGTHS, word=INDIVIDUAL, gap=3, lse="TH"),
+        varlen=replace(_LENGTHS, word=INDIVIDUAL_REUSED, gap=3, lse="TH"),
     ),
-    "individual lengths, few rows": replace(
-        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90, window_left=TOP_LEFT, window_right=BOTTOM_RIGHT,
-        varlen=Varlen(word=INDIVIDUAL_QUERIES, queries=(11, 4), keys=(33, 65), gap=5),
+    "individual keys": replace(_SEVERAL, window_left=TOP_LEFT, window_right=5,
+        varlen=replace(_LENGTHS, word=REUSED_INDIVIDUAL, gap=3),
     ),
-    "used keys, few rows": replace(
-        BASE, batch=2, heads_q=2, heads_k=2, seqlen_q=11, seqlen_k=90, window_left=TOP_LEFT, window_right=TOP_LEFT,
-        varlen=Varlen(word=USED, queries=(11, 4), keys=(33, 65), gap=5, lse="rows"),
+    "places of the longest": replace(_SEVERAL, window_left=9, window_right=BOTTOM_RIGHT, varlen=replace(_LENGTHS, word=LONGEST)),
+    "individual lengths, few rows": replace(_FEW, window_left=TOP_LEFT, window_right=BOTTOM_RIGHT,
+        varlen=replace(_FEW_LENGTHS, word=INDIVIDUAL_REUSED),
+    ),
+    "individual keys, few rows": replace(_FEW, window_left=TOP_LEFT, window_right=TOP_LEFT,
+        varlen=replace(_FEW_LENGTHS, word=REUSED_INDIVIDUAL, lse="rows"),
+    ),
+    "places of the longest, few rows": replace(_FEW, window_left=TOP_LEFT, window_right=TOP_LEFT,
+        varlen=replace(_FEW_LENGTHS, word=LONGEST_COMPACT, lse="rows"),
     ),
 }  # fmt: skip
 BIASED = {

@@ -49,10 +49,14 @@ class Side:
         """First row of each sequence in its plane, then the end of the last one."""
         count = len(self.lengths)
         position = self.mode >> 3 & 3
-        if not self.stacked:
-            return (self.gap if position == 2 else 0,) * count + (self.longest,)
         if position == 0:
-            return tuple(z * self.longest for z in range(count + 1))
+            return (
+                tuple(z * self.longest for z in range(count + 1))
+                if self.stacked
+                else (0,) * count + (self.longest,)
+            )
+        if not self.stacked and position == 2:
+            return (self.gap,) * count + (self.gap + self.longest,)
         gap = self.gap if position == 2 else 0
         ends = accumulate((length + gap for length in self.lengths), initial=0)
         return tuple(end + gap for end in ends)
@@ -65,7 +69,7 @@ class Side:
     @property
     def rows(self) -> int:
         """Size of a tensor's third axis."""
-        return self.starts[-1] if self.stacked else self.longest + self.starts[0]
+        return self.starts[-1]
 
     @property
     def arrays(self) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:

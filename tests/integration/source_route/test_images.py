@@ -163,8 +163,9 @@ def test_existing_images_are_installed_and_replaced_together(route: Make, tmp_pa
 
 def test_the_pipeline_builds_what_is_requested_and_only_what_changed(route: Make, tmp_path: Path) -> None:
     source = copy_checkout(tmp_path / "a tree")
-    for family in ("flash", "elementwise"):  # six small kernels are enough here
-        shutil.rmtree(source / "kernels" / family)
+    for rules in source.glob("kernels/*/rules.py"):
+        if rules.parent.name != "add":  # six small kernels are enough here
+            shutil.rmtree(rules.parent)
     cache = tmp_path / "cache"
     share_interpreter(cache)
     made = route(source=source, AOTFORGE_HOME=str(HOME), AOTFORGE_CACHE=str(cache))

@@ -370,7 +370,7 @@ def test_a_mirror_that_sends_a_byte_now_and_then(
     monkeypatch.setattr(paced_http, "GRACE_SECONDS", 0.2)
     hostile(head, b"x", pause=0.05)
     checkout, _ = make_checkout(tmp_path / "a", mirror)
-    with pytest.raises(ContainerError, match="is too slow"):
+    with pytest.raises(ContainerError, match=r"is too slow|timed out"):  # whichever comes first
         make(checkout, tmp_path / "cache")
 
 
