@@ -18,7 +18,9 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Line = Annotated[str, Field(max_length=400, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Text = Annotated[str, Field(max_length=16384)]
 Outcome = Literal["passed", "failed", "fault", "hang", "unverified", "not executed"]
-"""Of one image: `fault` and `hang` ended its process, `unverified` has no case, `not executed` was not reached."""
+"""Of one image. `fault`: the driver stopped a launch, or the process ended; `hang`: no end of a launch; `unverified`: it has no case;
+`not executed`: the check had ended before.
+"""
 
 
 class ReportedDevice(Manifest):

@@ -250,9 +250,8 @@ def _url_download(pin: DlfcnPin, root: Path, folder: Path) -> None:
     url = pin.source
     if urlsplit(url).scheme not in ("http", "https", "file"):
         url = (root / url).resolve().as_uri()
-    settings = AptSettings(
-        archives=(), proxies={}, timeout=_URL_SECONDS
-    )  # with the proxies of the environment
+    # those of apt are not set, so that the proxies of the environment count
+    settings = AptSettings(archives=(), proxies={}, timeout=_URL_SECONDS)
     try:
         with (
             opened(url, settings, size=_ARCHIVE_LIMIT) as response,

@@ -66,9 +66,8 @@ class _TimedContext(DeviceContext):
 
     def __init__(self, device: Device, repeat: int) -> None:
         super().__init__(device)
-        self.repeat, self.times = repeat, ()
-
-    times: tuple[float, ...]
+        self._repeat = repeat
+        self.times: tuple[float, ...] = ()
 
     def launch(
         self,
@@ -79,7 +78,7 @@ class _TimedContext(DeviceContext):
         arguments: Sequence[Argument],
     ) -> None:
         """Raises as the base."""
-        self.times = self.milliseconds(function, grid, threads, shared_bytes, arguments, repeat=self.repeat)
+        self.times = self.milliseconds(function, grid, threads, shared_bytes, arguments, repeat=self._repeat)
 
 
 class ComparedImage:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from aotforge.base.hardware import Outcome
 from aotforge.plan.model import JobKey
 from aotforge.verify.device.images import Bits
 from aotforge.verify.verdict import ImageTask
-
-DeviceOutcome = Literal["passed", "failed", "fault", "hang", "unverified", "not executed"]
-"""`fault`: the driver stopped a launch, or the process ended; `hang`: no end of a launch; `not executed`: the check had ended before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +48,7 @@ class DeviceResult:
     key: JobKey
     digest: str
     label: str
-    outcome: DeviceOutcome
+    outcome: Outcome
     failure: str = ""
     cases: int = 0
     launches: int = 0
@@ -63,7 +60,7 @@ class DeviceResult:
     not_timed: str = ""
 
     @classmethod
-    def ended(cls, task: ImageTask, outcome: DeviceOutcome, failure: str) -> DeviceResult:
+    def ended(cls, task: ImageTask, outcome: Outcome, failure: str) -> DeviceResult:
         """Of an image whose process gave no result."""
         return cls(key=task.key, digest=task.digest, label=task.label, outcome=outcome, failure=failure)
 
