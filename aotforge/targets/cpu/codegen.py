@@ -67,9 +67,13 @@ def assembly(text: str, level: Level) -> str:
 
 
 def shared_library(text: str, level: Level) -> bytes:
-    """An ELF shared library of optimised IR; the C library's functions are left undefined."""
+    """An ELF shared library of assembly; the C library's functions are left undefined."""
     _initialise()
-    code = llvm.translate_to_asm(text, TRIPLE, level.cpu, level.features, [], True, True, False)
+    escaped = "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\{ord(c):02X}" for c in text)
+    module = (
+        f'target triple = "{TRIPLE}"\nmodule asm "{escaped}"\n'  # libtriton assembles AMD's instructions only
+    )
+    code = llvm.translate_to_asm(module, TRIPLE, level.cpu, level.features, [], True, True, False)
     with tempfile.TemporaryDirectory() as folder:
         part, complete = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         part.write_bytes(code)

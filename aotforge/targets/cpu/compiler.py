@@ -98,10 +98,11 @@ class CPUBackend(BaseBackend):  # type: ignore[misc] # Triton has no types
             raise UnsupportedError(
                 "the CPU back end compiles Triton, not Gluon: Gluon's layouts describe GPU registers"
             )
-        from .stages import make_assembly, make_llir, make_ttir  # noqa: PLC0415 - 10 ms that `import triton` need not take
+        from .codegen import assembly, shared_library  # noqa: PLC0415 - 10 ms that `import triton` need not take
+        from .stages import make_llir, make_ttir  # noqa: PLC0415 - as above
 
         level, contract = level_named(self.target.arch), options.enable_fp_fusion
         stages["ttir"] = lambda module, _metadata: make_ttir(module)
         stages["llir"] = lambda module, metadata: make_llir(module, metadata, level, contract=contract)
-        stages["asm"] = lambda text, metadata: make_assembly(text, metadata, level)
-        stages["so"] = lambda _text, metadata: metadata.pop("code")
+        stages["asm"] = lambda text, _metadata: assembly(text, level)
+        stages["so"] = lambda text, _metadata: shared_library(text, level)

@@ -70,7 +70,7 @@ def launcher() -> Callable[[bytes, bytes | None], int]:
     """The native function that takes a request. It is compiled once per cache folder."""
     from triton.runtime.cache import get_cache_manager  # noqa: PLC0415 - `import triton` imports this module before its own
 
-    from .codegen import optimised, shared_library  # noqa: PLC0415 - as above
+    from .codegen import assembly, optimised, shared_library  # noqa: PLC0415 - as above
     from .levels import LEVELS  # noqa: PLC0415 - as above
 
     text = (Path(__file__).parent / "pool.ll").read_text()
@@ -78,7 +78,7 @@ def launcher() -> Callable[[bytes, bytes | None], int]:
     name, group = f"{_NAME}.so", f"{_NAME}.json"
     kept = (cache.get_group(group) or {}).get(name)  # a group: its files are compared with their digests
     if kept is None:
-        code = shared_library(optimised(_NAME, text, LEVELS[-1]), LEVELS[-1])
+        code = shared_library(assembly(optimised(_NAME, text, LEVELS[-1]), LEVELS[-1]), LEVELS[-1])
         kept = cache.put(code, name, binary=True)
         cache.put_group(group, {name: kept})
     return load_library(_NAME, Path(kept).read_bytes())[1]

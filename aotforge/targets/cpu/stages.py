@@ -1,4 +1,4 @@
-"""The stages of a compilation: Triton's own passes, LLVM IR, assembly and a shared library."""
+"""The first stages of a compilation: Triton's own passes, LLVM IR."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from triton._C.libtriton import ir, passes
 
-from .codegen import assembly, optimised, shared_library
+from .codegen import optimised
 from .context import Machine
 from .levels import Level
 from .lowering import lower_module
@@ -38,9 +38,3 @@ def make_llir(module: Any, metadata: dict[str, Any], level: Level, *, contract: 
     metadata["shared"] = lowered.scratch
     metadata["messages"] = list(lowered.messages)
     return optimised(lowered.name, lowered.text, level)
-
-
-def make_assembly(text: str, metadata: dict[str, Any], level: Level) -> str:
-    """Assembly, for people to read; the shared library goes to the metadata."""
-    metadata["code"] = shared_library(text, level)
-    return assembly(text, level)
