@@ -121,7 +121,7 @@ def test_killed_publishers(
         release = make_release(scratch / "r2", "0.11.2b-r2", size=size, rocm=("7.0",), packs=("amd-gfx908",))
         publish(make_release(scratch / "r1"), make_store(), keys)
         points = sorted(
-            (noise.randint(2, 40 if kind == "s3" else 30), noise.random() < 0.5) for _ in range(5)
+            (noise.randint(2, 40 if kind == "s3" else 20), noise.random() < 0.5) for _ in range(5)
         )
         killed += _survives_kills(make_store, keys, scratch, release, points)
         publish(release, make_store(), keys)
