@@ -23,7 +23,8 @@ class Tuned:
 
     `parts` programs make the columns of a block's results, in pieces of at most `piece`; one holds the block's own tiles in registers,
     several read them again for each step. `mfma` is the matrix instruction's height and width (0: the compiler's choice).
-    `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled.
+    `plain`: without bias and dropout only; `exact`: with an image with hints, which spills where loops of a constant length are unrolled;
+    `general`: for the image without hints only, where that spills.
     """
 
     max_width: int
@@ -38,6 +39,7 @@ class Tuned:
     dtypes: tuple[str, ...] = ()
     plain: bool = False
     exact: bool = True
+    general: bool = False
 
     def fits(self, functional: Functional) -> bool:
         """Whether this configuration is for the functional."""
@@ -88,9 +90,11 @@ def _table(kernel: str, arch: str, warp_size: int) -> tuple[Tuned, ...]:
 def backward_settings(kernel: str, target: Target, functional: Functional) -> tuple[Setting, ...]:
     """The configurations of one backward kernel, in the order in which the runtime tries them; the last one serves every call."""
     table = _table(kernel, target.arch, target.warp_size)
-    found = next((entry for entry in table if entry.fits(functional)), None)
+    fitting = [entry for entry in table if entry.fits(functional)]
+    found = next((entry for entry in fitting if not entry.general), None)
     if found is None:
         return ()
+    general = next((entry for entry in fitting if entry.general), found)
     width = int(functional["width"])
     wanted = {"head_dim_v": width, "stride_dm": 1}
     if kernel != "bwd_preprocess":
@@ -104,5 +108,5 @@ def backward_settings(kernel: str, target: Target, functional: Functional) -> tu
     exact = found.exact and not (unrolled and UNROLLED in traits)
     return (
         *([found.setting(kernel, width, when, exact=True, apart=apart)] if exact else []),
-        found.setting(kernel, width, (), exact=False, apart=apart),
+        general.setting(kernel, width, (), exact=False, apart=apart),
     )
