@@ -173,6 +173,10 @@ class ReportError(AotforgeError, exit_code=40, kind="report"):
     """A file that is not a valid report of a check on hardware, or one of a GPU that an emulator plays."""
 
 
+class ClusterError(AotforgeError, exit_code=41, kind="cluster"):
+    """A Dask cluster cannot be used: no scheduler, no usable worker, or a job that was lost with its workers too often."""
+
+
 _SHOWN, _SHOWN_LENGTH = 20, 240
 """Known names that a message lists, and their length: every arch and every profile, but not every image."""
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from aotforge.base.architectures import Architectures
 from aotforge.base.object_cache import DamagedObjectError
@@ -22,10 +22,21 @@ from aotforge.toolchain.allocator import build_allocator
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 
 if TYPE_CHECKING:
-    from aotforge.compile.remote import RemoteScheduler
     from aotforge.sandbox.executors.executor import ExecutionTarget
 
 _LISTED = 20
+
+
+class JobRunner(Protocol):
+    """Runs jobs: `Scheduler`, `RemoteScheduler`, or the pipeline's for a cluster. `failures` are jobs that failed twice."""
+
+    failures: list[Outcome]
+
+    def run(self) -> None:
+        """Work until every job is done or failed."""
+
+
+MakeRunner = Callable[[list[CompileJob], CompileSettings], JobRunner]
 
 
 def compile_plan(
@@ -38,8 +49,9 @@ def compile_plan(
     limits: WorkerLimits | None = None,
     on_event: OnEvent | None = None,
     execution: ExecutionTarget | None = None,
+    runner: MakeRunner | None = None,
 ) -> ImageSet:
-    """Every image of the plan, from the cache or compiled into it, on this machine or in `execution`.
+    """Every image of the plan, from the cache or compiled into it: on this machine, in `execution`, or by `runner`.
 
     `jobs` is the most workers to start; memory and CPUs may allow fewer. Raises CompileError when jobs failed twice (all others are
     finished first), ResourceError for spills and LDS that must be rejected, CacheError, ToolchainError; with an execution target
@@ -49,7 +61,14 @@ def compile_plan(
     build.scan()
     if build.missing:
         failures = _compile(
-            build.missing, cache, kernels_root, limits, execution, workers=jobs, report=build.on_outcome
+            build.missing,
+            cache,
+            kernels_root,
+            limits,
+            execution,
+            workers=jobs,
+            report=build.on_outcome,
+            runner=runner,
         )
         if failures:
             raise _compile_error(plan, failures, execution)
@@ -115,8 +134,9 @@ def _compile(
     *,
     workers: int | None,
     report: Callable[[Outcome], None],
+    runner: MakeRunner | None = None,
 ) -> list[Outcome]:
-    """Compile into the cache, in workers of this process or of the execution target's rootfs. Returns the failures."""
+    """Compile into the cache, in workers of this process, of the execution target's rootfs, or by `runner`. Returns the failures."""
     settings = CompileSettings(
         store=cache,
         allocator=build_allocator(cache.folder),
@@ -125,8 +145,10 @@ def _compile(
         limits=limits or WorkerLimits(),
         report=report,
     )
-    scheduler: Scheduler | RemoteScheduler
-    if execution is not None and execution.rootfs is not None:
+    scheduler: JobRunner
+    if runner is not None:
+        scheduler = runner(jobs, settings)
+    elif execution is not None and execution.rootfs is not None:
         from aotforge.compile.remote import RemoteScheduler  # noqa: PLC0415 - as above
 
         scheduler = RemoteScheduler(jobs, settings, execution)

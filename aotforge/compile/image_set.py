@@ -29,7 +29,11 @@ class ImageSet(Mapping[JobKey, KernelImage]):
         self._cache = cache
 
     def __getitem__(self, key: JobKey) -> KernelImage:
-        """The image. Raises KeyError for jobs of other plans, CacheError when its entry is gone or damaged since the build."""
+        """The image. Raises as `entry`."""
+        return image_of(self.entry(key), self._architectures[self._jobs[key].target.arch])
+
+    def entry(self, key: JobKey) -> Entry:
+        """The cache entry. Raises KeyError for jobs of other plans, CacheError when it is gone or damaged since the build."""
         job, summary = self._jobs[key], self._summaries[key]
         try:
             entry = self._cache.load(key)
@@ -41,7 +45,7 @@ class ImageSet(Mapping[JobKey, KernelImage]):
             raise CacheError(
                 f"image of {job.label} is gone from the cache", hint="build again: it is compiled anew"
             )
-        return image_of(entry, self._architectures[job.target.arch])
+        return entry
 
     def __iter__(self) -> Iterator[JobKey]:
         return iter(self._jobs)

@@ -30,7 +30,7 @@ from aotforge.pipeline.images import (
     require_virtual_gpus,
 )
 from aotforge.pipeline.requests import BuildRequest
-from aotforge.pipeline.shared_cache import shared_objects
+from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.model import Plan
 from aotforge.plan.selection import Only
 from aotforge.release.assemble import assemble_release
@@ -286,11 +286,18 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
             require_virtual_gpus(draft.plans, request.cache, unexecuted=request.unexecuted)
         else:
             check_not_verified(draft.manifest, draft.output)
-        builder = ImageBuilder(
-            request=request, observer=counter, execution=draft.executions.kernels, shared=shared
-        )
         packs = []
-        with Cache(request.cache, shared) as cache:
+        with (
+            Cache(request.cache, shared) as cache,
+            cluster_of(request, shared, observer.note) as cluster,
+        ):
+            builder = ImageBuilder(
+                request=request,
+                observer=counter,
+                execution=draft.executions.kernels,
+                shared=shared,
+                cluster=cluster,
+            )
             for plan in draft.plans:
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
                 packs.append(pack_images(plan, images, draft.images, verdicts))

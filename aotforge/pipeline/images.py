@@ -23,7 +23,7 @@ from aotforge.pack.verify_pack import verify_pack
 from aotforge.pack.writer import write_pack
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ImagesRequest, PacksRequest
-from aotforge.pipeline.shared_cache import SharedVerdicts, shared_objects
+from aotforge.pipeline.shared_cache import SharedVerdicts, cluster_of, shared_objects
 from aotforge.plan.families import load_families
 from aotforge.plan.model import JobKey, Plan
 from aotforge.plan.planner import plan_project, select_archs
@@ -36,6 +36,7 @@ from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
 
 if TYPE_CHECKING:
+    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
     from aotforge.verify.report import VerifyReport  # numpy: 80 ms of a no-op build
 
 
@@ -101,7 +102,7 @@ def require_virtual_gpus(plans: Sequence[Plan], cache: Path, *, unexecuted: bool
 class ImageBuilder:
     """Compiles and verifies the images of plans. `execution` is where compilers run, None for this machine.
 
-    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts.
+    `device` as in `VerifyOptions`; `shared`: places that may have images and verdicts; `cluster` runs the jobs, None for this machine.
     """
 
     request: ImagesRequest
@@ -110,6 +111,7 @@ class ImageBuilder:
     limits: WorkerLimits = field(default_factory=WorkerLimits)
     device: bool = False
     shared: SharedObjects = NOT_SHARED
+    cluster: ClusterEngine | None = None
 
     def compile(self, plan: Plan, cache: Cache) -> ImageSet:
         """Every image of the plan, compiled where the cache lacks it. Raises what `compile_plan` raises."""
@@ -123,6 +125,7 @@ class ImageBuilder:
             limits=self.limits,
             on_event=self.observer.event,
             execution=self.execution,
+            runner=self.cluster.scheduler if self.cluster else None,
         )
 
     def verify(self, plan: Plan, images: ImageSet) -> VerifyReport:
@@ -136,12 +139,17 @@ class ImageBuilder:
                 plan, images, kernels=self.request.kernels, cache=self.request.cache, shared=self.shared
             )
             verdicts.fetch()
+        architectures = load_architectures(self.request.root / "manifests")
+        if self.cluster:
+            return self.cluster.verify(
+                plan, images, architectures=architectures, observer=self.observer, device=self.device
+            )
         report = verify_images(
             plan,
             images,
             kernels_root=self.request.kernels,
             cache=self.request.cache,
-            architectures=load_architectures(self.request.root / "manifests"),
+            architectures=architectures,
             jobs=self.request.jobs,
             on_event=self.observer.verdict,
             on_stage=self.observer.stage,
@@ -224,8 +232,13 @@ def build_packs(request: PacksRequest, *, observer: BuildObserver) -> PacksRepor
     limits = WorkerLimits(job_seconds=request.minutes * 60 or math.inf)
     with output_lock(request.output), shared_objects(request, observer.note) as shared:
         files: dict[str, bytes] = {}
-        builder = ImageBuilder(request=request, observer=observer, limits=limits, shared=shared)
-        with Cache(request.cache, shared) as cache:
+        with (
+            Cache(request.cache, shared) as cache,
+            cluster_of(request, shared, observer.note) as cluster,
+        ):
+            builder = ImageBuilder(
+                request=request, observer=observer, limits=limits, shared=shared, cluster=cluster
+            )
             for plan in plans:
                 images, verdicts = builder.build(plan, cache, verify=request.verify)
                 pack = pack_images(plan, images, manifest, verdicts).pack

@@ -66,6 +66,17 @@ class CachedRequest(ImagesRequest):
         "GiB of the cache folder's images, verdicts and libraries at most, and of the shared cache that is written; "
         "what was not used for longest is removed",
     ] = 20.0
+    engine: Annotated[
+        str,
+        "where images are compiled and verified: local (the default), or dask, on the workers of a Dask cluster "
+        "(docs/scale.md); dask needs --scheduler and --cache-to",
+    ] = "local"
+    scheduler: Annotated[
+        str | None, "for --engine dask: tcp://HOST:PORT or tls://HOST:PORT (default: AOTFORGE_SCHEDULER)"
+    ] = None
+    worker_minutes: Annotated[
+        float, "for --engine dask: minutes to wait while the cluster has no worker that can be used"
+    ] = 10.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aotforge.base.files import write_atomic
 from aotforge.base.object_cache import NOT_SHARED, ObjectCache, SharedObjects
 from aotforge.compile.model import KernelImage
-from aotforge.errors import UnsupportedError
+from aotforge.errors import UnknownNameError, UnsupportedError, suggest
 from aotforge.pipeline.requests import CachedRequest
 from aotforge.plan.model import JobKey, Plan
 
+if TYPE_CHECKING:
+    from aotforge.pipeline.cluster.engine import ClusterEngine  # an optional package
+
+ENGINES = ("local", "dask")
 FROM_VARIABLE, TO_VARIABLE = "AOTFORGE_CACHE_FROM", "AOTFORGE_CACHE_TO"
 
 
@@ -46,6 +51,29 @@ def shared_objects(request: CachedRequest, note: Callable[[str], None]) -> Itera
     )
     with open_shared_cache(places, note) as shared:
         yield shared
+
+
+@contextmanager
+def cluster_of(
+    request: CachedRequest, shared: SharedObjects, note: Callable[[str], None]
+) -> Iterator[ClusterEngine | None]:
+    """The cluster of the request's engine; None for this machine. It is connected when the first job is sent.
+
+    Raises UnknownNameError for an unknown engine, and what `open_cluster` raises.
+    """
+    if request.engine == "local":
+        yield None
+        return
+    if request.engine not in ENGINES:
+        raise UnknownNameError(
+            f"unknown engine {request.engine!r}",
+            cause=suggest(request.engine, ENGINES),
+            hint="--engine local",
+        )
+    from aotforge.pipeline.cluster.engine import open_cluster  # noqa: PLC0415 - TUF, as above
+
+    with open_cluster(request, shared, note) as cluster:
+        yield cluster
 
 
 class SharedVerdicts:

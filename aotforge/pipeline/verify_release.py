@@ -15,7 +15,7 @@ from aotforge.pack.reader import OpenPack, open_files
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import ImageBuilder, make_plans
 from aotforge.pipeline.requests import VerifyRequest
-from aotforge.pipeline.shared_cache import shared_objects
+from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.selection import Only
@@ -59,8 +59,13 @@ def verify(request: VerifyRequest, *, observer: BuildObserver) -> VerifyReport:
             hint="./dev verify --arch gfx908, or --release releases/dist/...",
         )
     plans = make_plans(request, only=Only(request.only))
-    with shared_objects(request, observer.note) as shared:
-        builder = ImageBuilder(request=request, observer=observer, device=request.device, shared=shared)
+    with (
+        shared_objects(request, observer.note) as shared,
+        cluster_of(request, shared, observer.note) as cluster,
+    ):
+        builder = ImageBuilder(
+            request=request, observer=observer, device=request.device, shared=shared, cluster=cluster
+        )
         with Cache(request.cache, shared) as cache:
             images = [builder.compile(plan, cache) for plan in plans]
         return joined_report([builder.verify(plan, made) for plan, made in zip(plans, images, strict=True)])

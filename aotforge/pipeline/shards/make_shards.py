@@ -34,7 +34,7 @@ from aotforge.pipeline.shards.shard_file import (
     identity,
 )
 from aotforge.pipeline.shards.split import Shard, parse_shard, split
-from aotforge.pipeline.shared_cache import shared_objects
+from aotforge.pipeline.shared_cache import cluster_of, shared_objects
 from aotforge.plan.model import CompileJob, JobKey, Plan
 from aotforge.sandbox.executors.executor import ExecutionTarget
 from aotforge.sandbox.executors.step import KERNELS
@@ -104,9 +104,13 @@ def build_image_shards(request: BuildRequest, shard: Shard, *, observer: BuildOb
     if request.verify:
         require_virtual_gpus(plans, request.cache)
     written = []
-    with shared_objects(request, observer.note) as shared, Cache(request.cache, shared) as cache:
+    with (
+        shared_objects(request, observer.note) as shared,
+        Cache(request.cache, shared) as cache,
+        cluster_of(request, shared, observer.note) as cluster,
+    ):
         builder = ImageBuilder(
-            request=request, observer=observer, execution=executions.kernels, shared=shared
+            request=request, observer=observer, execution=executions.kernels, shared=shared, cluster=cluster
         )
         for plan in plans:
             part = replace(plan, jobs=split(plan.jobs, shard.count)[shard.number - 1])

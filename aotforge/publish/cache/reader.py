@@ -115,16 +115,23 @@ class CacheReader:
             complete(future, lambda entry=entry: self._fetch(entry))  # type: ignore[misc]
 
     def _fetch(self, entry: SharedObject) -> bytes:
-        data = bytearray()
-        for chunk in self._reader.read(object_name(entry.sha256)):
-            data += chunk
-            if len(data) > entry.size or self.stopped:
-                break
-        if len(data) < entry.size:
-            raise WrongBytesError(f"is truncated to {len(data)} of {entry.size} bytes")
-        if hashlib.sha256(data).hexdigest() != entry.sha256:
-            raise WrongBytesError("has other content than the signed index states")
-        return bytes(data)
+        return fetch_object(self._reader, entry, is_stopped=lambda: self.stopped)
+
+
+def fetch_object(
+    reader: Reader, entry: SharedObject, *, is_stopped: Callable[[], bool] = lambda: False
+) -> bytes:
+    """The verified bytes of an object. Raises WrongBytesError, StoreError."""
+    data = bytearray()
+    for chunk in reader.read(object_name(entry.sha256)):
+        data += chunk
+        if len(data) > entry.size or is_stopped():
+            break
+    if len(data) < entry.size:
+        raise WrongBytesError(f"is truncated to {len(data)} of {entry.size} bytes")
+    if hashlib.sha256(data).hexdigest() != entry.sha256:
+        raise WrongBytesError("has other content than the signed index states")
+    return bytes(data)
 
 
 def complete(future: Future[T], function: Callable[[], T]) -> None:

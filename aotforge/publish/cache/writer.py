@@ -86,6 +86,12 @@ class CacheWriter:
             self._threads += 1
             threading.Thread(target=self._work, daemon=True, name="shared cache").start()
 
+    def adopt(self, name: Name, entry: SharedObject) -> None:
+        """The place has this object already: a worker has put it there, and its bytes were verified."""
+        future: Future[SharedObject] = Future()
+        future.set_result(replace(entry, used=int(time.time()) // _DAY))
+        self._requests[name] = entry.size, future
+
     def finish(self, now: datetime) -> None:
         """Waits for the objects and puts them into the signed index. Raises PublishError, TrustError, StoreError, TimeoutError."""
         deadline = time.monotonic() + FINISH_SECONDS + sum(s for s, _ in self._requests.values()) / LEAST_RATE
@@ -112,7 +118,7 @@ class CacheWriter:
 
     def _send(self, name: Name, data: bytes) -> SharedObject:
         sha256 = hashlib.sha256(data).hexdigest()
-        _put(self.store, object_name(sha256), data, replace=name in self._damaged)
+        put_object(self.store, object_name(sha256), data, replace=name in self._damaged)
         return SharedObject(sha256=sha256, size=len(data), used=int(time.time()) // _DAY)
 
     def change(self, added: CacheIndex, now: datetime) -> None:
@@ -170,7 +176,7 @@ def prune(store: Store, keys: KeySet, limit: int, now: datetime) -> Collection:
     return Collection(removed=len(gone), freed=sum(before[name] for name in gone), left=sum(after.values()))
 
 
-def _put(store: Store, name: str, data: bytes, *, replace: bool) -> None:
+def put_object(store: Store, name: str, data: bytes, *, replace: bool) -> None:
     """Creates an object; one of another size under its name, or any with `replace`, is removed first. Raises StoreError."""
     if replace:
         store.remove(name)
@@ -186,9 +192,9 @@ def _put(store: Store, name: str, data: bytes, *, replace: bool) -> None:
 
 def _put_index(store: Store, name: str, data: bytes) -> None:
     """Creates the index object and reads it back: no reader could use the place without it. Raises PublishError, StoreError."""
-    _put(store, name, data, replace=False)
+    put_object(store, name, data, replace=False)
     if read_small(store, name, limit=INDEX_LIMIT) != data:
-        _put(store, name, data, replace=True)
+        put_object(store, name, data, replace=True)
         if read_small(store, name, limit=INDEX_LIMIT) != data:
             raise PublishError(
                 f"{store.url}/{name} was read back with other bytes than were sent",
