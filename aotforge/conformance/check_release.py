@@ -21,6 +21,7 @@ from aotforge.conformance.checks.images import check_pack
 from aotforge.conformance.checks.library import check_elf, check_paths, check_platform, check_sonames
 from aotforge.conformance.checks.names import check_names
 from aotforge.conformance.checks.running import dropin_group, refusal_group
+from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.conformance.checks.windows import check_windows
 from aotforge.conformance.compilers import Compiler, Hip, find_compilers, find_hip
 from aotforge.conformance.findings import CheckReport, Finding, failed, not_run
@@ -138,6 +139,7 @@ def _groups(context: CheckContext) -> list[Group]:
         *(Group("images", [partial(check_pack, context, pack, folder)]) for pack, folder in packs),
         refusal_group(context),
         Group("windows", [partial(check_windows, context)]),
+        Group("wheels", [partial(check_wheels, context)]),
     ]
 
 

@@ -16,14 +16,17 @@ from aotforge.base.files import write_atomic
 from aotforge.base.html import render
 from aotforge.conformance.matrix import load_matrix
 from aotforge.conformance.matrix_show import matrix_html
+from aotforge.deliver.wheel_index import FOLDER, read_wheels, write_index
 from aotforge.errors import ReleaseError
 from aotforge.formats.archive import sha256_file
 from aotforge.formats.artifact_names import ArtifactName, parse_artifact_name
 from aotforge.formats.sums import SUMS, TAR_SUMS
+from aotforge.formats.wheel import ATTENTION, is_attention_wheel
 from aotforge.publish.index import RELEASE_NAME
 from aotforge.release.finalize import check_finalized_release
 from aotforge.release.model import COVERAGE, MANIFEST, PROVENANCE, RELEASE_JSON, SBOM, SIGNATURE
 from aotforge.release.release_json import load_release_json
+from aotforge.release.wheels import wheel_version
 
 INDEX = "index.html"
 _DOCUMENTS = {
@@ -73,6 +76,7 @@ class ReleasePage:
     packs: tuple[PackLine, ...]
     runtimes: tuple[Download, ...]
     windows: tuple[Download, ...]
+    wheels: tuple[Download, ...]
     documents: tuple[Download, ...]
     signed: bool
     development: tuple[str, ...]
@@ -85,13 +89,22 @@ class ReleasePage:
         return shlex.quote(self.base_url)
 
     @property
+    def pip_command(self) -> str:
+        """Installs the library and the first arch's images, from the index beside the page."""
+        wanted = f"{ATTENTION}[{self.packs[0].archs[0]}]=={wheel_version(self.document['release'])}"
+        return f"pip install --index-url {shlex.quote(f'{self.base_url}{FOLDER}/')} {shlex.quote(wanted)}"
+
+    @property
     def root_source(self) -> str:
         """The address of the first root of trust there, as a word of a shell command."""
         return shlex.quote(f"{self.base_url}tuf/1.root.json")
 
 
 def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[str, str]) -> Path:
-    """Writes `folder`/index.html for its finalized releases, the newest first. Raises ReleaseError, OutputError."""
+    """Writes `folder`/index.html for its finalized releases, the newest first, and an index of their wheels if there are any.
+
+    Raises ReleaseError, OutputError.
+    """
     # a name with a dot is a release in progress, or one that was left by a killed process
     found = [path.parent for path in folder.glob(f"[!.]*/{RELEASE_JSON}")]
     found.sort(key=lambda path: list(map(int, re.findall(r"\d+", path.name))), reverse=True)
@@ -106,6 +119,9 @@ def make_site(checkout: Path, folder: Path, *, base_url: str, yanked: Mapping[st
     write_atomic(
         folder / INDEX, make_page(releases, matrix=matrix_html(compat), on_hardware=bool(compat.hardware))
     )
+    wheels = [one for path in found for one in read_wheels(path, yanked=yanked.get(path.name, ""))]
+    if wheels:
+        write_index(folder, wheels)
     return folder / INDEX
 
 
@@ -135,12 +151,19 @@ def read_page(folder: Path, *, base_url: str, yanked: str = "") -> ReleasePage:
         packs=tuple(_pack(name, pack, downloads) for pack in document["packs"]),
         runtimes=downloads({str(one): f"ROCm {one.rocm}" for one in archives if one.kind == "runtime"}),
         windows=downloads({str(one): "Windows x86-64" for one in archives if one.kind == "windows"}),
+        wheels=downloads({file: _wheel_note(file) for file in files if file.endswith(".whl")}),
         documents=downloads(_DOCUMENTS),
         signed=SIGNATURE in files,
         development=_development(folder / MANIFEST),
         yanked=yanked,
         base_url=base_url.rstrip("/") + "/",
     )
+
+
+def _wheel_note(file: str) -> str:
+    if is_attention_wheel(file):
+        return "pip: the library for an installed PyTorch"
+    return "pip: images" if file.startswith("aotforge_images_") else "pip: the console script"
 
 
 def _check_document(document: Mapping[str, Any], folder: Path) -> str:

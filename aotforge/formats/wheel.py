@@ -1,15 +1,120 @@
-"""Wheels, unpacked without pip: `<name>.data/{purelib,platlib}` go into the same folder."""
+"""Wheels: written deterministically, read back, and unpacked without pip. Needs Python only.
 
+Unpacked, `<name>.data/{purelib,platlib}` go into the same folder.
+"""
+
+import base64
+import hashlib
 import re
 import stat
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from aotforge.errors import ContainerError
+from aotforge.errors import ContainerError, ReleaseError
+from aotforge.formats.untrusted_file import open_regular
+from aotforge.formats.zip_archive import write_zip
+
+_FREE, _RATIO, _MOST_MEMBERS = 16 * 1024**2, 100, 10_000
+"""Bounds of what is read of a wheel: bytes of members, their ratio to the file's size, and their number."""
 
 _DATA = re.compile(r"^[^/]+\.data/([^/]+)/(.+)$")
+ATTENTION = "aotforge-attention"
+"""The project whose wheel has the library."""
+
+_NAME = re.compile(r"(?P<name>\w+)-(?P<version>[\w.+!]+)-py3-none-(?P<platform>\w+)\.whl", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WheelName:
+    """File name of a wheel without compiled Python modules. `name` is the project's, normalised: aotforge-attention."""
+
+    name: str
+    version: str
+    platform: str = "any"
+
+    def __str__(self) -> str:
+        return f"{self._stem}-{self.tag}.whl"
+
+    @property
+    def tag(self) -> str:
+        """Python, ABI and platform: py3-none-any."""
+        return f"py3-none-{self.platform}"
+
+    @property
+    def info(self) -> str:
+        """The folder of its metadata: aotforge_attention-0.11.2.1.dist-info."""
+        return f"{self._stem}.dist-info"
+
+    @property
+    def _stem(self) -> str:
+        return f"{self.name.replace('-', '_')}-{self.version}"
+
+
+def parse_wheel_name(file: str) -> WheelName | None:
+    """None for another file name, and for a wheel with compiled Python modules."""
+    found = _NAME.fullmatch(file)
+    return found and WheelName(
+        name=found["name"].lower().replace("_", "-"), version=found["version"], platform=found["platform"]
+    )
+
+
+def is_attention_wheel(file: str) -> bool:
+    """True for the file name of a wheel with the library."""
+    found = parse_wheel_name(file)
+    return found is not None and found.name == ATTENTION
+
+
+def write_wheel(
+    folder: Path,
+    name: WheelName,
+    members: Mapping[str, bytes],
+    info: Mapping[str, bytes],
+    *,
+    epoch: int,
+) -> Path:
+    """A wheel in `folder`, which exists. `info` are the files of its metadata folder but WHEEL and RECORD.
+
+    Equal arguments give equal bytes with the same zlib. Raises ReleaseError for names that a wheel cannot have.
+    """
+    pure = str(name.platform == "any").lower()
+    wheel = f"Wheel-Version: 1.0\nGenerator: aotforge\nRoot-Is-Purelib: {pure}\nTag: {name.tag}\n"
+    described = {"WHEEL": wheel.encode("ascii"), **info}
+    found = dict(members) | {f"{name.info}/{file}": data for file, data in described.items()}
+    record = f"{name.info}/RECORD"
+    found[record] = record_bytes(found, record)
+    write_zip(folder / str(name), found, epoch=epoch)
+    return folder / str(name)
+
+
+def record_bytes(members: Mapping[str, bytes], own: str) -> bytes:
+    """RECORD: path, SHA-256 and size of every member; `own`, the record itself, without."""
+    lines = []
+    for name, data in sorted(members.items()):
+        if name != own:
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode("ascii")
+            lines.append(f"{name},sha256={digest},{len(data)}\n")
+    return "".join([*lines, f"{own},,\n"]).encode("ascii")
+
+
+def read_wheel(path: Path) -> dict[str, bytes]:
+    """Every member of a wheel that is not trusted, by name, in proportion to the file. Raises ReleaseError."""
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            infos = archive.infolist()
+            limit = _FREE + _RATIO * path.stat().st_size
+            if len({info.filename for info in infos}) != len(infos):
+                raise zipfile.BadZipFile("it has two members of one name")
+            if len(infos) > _MOST_MEMBERS or sum(info.file_size for info in infos) > limit:
+                raise zipfile.BadZipFile("its members are out of proportion to the file")
+            return {info.filename: archive.read(info) for info in infos}
+    except (OSError, EOFError, NotImplementedError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
+        raise ReleaseError(
+            f"{path} is not a valid wheel: {error}", hint="fetch the release again, or make it again"
+        ) from error
 
 
 def wheel_members(path: Path) -> Iterator[tuple[str, int, BinaryIO]]:

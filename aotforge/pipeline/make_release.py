@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +19,19 @@ from aotforge.pipeline.build_release import BuildReport, build, file_fields
 from aotforge.pipeline.build_windows import WindowsReport, build_windows
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.requests import ReleaseRequest
+from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.finalize import FinalizedRelease, finalize_release
 from aotforge.release.model import (
     MANIFEST,
     BuildTools,
     Origin,
+    ReleaseManifest,
     load_release_manifest,
     member_time,
 )
 from aotforge.release.record import Record, check_record, make_record, save_record, source_commit
 from aotforge.release.signing import load_private_key
+from aotforge.release.wheels import make_wheels
 
 if TYPE_CHECKING:
     from aotforge.conformance.findings import CheckReport
@@ -125,20 +129,30 @@ def release(request: ReleaseRequest, *, observer: BuildObserver) -> ReleaseRepor
         origin = replace(origin, commit=record.commit)
     observer.stage("attestations and signature")
     checks: list[CheckReport] = []
-    finished = finalize_release(
-        built.release.folder,
-        extra=extra,
-        origin=origin,
-        plans=built.plans,
-        output=request.output or default_output(root),
-        key=key,
-        builder=request.builder,
-        approve=lambda folder: checks.append(_checked(request, folder, observer)),
-    )
+    with tempfile.TemporaryDirectory(prefix="aotforge-wheels-") as scratch:
+        wheels = _make_wheels(request, built, manifest, origin, Path(scratch)) if request.wheels else []
+        finished = finalize_release(
+            built.release.folder,
+            extra=[*extra, *wheels],
+            origin=origin,
+            plans=built.plans,
+            output=request.output or default_output(root),
+            key=key,
+            builder=request.builder,
+            approve=lambda folder: checks.append(_checked(request, folder, observer)),
+        )
     saved = save_record(root / "releases", record) if record else None
     return ReleaseReport(
         build=built, windows=windows, finished=finished, origin=origin, checks=checks[0], record=saved
     )
+
+
+def _make_wheels(
+    request: ReleaseRequest, built: BuildReport, manifest: ReleaseManifest, origin: Origin, folder: Path
+) -> list[Path]:
+    packs = {plan.pack: plan.archs for plan in built.plans}
+    wheels = make_wheels(built.release.folder, manifest, origin, packs, folder)
+    return [*wheels, write_console_wheel(request.root, folder)]
 
 
 def default_output(root: Path) -> Path:

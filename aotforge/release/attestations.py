@@ -5,9 +5,10 @@ is an in-toto statement (v1) with a SLSA predicate (slsa.dev/provenance/v1): req
 second builder's statement differs in the builder's name only.
 """
 
+import hashlib
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from aotforge.formats.wheel import WheelName, is_attention_wheel
 from aotforge.release.model import BuildTools, Origin, ReleaseFile
 
 _NAMESPACE = uuid.UUID("9d3e8f0c-6a55-5d0b-9a0e-0f4a5d1c7b21")
@@ -40,19 +42,48 @@ def sbom_json(origin: Origin, files: Iterable[ReleaseFile]) -> bytes:
     )  # fmt: skip
     parts = _linked(origin.tools)
     archives = [_file(file) for file in listed]
-    bom = Bom(
-        serial_number=uuid.uuid5(_NAMESPACE, f"{origin.release}\n{seed}"),
-        components=[*archives, *parts],
+    bom = _bom(origin, root, [*archives, *parts], seed=f"{origin.release}\n{seed}")
+    bom.register_dependency(root, archives)
+    for component in archives:
+        library = component.name.endswith(("-shared.tar.gz", "-shared.zip")) or is_attention_wheel(
+            component.name
+        )
+        bom.register_dependency(component, parts if library else [])
+    return _encoded(bom)
+
+
+def wheel_sbom_json(origin: Origin, wheel: WheelName, members: Mapping[str, bytes]) -> bytes:
+    """The bill of a wheel's `members`, for its own `sboms` folder (PEP 770). Equal arguments give equal bytes."""
+    root = Component(
+        name=wheel.name, version=wheel.version, type=ComponentType.LIBRARY, bom_ref="wheel",
+        licenses=[DisjunctiveLicense(id="MIT")], purl=PackageURL(type="pypi", name=wheel.name, version=wheel.version),
+        properties=[Property(name="aotforge:release", value=origin.release)],
+    )  # fmt: skip
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(members.items())}
+    files = [
+        _file(ReleaseFile(name=name, size=len(members[name]), sha256=digest))
+        for name, digest in digests.items()
+    ]
+    parts = _linked(origin.tools) if is_attention_wheel(str(wheel)) else []
+    seed = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
+    bom = _bom(origin, root, [*files, *parts], seed=f"{wheel}\n{seed}")
+    bom.register_dependency(root, [*files, *parts])
+    return _encoded(bom)
+
+
+def _bom(origin: Origin, root: Component, components: Iterable[Component], *, seed: str) -> Bom:
+    return Bom(
+        serial_number=uuid.uuid5(_NAMESPACE, seed),
+        components=components,
         metadata=BomMetaData(
             component=root,
             timestamp=datetime.fromtimestamp(origin.epoch, tz=UTC),
             tools=ToolRepository(components=_tools(origin.tools)),
         ),
     )
-    bom.register_dependency(root, archives)
-    for component in archives:
-        library = component.name.endswith(("-shared.tar.gz", "-shared.zip"))
-        bom.register_dependency(component, parts if library else [])
+
+
+def _encoded(bom: Bom) -> bytes:
     return (JsonV1Dot6(bom).output_as_string(indent=1) + "\n").encode("utf-8")
 
 

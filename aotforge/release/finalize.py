@@ -54,7 +54,7 @@ def finalize_release(
     builder: str,
     approve: Callable[[Path], None] = lambda folder: None,
 ) -> FinalizedRelease:
-    """Makes `output`/<release> of a build's folder and `extra` archives (the Windows runtime).
+    """Makes `output`/<release> of a build's folder and `extra` archives (the Windows runtime, wheels).
 
     SHA256SUMS covers the build's files and the documents, the signature covers SHA256SUMS. When `approve`, called with
     the staged folder, raises, an earlier release stays. Raises ReleaseError, OutputError, OutputBusyError.
@@ -71,7 +71,7 @@ def finalize_release(
         for path in (*archives, *extra):
             link_or_copy(path, staged / path.name)
         described = [_described(path, tars, origin) for path in sorted(staged.iterdir())]
-        zips = {path.name: sha256_file(path) for path in extra}
+        zips = {path.name: sha256_file(path) for path in extra if path.suffix == ".zip"}
         write_atomic(staged / TAR_SUMS, sums_bytes({**tars, **zips}))
         write_atomic(staged / SBOM, sbom_json(origin, described))
         packs = read_release(build)
@@ -128,7 +128,7 @@ def _check_signatures(folder: Path, sums: Mapping[str, str], key: Ed25519PublicK
 
 def _described(path: Path, tars: Mapping[str, str], origin: Origin) -> ReleaseFile:
     tar = tars.get(path.name.removesuffix(".gz"), "") if path.name.endswith(".tar.gz") else ""
-    method = f"gzip, level {GZIP_LEVEL}, " if tar else "zip, " if path.suffix == ".zip" else ""
+    method = f"gzip, level {GZIP_LEVEL}, " if tar else "zip, " if path.suffix in {".zip", ".whl"} else ""
     return ReleaseFile(
         name=path.name,
         size=path.stat().st_size,

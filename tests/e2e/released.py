@@ -16,7 +16,7 @@ from tests.support.rootfs import cache
 from tests.support.s3 import Server
 
 RELEASE = "0.11.2b-r1"
-WANTED = ("--version", "0.11.2b", "--arch", "gfx908", "--profile", "smoke", "--no-windows")
+WANTED = ("--version", "0.11.2b", "--arch", "gfx908", "--profile", "smoke", "--no-windows", "--wheels")
 CLIENTS = ROOT / "tests" / "fixtures" / "clients"
 HEAD_DIM = "32"
 """The one that `smoke` has images for."""

@@ -90,6 +90,9 @@ def test_what_was_released(user: User) -> None:
     assert RELEASE in page and all(
         file["sha256"] in page for file in report["files"] if "images" in file["name"]
     )
+    assert (user.finished.parent / "simple" / "aotforge-attention" / "index.html").is_file()
+    wheels = {name.partition("-")[0] for name in published if name.endswith(".whl")}
+    assert wheels == {"aotforge", "aotforge_attention", "aotforge_images_gfx908"}
 
 
 def test_a_pytorch_that_is_built_with_it(user: User, tmp_path: Path) -> None:

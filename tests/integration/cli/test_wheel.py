@@ -20,8 +20,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from aotforge.cli.console import SHORT_NAMES, WITHOUT_CHECKOUT
-from aotforge.devtools.python_wheel import build_wheel
 from aotforge.publish.stores.directory import DirectoryStore
+from aotforge.release.console_wheel import build_wheel
 from tests.support.publishing import ROOT, make_keys, make_release, publish
 
 

@@ -31,6 +31,7 @@ from aotforge.publish.stores.directory import DirectoryStore
 from aotforge.publish.upload import publish_release
 from aotforge.release.assemble import assemble_release
 from aotforge.release.finalize import finalize_release
+from aotforge.release.wheels import make_wheels
 from tests.integration.release import standin
 from tests.integration.release.test_finalize import BUILDER, ORIGIN
 from tests.support.browser import MISSING, Browser, browser
@@ -48,8 +49,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         standin.MANIFEST, [standin.packed()], standin.prefix(folder / "prefix"), output=folder / "build",
         licence=standin.LICENCE, epoch=ORIGIN.epoch, inputs="1",
     )  # fmt: skip
+    wheels = make_wheels(
+        build.folder, standin.MANIFEST, ORIGIN, {standin.PLAN.pack: standin.PLAN.archs}, folder
+    )
     done = finalize_release(
-        build.folder, origin=ORIGIN, plans=[standin.PLAN], output=folder / "www", key=Ed25519PrivateKey.generate(), builder=BUILDER
+        build.folder, extra=wheels, origin=ORIGIN, plans=[standin.PLAN], output=folder / "www", key=Ed25519PrivateKey.generate(),
+        builder=BUILDER,
     )  # fmt: skip
     release = read_page(done.folder, base_url=BASE, yanked="It hangs on <some> GPUs & others.")
     write_atomic(folder / "www" / INDEX, make_page([release], matrix=matrix_html(load_matrix(standin.ROOT))))
@@ -101,7 +106,7 @@ def test_the_printed_commands_install_the_release(site: Path, tmp_path: Path) ->
     with running_web(tmp_path / "store") as web:
         shown = replace(described, base_url=f"{web.url}/", packs=packs)
         page = make_page([shown], matrix="").decode()
-        fetched, _, prefix = map(html.unescape, re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL))
+        _, fetched, _, prefix = map(html.unescape, re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL))
         (tmp_path / "dev").symlink_to(standin.ROOT / "dev")
         lines = f"{fetched}\n{prefix}".replace("/opt/aotriton", str(tmp_path / "installed"))
         done = subprocess.run(

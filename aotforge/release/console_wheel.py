@@ -4,8 +4,6 @@ The package, and below `aotforge/data` the files of the checkout that the tasks 
 pip builds it without a package index.
 """
 
-import base64
-import hashlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from aotforge.errors import UnsupportedError
-from aotforge.formats.zip_archive import write_zip
+from aotforge.formats.wheel import WheelName, write_wheel
 
 _ROOT = Path(__file__).resolve().parents[2]
 _DATA = ("manifests", "compat", "requirements/build.txt", "releases/root.json", "releases/cache-root.json")
 """Files and folders of a checkout that tasks read; the last two exist once something was published."""
 
-_WHEEL = "Wheel-Version: 1.0\nGenerator: aotforge\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _NOT_SHIPPED = {"__pycache__", "data"}
 
 
@@ -34,7 +31,7 @@ def build_wheel(
     metadata_directory: str | None = None,
 ) -> str:
     """Writes the wheel of the checkout that has this module; returns its file name. Raises ReleaseError."""
-    return write_wheel(_ROOT, Path(wheel_directory)).name
+    return write_console_wheel(_ROOT, Path(wheel_directory)).name
 
 
 def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None = None) -> str:
@@ -42,23 +39,21 @@ def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None 
     raise UnsupportedError("there is no source distribution", hint="use the repository, or the wheel")
 
 
-def write_wheel(root: Path, folder: Path) -> Path:
+def write_console_wheel(root: Path, folder: Path) -> Path:
     """The wheel of the checkout `root` in `folder`, which exists: equal sources give equal bytes. Raises ReleaseError."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    name = f"{project['name']}-{project['version']}"
-    info = f"{name}.dist-info"
-    members = {
-        **dict(_package(root)),
-        **dict(_data(root)),
-        f"{info}/METADATA": _metadata(project, (root / "README.md").read_text(encoding="utf-8")).encode(),
-        f"{info}/WHEEL": _WHEEL.encode(),
-        f"{info}/entry_points.txt": _entry_points(project).encode(),
-        f"{info}/licenses/LICENSE": (root / "LICENSE").read_bytes(),
+    info = {
+        "METADATA": _metadata(project, (root / "README.md").read_text(encoding="utf-8")).encode(),
+        "entry_points.txt": _entry_points(project).encode(),
+        "licenses/LICENSE": (root / "LICENSE").read_bytes(),
     }
-    members[f"{info}/RECORD"] = _record(members, f"{info}/RECORD").encode()
-    path = folder / f"{name}-py3-none-any.whl"
-    write_zip(path, members, epoch=int(os.environ.get("SOURCE_DATE_EPOCH", "0")))
-    return path
+    return write_wheel(
+        folder,
+        WheelName(name=project["name"], version=project["version"]),
+        {**dict(_package(root)), **dict(_data(root))},
+        info,
+        epoch=int(os.environ.get("SOURCE_DATE_EPOCH", "0")),
+    )
 
 
 def _package(root: Path) -> Iterator[tuple[str, bytes]]:
@@ -100,12 +95,3 @@ def _entry_points(project: Mapping[str, Any]) -> str:
     for group, points in sorted(groups.items()):
         lines += [f"[{group}]", *(f"{name} = {place}" for name, place in sorted(points.items())), ""]
     return "\n".join(lines)
-
-
-def _record(members: Mapping[str, bytes], own: str) -> str:
-    """Path, SHA-256 and size of every member, as the wheel format has them; the record itself without."""
-    lines = []
-    for name, data in sorted(members.items()):
-        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        lines.append(f"{name},sha256={digest},{len(data)}\n")
-    return "".join([*lines, f"{own},,\n"])

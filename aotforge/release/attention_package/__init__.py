@@ -1,0 +1,210 @@
+"""Loads this release's attention library before PyTorch does; changes no file of PyTorch.
+
+The loader takes a library that is already loaded for a later dependency on its SONAME. So PyTorch's `libtorch_hip.so` gets this
+package's library instead of the one in `torch/lib`, and the library finds the images beside its own file. A `.pth` file (from
+Python 3.15 on a `.start` file) imports this package when Python starts; `import aotforge_attention` before torch does the same.
+Without a PyTorch that needs this library nothing is loaded: `python -m aotforge_attention` shows the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import release_facts as facts
+
+LIBRARIES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
+IMAGES = "aotriton.images"
+SWITCH = "AOTFORGE_ATTENTION"
+"""Environment variable: 0 loads nothing, 1 loads the library whatever GPUs the machine has."""
+
+_PREFIX = "libaotriton_v2.so"
+_HIP = "libtorch_hip.so"
+_NODES = "/sys/class/kfd/kfd/topology/nodes"
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_NEEDED, _DT_STRTAB, _DT_STRSZ = 1, 5, 10
+_TABLE_LIMIT = 1 << 24
+"""Bytes of names, or of dynamic tags, that are read of a library; libtorch_hip.so has a hundredth of it."""
+
+
+class Status:
+    """What was found, and `library`, the file that is loaded; None with the `reason` why not and a `hint`."""
+
+    def __init__(self) -> None:
+        self.library: str | None = None
+        self.reason = ""
+        self.hint = ""
+        self.torch_lib: str | None = None
+        self.needed: tuple[str, ...] = ()
+        self.gpus: tuple[str, ...] = ()
+        self.packs: tuple[str, ...] = ()
+
+
+status = Status()
+
+
+def preload() -> Status:
+    """Loads the library if the installed PyTorch needs it and the machine's GPUs have images. Raises nothing."""
+    if status.library is None:
+        _examine(status)
+        if not status.reason:
+            _load(status)
+    return status
+
+
+def start() -> None:
+    """`preload` for `.start` and `.pth` files."""
+    preload()
+
+
+def _load(found: Status) -> None:
+    import ctypes  # noqa: PLC0415 - a millisecond of every start of Python, for nothing where no ROCm PyTorch is installed
+
+    for name in found.needed:
+        path = os.path.join(LIBRARIES, name)
+        try:
+            ctypes.CDLL(path)
+        except OSError as error:
+            found.reason = f"{path} cannot be loaded: {error}"
+            found.hint = "install the wheel again, for this platform"
+            return
+    found.library = os.path.join(LIBRARIES, facts.NAMES[0])
+
+
+def _examine(found: Status) -> None:
+    found.torch_lib = torch_lib()
+    hip = os.path.join(found.torch_lib or "", _HIP)
+    found.needed = needed_names(hip) if found.torch_lib else ()
+    found.packs = installed_packs(LIBRARIES)
+    found.gpus = machine_archs()
+    found.reason, found.hint = (
+        _process_obstacle() or _torch_obstacle(found) or _image_obstacle(found) or ("", "")
+    )
+
+
+def _process_obstacle() -> tuple[str, str] | None:
+    """Why nothing is to be loaded, and what to do; the same of the next two."""
+    if os.environ.get(SWITCH) == "0":
+        return f"{SWITCH}=0 is set", f"unset {SWITCH}"
+    if "torch" in sys.modules:
+        return "PyTorch was imported before", "import aotforge_attention first"
+    return None
+
+
+def _torch_obstacle(found: Status) -> tuple[str, str] | None:
+    if found.torch_lib is None:
+        return "no PyTorch is installed here", "install a ROCm build of PyTorch into this environment"
+    if not os.path.isfile(os.path.join(found.torch_lib, _HIP)):
+        return f"this PyTorch is not built for ROCm: {found.torch_lib} has no {_HIP}", "install a ROCm build"
+    if not found.needed:
+        return f"{_HIP} needs no {_PREFIX}", "this PyTorch was built without AOTriton: install another"
+    if not set(found.needed) <= set(facts.NAMES):
+        level = ".".join(found.needed[0].split(".")[-3:-1])
+        return (
+            f"this PyTorch needs {', '.join(found.needed)}, and this wheel has {', '.join(facts.NAMES)}",
+            f"pip install 'aotforge-attention=={level}.*'",
+        )
+    return None
+
+
+def _image_obstacle(found: Status) -> tuple[str, str] | None:
+    extras = ",".join(arch for arch in found.gpus if arch in facts.PACKS) or "ARCH"
+    install = f"pip install 'aotforge-attention[{extras}]=={facts.VERSION}'"
+    if not found.packs:
+        return "no images are installed", install
+    if os.environ.get(SWITCH) == "1" or not found.gpus:
+        return None
+    without = [arch for arch in found.gpus if facts.PACKS.get(arch) not in found.packs]
+    if len(without) == len(found.gpus):
+        return (
+            f"the images are for {', '.join(found.packs)}, and the GPUs here are {', '.join(without)}",
+            install,
+        )
+    own = installed_packs(found.torch_lib or "")
+    lost = [arch for arch in without if any(_serves(pack, arch) for pack in own)]
+    if lost:
+        reason = f"PyTorch has images for {', '.join(lost)}, which this package has not and would replace"
+        return reason, f"{install}, or set {SWITCH}=1"
+    return None
+
+
+def torch_lib() -> str | None:
+    """The libraries' folder of the PyTorch that `import torch` would take; None without one. Nothing is imported."""
+    for entry in sys.path:
+        folder = os.path.join(str(entry), "torch")
+        if os.path.isfile(os.path.join(folder, "__init__.py")):
+            return os.path.join(os.path.abspath(folder), "lib")
+    return None
+
+
+def installed_packs(folder: str) -> tuple[str, ...]:
+    """Image packs beside a library, by name."""
+    images = os.path.join(folder, IMAGES)
+    try:
+        return tuple(sorted(name for name in os.listdir(images) if os.path.isdir(os.path.join(images, name))))
+    except OSError:
+        return ()
+
+
+def machine_archs(nodes: str = _NODES) -> tuple[str, ...]:
+    """The archs of this machine's AMD GPUs, sorted, as the kernel's driver lists them; () where it cannot be read."""
+    found = set()
+    try:
+        for node in os.listdir(nodes):
+            with open(os.path.join(nodes, node, "properties"), encoding="ascii", errors="replace") as file:
+                for line in file:
+                    name, _, value = line.partition(" ")
+                    if name == "gfx_target_version" and value.strip().isdigit() and int(value):
+                        version = int(
+                            value
+                        )  # 90010 is gfx90a: two decimal digits each for minor and stepping
+                        found.add(f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}")
+    except OSError:
+        return ()
+    return tuple(sorted(found))
+
+
+def _serves(pack: str, arch: str) -> bool:
+    """Whether a pack's name means the arch; an x is any digit: amd-gfx11xx."""
+    name = pack[4:]  # after the vendor
+    return len(name) == len(arch) and all(one in ("x", other) for one, other in zip(name, arch))  # noqa: B905 - Python 3.9
+
+
+def needed_names(path: str) -> tuple[str, ...]:
+    """The AOTriton libraries that an ELF file depends on; () for a file that is not a readable library."""
+    try:
+        with open(path, "rb") as file:
+            header = file.read(64)
+            if header[:6] != b"\x7fELF\x02\x01":
+                return ()
+            file.seek(_number(header, 32, 8))
+            size, count = _number(header, 54, 2), _number(header, 56, 2)
+            table = file.read(size * count)
+            rows = [table[i * size : (i + 1) * size] for i in range(count)]
+            segments = {
+                kind: [row for row in rows if _number(row, 0, 4) == kind] for kind in (_PT_LOAD, _PT_DYNAMIC)
+            }
+            dynamic = segments[_PT_DYNAMIC][0]
+            file.seek(_number(dynamic, 8, 8))
+            data = file.read(min(_number(dynamic, 32, 8), _TABLE_LIMIT))
+            tags = [(_number(data, at, 8), _number(data, at + 8, 8)) for at in range(0, len(data), 16)]
+            values = dict(tags)
+            address = values[_DT_STRTAB]
+            offset = next(
+                address - _number(row, 16, 8) + _number(row, 8, 8)
+                for row in segments[_PT_LOAD]
+                if 0 <= address - _number(row, 16, 8) < _number(row, 32, 8)
+            )
+            file.seek(offset)
+            names = file.read(min(values[_DT_STRSZ], _TABLE_LIMIT))
+            found = [names[at : names.index(b"\0", at)].decode() for tag, at in tags if tag == _DT_NEEDED]
+    except (OSError, ValueError, LookupError, StopIteration, OverflowError, MemoryError):
+        return ()
+    return tuple(name for name in found if name.startswith(_PREFIX))
+
+
+def _number(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "little")
+
+
+preload()

@@ -1,0 +1,31 @@
+"""`python -m aotforge_attention [--json]`: what is loaded, or why nothing is; exit code 1 then."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from . import facts, preload
+
+
+def main() -> int:
+    """Prints the state."""
+    found = preload()
+    if "--json" in sys.argv[1:]:
+        print(json.dumps({"release": facts.RELEASE, "version": facts.VERSION, **vars(found)}, indent=1))
+        return 0 if found.library else 1
+    for name, text in (
+        ("release", f"{facts.RELEASE} (aotforge-attention {facts.VERSION})"),
+        ("PyTorch", found.torch_lib or "not found"),
+        ("needs", ", ".join(found.needed) or "no AOTriton library"),
+        ("images", ", ".join(found.packs) or "none"),
+        ("GPUs", ", ".join(found.gpus) or "unknown"),
+        ("loaded", found.library or "nothing"),
+        *((("reason", found.reason), ("next", found.hint)) if not found.library else ()),
+    ):
+        print(f"{name:8} {text}")
+    return 0 if found.library else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

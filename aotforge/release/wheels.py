@@ -1,0 +1,184 @@
+"""Wheels of a release: the library with its loader for PyTorch, and one wheel of images per pack.
+
+`aotforge-attention` has the library as the release's archive has it, an alias for each older name, and the package that loads them
+before PyTorch (`attention_package`). `aotforge-images-<pack>` puts its images beside the library. An extra per arch selects images.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+from aotforge.errors import ReleaseError
+from aotforge.formats.api_level import level_of, library_version
+from aotforge.formats.artifact_names import parse_artifact_name
+from aotforge.formats.library_alias import library_alias
+from aotforge.formats.memory_sink import MemorySink, archive_bounds
+from aotforge.formats.sums import SUMS, read_sums
+from aotforge.formats.untrusted_tar import UnsafeArchiveError, file_chunks, read_archive
+from aotforge.formats.wheel import ATTENTION, WheelName, write_wheel
+from aotforge.release.attestations import wheel_sbom_json
+from aotforge.release.layout import TOP
+from aotforge.release.model import Origin, ReleaseManifest
+from aotforge.release.reader import read_release
+
+PACKAGE = "aotforge_attention"
+LIBRARIES = f"{PACKAGE}/lib"
+FACTS = f"{PACKAGE}/release_facts.py"
+_LICENCES = "share/licenses/aotriton/"
+_STARTERS = {
+    f"{PACKAGE}.pth": f"import {PACKAGE}; {PACKAGE}.start()\n",
+    f"{PACKAGE}.start": f"{PACKAGE}:start\n",
+}
+"""What Python executes when it starts: from 3.15 on the `.start` file (PEP 829), earlier the `.pth` file."""
+
+_PYTHON = ">=3.9"
+
+
+def wheel_version(release: str) -> str:
+    """The version of a release's wheels, a final one: 0.11.2.1 of 0.11.2b-r1, 0.13.0.1 of 0.13b-r1."""
+    level = level_of(release)
+    revision = release.removeprefix(level).removeprefix("-r")
+    return f"{library_version(level)}.{revision or 0}"
+
+
+def images_project(pack: str) -> str:
+    """The project that has a pack: aotforge-images-gfx908 of amd-gfx908."""
+    return f"aotforge-images-{pack.removeprefix('amd-')}".replace("_", "-")
+
+
+def make_wheels(
+    build: Path, manifest: ReleaseManifest, origin: Origin, packs: Mapping[str, Sequence[str]], folder: Path
+) -> list[Path]:
+    """The wheels of the build in `build`, written into `folder`, which exists. `packs`: archs of each image pack.
+
+    Equal arguments give equal bytes with the same zlib. Raises ReleaseError.
+    """
+    version = wheel_version(manifest.name)
+    runtime, platform = _runtime(build)
+    made = [_attention_wheel(manifest, origin, packs, runtime, platform, folder)]
+    licences = {"LICENSE": runtime[f"{_LICENCES}LICENSE"]}
+    for released in read_release(build, packs=packs):
+        name = WheelName(name=images_project(released.pack.name), version=version)
+        place = f"{LIBRARIES}/aotriton.images/{released.pack.name}"
+        members = {f"{place}/{file}": data for file, data in released.pack.files.items()}
+        summary = f"GPU images of {manifest.name} for {', '.join(packs[released.pack.name])}, for {ATTENTION}"
+        metadata = _metadata(name, summary, _IMAGES_TEXT, licences)
+        made.append(_write(folder, name, members, metadata, licences, origin))
+    return made
+
+
+def _attention_wheel(
+    manifest: ReleaseManifest,
+    origin: Origin,
+    packs: Mapping[str, Sequence[str]],
+    runtime: Mapping[str, bytes],
+    platform: str,
+    folder: Path,
+) -> Path:
+    name = WheelName(name=ATTENTION, version=wheel_version(manifest.name), platform=platform)
+    archs = {arch: pack for pack in packs for arch in packs[pack]}
+    sources = resources.files("aotforge.release").joinpath("attention_package")
+    members = {
+        f"{PACKAGE}/__init__.py": sources.joinpath("__init__.py").read_bytes(),
+        f"{PACKAGE}/__main__.py": sources.joinpath("__main__.py").read_bytes(),
+        FACTS: _facts(manifest, name.version, archs),
+        f"{LIBRARIES}/{manifest.soname}": runtime[f"lib/{manifest.soname}"],
+        **{f"{LIBRARIES}/{old}": library_alias(old, manifest.soname) for old in manifest.older_names},
+        **{file: text.encode("ascii") for file, text in _STARTERS.items()},
+    }
+    licences = {
+        path.removeprefix(_LICENCES): data for path, data in runtime.items() if path.startswith(_LICENCES)
+    }
+    extras = {arch: [images_project(pack)] for arch, pack in sorted(archs.items())}
+    extras["all"] = sorted({project for projects in extras.values() for project in projects})
+    summary = f"Attention of AOTriton {manifest.api_level} for an installed PyTorch with ROCm, release {manifest.name}"
+    metadata = _metadata(name, summary, _ATTENTION_TEXT, licences, extras)
+    return _write(folder, name, members, metadata, licences, origin)
+
+
+def _write(
+    folder: Path,
+    name: WheelName,
+    members: Mapping[str, bytes],
+    metadata: bytes,
+    licences: Mapping[str, bytes],
+    origin: Origin,
+) -> Path:
+    info = {
+        "METADATA": metadata,
+        **{f"licenses/{file}": data for file, data in licences.items()},
+        f"sboms/{name.name}.cdx.json": wheel_sbom_json(origin, name, members),
+    }
+    return write_wheel(folder, name, members, info, epoch=origin.epoch)
+
+
+def _runtime(build: Path) -> tuple[dict[str, bytes], str]:
+    """The files of the build's library archive, and its platform tag. Raises ReleaseError."""
+    sums = read_sums(build / SUMS)
+    found = [parsed for name in sums if (parsed := parse_artifact_name(name)) and parsed.kind == "runtime"]
+    if not found:
+        raise ReleaseError(
+            f"{build} has no archive of the library",
+            cause=f"{SUMS} names none",
+            hint="name the folder that `./dev build` printed",
+        )
+    path = build / str(found[0])
+    sink = MemorySink()
+    try:
+        read_archive(file_chunks(path), sink, bounds=archive_bounds(path), top=TOP)
+    except (OSError, UnsafeArchiveError) as error:
+        raise ReleaseError(f"{path} cannot be read: {error}", hint="build again: ./dev build") from error
+    return sink.files, found[0].platform
+
+
+def _facts(manifest: ReleaseManifest, version: str, archs: Mapping[str, str]) -> bytes:
+    lines = [
+        f'"""Constants of release {manifest.name}."""',
+        "",
+        f"RELEASE = {manifest.name!r}",
+        f"VERSION = {version!r}",
+        f"NAMES = {(manifest.soname, *manifest.older_names)!r}",
+        f"PACKS = {dict(sorted(archs.items()))!r}",
+        "",
+    ]
+    return "\n".join(lines).encode("ascii")
+
+
+def _metadata(
+    name: WheelName,
+    summary: str,
+    text: str,
+    licences: Collection[str],
+    extras: Mapping[str, Sequence[str]] | None = None,
+) -> bytes:
+    """Core metadata 2.4."""
+    lines = [
+        "Metadata-Version: 2.4",
+        f"Name: {name.name}",
+        f"Version: {name.version}",
+        f"Summary: {summary}",
+        "License-Expression: MIT",
+        *(f"License-File: {licence}" for licence in licences),
+        f"Requires-Python: {_PYTHON}",
+    ]
+    for extra, projects in (extras or {}).items():
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f'Requires-Dist: {project}=={name.version} ; extra == "{extra}"' for project in projects]
+    return "\n".join([*lines, "Description-Content-Type: text/markdown", "", text]).encode("ascii")
+
+
+_ATTENTION_TEXT = f"""# aotforge-attention
+
+Attention kernels for AMD GPUs, compiled ahead of time, for an installed PyTorch with ROCm.
+
+    pip install 'aotforge-attention[gfx908]'       # library, and images for the MI100
+    python -m {PACKAGE}                  # what is loaded, or why nothing is
+
+When Python starts, the library is loaded if the installed PyTorch needs it; PyTorch then uses it instead of its own.
+No file of PyTorch is changed. `AOTFORGE_ATTENTION=0` in the environment turns it off, `pip uninstall` removes it.
+"""
+
+_IMAGES_TEXT = f"""# Images
+
+GPU code that {ATTENTION} loads. Install it by an extra of that package.
+"""

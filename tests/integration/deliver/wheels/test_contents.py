@@ -1,0 +1,208 @@
+"""Wheels of a release: equal bytes, files of the archives alone, an index that agrees with them; alterations are found."""
+
+from __future__ import annotations
+
+import hashlib
+import html.parser
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cyclonedx.model.bom import Bom
+from packaging.metadata import Metadata
+from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
+
+from aotforge.conformance.check_release import make_context
+from aotforge.conformance.checks.context import CheckContext
+from aotforge.conformance.checks.wheels import check_wheels
+from aotforge.deliver.wheel_index import read_wheels, write_index
+from aotforge.formats.wheel import parse_wheel_name, read_wheel, record_bytes
+from aotforge.release.reader import read_release
+from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
+from tests.support.runtime import ROOT
+
+VERSION = "0.11.2.1"
+IMAGES = "aotforge_attention/lib/aotriton.images"
+
+
+def test_equal_releases_give_equal_wheels(site: Site, tmp_path: Path) -> None:
+    again = write_wheels(site.build, tmp_path / "again")
+    assert {path.name: path.read_bytes() for path in again} == {
+        path.name: path.read_bytes() for path in site.wheels.iterdir()
+    }
+
+
+def test_packaging_reads_names_and_metadata(site: Site) -> None:
+    for path in site.wheels.iterdir():
+        name, version, _, tags = parse_wheel_filename(path.name)
+        own = parse_wheel_name(path.name)
+        assert own and (own.name, own.version) == (name, str(version)) == (name, VERSION)
+        members = read_wheel(path)
+        metadata = Metadata.from_email(members[f"{own.info}/METADATA"], validate=True)
+        assert (metadata.name, str(metadata.version)) == (name, VERSION)
+        assert {f"{own.info}/licenses/{one}" for one in metadata.license_files or ()} <= set(members)
+        assert f"Tag: {'.'.join(map(str, tags))}".encode() in members[f"{own.info}/WHEEL"]
+        if own.name == "aotforge-attention":
+            assert metadata.provides_extra == ["gfx908", "all"]
+            needs = [Requirement(str(one)) for one in metadata.requires_dist or ()]
+            assert {one.name for one in needs} == {"aotforge-images-gfx908"}
+            assert all(str(one.specifier) == f"=={VERSION}" for one in needs)
+
+
+def test_its_bill_of_materials_is_of_its_files(site: Site) -> None:
+    for path in site.wheels.iterdir():
+        own, members = parse_wheel_name(path.name), read_wheel(path)
+        assert own
+        document = json.loads(members[f"{own.info}/sboms/{own.name}.cdx.json"])
+        bill = Bom.from_json(document)  # type: ignore[attr-defined]
+        listed = {one.name: one.hashes[0].content for one in bill.components if one.type == "file"}
+        files = {name: data for name, data in members.items() if not name.startswith(own.info)}
+        assert listed == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+        linked = {one.name for one in bill.components if one.type == "library"}
+        assert any("zstd" in name for name in linked) == (own.name == "aotforge-attention")
+
+
+def amd_bundle(path: str) -> str | None:
+    """The device wheel that AMD's splitter (rocm_kpack, database_handlers.py of ROCm/TheRock) moves a file of a host wheel into."""
+    found = re.search(r"(?:^|/)aotriton\.images/amd-(gfx[^/]*)/.", path)
+    return {"gfx11xx": "gfx11", "gfx120x": "gfx12_0"}.get(found[1], found[1]) if found else None
+
+
+def test_amds_splitter_takes_the_images_and_nothing_else(site: Site) -> None:
+    """In the release's archive, in the wheel of images, and in torch/lib after a drop-in, paths end equally."""
+    for path in site.wheels.iterdir():
+        own = parse_wheel_name(path.name)
+        assert own
+        wanted = "gfx908" if own.name == "aotforge-images-gfx908" else None
+        bundles = {amd_bundle(name) for name in read_wheel(path) if not name.startswith(own.info)}
+        assert bundles == {wanted}
+    packs = read_release(site.build)
+    bundles = {
+        amd_bundle(f"lib/aotriton.images/{one.pack.name}/{file}") for one in packs for file in one.pack.files
+    }
+    assert bundles == {"gfx908"}
+
+
+class Anchors(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.found.append(dict(attrs))
+
+
+def anchors(page: Path) -> list[dict[str, str | None]]:
+    parser = Anchors()
+    parser.feed(page.read_text())
+    return parser.found
+
+
+def test_both_forms_of_the_index_list_every_wheel(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "www"
+    shutil.copytree(site.folder, folder)
+    write_index(folder, read_wheels(folder / MANIFEST.name, yanked='it <hangs> & "fails"'))
+    index = folder / "simple"
+    projects = [str(one["href"]) for one in anchors(index / "index.html")]
+    listed = json.loads((index / "index.json").read_text())["projects"]
+    assert (
+        projects
+        == [f"{one['name']}/" for one in listed]
+        == ["aotforge-attention/", "aotforge-images-gfx908/"]
+    )
+    seen = set()
+    for project in projects:
+        document = json.loads((index / project / "index.json").read_text())
+        for file, anchor in zip(document["files"], anchors(index / project / "index.html"), strict=True):
+            address, _, digest = str(anchor["href"]).partition("#sha256=")
+            path = (index / project / address).resolve()
+            assert (address, digest) == (file["url"], file["hashes"]["sha256"])
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+            assert path.stat().st_size == file["size"]
+            assert anchor["data-yanked"] == file["yanked"] == 'it <hangs> & "fails"'
+            assert anchor["data-requires-python"] == file["requires-python"] == ">=3.9"
+            seen.add(path.name)
+    assert seen == {path.name for path in site.wheels.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def context(site: Site, tmp_path_factory: pytest.TempPathFactory) -> CheckContext:
+    """The build, unpacked once; tests replace the folder with the wheels."""
+    return make_context(site.build, ROOT, tmp_path_factory.mktemp("unpacked"), ())
+
+
+def violations(context: CheckContext, folder: Path) -> str:
+    found = check_wheels(replace(context, candidate=replace(context.candidate, folder=folder)))
+    assert {one.status for one in found} <= {"passed", "failed"}
+    return "; ".join(f"{one.what}: {one.evidence}" for one in found if one.status == "failed")
+
+
+Change = Callable[[dict[str, bytes], str], object]
+
+
+def rewritten(path: Path, change: Change) -> None:
+    """The wheel with changed members and, unless they were changed themselves, a RECORD that agrees."""
+    members = read_wheel(path)
+    own = parse_wheel_name(path.name)
+    assert own
+    record = f"{own.info}/RECORD"
+    before = members[record]
+    change(members, own.info)
+    if members.get(record) == before:
+        members[record] = record_bytes(members, record)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in sorted(members):
+            archive.writestr(name, members[name])
+
+
+def test_a_release_with_its_wheels_passes(context: CheckContext, site: Site) -> None:
+    assert violations(context, site.wheels) == ""
+    assert [one.status for one in check_wheels(context)] == ["not run"]
+
+
+@pytest.mark.parametrize(
+    ("project", "change", "expected"),
+    [
+        ("attention", lambda m, i: m.update({f"aotforge_attention/lib/{MANIFEST.soname}": b"other"}), "is not the archive's"),
+        ("attention", lambda m, i: m.pop(f"aotforge_attention/lib/{MANIFEST.older_names[0]}"), "0.11.0 is missing"),
+        ("attention", lambda m, i: m.pop(f"{i}/sboms/aotforge-attention.cdx.json"), "it has no SBOM"),
+        ("attention", lambda m, i: m.update({"evil.pth": b"import evil\n"}), "its SBOM lists other files"),
+        ("attention", lambda m, i: m.update({f"{i}/RECORD": b""}), "RECORD is not the list"),
+        ("attention", lambda m, i: m.pop(f"{i}/licenses/LICENSE.zstd"), "a licence is missing"),
+        ("attention", lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b"==0.11.2.1", b"==9")}), "extra all needs"),
+        ("attention", lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b'extra == "gfx908"', b'extra == "all"')}),
+         "no extra for aotforge-images-gfx908"),
+        ("attention", lambda m, i: m.update({f"{i}/WHEEL": m[f"{i}/WHEEL"].replace(b"manylinux", b"musllinux")}), "another tag"),
+        ("images_gfx908", lambda m, i: m.pop(f"{IMAGES}/amd-gfx908/dispatch.aotd"), "other files than the archive of amd-gfx908"),
+        ("images_gfx908", lambda m, i: m.update({f"{IMAGES}/amd-gfx90a/x": b""}), "other files than the archive of amd-gfx908"),
+        ("images_gfx908", lambda m, i: m.update({f"{i}/METADATA": m[f"{i}/METADATA"].replace(b"Version: 0", b"Version: 1")}),
+         "another project or version"),
+        ("images_gfx908", lambda m, i: m.update({"notes.txt": f"{Path.home()}/x {ROOT}".encode()}), "no path or name of the build machine"),
+    ],
+)  # fmt: skip
+def test_an_altered_wheel_is_found(
+    project: str, change: Change, expected: str, context: CheckContext, site: Site, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    (path,) = folder.glob(f"aotforge_{project}-*.whl")
+    rewritten(path, change)
+    assert expected in violations(context, folder)
+
+
+def test_a_missing_wheel_and_a_damaged_one_are_found(
+    context: CheckContext, site: Site, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    (path,) = folder.glob("aotforge_images_gfx908-*.whl")
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    assert "can be read" in violations(context, folder)
+    path.unlink()
+    assert "the wheel of aotforge-images-gfx908 is missing" in violations(context, folder)

@@ -1,0 +1,136 @@
+"""The package that loads the library: what it finds of PyTorch and GPUs, and when it loads nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from aotforge.base.architectures import load_architectures
+from aotforge.conformance.recommend import pack_serves
+from aotforge.formats.library_alias import library_alias
+from aotforge.formats.shared_library import read_shared_library
+from aotforge.release import attention_package as package
+from aotforge.targets.amd.installed import installed_archs
+from tests.support.families import PROJECT
+
+NAME, OLD = "libaotriton_v2.so.0.11.2", "libaotriton_v2.so.0.11.0"
+
+
+def node(folder: Path, number: int, version: int) -> None:
+    (folder / str(number)).mkdir(parents=True)
+    (folder / str(number) / "properties").write_text(f"cpu_cores_count 0\ngfx_target_version {version}\n")
+
+
+@pytest.fixture
+def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """torch/lib of a PyTorch for ROCm that needs OLD, and this package with images for gfx908."""
+    lib = tmp_path / "site" / "torch" / "lib"
+    lib.mkdir(parents=True)
+    (lib.parent / "__init__.py").touch()
+    (lib / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", OLD))
+    monkeypatch.setattr("sys.path", [str(tmp_path), str(tmp_path / "site")])
+    monkeypatch.delitem(__import__("sys").modules, "torch", raising=False)
+    monkeypatch.setattr(package, "LIBRARIES", str(tmp_path / "own"))
+    (tmp_path / "own" / "aotriton.images" / "amd-gfx908").mkdir(parents=True)
+    monkeypatch.setattr(package.facts, "NAMES", (NAME, OLD))
+    monkeypatch.setattr(package.facts, "PACKS", {"gfx908": "amd-gfx908", "gfx90a": "amd-gfx90a"})
+    monkeypatch.setattr(package, "machine_archs", lambda: ())
+    return lib
+
+
+def reason() -> str:
+    found = package.Status()
+    package._examine(found)
+    assert bool(found.reason) == bool(found.hint)
+    return found.reason
+
+
+def test_a_pytorch_that_needs_the_library(torch: Path) -> None:
+    assert reason() == ""
+    assert package.torch_lib() == str(torch)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "own", "expected"),
+    [
+        ((), ("amd-gfx942",), ""),  # unknown
+        (("gfx908",), ("amd-gfx942",), ""),
+        (
+            ("gfx1036", "gfx908"),
+            ("amd-gfx942",),
+            "",
+        ),  # graphics of a processor, which PyTorch has no images for either
+        (("gfx90a",), (), "the images are for amd-gfx908, and the GPUs here are gfx90a"),
+        (
+            ("gfx1100", "gfx908"),
+            ("amd-gfx11xx",),
+            "PyTorch has images for gfx1100, which this package has not",
+        ),
+    ],
+)
+def test_no_gpu_loses_its_images(
+    gpus: tuple[str, ...], own: tuple[str, ...], expected: str, torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pack in own:
+        (torch / "aotriton.images" / pack).mkdir(parents=True)
+    monkeypatch.setattr(package, "machine_archs", lambda: gpus)
+    assert reason().startswith(expected) and bool(reason()) == bool(expected)
+    monkeypatch.setenv("AOTFORGE_ATTENTION", "1")
+    assert reason() == ""
+    monkeypatch.setenv("AOTFORGE_ATTENTION", "0")
+    assert reason() == "AOTFORGE_ATTENTION=0 is set"
+
+
+def test_without_images_nothing_is_loaded(
+    torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own" / "aotriton.images" / "amd-gfx908").rmdir()
+    monkeypatch.setenv("AOTFORGE_ATTENTION", "1")
+    assert reason() == "no images are installed"
+
+
+def test_other_pytorches(torch: Path) -> None:
+    (torch / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", "libaotriton_v2.so.0.13.0"))
+    assert reason().startswith("this PyTorch needs libaotriton_v2.so.0.13.0, and this wheel has")
+    (torch / "libtorch_hip.so").write_bytes(library_alias("libtorch_hip.so", "libm.so.6"))
+    assert reason() == "libtorch_hip.so needs no libaotriton_v2.so"
+    (torch / "libtorch_hip.so").unlink()
+    assert reason().startswith("this PyTorch is not built for ROCm")
+
+
+def test_gpus_as_the_tasks_see_them(tmp_path: Path) -> None:
+    for number, version in enumerate((0, 90008, 90010, 110001, 120001, 90008)):
+        node(tmp_path, number, version)
+    assert package.machine_archs(str(tmp_path)) == tuple(sorted(set(installed_archs(tmp_path))))
+    assert package.machine_archs(str(tmp_path / "none")) == ()
+
+
+def test_names_of_packs_mean_the_archs_of_the_matrix() -> None:
+    architectures = load_architectures(PROJECT / "manifests")
+    archs = [arch for arch in architectures.architectures if arch.startswith("gfx")]
+    packs = {one.pack for one in architectures.architectures.values() if one.pack.startswith("amd-")}
+    for pack in sorted(packs | {"amd-gfx11xx", "amd-gfx120x", "amd-gfx115x"}):
+        assert [arch for arch in archs if package._serves(pack, arch)] == [
+            arch for arch in archs if pack_serves(pack, arch) and len(pack) == len(arch) + 4
+        ]
+
+
+def test_needed_names_as_pyelftools_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    path.write_bytes(library_alias("libtorch_hip.so", OLD))
+    assert package.needed_names(str(path)) == tuple(read_shared_library(path).needed) == (OLD,)
+
+
+def test_damaged_libraries_are_without_names(tmp_path: Path) -> None:
+    """A start of Python must never end in an error of this package."""
+    intact = library_alias("libtorch_hip.so", OLD)
+    path = tmp_path / "library.so"
+    noise = random.Random(1)
+    for _ in range(300):
+        data = bytearray(intact)
+        for _ in range(noise.randrange(1, 8)):
+            data[noise.randrange(len(data))] = noise.randrange(256)
+        path.write_bytes(data[: noise.randrange(len(data) + 1)])
+        assert isinstance(package.needed_names(str(path)), tuple)
