@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotforge.errors import RulesError, suggest
+from aotforge.function_rules import IndependentAxes, Option, OptionalInput
 from aotforge.plan.families import LoadedFamily, load_families
 from aotforge.rules import DTYPE_NUMBERS, Form, Function, Operator, Parameter
 
@@ -24,7 +25,7 @@ _KEYWORDS = frozenset({
     "typedef", "union", "unsigned", "void", "volatile", "while", "and", "class", "new", "not", "or", "this", "stream",
 })  # fmt: skip
 """Words of C and C++ that a parameter must not have, and the last parameter of every function."""
-_MOST_PARAMETERS, _MOST_AXES, _MOST_CORES, _MOST_VALUES = 8, 8, 4, 128
+_MOST_PARAMETERS, _MOST_AXES, _MOST_CORES, _MOST_VALUES, _MOST_OPTIONS = 8, 8, 4, 128, 64
 _FIXED = {"n": "count", "rank": "rank", "dtype": "dtype"}
 _INTEGERS = ("i32", "i64")
 
@@ -114,6 +115,19 @@ def _check_parameters(function: Function, where: str) -> None:
         )
     if len(cores) > _MOST_CORES or any(len(set(p.axes)) < len(p.axes) for p in function.parameters):
         raise RulesError(f"{where}: it has at most {_MOST_CORES} core axes, and a tensor each of them once")
+    options = [p.options for p in function.parameters if isinstance(p, Option)]
+    for option in options:
+        if (
+            not 1 <= len(option) <= _MOST_OPTIONS
+            or len(set(option)) < len(option)
+            or not all(map(_IDENTIFIER.fullmatch, option))
+        ):
+            raise RulesError(
+                f"{where}: the options {', '.join(option) or '()'} are not valid",
+                cause=f"they are 1 to {_MOST_OPTIONS} different names of lower-case letters, digits and single underscores",
+            )
+    if unknown := sorted(set(_independent(function)) - set(cores)):
+        raise RulesError(f"{where}: independent axis {unknown[0]!r}", hint=suggest(unknown[0], cores))
     if kinds.count("axis") > (len(cores) == 1):
         raise RulesError(f"{where}: an axis parameter is for functions with one core axis, and has no second")
     output = next(parameter for parameter in function.parameters if parameter.kind == "output")
@@ -136,6 +150,16 @@ def _cores(function: Function) -> list[str]:
     return list(dict.fromkeys(axis for parameter in function.parameters for axis in parameter.axes))
 
 
+def _independent(function: Function) -> tuple[str, ...]:
+    """Core axes into which batch axes are merged."""
+    return function.independent if isinstance(function, IndependentAxes) else ()
+
+
+def _kind(parameter: Parameter) -> str:
+    """As the library's tables have it."""
+    return "option" if isinstance(parameter, Option) else parameter.kind
+
+
 def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
     """Values that an operator of the form may have: name, types, and the initializer of the table's entry."""
     cores = _cores(function)
@@ -147,12 +171,16 @@ def _sources(function: Function, form: Form) -> dict[str, dict[str, str]]:
         found[parameter.name] = {"ptr": f"{{From::pointer, {place}, 0}}"}
         for axis in range(form.rank):
             integers[f"stride_{parameter.name}_{axis}"] = f"{{From::stride, {place}, {axis}}}"
+        if isinstance(parameter, OptionalInput):
+            integers[f"has_{parameter.name}"] = f"{{From::present, {place}, 0}}"
         for core in parameter.axes:
             integers[f"stride_{parameter.name}_{core}"] = (
                 f"{{From::core_stride, {place}, {cores.index(core)}}}"
             )
     for place, parameter in enumerate(function.parameters):
-        if parameter.kind == "number":
+        if isinstance(parameter, Option):
+            integers[parameter.name] = f"{{From::number, {place}, 0}}"
+        elif parameter.kind == "number":
             found[parameter.name] = {
                 "i64": f"{{From::number, {place}, 0}}",
                 "f32": f"{{From::single, {place}, 0}}",
@@ -207,7 +235,11 @@ def _data(function: Function, operators: Mapping[str, Operator]) -> Iterator[str
         yield f'    {{"{form.operator}", {{{digest}}}, {facts}, {strides}, {values}}},'
     yield "};"
     cores = _cores(function)
-    parameters = ", ".join(_described(parameter, cores) for parameter in function.parameters)
+    for parameter in function.parameters:
+        if isinstance(parameter, Option):
+            names = ", ".join(f'"{option}"' for option in parameter.options)
+            yield f"constexpr const char* k_{name}_{parameter.name}[] = {{{names}}};"
+    parameters = ", ".join(_described(function, parameter, cores) for parameter in function.parameters)
     yield f"constexpr Parameter k_{name}_parameters[] = {{{parameters}}};"
     dtypes = ", ".join(
         f'{{{_DLPACK[d][0]}, {_DLPACK[d][1]}, {DTYPE_NUMBERS[d]}, "{_full_name(d)}"}}'
@@ -218,28 +250,41 @@ def _data(function: Function, operators: Mapping[str, Operator]) -> Iterator[str
     tables = zip(("parameters", "dtypes", "forms"), counts, strict=True)
     entries = ", ".join(f"k_{name}_{table}, {count}" for table, count in tables)
     quoted = ", ".join(f'"{core}"' for core in cores)
-    yield f'const Function k_{name} = {{"{name}", {entries}, {{{quoted}}}, {len(cores)}}};'
+    independent = sum(1 << cores.index(axis) for axis in _independent(function))
+    yield f'const Function k_{name} = {{"{name}", {entries}, {{{quoted}}}, {len(cores)}, {independent}}};'
 
 
-def _described(parameter: Parameter, cores: Sequence[str]) -> str:
+def _described(function: Function, parameter: Parameter, cores: Sequence[str]) -> str:
     """Initializer of a parameter."""
     places = ", ".join(str(cores.index(axis)) for axis in parameter.axes)
-    reused = str(parameter.reused).lower()
-    return f'{{"{parameter.name}", Kind::{parameter.kind}, {reused}, {{{places}}}, {len(parameter.axes)}}}'
+    flags = ", ".join(str(flag).lower() for flag in (parameter.reused, isinstance(parameter, OptionalInput)))
+    names = "nullptr, 0"
+    if isinstance(parameter, Option):
+        names = f"k_{function.name}_{parameter.name}, {len(parameter.options)}"
+    axes = f"{{{places}}}, {len(parameter.axes)}"
+    return f'{{"{parameter.name}", Kind::{_kind(parameter)}, {flags}, {axes}, {names}}}'
 
 
 def _declaration(function: Function) -> str:
-    parameters = ", ".join(f"{_C_TYPES[p.kind]} {p.name}" for p in function.parameters)
+    parameters = ", ".join(f"{_C_TYPES[_kind(p)]} {p.name}" for p in function.parameters)
     return f"int aotforge_{function.name}({parameters}, void* stream)"
 
 
-_C_TYPES = {"number": "double", "axis": "int64_t", "input": _TENSOR, "output": _TENSOR}
-_MAKERS = {"number": "of_number", "axis": "of_integer", "input": "of_tensor", "output": "of_tensor"}
+_C_TYPES = {"number": "double", "axis": "int64_t", "option": "int", "input": _TENSOR, "output": _TENSOR}
+_MAKERS = {
+    "number": "of_number",
+    "axis": "of_integer",
+    "option": "of_integer",
+    "input": "of_tensor",
+    "output": "of_tensor",
+}
 
 
 def _entry_points(function: Function) -> Iterator[str]:
     name = function.name
-    arguments = ", ".join(f"{_MAKERS[parameter.kind]}({parameter.name})" for parameter in function.parameters)
+    arguments = ", ".join(
+        f"{_MAKERS[_kind(parameter)]}({parameter.name})" for parameter in function.parameters
+    )
     yield f'extern "C" {_declaration(function)} {{'
     yield f"  const Argument arguments[] = {{{arguments}}};"
     yield f"  return call(k_{name}, arguments, stream);"
@@ -255,11 +300,23 @@ def _header(functions: Iterable[Function]) -> str:
 
 def _documented(function: Function) -> str:
     dtypes = ", ".join(map(_full_name, function.dtypes))
-    tensors = ", ".join(f"{p.name} ({', '.join(('...', *p.axes))})" for _, p in _tensors(function))
-    return (
+    tensors = ", ".join(
+        f"{p.name} ({', '.join(('...', *p.axes))}){' or null' * isinstance(p, OptionalInput)}"
+        for _, p in _tensors(function)
+    )
+    return "".join(_enumeration(function)) + (
         f"/* {function.summary}\n * {tensors}: axes of inputs at ... broadcast to those of the output; element type of all: {dtypes}. */\n"
         f"AOTFORGE_OPS_API {_declaration(function)};\n"
     )
+
+
+def _enumeration(function: Function) -> Iterator[str]:
+    """Enumerators of options."""
+    for parameter in function.parameters:
+        if isinstance(parameter, Option):
+            prefix = f"AOTFORGE_{function.name}_{parameter.name}".upper()
+            names = ", ".join(f"{prefix}_{name.upper()} = {at}" for at, name in enumerate(parameter.options))
+            yield f"/* Values of `{parameter.name}` of aotforge_{function.name}. */\nenum {{ {names} }};\n\n"
 
 
 def _exports(functions: Iterable[Function]) -> str:

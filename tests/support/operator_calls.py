@@ -19,10 +19,14 @@ from typing import Any
 import numpy as np
 
 from kernels.elementwise.operators import ADD_DENSE, ADD_STRIDED, ADD_TILES, TENSORS
+from kernels.gemm.operators import GEMM_NN, GEMM_NT, GEMM_STRIDED
 from kernels.rms_norm.rules import RMS_NORM_ROWS
 from tests.support.operator_library import ROCM, CTensor, OperatorLibrary, contiguous, integers
 
-OPERATORS = {operator.name: operator for operator in (ADD_DENSE, ADD_TILES, ADD_STRIDED, RMS_NORM_ROWS)}
+OPERATORS = {
+    operator.name: operator
+    for operator in (ADD_DENSE, ADD_TILES, ADD_STRIDED, RMS_NORM_ROWS, GEMM_NN, GEMM_NT, GEMM_STRIDED)
+}
 ADDRESSES = (1 << 40, 2 << 40, 3 << 40)
 
 

@@ -193,10 +193,13 @@ class OperatorLibrary:
         ]  # fmt: skip
         self.library.aotforge_add.restype = c_int
 
-    def call(self, name: str, *arguments: CTensor | float | int | None, stream: int = 0) -> tuple[int, str]:
-        """Result and error text of a function; a float is a number of C, an int the number of an axis."""
+    def call(
+        self, name: str, *arguments: CTensor | float | int | c_int | None, stream: int = 0
+    ) -> tuple[int, str]:
+        """Result and error text of a function; a float is a number of C, an int the number of an axis, a c_int an option."""
         given = [
-            c_double(one) if isinstance(one, float) else c_int64(one) if isinstance(one, int) else one and byref(one)
+            c_double(one) if isinstance(one, float) else c_int64(one) if isinstance(one, int)
+            else one if isinstance(one, c_int) else one and byref(one)
             for one in arguments
         ]  # fmt: skip
         code = getattr(self.library, f"aotforge_{name}")(*given, c_void_p(stream or None))

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <string>
 
 #include "launch.h"
 #include "log.h"
@@ -30,6 +31,18 @@ int number_bits(const Problem& problem, size_t parameter, const Argument& argume
                   problem.function->parameters[parameter].name, argument.number, problem.dtype->name);
   *out = static_cast<int64_t>(argument.number);
   return hipSuccess;
+}
+
+// The place of an option's value.
+int option_place(const Function& function, size_t parameter, const Argument& argument, int64_t* out) {
+  const Parameter& option = function.parameters[parameter];
+  *out = argument.integer;
+  if (*out >= 0 && static_cast<size_t>(*out) < option.option_count) return hipSuccess;
+  std::string known;
+  for (size_t i = 0; i < option.option_count; ++i)
+    known += (i != 0 ? ", " : "") + std::string(option.options[i]) + " (" + std::to_string(i) + ")";
+  return refuse(hipErrorInvalidValue, "%s: %s: %lld is not a valid option; those are %s", function.name, option.name,
+                static_cast<long long>(argument.integer), known.c_str());
 }
 
 // Whether strides for which the form's operator has no value are what it takes for granted.
@@ -87,6 +100,7 @@ struct Piece {
       case From::count: cell.i = elements; break;
       case From::rank: cell.i = static_cast<int64_t>(rank); break;
       case From::dtype: cell.i = problem.dtype->number; break;
+      case From::present: cell.i = problem.present[source.parameter] ? 1 : 0; break;
     }
     return cell;
   }
@@ -153,7 +167,7 @@ int launch_pieces(const Problem& problem, const Form& form, const Number* number
 int check_pointers(const Problem& problem, const Target& target) {
   const Function& function = *problem.function;
   for (size_t i = 0; i < function.parameter_count; ++i) {
-    if (!problem.is_tensor(i)) continue;
+    if (!problem.is_tensor(i) || problem.has_no_elements(i)) continue;
     int found = -1;
     if (target.device->api().pointer_device(problem.data[i], &found) != hipSuccess)
       return refuse(hipErrorInvalidValue, "%s: %s: data is not memory of %s: a pointer to host memory?", function.name,
@@ -181,7 +195,9 @@ int checked_call(const Function& function, const Argument* arguments, StreamHand
   if (const int error = make_problem(function, arguments, problem)) return error;
   Number numbers[kMaxParameters] = {};
   for (size_t i = 0; i < function.parameter_count; ++i)
-    if (function.parameters[i].kind == Kind::number) {
+    if (function.parameters[i].kind == Kind::option) {
+      if (const int error = option_place(function, i, arguments[i], &numbers[i].bits)) return error;
+    } else if (function.parameters[i].kind == Kind::number) {
       numbers[i].single = static_cast<float>(arguments[i].number);
       if (const int error = number_bits(problem, i, arguments[i], &numbers[i].bits)) return error;
     }

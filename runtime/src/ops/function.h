@@ -12,15 +12,18 @@ namespace aotforge::ops {
 
 constexpr size_t kMaxParameters = 8, kMaxAxes = 64, kMaxCores = 4, kMaxSources = 128;
 
-enum class Kind : uint8_t { input, output, number, axis };
+enum class Kind : uint8_t { input, output, number, axis, option };
 
-// A tensor has core axes, by their places in Function::cores and the innermost last. `reused`: the output may be this input.
+// A tensor has core axes, by their places in Function::cores and the innermost last. `reused`: the output may be this input. `optional`: an
+// input that may be a null pointer. `options`: the names of an option's values.
 struct Parameter {
   const char* name;
   Kind kind;
-  bool reused;
+  bool reused, optional;
   uint8_t cores[kMaxCores];
   uint8_t core_count;
+  const char* const* options;
+  size_t option_count;
 
   bool is_tensor() const { return kind == Kind::input || kind == Kind::output; }
   bool has_core(size_t core) const {
@@ -37,9 +40,10 @@ struct ElementType {
   const char* name;
 };
 
-enum class From : uint8_t { pointer, number, single, size, stride, core_size, core_stride, count, rank, dtype };
+enum class From : uint8_t { pointer, number, single, size, stride, core_size, core_stride, count, rank, dtype, present };
 
-// Where an operator value comes from: a parameter's pointer, number (as 64 bits, or as a float) or stride; the size of a batch or core axis.
+// Where an operator value comes from: a parameter's pointer, number or option (as 64 bits, or as a float), stride, or whether it is there;
+// the size of a batch or core axis.
 struct Source {
   From from;
   uint8_t parameter, axis;
@@ -67,6 +71,7 @@ struct Function {
   size_t form_count;
   const char* cores[kMaxCores];
   size_t core_count;
+  uint8_t independent;  // bits of core axes that take in batch axes, as function_rules.IndependentAxes has them
 };
 
 // A number is kept as an integer too where the caller gave one: a double does not have all of 64 bits.

@@ -99,12 +99,6 @@ bool is_same(const Problem& problem, size_t parameter) {
   return true;
 }
 
-bool is_empty(const Problem& problem, size_t parameter) {
-  for (size_t core = 0; core < problem.function->core_count; ++core)
-    if (problem.cores[core].size == 0 && problem.function->parameters[parameter].has_core(core)) return true;
-  return false;
-}
-
 bool shares_memory(const Problem& problem, size_t parameter) {
   const Range out = range_of(problem, problem.output), in = range_of(problem, parameter);
   const auto distance = static_cast<__int128>(reinterpret_cast<intptr_t>(problem.data[parameter])) -
@@ -120,6 +114,34 @@ bool shares_memory(const Problem& problem, size_t parameter) {
   }
   sums.add(1, 2 * (problem.bytes() - 1));
   return sums.reach(distance + in.high - 1 - out.low);
+}
+
+// Whether a batch axis extends a core axis, and tensors without that core axis are broadcast along it.
+bool extends(const Problem& problem, const Axis& core, const Axis& batch, size_t place) {
+  if (core.size * static_cast<__int128>(batch.size) > INT32_MAX) return false;
+  for (size_t i = 0; i < problem.function->parameter_count; ++i) {
+    if (!problem.is_tensor(i)) continue;
+    const bool has = problem.function->parameters[i].has_core(place);
+    if (has ? core.size > 1 && batch.strides[i] != core.strides[i] * core.size : batch.strides[i] != 0) return false;
+  }
+  return true;
+}
+
+// Merges batch axes into a core axis along which results are independent. One of size 1 has no strides of its own.
+void extend_core(Problem& problem, size_t place) {
+  Axis& core = problem.cores[place];
+  for (size_t at = 0; at < problem.rank;) {
+    const Axis batch = problem.axes[at];
+    if (!extends(problem, core, batch, place)) {
+      ++at;
+      continue;
+    }
+    for (size_t i = 0; core.size == 1 && i < problem.function->parameter_count; ++i) core.strides[i] = batch.strides[i];
+    core.size *= batch.size;
+    std::move(problem.axes + at + 1, problem.axes + problem.rank, problem.axes + at);
+    --problem.rank;
+    at = 0;
+  }
 }
 
 // Moves the axis along which a strided input is contiguous next to axis 0: blocks of both read and write complete cache lines.
@@ -184,6 +206,8 @@ void merge_axes(Problem& problem) {
       problem.axes[problem.rank++] = outer;
     }
   }
+  for (size_t core = 0; core < problem.function->core_count; ++core)
+    if ((problem.function->independent >> core & 1) != 0) extend_core(problem, core);
   pair_axes(problem);
 }
 
@@ -193,7 +217,7 @@ int check_overlap(const Problem& problem) {
   if (const int error = check_output(problem)) return error;
   for (size_t i = 0; i < function.parameter_count; ++i) {
     const Parameter& input = function.parameters[i];
-    if (input.kind != Kind::input || is_empty(problem, i) || (input.reused && is_same(problem, i)) || !shares_memory(problem, i)) continue;
+    if (input.kind != Kind::input || !problem.is_tensor(i) || problem.has_no_elements(i) || (input.reused && is_same(problem, i)) || !shares_memory(problem, i)) continue;
     return refuse(hipErrorInvalidValue, "%s: %s overlaps %s: %s", function.name, output, input.name,
                   input.reused ? "their elements share memory, but not one by one" : "they must not share memory");
   }

@@ -159,7 +159,7 @@ int check_shapes(const Function& function, const Batch* batches, const Problem& 
   size_t rank = 0;
   int64_t wanted[kMaxAxes];
   for (size_t i = 0; i < function.parameter_count; ++i) {
-    if (function.parameters[i].kind != Kind::input) continue;
+    if (function.parameters[i].kind != Kind::input || !problem.present[i]) continue;
     const Batch& tensor = batches[i];
     for (; rank < tensor.rank; ++rank) wanted[rank] = 1;
     for (size_t axis = 0; axis < tensor.rank; ++axis) {
@@ -183,9 +183,13 @@ int check_tensors(const Function& function, const Argument* arguments, Problem& 
   const char* first = nullptr;
   for (size_t i = 0; i < function.parameter_count; ++i) {
     const Parameter& parameter = function.parameters[i];
+    out.present[i] = false;
+    out.data[i] = nullptr;
     if (!parameter.is_tensor()) continue;
     if (parameter.kind == Kind::output) out.output = i;
-    if (arguments[i].tensor == nullptr) return refuse(hipErrorInvalidValue, "%s: %s is a null pointer", function.name, parameter.name);
+    out.present[i] = arguments[i].tensor != nullptr;
+    if (!out.present[i] && parameter.optional) continue;
+    if (!out.present[i]) return refuse(hipErrorInvalidValue, "%s: %s is a null pointer", function.name, parameter.name);
     const aotforge_tensor& tensor = *arguments[i].tensor;
     if (first == nullptr) {
       first = parameter.name;
@@ -213,7 +217,7 @@ void set_axes(const Function& function, const Argument* arguments, const Batch* 
   for (size_t i = 0; i < function.parameters[out.output].core_count; ++i)
     if (out.cores[function.parameters[out.output].cores[i]].size == 0) out.is_empty = true;
   for (size_t i = 0; i < function.parameter_count; ++i) {
-    if (!function.parameters[i].is_tensor()) continue;
+    if (!out.is_tensor(i)) continue;
     const aotforge_tensor& tensor = *arguments[i].tensor;
     out.data[i] = static_cast<char*>(tensor.data) + (tensor.data != nullptr ? tensor.byte_offset : 0);
     for (size_t axis = 0; axis < batches[i].rank; ++axis) out.axes[axis].strides[i] = batches[i].strides[axis];
@@ -226,7 +230,7 @@ int read_axes(const Function& function, const Argument* arguments, Problem& out)
   if (const int error = core_place(function, arguments, out, &place)) return error;
   for (size_t core = 0; core < function.core_count; ++core) out.cores[core] = {-1, {}};
   for (size_t i = 0; i < function.parameter_count; ++i)
-    if (function.parameters[i].is_tensor())
+    if (out.is_tensor(i))
       if (const int error = split_axes(function, i, *arguments[i].tensor, place, out, batches[i])) return error;
   if (const int error = check_shapes(function, batches, out)) return error;
   set_axes(function, arguments, batches, out);
@@ -242,7 +246,7 @@ int make_problem(const Function& function, const Argument* arguments, Problem& o
   if (const int error = check_tensors(function, arguments, out)) return error;
   if (const int error = read_axes(function, arguments, out)) return error;
   for (size_t i = 0; i < function.parameter_count; ++i)
-    if (!out.is_empty && out.is_tensor(i) && arguments[i].tensor->data == nullptr)
+    if (!out.is_empty && out.is_tensor(i) && !out.has_no_elements(i) && arguments[i].tensor->data == nullptr)
       return refuse(hipErrorInvalidValue, "%s: %s: data is a null pointer", function.name, function.parameters[i].name);
   return hipSuccess;
 }

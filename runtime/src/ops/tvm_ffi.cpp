@@ -4,6 +4,7 @@
 #include <hip/hip_runtime.h>
 
 #include <cstring>
+#include <string>
 
 #include "ops/call.h"
 #include "ops/error.h"
@@ -11,8 +12,9 @@
 namespace aotforge::ops {
 namespace {
 
-// TVMFFITypeIndex, and the size of TVMFFIObject, which a tensor object's DLTensor follows.
-constexpr int32_t kNone = 0, kInt = 1, kBool = 2, kFloat = 3, kTensorPointer = 7, kTensorObject = 70;
+// TVMFFITypeIndex, and the size of TVMFFIObject, which a tensor object's DLTensor follows, and a string's TVMFFIByteArray.
+constexpr int32_t kNone = 0, kInt = 1, kBool = 2, kFloat = 3, kTensorPointer = 7, kRawString = 8, kSmallString = 11, kString = 65,
+                  kTensorObject = 70;
 constexpr size_t kObjectHeader = 24;
 
 // Of the TVM-FFI that called: the process has loaded it.
@@ -40,7 +42,42 @@ int raise(const char* kind) {
   return -1;
 }
 
-bool convert(const TvmAny& value, Kind kind, Argument* out) {
+// A string of any of TVM-FFI's three kinds.
+bool to_string(const TvmAny& value, std::string* out) {
+  struct Bytes {
+    const char* data;
+    size_t size;
+  } bytes;
+  switch (value.type_index) {
+    case kRawString: bytes = {static_cast<const char*>(value.as.pointer), std::strlen(static_cast<const char*>(value.as.pointer))}; break;
+    case kSmallString: bytes = {value.as.characters, value.small_length}; break;
+    case kString: std::memcpy(&bytes, static_cast<const char*>(value.as.pointer) + kObjectHeader, sizeof bytes); break;
+    default: return false;
+  }
+  out->assign(bytes.data, bytes.size);
+  return true;
+}
+
+// An option's place or name.
+bool convert_option(const TvmAny& value, const Parameter& parameter, Argument* out) {
+  std::string name;
+  *out = of_integer(value.as.integer);
+  if (!to_string(value, &name)) return value.type_index == kInt;
+  for (size_t i = 0; i < parameter.option_count; ++i)
+    if (name == parameter.options[i]) {
+      *out = of_integer(static_cast<int64_t>(i));
+      return true;
+    }
+  return false;
+}
+
+bool convert(const TvmAny& value, const Parameter& parameter, Argument* out) {
+  const Kind kind = parameter.kind;
+  if (kind == Kind::option) return convert_option(value, parameter, out);
+  if (parameter.optional && value.type_index == kNone) {
+    *out = of_tensor(nullptr);
+    return true;
+  }
   if (kind == Kind::axis) {
     *out = of_integer(value.as.integer);
     return value.type_index == kInt;
@@ -57,7 +94,14 @@ bool convert(const TvmAny& value, Kind kind, Argument* out) {
 }
 
 const char* kind_name(const Parameter& parameter) {
-  return parameter.is_tensor() ? "a tensor" : parameter.kind == Kind::axis ? "an integer" : "a number";
+  switch (parameter.kind) {
+    case Kind::input:
+    case Kind::output: return "a tensor";
+    case Kind::axis: return "an integer";
+    case Kind::option: return "the place or the name of an option";
+    case Kind::number: break;
+  }
+  return "a number";
 }
 
 void* current_stream(const aotforge_tensor& tensor) {
@@ -81,7 +125,7 @@ int call_tvm(const Function& function, const TvmAny* arguments, int32_t count, T
   const aotforge_tensor* output = nullptr;
   for (size_t i = 0; i < function.parameter_count; ++i) {
     const Parameter& parameter = function.parameters[i];
-    if (!convert(arguments[i], parameter.kind, &given[i])) {
+    if (!convert(arguments[i], parameter, &given[i])) {
       refuse(hipErrorInvalidValue, "%s: %s: %s is not %s", function.name, parameter.name,
              arguments[i].type_index == kNone ? "None" : "the argument", kind_name(parameter));
       return raise("TypeError");

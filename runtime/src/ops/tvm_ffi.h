@@ -8,11 +8,12 @@ namespace aotforge::ops {
 // TVMFFIAny: a tagged value of 16 bytes.
 struct TvmAny {
   int32_t type_index;
-  uint32_t padding;
+  uint32_t small_length;
   union {
     int64_t integer;
     double number;
     void* pointer;
+    char characters[8];
   } as;
 };
 static_assert(sizeof(TvmAny) == 16, "TVM-FFI's layout");

@@ -16,6 +16,7 @@ from aotforge.library.build_linux import OPERATOR_LIBRARY, build_runtime
 from aotforge.library.library_build import LibraryRequest
 from aotforge.rules import Operator
 from kernels.elementwise.operators import ADD_DENSE, ADD_STRIDED, ADD_TILES
+from kernels.gemm.operators import GEMM_NN, GEMM_NT, GEMM_STRIDED
 from kernels.rms_norm.rules import RMS_NORM_ROWS
 from tests.support.fake_cubin import fake_cubin
 from tests.support.fake_hsaco import FakeKernel, fake_hsaco
@@ -31,6 +32,7 @@ _GRIDS = {
     "add_tiles": [("size_0", 1024), ("size_1", 1), ("size_2", 1), ("size_3", 1)],
     "add_strided": [("n", 512)],
     "rms_norm_rows": [("n", 1)],
+    **{name: [("rows", 64), ("columns", 64), ("n", 1)] for name in ("gemm_nn", "gemm_nt", "gemm_strided")},
 }
 
 
@@ -57,7 +59,8 @@ def pack_of(operators: Sequence[Operator], arch: str, image: bytes = b"") -> Sma
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("images")
-    write(pack_of([ADD_DENSE, ADD_STRIDED, ADD_TILES, RMS_NORM_ROWS], "gfx908"), folder / "amd-gfx908")
+    operators = [ADD_DENSE, ADD_STRIDED, ADD_TILES, RMS_NORM_ROWS, GEMM_NN, GEMM_NT, GEMM_STRIDED]
+    write(pack_of(operators, "gfx908"), folder / "amd-gfx908")
     return folder
 
 
@@ -359,6 +362,74 @@ def test_core_axes_are_neither_merged_nor_broadcast(library: Path, objects: Obje
     assert wanted.items() <= exchanged.items()
     assert [tuple(answer[:2]) for answer in refused] == list(_ROWS_REFUSED)
     assert not any(launches for _, _, launches in refused)
+
+
+_GEMM = """
+def at(place, shape, strides=None):
+    return Layout(address=place << 40, shape=shape, strides=strides or contiguous(shape))
+def gemm(x, weight, bias, out, activation=0):
+    given = [None if one is None else one.c_tensor() for one in (x, weight, bias)]
+    code, text = recorder.library.call("gemm", *given, ctypes.c_int(activation), out.c_tensor())
+    answers.append([code, text, recorder.launches()])
+weight, bias = at(2, (64, 72)), at(3, (72,))
+gemm(at(1, (40, 64)), weight, bias, at(4, (40, 72)), 2)
+gemm(at(1, (40, 64)), at(2, (64, 72), (1, 64)), None, at(4, (40, 72)))
+gemm(at(1, (40, 64), (1, 40)), weight, bias, at(4, (40, 72)))
+gemm(at(1, (40, 64)), weight, at(3, (72,), (2,)), at(4, (40, 72), (1, 40)))
+gemm(at(1, (5, 40, 64)), weight, bias, at(4, (5, 40, 72)))
+gemm(at(1, (5, 1, 64), (100, 1, 1)), weight, bias, at(4, (5, 1, 72)))
+gemm(at(1, (3, 5, 40, 64), (5 * 2560, 2560, 64, 1)), weight, at(3, (3, 1, 72), (72, 1, 1)), at(4, (3, 5, 40, 72)))
+gemm(at(1, (5, 40, 64), (64, 320, 1)), weight, bias, at(4, (5, 40, 72)))
+gemm(at(1, (40, 64)), at(2, (5, 64, 72)), bias, at(4, (5, 40, 72)))
+gemm(Layout(address=0, shape=(40, 0), strides=(0, 1)), Layout(address=0, shape=(0, 72), strides=(72, 1)), bias, at(4, (40, 72)))
+gemm(at(1, (0, 64)), weight, bias, at(4, (0, 72)))
+gemm(at(1, (40, 64)), weight, bias, at(4, (40, 72)), 4)
+gemm(at(1, (40, 64)), weight, bias, at(4, (40, 72)), -1)
+gemm(at(1, (40, 64)), None, bias, at(4, (40, 72)))
+gemm(at(1, (40, 64)), at(2, (63, 72)), bias, at(4, (40, 72)))
+gemm(at(1, (40, 64)), weight, at(3, (71,)), at(4, (40, 72)))
+gemm(at(1, (40, 64)), weight, at(3, (5, 72)), at(4, (40, 72)))
+gemm(at(1, (64,)), weight, bias, at(4, (1, 72)))
+gemm(at(1, (40, 64)), weight, bias, at(2, (40, 72)))
+"""
+_GEMM_REFUSED = (
+    "gemm: activation: 4 is not a valid option; those are none (0), relu (1), gelu (2), silu (3)",
+    "gemm: activation: -1 is not a valid option; those are none (0), relu (1), gelu (2), silu (3)",
+    "gemm: weight is a null pointer",
+    "gemm: weight: size 63 of axis 0 (inner) differs from 64 of the tensors before it",
+    "gemm: bias: size 71 of axis 0 (columns) differs from 72 of the tensors before it",
+    "gemm: out: batch shape () is not (5), to which the inputs broadcast",
+    "gemm: input: 1 axes: it has at least 2, with rows",
+    "gemm: out overlaps weight: they must not share memory",
+)
+
+
+def test_two_core_axes_an_optional_input_and_options(library: Path, objects: Objects, images: Path) -> None:
+    answers = run(library, objects, images, _GEMM)
+    x, weight, bias, out = (place << 40 for place in (1, 2, 3, 4))
+    common = {"input": x, "weight": weight, "out": out, "rows": 40, "columns": 72, "inner": 64, "n": 1}
+    with_bias, nn, nt = {"bias": bias, "has_bias": 1}, {"operator": "gemm_nn"}, {"operator": "gemm_nt"}
+    strided = {"operator": "gemm_strided"}
+    batches = {"n": 5, "size_0": 5, "stride_out_0": 2880, "stride_input_0": 64, "stride_weight_0": 0}
+    wanted: tuple[dict[str, object], ...] = (
+        {**nn, **with_bias, "activation": 2, "stride_input_rows": 64, "stride_weight_inner": 72, "stride_out_rows": 72},
+        {**nt, "bias": 0, "has_bias": 0, "activation": 0, "stride_weight_columns": 64},
+        {**strided, **with_bias, "stride_input_rows": 1, "stride_input_inner": 40},
+        {**strided, "stride_bias_columns": 2, "stride_out_rows": 1, "stride_out_columns": 40},
+        # batch axes along which only rows differ are rows
+        {**nn, "rows": 200, "stride_input_rows": 64, "stride_out_rows": 72},
+        {**nn, "rows": 5, "stride_input_rows": 100, "stride_out_rows": 72},
+        {**nn, "rows": 200, "n": 3, "size_0": 3, "stride_bias_0": 72, "stride_weight_0": 0, "stride_input_0": 12800},
+        {**nn, **batches, "stride_input_rows": 320},
+        {**nn, "n": 5, "size_0": 5, "stride_input_0": 0, "stride_weight_0": 4608, "stride_out_0": 2880},
+        {**nn, **with_bias, "inner": 0, "input": 0, "weight": 0},
+    )  # fmt: skip
+    for (code, text, launches), values in zip(answers, wanted, strict=False):
+        assert (code, text, len(launches)) == (0, "", 1), values
+        expected = {**common, **values}
+        assert expected == {name: launches[0][name] for name in expected}
+    assert answers[len(wanted)] == [0, "", []]
+    assert [answer[1:] for answer in answers[len(wanted) + 1 :]] == [[text, []] for text in _GEMM_REFUSED]
 
 
 _ONE = """

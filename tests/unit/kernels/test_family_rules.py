@@ -20,6 +20,7 @@ from kernels.add.rules import FAMILY as ADD
 from kernels.elementwise.rules import FAMILY as ELEMENTWISE
 from kernels.flash.backward_settings import WIDTHS
 from kernels.flash.rules import FAMILY as FLASH
+from kernels.gemm.rules import FAMILY as GEMM
 from kernels.rms_norm.rules import FAMILY as RMS_NORM
 from kernels.softmax.rules import FAMILY as SOFTMAX
 
@@ -30,7 +31,7 @@ TARGETS = (
     Target(arch="gfx1100", vendor="amd", warp_size=32, matrix="WMMA", shared_bytes=65536),
     Target(arch="gfx1030", vendor="amd", warp_size=32, matrix="none", shared_bytes=65536),
 )
-FAMILIES = (FLASH, ADD, ELEMENTWISE, RMS_NORM, SOFTMAX)
+FAMILIES = (FLASH, ADD, ELEMENTWISE, RMS_NORM, SOFTMAX, GEMM)
 ALL = [pytest.param(f, k, id=f"{f.name}.{k.name}") for f in FAMILIES for k in f.kernels]
 
 

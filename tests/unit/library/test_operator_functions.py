@@ -97,8 +97,47 @@ def test_a_function_of_rows_names_its_core_axis() -> None:
     )
     assert f"int aotforge_rms_norm({parameters}, void* stream);" in sources[HEADER]
     assert "input (..., columns), weight (..., columns), out (..., columns): axes" in sources[HEADER]
-    assert '{"input", Kind::input, true, {0}, 1}, {"weight", Kind::input, false, {0}, 1}' in sources[TABLES]
+    assert (
+        '{"input", Kind::input, true, false, {0}, 1, nullptr, 0}, {"weight", Kind::input, false, '
+        in sources[TABLES]
+    )
     assert "{From::core_size, 0, 0}, {From::single, 2, 0}" in sources[TABLES]
+
+
+def test_a_function_has_an_optional_input_options_and_an_independent_axis() -> None:
+    sources = function_sources(ROOT / "kernels")
+    tensor = "const aotforge_tensor*"
+    parameters = f"{tensor} input, {tensor} weight, {tensor} bias, int activation, {tensor} out"
+    assert f"int aotforge_gemm({parameters}, void* stream);" in sources[HEADER]
+    assert (
+        "weight (..., inner, columns), bias (..., columns) or null, out (..., rows, columns)"
+        in sources[HEADER]
+    )
+    assert "enum { AOTFORGE_GEMM_ACTIVATION_NONE = 0, AOTFORGE_GEMM_ACTIVATION_RELU = 1," in sources[HEADER]
+    assert 'k_gemm_activation[] = {"none", "relu", "gelu", "silu"};' in sources[TABLES]
+    assert '{"bias", Kind::input, false, true, {2}, 1, nullptr, 0}' in sources[TABLES]
+    assert '{"activation", Kind::option, false, false, {}, 0, k_gemm_activation, 4}' in sources[TABLES]
+    assert '{"rows", "inner", "columns"}, 3, 1};' in sources[TABLES]
+    assert (
+        "{From::pointer, 4, 0}, {From::present, 2, 0}, {From::number, 3, 0}, {From::count" in sources[TABLES]
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('ACTIVATIONS = ("none", "relu",', 'ACTIVATIONS = ("none", "none",', "the options none, none, gelu, silu are"),
+        ('ACTIVATIONS = ("none", "relu",', 'ACTIVATIONS = ("none", "Re Lu",', "the options none, Re Lu, gelu, silu are"),
+        ('independent=("rows",)', 'independent=("row",)', "independent axis 'row'"),
+        ('OptionalInput(name="bias"', 'Parameter(kind="input", name="bias"', "value has_bias:i32 of operator gemm_nn"),
+    ],
+)  # fmt: skip
+def test_options_and_independent_axes_that_are_not_valid_are_refused(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    with pytest.raises(RulesError) as caught:
+        function_sources(changed(tmp_path, "rules.py", old, new, family="gemm"))
+    assert words in str(caught.value)
 
 
 def test_two_families_with_one_function_are_refused(tmp_path: Path) -> None:

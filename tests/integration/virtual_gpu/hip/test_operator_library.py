@@ -61,7 +61,7 @@ def stack(virtual: VirtualHip, tmp_path_factory: pytest.TempPathFactory) -> Make
         others = {path.parent.name for path in ROOT.glob("kernels/*/rules.py")} - {family}
         keep: dict[str, tuple[str, ...]] = {f"{other}.dtype": () for other in others}
         if types:
-            keep |= {"row": ("any",), f"{family}.dtype": types}
+            keep |= {"row": ("any",), "rows": ("any",), f"{family}.dtype": types}
         plan, images = images_of(arch, keep)
         texts = folder / "texts"
         texts.mkdir()
@@ -111,6 +111,19 @@ def test_every_width_and_type_of_rows(stack: Make, arch: str, function: str, cou
     made = stack(arch, family=function)
     printed = made.run("-m", "tests.device.rows", str(made.prefix), "rocm", "--only", function)
     assert printed == f"{count} calls, 0 wrong\n"
+
+
+def test_matrix_products_on_a_virtual_mi100(stack: Make) -> None:
+    made = stack("gfx908", "fp16", family="gemm")
+    printed = made.run("-m", "tests.device.gemm", str(made.prefix), "rocm", "--few")
+    assert printed == "13 calls, 0 wrong\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["gfx908", "gfx90a", "gfx1100"])
+def test_matrix_products_of_every_size_and_type(stack: Make, arch: str) -> None:
+    made = stack(arch, family="gemm")
+    assert made.run("-m", "tests.device.gemm", str(made.prefix), "rocm") == "81 calls, 0 wrong\n"
 
 
 _POINTERS = """

@@ -1,0 +1,167 @@
+"""Matrix product with bias and activation: tiles by the settings of manifests/tuning, few rows apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from aotforge.base.tuning import tuning
+from aotforge.function_rules import IndependentAxes, Option, OptionalInput
+from aotforge.rules import (
+    Argument,
+    Between,
+    Choice,
+    Family,
+    Form,
+    Functional,
+    Kernel,
+    MultipleOf,
+    Operator,
+    Parameter,
+    Setting,
+    Target,
+    Term,
+    dtypes,
+)
+
+from .operators import CORES, GEMM_NN, GEMM_NT, GEMM_STRIDED, RANK, TENSORS
+
+ACTIVATIONS = ("none", "relu", "gelu", "silu")
+_DTYPES = ("fp16", "bf16", "fp32")
+_FEW_ROWS, _ANY = 16, 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
+
+    `few`: for at most 16 rows. `least`: for matrices of at least as many elements of the output, aligned, with `inner` a multiple of
+    `block_k`. Without either it serves all calls, and with `strided` those whose strides have no vectors. `archs`: those of the file
+    that it is for (all when empty).
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int = 4
+    num_stages: int = 2
+    waves_per_eu: int = 0
+    mfma: int = 0
+    group: int = 8
+    dtypes: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
+    few: bool = False
+    least: int = 0
+    strided: bool = False
+
+    def setting(self) -> Setting:
+        """As the plan takes it."""
+        blocks = {"BLOCK_M": self.block_m, "BLOCK_N": self.block_n, "BLOCK_K": self.block_k}
+        large = (
+            Between(value=("rows", "columns"), low=self.least),
+            MultipleOf(value="inner", of=self.block_k),
+        )
+        return Setting(
+            constants={**blocks, "GROUP": self.group, "EVEN": self.least > 0},
+            when=large if self.least else (),
+            unaligned=not self.least,
+            hinted=not self.strided,
+            num_warps=self.num_warps,
+            num_stages=self.num_stages,
+            waves_per_eu=self.waves_per_eu,
+            matrix_instr_nonkdim=self.mfma,
+        )
+
+
+@cache
+def _table(arch: str, warp_size: int) -> tuple[Tuned, ...]:
+    return tuning().rows("gemm.gemm_nn", arch, warp_size, Tuned)
+
+
+def _settings(target: Target, functional: Functional, *, strided: bool = False) -> tuple[Setting, ...]:
+    few = functional.get("rows") == _FEW_ROWS
+    fitting = [
+        row
+        for row in _table(target.arch, target.warp_size)
+        if row.few == few
+        and row.strided == strided
+        and (not row.dtypes or functional["dtype"] in row.dtypes)
+        and (not row.archs or target.arch in row.archs)
+    ]
+    main = next((row for row in fitting if not row.least), None)
+    if main is None:
+        return ()
+    return (*(row.setting() for row in fitting if row.least), main.setting())
+
+
+_DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))
+_ROWS = Choice(name="rows", key="rows", options={_FEW_ROWS: _FEW_ROWS, "any": _ANY}, ladder=True)
+
+
+def _arguments(operator: Operator, hint: int | None) -> tuple[Argument, ...]:
+    """The operator's values but its keys, with hints for vectors of contiguous elements."""
+    hinted = {value.name for value in operator.values if value.name.startswith("stride_")}
+    # of the matrices' contiguous axes the sizes
+    hinted |= {"inner", "columns"}
+    return (
+        *(
+            Argument(name=name, type="*{dtype}", value=name, divisible_by=hint and 2 * hint)
+            for name in TENSORS
+        ),
+        *(
+            Argument(
+                name=value.name,
+                type=value.type,
+                value=value.name,
+                divisible_by=hint if value.name in hinted else None,
+            )
+            for value in operator.values
+            if value.type != "ptr" and value.name not in ("n", "dtype")
+        ),
+    )
+
+
+def _kernel(operator: Operator, *, strided: bool = False) -> Kernel:
+    return Kernel(
+        name=operator.name,
+        source="gemm.py",
+        function=operator.name,
+        operator=operator.name,
+        choices=(_DTYPE,) if strided else (_DTYPE, _ROWS),
+        arguments=_arguments(operator, None if strided else 8),
+        settings=lambda target, functional: _settings(target, functional, strided=strided),
+        grid=(
+            (
+                Term(value="rows", divisor="BLOCK_M"),
+                Term(value="columns", divisor="BLOCK_N"),
+                Term(value="n"),
+            ),
+        ),
+    )
+
+
+GEMM = IndependentAxes(
+    name="gemm",
+    summary="out = activation(input @ weight + bias); no bias where it is null",
+    parameters=(
+        Parameter(name="input", kind="input", axes=CORES["input"]),
+        Parameter(name="weight", kind="input", axes=CORES["weight"]),
+        OptionalInput(name="bias", axes=CORES["bias"]),
+        Option(name="activation", options=ACTIVATIONS),
+        Parameter(name="out", kind="output", axes=CORES["out"]),
+    ),
+    independent=("rows",),
+    dtypes=_DTYPES,
+    forms=(
+        Form(operator="gemm_nn", rank=RANK),
+        Form(operator="gemm_nt", rank=RANK),
+        Form(operator="gemm_strided", rank=RANK),
+    ),
+)
+
+FAMILY = Family(
+    name="gemm",
+    operators=(GEMM_NN, GEMM_NT, GEMM_STRIDED),
+    kernels=(_kernel(GEMM_NN), _kernel(GEMM_NT), _kernel(GEMM_STRIDED, strided=True)),
+    functions=(GEMM,),
+)
