@@ -1,7 +1,7 @@
 """Writer of shared libraries (x86-64) without code, which give another library a second name.
 
 A program that needs the name gets the dependency's symbols, as from a link of that name, where no links are possible:
-in a wheel, or for a library that is loaded before the program. The bytes depend on the two names only.
+in a wheel, or for a library that a program loads first. The bytes depend on the two names only.
 """
 
 import struct

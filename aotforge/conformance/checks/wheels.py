@@ -14,6 +14,9 @@ from aotforge.formats.wheel import ATTENTION, WheelName, parse_wheel_name, read_
 from aotforge.release.wheels import FACTS, LIBRARIES, images_project, wheel_version
 
 _EXTRA = re.compile(r'^Requires-Dist: (\S+)==(\S+) ; extra == "(\w+)"$', re.MULTILINE)
+_OURS = "aotforge-"
+"""Start of the names of the wheels with library and images; the console script's is aotforge."""
+
 _IMAGES = f"{LIBRARIES}/aotriton.images/"
 
 
@@ -35,19 +38,21 @@ def check_wheels(context: CheckContext) -> list[Finding]:
             continue
         wheels[name.name] = (name, members)
         findings.append(finding_from("wheels", f"metadata of {path.name}", _metadata_faults(name, members)))
-        traces = [
-            f"{one}: {text}"
-            for one in members
-            for text in build_machine_traces(members[one], context.checkout)
-        ]
-        findings.append(
-            finding_from("wheels", f"no path or name of the build machine in {path.name}", traces)
-        )
+        if name.name.startswith(_OURS):
+            findings.append(_traces(context, path.name, members))
     return [
         *findings,
         finding_from("wheels", "library and images as in the archives", _content_faults(context, wheels)),
         finding_from("wheels", "an extra per arch, and its wheel of images", _extra_faults(context, wheels)),
     ]
+
+
+def _traces(context: CheckContext, file: str, members: Mapping[str, bytes]) -> Finding:
+    """The wheel of the console script is left out: sources may name such a path as an example."""
+    found = [
+        f"{one}: {text}" for one in members for text in build_machine_traces(members[one], context.checkout)
+    ]
+    return finding_from("wheels", f"no path or name of the build machine in {file}", found)
 
 
 _Wheels = Mapping[str, tuple[WheelName, Mapping[str, bytes]]]
@@ -68,7 +73,7 @@ def _metadata_faults(name: WheelName, members: Mapping[str, bytes]) -> Iterator[
     ]
     if not licences or any(f"{name.info}/licenses/{one}" not in members for one in licences):
         yield "a licence is missing"
-    if name.name.startswith("aotforge-"):
+    if name.name.startswith(_OURS):
         yield from _bill_faults(name, members)
 
 

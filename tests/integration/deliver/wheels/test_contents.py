@@ -23,6 +23,7 @@ from aotforge.conformance.checks.context import CheckContext
 from aotforge.conformance.checks.wheels import check_wheels
 from aotforge.deliver.wheel_index import read_wheels, write_index
 from aotforge.formats.wheel import parse_wheel_name, read_wheel, record_bytes
+from aotforge.release.console_wheel import write_console_wheel
 from aotforge.release.reader import read_release
 from tests.integration.deliver.wheels.conftest import MANIFEST, Site, write_wheels
 from tests.support.runtime import ROOT
@@ -165,6 +166,12 @@ def rewritten(path: Path, change: Change) -> None:
 def test_a_release_with_its_wheels_passes(context: CheckContext, site: Site) -> None:
     assert violations(context, site.wheels) == ""
     assert [one.status for one in check_wheels(context)] == ["not run"]
+
+
+def test_the_wheel_of_the_console_script_passes(context: CheckContext, site: Site, tmp_path: Path) -> None:
+    folder = shutil.copytree(site.wheels, tmp_path / MANIFEST.name)
+    write_console_wheel(ROOT, folder)
+    assert violations(context, folder) == ""
 
 
 @pytest.mark.parametrize(
