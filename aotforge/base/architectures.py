@@ -18,10 +18,11 @@ from aotforge.rules import Target, Vendor
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 Positive = Annotated[int, Field(ge=1)]
-_GFX, _SM = r"gfx[0-9a-f]{3,5}", r"sm_[0-9]{2,3}"
-ArchName = Annotated[str, Field(pattern=rf"^({_GFX}|{_SM})$")]
+_GFX, _SM, _CPU = r"gfx[0-9a-f]{3,5}", r"sm_[0-9]{2,3}", r"cpu-x86-64-v[234](-[a-z0-9]+)?"
+ArchName = Annotated[str, Field(pattern=rf"^({_GFX}|{_SM}|{_CPU})$")]
 AmdArchName = Annotated[str, Field(pattern=rf"^{_GFX}$")]
 NvidiaArchName = Annotated[str, Field(pattern=rf"^{_SM}$")]
+CpuArchName = Annotated[str, Field(pattern=rf"^{_CPU}$")]
 AmdPackName = Annotated[str, Field(pattern=r"^amd-gfx[0-9a-fx]{3,5}$")]
 NvidiaPackName = Annotated[str, Field(pattern=rf"^nvidia-{_SM}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
@@ -125,18 +126,32 @@ class NvidiaArchitecture(Architecture):
         return self.warp_size, self.shared_bytes
 
 
+class CpuArchitecture(Architecture):
+    """One level of x86-64. `lanes`: float32 in a vector register; `thread_bytes`: the most memory that a kernel may need per thread."""
+
+    vendor = "cpu"
+    lanes: Literal[4, 8, 16]
+    matrix: Literal["none", "AVX512-BF16", "AMX"]
+    pack: Literal["cpu-x86-64"]
+    thread_bytes: Positive
+
+    def _launch(self) -> tuple[int, int]:
+        return 1, self.thread_bytes
+
+
 class Architectures(Manifest):
     """`architectures.yaml`: every arch that `--arch` takes, and products of archs that it does not take."""
 
     schema_version: Literal[1] = Field(alias="schema")
     amd: dict[AmdArchName, AmdArchitecture]
     nvidia: dict[NvidiaArchName, NvidiaArchitecture]
+    cpu: dict[CpuArchName, CpuArchitecture]
     other_archs: dict[ArchName, tuple[str, ...]]
 
     @cached_property
     def architectures(self) -> Mapping[str, Architecture]:
         """Every arch of every vendor, by name."""
-        return {**self.amd, **self.nvidia}
+        return {**self.amd, **self.nvidia, **self.cpu}
 
     @property
     def emulated(self) -> tuple[str, ...]:

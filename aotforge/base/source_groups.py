@@ -22,7 +22,7 @@ _EMULATOR = (
     "../manifests/architectures.yaml",
 )
 
-_TARGETS = ("targets/*.py", "targets/amd/*.py", "targets/nvidia/*.py")
+_TARGETS = ("targets/*.py", "targets/amd/*.py", "targets/nvidia/*.py", "targets/cpu/*.py")
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     # sent to executors: all that `python -m aotforge.compile.remote_worker` imports; needs Python, Triton and zstandard only
@@ -56,6 +56,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "!virtual_gpu/interpreter/breakpoints.py",
         "verify/*.py",
         "!verify/report.py",
+    ),
+    # in addition, where this machine's processor executes images
+    "native verifier": ("verify/native/*.py", "targets/cpu/image.py", "targets/cpu/levels.py"),
+    # the lowering of Triton's IR to machine code for x86-64: part of the job keys
+    "CPU compiler": (
+        "targets/cpu/*.py",
+        "!targets/cpu/__main__.py",
+        "!targets/cpu/backend.py",
+        "!targets/cpu/cache.py",
+        "!targets/cpu/driver.py",
+        "!targets/cpu/launch.py",
     ),
     # programs prepared for the virtual HIP library
     "virtual HIP": (*_EMULATOR, "formats/code_object.py", "virtual_gpu/hip/**/*"),

@@ -45,7 +45,7 @@ def cost(job: CompileJob) -> float:
     sizes = {name: value for name, value in job.constants if type(value) is int and value > 1}
     tile = [value for name, value in sizes.items() if name.startswith("BLOCK")]
     depth = min((value for name, value in sizes.items() if not name.startswith("BLOCK")), default=1)
-    return math.prod(tile) * depth / int(dict(job.options)["num_warps"])
+    return math.prod(tile) * depth / int(dict(job.options).get("num_warps", 1))
 
 
 def longest_first(jobs: Iterable[CompileJob]) -> list[CompileJob]:

@@ -30,6 +30,7 @@ from aotforge.rules import ValueType
 from aotforge.targets.amd.dual_issue import split_pairs
 from aotforge.targets.backend import check_no_paths
 from aotforge.targets.backends import BACKENDS, backend_of
+from aotforge.targets.cpu.compiler import CPUBackend
 
 PACKAGE = "aotforge_kernels"
 """Kernels are modules of this package in every kernels root, because module names enter symbols of functions that are not inlined."""
@@ -157,7 +158,8 @@ def lower(
 ) -> tuple[bytes, str, dict[str, Any]]:
     """Image, assembly text and Triton's metadata of one specialisation, without the hazards in `cures`."""
     text_stage = next(one.text_stage for one in BACKENDS.values() if one.triton_name == target.backend)
-    backend = make_backend(target)
+    # the entry point of an installed package is not needed
+    backend = CPUBackend(target) if target.backend == "cpu" else make_backend(target)
     source = ASTSource(function, signature, constants, hints)
     parsed = backend.parse_options(options)
     metadata: dict[str, Any] = dict(parsed.__dict__)

@@ -1,9 +1,10 @@
-"""The parts of an AMDGPU ELF file that execution needs: sections, symbols, loadable segments.
+"""The parts of an image's ELF file that execution needs: sections, symbols, loadable segments.
 
 Raises CodeObjectError for anything that is not a readable 64-bit little-endian ELF file.
 """
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from aotforge.formats.code_object import CodeObjectError
@@ -61,6 +62,11 @@ class ElfFile:
         return found[0]
 
     @property
+    def undefined(self) -> tuple[str, ...]:
+        """Names of symbols that other files must define, sorted."""
+        return tuple(sorted({symbol.name for symbol in _entries(self.sections, defined=False)}))
+
+    @property
     def relocations(self) -> int:
         """How many relocation entries the file has."""
         return sum(
@@ -109,16 +115,17 @@ def _sections(data: bytes) -> tuple[Section, ...]:
 
 
 def _symbols(sections: tuple[Section, ...]) -> tuple[Symbol, ...]:
-    found = {}
+    return tuple({symbol.name: symbol for symbol in _entries(sections, defined=True)}.values())
+
+
+def _entries(sections: tuple[Section, ...], *, defined: bool) -> Iterator[Symbol]:
     for section in sections:
         if section.kind in {_SHT_SYMTAB, _SHT_DYNSYM}:
             names = sections[section.link].data
             for at in range(0, section.size, 24):
                 name, _, _, where, value, size = struct.unpack_from("<IBBHQQ", section.data, at)
-                if where != _NULL_SECTION and name:
-                    text = _text_at(names, name)
-                    found[text] = Symbol(name=text, value=value, size=size)
-    return tuple(found.values())
+                if (where != _NULL_SECTION) == defined and name:
+                    yield Symbol(name=_text_at(names, name), value=value, size=size)
 
 
 def _memory(data: bytes) -> bytes:

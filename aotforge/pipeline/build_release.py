@@ -22,12 +22,12 @@ from aotforge.library.library_build import LibraryBuild, LibraryRequest
 from aotforge.pipeline.display import BuildObserver
 from aotforge.pipeline.images import (
     ImageBuilder,
-    is_emulated,
+    is_executed,
     make_plans,
     pack_images,
     planned_architectures,
     plans_verifier_digest,
-    require_virtual_gpus,
+    require_executors,
 )
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shared_cache import cluster_of, shared_objects
@@ -231,7 +231,7 @@ class ReleaseDraft:
 
     def find(self, prefix: Path) -> Release | None:
         """The release that was made from the same inputs before."""
-        if self.request.verify and not self.request.unexecuted and not all(map(is_emulated, self.plans)):
+        if self.request.verify and not self.request.unexecuted and not all(map(is_executed, self.plans)):
             return None  # such a release has images that nothing executed: this request refuses them
         # a verified release is all that an unverified build of the same inputs needs
         inputs = (
@@ -283,7 +283,7 @@ def _build(draft: ReleaseDraft, shared: SharedObjects, *, observer: BuildObserve
     counter = EventCounter(observer)
     if release is None:
         if request.verify:
-            require_virtual_gpus(draft.plans, request.cache, unexecuted=request.unexecuted)
+            require_executors(draft.plans, request.cache, unexecuted=request.unexecuted)
         else:
             check_not_verified(draft.manifest, draft.output)
         packs = []

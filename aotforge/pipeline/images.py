@@ -30,7 +30,7 @@ from aotforge.plan.planner import plan_project, select_archs
 from aotforge.plan.selection import Only
 from aotforge.release.model import ImageRecord, PackInput, ReleaseManifest, load_release_manifest
 from aotforge.sandbox.executors.executor import ExecutionTarget
-from aotforge.targets.backends import BACKENDS, backend_of_arch
+from aotforge.targets.backends import BACKENDS, is_native, unexecutable
 from aotforge.toolchain.triton import Toolchain, read_toolchain
 from aotforge.verify.verdict import Verdict
 from aotforge.verify.verifier_digest import verifier_digest
@@ -73,11 +73,13 @@ def plans_verifier_digest(kernels: Path, plans: Sequence[Plan]) -> str:
     wanted = {job.family for plan in plans for job in plan.jobs}
     # a family's name need not be its folder's
     folders = {loaded.folder for loaded in load_families(kernels) if loaded.family.name in wanted}
-    return verifier_digest(kernels, folders)
+    return verifier_digest(
+        kernels, folders, natively=any(is_native(arch) for plan in plans for arch in plan.archs)
+    )
 
 
-def require_virtual_gpus(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
-    """Checks that every arch can be emulated and that interpreters can be compiled; other archs pass with `unexecuted`.
+def require_executors(plans: Sequence[Plan], cache: Path, *, unexecuted: bool = False) -> None:
+    """Checks that images of every arch can be executed here and that interpreters can be compiled; other archs pass with `unexecuted`.
 
     Raises VerifyError, ToolchainError.
     """
@@ -88,9 +90,11 @@ def require_virtual_gpus(plans: Sequence[Plan], cache: Path, *, unexecuted: bool
 
     archs = [arch for plan in plans for arch in plan.archs]
     emulated = emulated_targets()
-    if unknown := [arch for arch in archs if arch not in emulated and not unexecuted]:
+    unknown = {arch: unexecutable(arch) for arch in archs if arch not in emulated}
+    unknown = {arch: reason for arch, reason in unknown.items() if reason and not unexecuted}
+    if unknown:
         raise VerifyError(
-            f"images for {', '.join(unknown)} cannot be verified: the emulator does not implement this arch",
+            f"images for {', '.join(unknown)} cannot be verified: {'; '.join(dict.fromkeys(unknown.values()))}",
             cause=f"the emulator implements {', '.join(emulated)}",
             hint="omit the arch, or make a development build: --unexecuted, which names it, or --no-verify",
         )
@@ -160,18 +164,18 @@ class ImageBuilder:
         return report
 
     def build(self, plan: Plan, cache: Cache, *, verify: bool) -> tuple[ImageSet, dict[JobKey, Verdict]]:
-        """Images and their passed verdicts, none without `verify` or a virtual GPU. Raises VerifyError for an image that fails."""
+        """Images and their passed verdicts, none without `verify` or an executor. Raises VerifyError for an image that fails."""
         images = self.compile(plan, cache)
-        if not verify or not is_emulated(plan):
+        if not verify or not is_executed(plan):
             return images, {}
         report = self.verify(plan, images)
         report.require_passed()
         return images, {verdict.key: verdict for verdict in report.verdicts}
 
 
-def is_emulated(plan: Plan) -> bool:
-    """Whether the virtual GPU executes a plan's images: those of a pack are of one vendor."""
-    return all(backend_of_arch(arch).emulated for arch in plan.archs)
+def is_executed(plan: Plan) -> bool:
+    """Whether this machine executes a plan's images without a GPU: those of a pack are of one vendor."""
+    return not any(map(unexecutable, plan.archs))
 
 
 def check_no_host_calls(images: Iterable[KernelImage]) -> None:

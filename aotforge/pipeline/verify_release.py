@@ -20,7 +20,7 @@ from aotforge.plan.families import load_families
 from aotforge.plan.model import PlannedChoice, PlannedKernel, PlannedParameter
 from aotforge.plan.selection import Only
 from aotforge.release.reader import ReleasedPack, read_release
-from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.backends import backend_of_arch, is_native
 from aotforge.verify.report import VerifyReport, joined_report
 from aotforge.verify.verdict import ImageTask, OnEvent
 from aotforge.verify.verifier_digest import family_verifier_digest
@@ -149,7 +149,11 @@ def release_tasks(
         arch_of[digest] = arch
     binaries = {digest.hex(): data for box in opened.indexes for digest, data in opened.images(box).items()}
     families = {use.kernel.family for found in uses.values() for use in found}
-    verifier = {family: family_verifier_digest(kernels_root / folders[family]) for family in families}
+    natively = any(map(is_native, archs))
+    verifier = {
+        family: family_verifier_digest(kernels_root / folders[family], natively=natively)
+        for family in families
+    }
     tasks = [
         ImageTask(
             key=digest,

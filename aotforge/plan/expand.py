@@ -151,6 +151,8 @@ def _job(
     left_out = {"key", "label", "spills"} | ({"cures"} if not job.cures else set())
     identity = {name: value for name, value in vars(job).items() if name not in left_out}
     identity |= {"recipe": RECIPE, "target": cell.target.identity(), "toolchain": context.toolchain_digest}
+    if compiler := backend_of(cell.target.vendor).compiler_digest():
+        identity["compiler"] = compiler
     return replace(job, key=json_digest(identity))
 
 

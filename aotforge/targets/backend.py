@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from aotforge.formats.code_object import CodeObjectError
 from aotforge.rules import Scalar, Setting, Target, ValueType, Vendor
@@ -13,6 +13,9 @@ from aotforge.toolchain.backend_options import BackendOptions
 
 if TYPE_CHECKING:
     from aotforge.base.architectures import Architecture  # pydantic, which compile workers in a rootfs lack
+
+ExecutedBy = Literal["virtual GPU", "processor", "device"]
+"""What executes images in verification: the emulator, this machine's processor if it has the level, or a GPU that few machines have."""
 
 SCRATCH_POINTERS = 2
 """Triton's global and profile scratch buffers: pointers after the parameters, null here."""
@@ -98,13 +101,12 @@ class CodeObject:
 class Backend(Protocol):
     """One vendor. Methods on images raise CodeObjectError for bytes that cannot be read.
 
-    `emulated`: the virtual GPU executes its images. `triton_name` is that of Triton's back end, `archs` the form of the archs'
-    names, `text_stage` the stage that gives the assembly text (the last one gives the image), `options` those that a Setting may
-    have.
+    `triton_name` is that of Triton's back end, `archs` the form of the archs' names, `text_stage` the stage that gives the assembly
+    text (the last one gives the image), `options` those that a Setting may have.
     """
 
     vendor: Vendor
-    emulated: bool
+    executed_by: ExecutedBy
     triton_name: str
     archs: re.Pattern[str]
     text_stage: str
@@ -112,6 +114,9 @@ class Backend(Protocol):
 
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
+
+    def compiler_digest(self) -> str:
+        """Of sources of this project that decide an image's bytes; '' where Triton alone does."""
 
     def check_toolchain(self, target: Target) -> None:
         """Raises ToolchainError when this installation of Triton lacks what the target needs."""

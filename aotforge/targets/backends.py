@@ -6,9 +6,11 @@ from aotforge.errors import UnknownNameError
 from aotforge.rules import Vendor
 from aotforge.targets.amd.backend import AMD
 from aotforge.targets.backend import Backend
+from aotforge.targets.cpu.backend import CPU, PREFIX
+from aotforge.targets.cpu.levels import missing_flags
 from aotforge.targets.nvidia.backend import NVIDIA
 
-BACKENDS: Mapping[Vendor, Backend] = {"amd": AMD, "nvidia": NVIDIA}
+BACKENDS: Mapping[Vendor, Backend] = {"amd": AMD, "nvidia": NVIDIA, "cpu": CPU}
 
 
 def backend_of(vendor: Vendor) -> Backend:
@@ -25,4 +27,18 @@ def backend_of_arch(arch: str) -> Backend:
     for backend in BACKENDS.values():
         if backend.archs.fullmatch(arch):
             return backend
-    raise UnknownNameError(f"{arch} is not the name of an arch", hint="gfx908, sm_90")
+    raise UnknownNameError(f"{arch} is not the name of an arch", hint="gfx908, sm_90, cpu-x86-64-v3")
+
+
+def is_native(arch: str) -> bool:
+    """Whether processors execute an arch's images."""
+    return backend_of_arch(arch).executed_by == "processor"
+
+
+def unexecutable(arch: str) -> str:
+    """Why this machine executes no images for an arch without a GPU; '' when it does. Raises UnknownNameError."""
+    if is_native(arch):
+        lacks = missing_flags(arch.removeprefix(PREFIX))
+        return f"this processor lacks {lacks} of {arch}" if lacks else ""
+    is_emulated = backend_of_arch(arch).executed_by == "virtual GPU"
+    return "" if is_emulated else f"no virtual GPU executes {arch}"

@@ -20,13 +20,14 @@ from aotforge.errors import AotforgeError, DecodeError, RulesError, UnsupportedE
 from aotforge.verify.compare import Comparison
 from aotforge.verify.executors import DeviceImage, EmulatedImage, Executor, load_executor
 from aotforge.verify.invocation import Case, Invocation, family_errors, load_cases
+from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask, OutputStats, Verdict
 from aotforge.virtual_gpu.emulator.classes import instruction_mix
 from aotforge.virtual_gpu.emulator.host_calls import PrintedText
 from aotforge.virtual_gpu.emulator.isa import approximations
 from aotforge.virtual_gpu.interpreter.dispatch import Use, launch_of
 
-_REPEATED = re.compile("|".join(EmulatedImage.runs[1:] + DeviceImage.runs[1:]))
+_REPEATED = re.compile("|".join(EmulatedImage.runs[1:] + DeviceImage.runs[1:] + NativeImage.runs[1:]))
 _PRINTED = 64  # texts of an image: a kernel may print for every element of every case
 _LISTED = 4  # a faulty image fails in every case: the first few show the fault
 

@@ -1,4 +1,4 @@
-"""Executors of one image: the virtual GPU, or a device of this machine."""
+"""Executors of one image: the virtual GPU, this machine's processor, or a device of it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from aotforge.targets.backends import backend_of_arch
 from aotforge.targets.nvidia.driver import Argument, CudaContext, CudaDevice, find_device
 from aotforge.verify.hazards import find_hazards
 from aotforge.verify.invocation import Invocation
+from aotforge.verify.native.executor import NativeImage
 from aotforge.verify.verdict import ImageTask
 from aotforge.virtual_gpu.emulator.host_calls import OnPrint
 from aotforge.virtual_gpu.emulator.launch import LaunchRequest
@@ -57,9 +58,10 @@ class Executor(Protocol):
 
 def load_executor(task: ImageTask, cache: Path) -> Executor:
     """The executor of an image's arch. Raises AotforgeError for an image that cannot be loaded."""
-    if backend_of_arch(task.arch).vendor == "nvidia":
-        return DeviceImage(task)
-    return EmulatedImage(task, cache)
+    executed_by = backend_of_arch(task.arch).executed_by
+    if executed_by == "processor":
+        return NativeImage(task)
+    return DeviceImage(task) if executed_by == "device" else EmulatedImage(task, cache)
 
 
 class EmulatedImage:

@@ -147,8 +147,8 @@ class VerifyReport:
             cause = "the family has no cases.py, or none of its cases is dispatched to the image"
             hint = "add cases to kernels/<family>/cases.py"
         if not failed and any(v.failure for v in unverified):
-            cause = "the virtual GPU does not execute images of this vendor"
-            hint = "--device, on a machine that has the GPU"
+            cause = "nothing on this machine executes these images"
+            hint = "--device, on a machine that has the GPU; for processors, a machine that has the level"
         total = f"{len(failed)} of {len(self.verdicts)} images failed, {len(unverified)} are unverified"
         raise VerifyError("\n".join([total, *entries]), cause=cause, hint=hint)
 

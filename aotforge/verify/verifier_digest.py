@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import platform
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
@@ -10,19 +11,25 @@ from aotforge.base.source_groups import group_digest
 from aotforge.plan.closure import import_statements
 
 
-def family_verifier_digest(family: Path) -> str:
+def family_verifier_digest(family: Path, *, natively: bool = False) -> str:
     """SHA-256 of the verifier's sources and of a family's cases with what they import (bounds, references).
 
-    The family's kernels and rules are left out: the image contains them.
+    The family's kernels and rules are left out: the image contains them. `natively`: of images that processors execute.
     """
-    return _with_family(group_digest("verifier"), family)
+    return _with_family(_sources(natively=natively), family)
 
 
-def verifier_digest(kernels_root: Path, folders: Iterable[str]) -> str:
+def verifier_digest(kernels_root: Path, folders: Iterable[str], *, natively: bool = False) -> str:
     """SHA-256 of the verifier for several families, with numpy's version: its generators make the cases' numbers."""
-    sources = group_digest("verifier")
+    sources = _sources(natively=natively)
     parts = [_with_family(sources, kernels_root / folder) for folder in sorted(set(folders))]
     return hashlib.sha256("\n".join([version("numpy"), *parts]).encode()).hexdigest()
+
+
+def _sources(*, natively: bool) -> str:
+    """Images for processors call the C library, and differ in the last bits with its version."""
+    digest = group_digest("verifier")
+    return f"{digest} {group_digest('native verifier')} {platform.libc_ver()[1]}" if natively else digest
 
 
 def verifier_files(family: Path) -> tuple[str, ...]:

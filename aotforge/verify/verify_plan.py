@@ -16,7 +16,7 @@ from aotforge.compile.model import KernelImage
 from aotforge.errors import AotforgeError
 from aotforge.plan.families import load_families
 from aotforge.plan.model import CompileJob, JobKey, Plan, with_line_info
-from aotforge.targets.backends import backend_of_arch
+from aotforge.targets.backends import backend_of_arch, is_native, unexecutable
 from aotforge.targets.nvidia.driver import find_device
 from aotforge.verify.pool import Pool
 from aotforge.verify.report import VerifyReport
@@ -132,11 +132,14 @@ def verify_tasks(
             done(stored)
         else:
             missing.append(task)
-    emulated = [task for task in missing if backend_of_arch(task.arch).emulated]
+    executed_by = {task.key: backend_of_arch(task.arch).executed_by for task in missing}
+    emulated = [task for task in missing if executed_by[task.key] == "virtual GPU"]
     load_interpreters(emulated, cache, options.get("on_stage"))
     began = time.monotonic()  # compiling is no part of the speed
     for verdict in _checked(missing, sources, options) if missing else ():
-        if verdict.outcome == "passed" and not verdict.device:  # another machine's device is another one
+        if (
+            verdict.outcome == "passed" and executed_by[verdict.key] != "device"
+        ):  # another machine's device is another one
             store_verdict(cache, keys[verdict.key], verdict)
         done(verdict)
     found, seconds = tuple(verdicts[task.key] for task in tasks), time.monotonic() - began
@@ -145,10 +148,13 @@ def verify_tasks(
 
 def _unavailable(task: ImageTask, *, device: bool) -> Verdict | None:
     """The verdict on an image whose arch nothing here executes; None when something does."""
-    if backend_of_arch(task.arch).emulated:
+    reason = unexecutable(task.arch)
+    if not reason:
         return None
+    if is_native(task.arch):
+        return Verdict.not_executed(task, reason)
     if not device:
-        return Verdict.not_executed(task, f"no virtual GPU executes {task.arch}; --device does, on a GPU")
+        return Verdict.not_executed(task, f"{reason}; --device does, on a GPU")
     found, reason = find_device(task.arch)
     return (
         None if found else Verdict.not_executed(task, f"no GPU of {task.arch} here: {reason}", skipped=True)
@@ -198,7 +204,11 @@ def image_tasks(plan: Plan, images: Mapping[JobKey, KernelImage], kernels_root: 
     folders = {loaded.family.name: loaded.folder for loaded in load_families(kernels_root)}
     uses = uses_of(plan, {job.key: job.target.arch for job in plan.jobs})
     families = {job.family for job in plan.jobs}
-    digests = {family: family_verifier_digest(kernels_root / folders[family]) for family in families}
+    natively = any(map(is_native, plan.archs))
+    digests = {
+        family: family_verifier_digest(kernels_root / folders[family], natively=natively)
+        for family in families
+    }
     return [
         ImageTask(
             key=job.key,

@@ -8,9 +8,10 @@ from .operators import ADD
 
 
 def _settings(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every arch
+    # 16 bytes per lane and tensor; four waves keep a SIMD each busy on every arch, and a processor has no lanes
     elements = 4 if functional["dtype"] == "fp32" else 8
-    return (Setting(constants={"BLOCK": 4 * target.warp_size * elements}, num_warps=4, num_stages=1),)
+    lanes = 256 if target.vendor == "cpu" else 4 * target.warp_size
+    return (Setting(constants={"BLOCK": lanes * elements}, num_warps=4, num_stages=1),)
 
 
 FAMILY = Family(

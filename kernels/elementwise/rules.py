@@ -32,11 +32,13 @@ def _vector(functional: Functional) -> int:
     return 16 // next(size for digits, size in _BYTES.items() if dtype.endswith(digits))
 
 
+def _lanes(target: Target) -> int:
+    """Of a program: four warps keep each scheduler of a compute unit busy; a processor's programs are as large, so that few calls do much."""
+    return 256 if target.vendor == "cpu" else 4 * target.warp_size
+
+
 def _dense(target: Target, functional: Functional) -> tuple[Setting, ...]:
-    # four warps keep each scheduler of a compute unit busy
-    return (
-        Setting(constants={"BLOCK": 4 * target.warp_size * _vector(functional)}, num_warps=4, num_stages=1),
-    )
+    return (Setting(constants={"BLOCK": _lanes(target) * _vector(functional)}, num_warps=4, num_stages=1),)
 
 
 def _tiles(target: Target, functional: Functional) -> tuple[Setting, ...]:
@@ -46,7 +48,7 @@ def _tiles(target: Target, functional: Functional) -> tuple[Setting, ...]:
     side = 64 if vector > 2 else 32
     return (
         Setting(
-            constants={"ROWS": 1, "COLUMNS": 4 * target.warp_size * vector},
+            constants={"ROWS": 1, "COLUMNS": _lanes(target) * vector},
             when=(few,),
             num_warps=4,
             num_stages=1,
@@ -64,7 +66,7 @@ def _tiles(target: Target, functional: Functional) -> tuple[Setting, ...]:
 
 def _strided(target: Target, functional: Functional) -> tuple[Setting, ...]:
     # two elements a lane: their divisions overlap
-    return (Setting(constants={"BLOCK": 8 * target.warp_size}, num_warps=4, num_stages=1, hinted=False),)
+    return (Setting(constants={"BLOCK": 2 * _lanes(target)}, num_warps=4, num_stages=1, hinted=False),)
 
 
 _DTYPE = Choice(name="dtype", key="dtype", options=dtypes(*_DTYPES))

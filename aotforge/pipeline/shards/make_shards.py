@@ -21,7 +21,7 @@ from aotforge.library.library_build import source_digest
 from aotforge.library.sources import load_runtime_manifest
 from aotforge.pipeline.build_release import build_library, execution_targets, resolve_targets
 from aotforge.pipeline.display import BuildObserver
-from aotforge.pipeline.images import ImageBuilder, make_plans, plans_verifier_digest, require_virtual_gpus
+from aotforge.pipeline.images import ImageBuilder, make_plans, plans_verifier_digest, require_executors
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.pipeline.shards.shard_file import (
     IMAGES,
@@ -102,7 +102,7 @@ def build_image_shards(request: BuildRequest, shard: Shard, *, observer: BuildOb
     executions, plans = resolve_targets(request, (KERNELS,), observer=observer)
     check_interfaces(request.root, plans)
     if request.verify:
-        require_virtual_gpus(plans, request.cache)
+        require_executors(plans, request.cache)
     written = []
     with (
         shared_objects(request, observer.note) as shared,

@@ -10,7 +10,7 @@ from aotforge.formats.code_object import kernel_metadata
 from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.amd.code_object import HOST_CALLS, check_code_object, read_arguments, read_stats
 from aotforge.targets.amd.occupancy import occupancy
-from aotforge.targets.backend import CodeObject, CodeObjectStats
+from aotforge.targets.backend import CodeObject, CodeObjectStats, ExecutedBy
 from aotforge.toolchain.backend_options import BackendOptions
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class AmdBackend:
     """`Backend` of AMD's archs."""
 
     vendor: Vendor = "amd"
-    emulated = True
+    executed_by: ExecutedBy = "virtual GPU"
     triton_name = "hip"
     archs = re.compile(r"gfx[0-9a-f]{3,5}")
     text_stage = "amdgcn"
@@ -50,6 +50,10 @@ class AmdBackend:
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
         return self.triton_name, target.arch, target.warp_size
+
+    def compiler_digest(self) -> str:
+        """Triton alone makes the images."""
+        return ""
 
     def check_toolchain(self, target: Target) -> None:
         """Everything is in libraries that Triton loads."""

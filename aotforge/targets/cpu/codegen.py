@@ -16,18 +16,20 @@ from triton._C.libtriton import amd, ir, llvm
 
 from aotforge.errors import CompileError
 
+from .image import DESCRIPTION
 from .levels import Level
 from .lowering import SUFFIX
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 _SHIM = """module attributes {{llvm.target_triple = "{triple}"}} {{
-  llvm.func @{name}{suffix}(!llvm.ptr, !llvm.ptr) -> i32
+{data}  llvm.func @{name}{suffix}(!llvm.ptr, !llvm.ptr) -> i32
   llvm.func @{name}(%arguments: !llvm.ptr, %launch: !llvm.ptr) -> i32 {{
     %status = llvm.call @{name}{suffix}(%arguments, %launch) : (!llvm.ptr, !llvm.ptr) -> i32
     llvm.return %status : i32
   }}
 }}
 """
+_DATA = '  llvm.mlir.global external constant @{symbol}("{text}") {{addr_space = 0 : i32, alignment = 8 : i64}} : !llvm.array<{size} x i8>\n'
 
 
 @functools.cache
@@ -38,12 +40,17 @@ def _initialise() -> None:
     llvm.init_targets()
 
 
-def optimised(name: str, text: str, level: Level) -> str:
-    """LLVM IR of the kernel `name` after the O3 pipeline. Raises CompileError when the text is not valid IR."""
+def optimised(name: str, text: str, level: Level, description: bytes = b"") -> str:
+    """LLVM IR of the kernel `name` after the O3 pipeline, with the data of `DESCRIPTION` if there is some.
+
+    Raises CompileError when the text is not valid IR.
+    """
     _initialise()
     with tempfile.TemporaryDirectory() as folder:
         shim, kernel = Path(folder) / "shim.mlir", Path(folder) / "kernel.ll"
-        shim.write_text(_SHIM.format(triple=TRIPLE, name=name, suffix=SUFFIX))
+        data = "".join(f"\\{byte:02X}" for byte in description)
+        shown = _DATA.format(symbol=DESCRIPTION, text=data, size=len(description)) if description else ""
+        shim.write_text(_SHIM.format(triple=TRIPLE, name=name, suffix=SUFFIX, data=shown))
         kernel.write_text(text)
         context = ir.context()
         ir.load_dialects(context)

@@ -55,12 +55,17 @@ def host_levels() -> tuple[str, ...]:
     return tuple(level.name for level in LEVELS if level.flags <= flags)
 
 
+def missing_flags(name: str) -> str:
+    """What this processor lacks of a level, joined by commas; '' when it has the level. Raises UnsupportedError for a name that is none."""
+    return ", ".join(sorted(level_named(name).flags - _cpu_flags()))
+
+
 def host_level() -> str:
     """The highest level that this processor has, or AOTFORGE_CPU_LEVEL. Raises UnsupportedError for one that it does not have."""
     has = host_levels()
     if chosen := os.environ.get("AOTFORGE_CPU_LEVEL"):
-        missing = ", ".join(sorted(level_named(chosen).flags - _cpu_flags()))
-        if chosen not in has:
+        missing = missing_flags(chosen)
+        if missing:
             raise UnsupportedError(
                 f"this processor does not have the level {chosen}",
                 cause=f"it lacks {missing}",
@@ -70,7 +75,7 @@ def host_level() -> str:
     if not has:
         raise UnsupportedError(
             f"this processor is below {LEVELS[-1].name}, the lowest level that kernels are compiled for",
-            cause=f"it lacks {', '.join(sorted(LEVELS[-1].flags - _cpu_flags()))}",
+            cause=f"it lacks {missing_flags(LEVELS[-1].name)}",
             hint="use TRITON_INTERPRET=1",
         )
     return has[0]

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from . import constants, control_flow, elementwise, memory, products, reductions, shapes
+from .arguments import described_parameters
 from .context import Context, Machine, Scratch, unsupported
 from .element_types import TensorType, parse_type
+from .image import Parameter
 from .lanes import uniform
 from .llvm_ir import Builder, Module, Value, integer
 from .mlir import Operation
@@ -61,12 +63,16 @@ _LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """LLVM IR of a module: `name` is the exported function, `scratch` the bytes of memory that each thread brings."""
+    """LLVM IR of a module: `name` is the exported function, `scratch` the bytes of memory that each thread brings.
+
+    `parameters` is None for a kernel that no pack can have.
+    """
 
     name: str
     text: str
     scratch: int
     messages: tuple[str, ...]
+    parameters: tuple[Parameter, ...] | None
 
 
 def lower_module(module: Operation, machine: Machine) -> Lowered:
@@ -79,7 +85,13 @@ def lower_module(module: Operation, machine: Machine) -> Lowered:
         _Function(out, machine, scratch, messages).lower(function)
     name = entry.string("sym_name")
     _export(out, entry, name)
-    return Lowered(name=name, text=str(out), scratch=scratch.size, messages=tuple(messages))
+    return Lowered(
+        name=name,
+        text=str(out),
+        scratch=scratch.size,
+        messages=tuple(messages),
+        parameters=described_parameters(entry),
+    )
 
 
 class _Function:

@@ -8,6 +8,7 @@ from triton._C.libtriton import ir, passes
 
 from .codegen import optimised
 from .context import Machine
+from .image import ImageDescription
 from .levels import Level
 from .lowering import lower_module
 from .ttir import read_module
@@ -37,4 +38,13 @@ def make_llir(module: Any, metadata: dict[str, Any], level: Level, *, contract: 
     metadata["name"] = lowered.name
     metadata["shared"] = lowered.scratch
     metadata["messages"] = list(lowered.messages)
-    return optimised(lowered.name, lowered.text, level)
+    if lowered.parameters is None:
+        return optimised(lowered.name, lowered.text, level)
+    described = ImageDescription(
+        symbol=lowered.name,
+        level=level.name,
+        scratch=lowered.scratch,
+        parameters=lowered.parameters,
+        messages=lowered.messages,
+    )
+    return optimised(lowered.name, lowered.text, level, described.encode())

@@ -16,6 +16,7 @@ from aotforge.rules import Target, ValueType, Vendor
 from aotforge.targets.backend import (
     CodeObject,
     CodeObjectStats,
+    ExecutedBy,
     argument_text,
     check_no_scratch,
     expected_arguments,
@@ -61,7 +62,7 @@ class NvidiaBackend:
     """`Backend` of NVIDIA's archs."""
 
     vendor: Vendor = "nvidia"
-    emulated = False
+    executed_by: ExecutedBy = "device"
     triton_name = "cuda"
     archs = re.compile(r"sm_[0-9]{2,3}")
     text_stage = "ptx"
@@ -70,6 +71,10 @@ class NvidiaBackend:
     def triton_target(self, target: Target) -> tuple[str, str | int, int]:
         """Arguments of Triton's GPUTarget."""
         return self.triton_name, _capability(target.arch), target.warp_size
+
+    def compiler_digest(self) -> str:
+        """Triton alone makes the images."""
+        return ""
 
     def check_toolchain(self, target: Target) -> None:
         """Raises ToolchainError when the wheel's ptxas is missing: root filesystems without NVIDIA leave it out."""

@@ -120,7 +120,7 @@ def _virtual(request: CheckImage) -> tuple[EmulatedImage | None, str]:
     """The image on the virtual GPU, and why there is none."""
     if not request.compare:
         return None, "not requested"
-    if not backend_of_arch(request.task.arch).emulated:
+    if backend_of_arch(request.task.arch).executed_by != "virtual GPU":
         return None, f"no virtual GPU executes {request.task.arch}"
     try:
         return EmulatedImage(request.task, request.cache), ""

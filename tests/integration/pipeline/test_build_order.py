@@ -14,7 +14,7 @@ from aotforge.compile.compile_plan import compile_plan
 from aotforge.errors import AotforgeError, InterfaceError, OutputError, VerifyError
 from aotforge.pipeline.build_release import build
 from aotforge.pipeline.display import BuildDisplay
-from aotforge.pipeline.images import make_plans, pack_images, plans_verifier_digest, require_virtual_gpus
+from aotforge.pipeline.images import make_plans, pack_images, plans_verifier_digest, require_executors
 from aotforge.pipeline.requests import BuildRequest
 from aotforge.release.layout import resources_json
 from tests.integration.release.standin import MANIFEST, ROOT
@@ -86,7 +86,7 @@ def test_an_arch_without_a_virtual_gpu_is_reported_before_anything_compiles(
     monkeypatch.setattr("aotforge.virtual_gpu.emulator.targets.emulated_targets", dict)
     request = BuildRequest(root=ROOT, archs=("gfx908",), profile="smoke", output=None, cache=tmp_path, jobs=1)
     with pytest.raises(VerifyError, match="images for gfx908 cannot be verified") as caught:
-        require_virtual_gpus(make_plans(request), request.cache)
+        require_executors(make_plans(request), request.cache)
     assert "--no-verify" in caught.value.hint
     assert not list(tmp_path.iterdir())
 
