@@ -61,8 +61,8 @@ class ClusterVerifier:
         return replace(self._report(tasks, theirs), seconds=time.monotonic() - began)
 
     def _is_missing(self, task: ImageTask) -> bool:
-        emulated = backend_of_arch(task.arch).emulated
-        return emulated and load_verdict(self.cluster.request.cache, verdict_key(task), task) is None
+        is_emulated = backend_of_arch(task.arch).executed_by == "virtual GPU"
+        return is_emulated and load_verdict(self.cluster.request.cache, verdict_key(task), task) is None
 
     def _execute(self) -> None:
         limits = WorkerLimits()
