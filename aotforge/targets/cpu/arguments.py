@@ -1,4 +1,4 @@
-"""Parameters of a kernel as the runtime library must know them: types, and which pointers cannot be null."""
+"""Types of a kernel's parameters, and pointers that cannot be null, for the runtime library."""
 
 from __future__ import annotations
 

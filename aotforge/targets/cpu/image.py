@@ -1,4 +1,4 @@
-"""What a CPU image states about itself: constant data under one symbol, which the runtime library reads, too."""
+"""Description that a CPU image has of itself: constant data under one symbol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function in a forked child with little stack and limited time, whose faults are reported with their address."""
+"""Forked child with little stack and limited time, whose faults are reported with their address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image on this machine's processor: every program of a launch, twice, each time at other guard pages."""
+"""Executor of an image on this machine's processor: each launch twice, at other guard pages."""
 
 from __future__ import annotations
 

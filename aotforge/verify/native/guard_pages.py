@@ -1,4 +1,4 @@
-"""Memory between pages without any access: a byte before its beginning or behind its end cannot be read or written."""
+"""Memory between pages without any access: a byte before or behind it cannot be used."""
 
 from __future__ import annotations
 
