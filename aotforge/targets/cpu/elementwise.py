@@ -99,7 +99,8 @@ def _expression(
             else uniform(element, width, operand)
             for operand, element in zip(operands, elements, strict=True)
         ]
-        return compute(ctx.b, ctx.machine.contract, operation, type_.element, lanes)
+        with ctx.b.at(operation.line):
+            return compute(ctx.b, ctx.machine.contract, operation, type_.element, lanes)
 
     dearest = max(tensors, key=lambda t: (t.cost, t.natural))
     return Tensor(

@@ -9,7 +9,8 @@ import os
 import struct
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,17 +53,30 @@ def load_library(name: str, code: bytes) -> tuple[ctypes.CDLL, Callable[[bytes, 
     # the kernels' functions of the C library are found there; below x86-64-v3 also conversions of float16
     for known in ("libm.so.6", "libgcc_s.so.1"):
         ctypes.CDLL(known, mode=ctypes.RTLD_GLOBAL)
-    descriptor, path = tempfile.mkstemp(suffix=".so")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(code)
-        library = ctypes.CDLL(path)
-    finally:
-        Path(path).unlink()
+    with _library_file(name, code) as path:
+        library = ctypes.CDLL(str(path))
     function = library[name]
     function.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     function.restype = ctypes.c_int32
     return library, function
+
+
+@contextmanager
+def _library_file(name: str, code: bytes) -> Iterator[Path]:
+    """A file to load the library from. It stays where AOTFORGE_CPU_LIBRARIES names a folder: `perf` and core dumps need it later."""
+    kept = os.environ.get("AOTFORGE_CPU_LIBRARIES")
+    folder = Path(kept) if kept else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(code).hexdigest()[:16]
+    descriptor, made = tempfile.mkstemp(prefix=f"{name}-{digest}-", suffix=".so", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(code)
+        yield Path(made)
+    finally:
+        if folder is None:
+            Path(made).unlink()
 
 
 @functools.cache

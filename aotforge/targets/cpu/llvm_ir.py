@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from .source_lines import SourceLines
+
 
 @dataclass(frozen=True)
 class Value:
@@ -70,8 +72,9 @@ class Variable:
 class Module:
     """Functions, declarations and constants of one module."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, lines: bool = False) -> None:
         self.functions: list[str] = []
+        self.lines = SourceLines() if lines else None
         self._declarations: dict[str, str] = {}
         self._constants: dict[str, str] = {}
 
@@ -89,15 +92,22 @@ class Module:
             f"{name} = private unnamed_addr constant {text}, align 64"
             for text, name in self._constants.items()
         ]
-        return "\n".join([*constants, *self._declarations.values(), *self.functions, ""])
+        lines = str(self.lines) if self.lines else ""
+        return "\n".join([*constants, *self._declarations.values(), *self.functions, lines])
 
 
 class Builder:
-    """Writes one function: every method appends an instruction and returns its result."""
+    """Writes one function: every method appends an instruction and returns its result.
 
-    def __init__(self, module: Module, header: str) -> None:
+    `line`: where the function begins in its source, as "file:line"; its `name` there.
+    """
+
+    def __init__(self, module: Module, header: str, name: str = "", line: str = "") -> None:
         self.module = module
-        self._header = header
+        self._scope = module.lines.function(name, line) if module.lines else ""
+        self._header = f"{header} !dbg {self._scope}" if self._scope else header
+        self._location = ""
+        self._set_line(line)
         self._frame: list[str] = []
         self._body: list[str] = []
         self._names = 0
@@ -120,14 +130,29 @@ class Builder:
         self._names += 1
         return f"{stem or 'v'}{self._names}"
 
+    @contextmanager
+    def at(self, line: str) -> Iterator[None]:
+        """Instructions that come from a line ("file:line") of the source; from the line around it if that is empty."""
+        outer = self._location
+        self._set_line(line)
+        try:
+            yield
+        finally:
+            self._location = outer
+
+    def _set_line(self, line: str) -> None:
+        if self._scope and line:
+            assert self.module.lines is not None
+            self._location = f", !dbg {self.module.lines.location(self._scope, line)}"
+
     def emit(self, text: str) -> None:
         """An instruction without a result."""
-        self._body.append(f"  {text}")
+        self._body.append(f"  {text}{self._location}")
 
     def let(self, type_: str, text: str) -> Value:
         """An instruction with a result."""
         name = f"%{self.name()}"
-        self._body.append(f"  {name} = {text}")
+        self._body.append(f"  {name} = {text}{self._location}")
         return Value(type_, name)
 
     # -- frame -----------------------------------------------------------------------------------------------------

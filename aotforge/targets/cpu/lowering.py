@@ -26,6 +26,15 @@ _HIDDEN = {
 }  # fmt: skip
 """What every function gets beside its arguments: the program's place, the grid, memory, and where to report a failed assertion."""
 
+_REGION_ENDS = {
+    "scf.yield",
+    "scf.condition",
+    "tt.reduce.return",
+    "tt.scan.return",
+    "tt.map_elementwise.return",
+}
+"""Terminators, which the operations around them read."""
+
 _IGNORED = {
     "tt.debug_barrier",
     "ttg.barrier",
@@ -58,6 +67,15 @@ _LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "tt.dot": products.lower_dot,
     "tt.dot_scaled": products.lower_dot_scaled,
     "tt.call": control_flow.lower_call,
+    "tt.get_program_id": lambda ctx, operation: _place(ctx, operation, ""),
+    "tt.get_num_programs": lambda ctx, operation: _place(ctx, operation, "grid_"),
+    "tt.print": lambda ctx, operation: _print(ctx, operation),
+}
+
+_STRUCTURED = {
+    "scf.for": control_flow.lower_for,
+    "scf.if": control_flow.lower_if,
+    "scf.while": control_flow.lower_while,
 }
 
 
@@ -75,11 +93,11 @@ class Lowered:
     parameters: tuple[Parameter, ...] | None
 
 
-def lower_module(module: Operation, machine: Machine) -> Lowered:
-    """Raises UnsupportedError, with the source line, for what the back end does not have."""
+def lower_module(module: Operation, machine: Machine, *, lines: bool = False) -> Lowered:
+    """With `lines`, instructions have source lines. Raises UnsupportedError, with the source line, for what the back end does not have."""
     functions = [op for op in module.regions[0].entry.operations if op.name == "tt.func"]
     entry = next(op for op in functions if op.attributes.get("sym_visibility", '"public"') == '"public"')
-    out, scratch = Module(), Scratch()
+    out, scratch = Module(lines=lines), Scratch()
     messages: list[str] = []
     for function in functions:
         _Function(out, machine, scratch, messages).lower(function)
@@ -108,7 +126,8 @@ class _Function:
         header += [f"ptr %r{n}" for n in range(len(returned))]
         header += [f"{t}{' noalias' if name == 'scratch' else ''} %{name}" for name, t in _HIDDEN.items()]
         symbol = f'"{function.string("sym_name")}.program"'
-        builder = Builder(self.module, f"define internal void @{symbol}({', '.join(header)}) nounwind")
+        define = f"define internal void @{symbol}({', '.join(header)}) nounwind"
+        builder = Builder(self.module, define, function.string("sym_name"), function.line)
         ctx = Context(
             module=self.module, b=builder, machine=self.machine, scratch=self.scratch,
             launch={name: Value(t, f"%{name}") for name, t in _HIDDEN.items()}, uses=_uses(function),
@@ -125,7 +144,8 @@ class _Function:
 
     def block(self, ctx: Context, operations: Sequence[Operation]) -> None:
         for operation in operations:
-            self.operation(ctx, operation)
+            with ctx.b.at(operation.line):
+                self.operation(ctx, operation)
 
     def operation(self, ctx: Context, operation: Operation) -> None:
         name = operation.name
@@ -133,31 +153,15 @@ class _Function:
             elementwise.lower(ctx, operation)
         elif name in _LOWERINGS:
             _LOWERINGS[name](ctx, operation)
-        elif name in {"scf.for", "scf.if", "scf.while"}:
-            structured = {
-                "scf.for": control_flow.lower_for,
-                "scf.if": control_flow.lower_if,
-                "scf.while": control_flow.lower_while,
-            }
-            structured[name](ctx, operation, self.block)
-        elif name in {"cf.br", "cf.cond_br"}:
-            control_flow.lower_jump(ctx, operation, self.targets)
-        elif name == "tt.return":
-            self.leave(ctx, operation)
-        elif name == "tt.map_elementwise":
-            self.map_elements(ctx, operation)
-        elif name in {"tt.get_program_id", "tt.get_num_programs"}:
-            place = "xyz"[operation.integer("axis")]
-            hidden = place if name == "tt.get_program_id" else f"grid_{place}"
-            ctx.values[operation.results[0].name] = ctx.launch[hidden]
-        elif name == "ub.poison":
-            self.poison(ctx, operation)
-        elif name == "tt.assert":
-            self.check(ctx, operation)
-        elif name == "tt.print":
-            _print(ctx, operation)
+        elif name in _STRUCTURED:
+            _STRUCTURED[name](ctx, operation, self.block)
+        elif name in _IN_FUNCTIONS:
+            _IN_FUNCTIONS[name](self, ctx, operation)
         elif name not in _IGNORED:
             raise unsupported(operation)
+
+    def jump(self, ctx: Context, operation: Operation) -> None:
+        control_flow.lower_jump(ctx, operation, self.targets)
 
     def map_elements(self, ctx: Context, operation: Operation) -> None:
         """tt.map_elementwise: a function of scalars, with control flow of its own, for every element."""
@@ -229,6 +233,24 @@ class _Function:
         b.emit(f"store {number}, {ctx.launch['status']}, align 4")
         b.emit("ret void")
         b.label(passed)
+
+
+_IN_FUNCTIONS: dict[str, Callable[[_Function, Context, Operation], None]] = {
+    "cf.br": _Function.jump,
+    "cf.cond_br": _Function.jump,
+    "tt.return": _Function.leave,
+    "tt.map_elementwise": _Function.map_elements,
+    "ub.poison": _Function.poison,
+    "tt.assert": _Function.check,
+}
+OPERATIONS = frozenset(
+    {*elementwise.ELEMENTWISE, *_LOWERINGS, *_STRUCTURED, *_IN_FUNCTIONS, *_IGNORED, *_REGION_ENDS, "tt.func"}
+)
+"""Names of the operations of TTIR that can be lowered."""
+
+
+def _place(ctx: Context, operation: Operation, prefix: str) -> None:
+    ctx.values[operation.results[0].name] = ctx.launch[f"{prefix}{'xyz'[operation.integer('axis')]}"]
 
 
 def _parameter(type_: TensorType) -> str:
@@ -323,7 +345,10 @@ def _printf(ctx: Context, text: str, values: Sequence[Value]) -> None:
 
 def _export(module: Module, entry: Operation, name: str) -> None:
     """The exported function: reads arguments and launch, runs the programs begin .. end-1 in linear order, returns the status word."""
-    b = Builder(module, f"define i32 @{name}{SUFFIX}(ptr %arguments, ptr %launch) nounwind")
+    # a function with source lines is not inlined into the exported one, which has none
+    apart = " noinline" if module.lines else ""
+    define = f"define i32 @{name}{SUFFIX}(ptr %arguments, ptr %launch) nounwind{apart}"
+    b = Builder(module, define, f"{name}{SUFFIX}", entry.line)
     values = []
     for number, argument in enumerate(entry.regions[0].entry.arguments):
         element = parse_type(argument.type).element

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from triton import knobs
 from triton._C.libtriton import ir, passes
 
 from .codegen import optimised
@@ -34,7 +35,8 @@ def make_ttir(module: Any) -> Any:
 def make_llir(module: Any, metadata: dict[str, Any], level: Level, *, contract: bool) -> str:
     """Optimised LLVM IR; what launching needs goes to the metadata."""
     machine = Machine(lanes=level.lanes, contract=contract, pairs_bf16=level.pairs_bf16)
-    lowered = lower_module(read_module(module), machine)
+    lines = not knobs.compilation.disable_line_info
+    lowered = lower_module(read_module(module), machine, lines=lines)
     metadata["name"] = lowered.name
     metadata["shared"] = lowered.scratch
     metadata["messages"] = list(lowered.messages)
