@@ -69,7 +69,6 @@ _LOWERINGS: dict[str, Callable[[Context, Operation], None]] = {
     "tt.call": control_flow.lower_call,
     "tt.get_program_id": lambda ctx, operation: _place(ctx, operation, ""),
     "tt.get_num_programs": lambda ctx, operation: _place(ctx, operation, "grid_"),
-    "tt.print": lambda ctx, operation: _print(ctx, operation),
 }
 
 _STRUCTURED = {
@@ -242,6 +241,7 @@ _IN_FUNCTIONS: dict[str, Callable[[_Function, Context, Operation], None]] = {
     "tt.map_elementwise": _Function.map_elements,
     "ub.poison": _Function.poison,
     "tt.assert": _Function.check,
+    "tt.print": lambda _function, ctx, operation: _print(ctx, operation),
 }
 OPERATIONS = frozenset(
     {*elementwise.ELEMENTWISE, *_LOWERINGS, *_STRUCTURED, *_IN_FUNCTIONS, *_IGNORED, *_REGION_ENDS, "tt.func"}
