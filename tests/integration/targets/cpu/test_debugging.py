@@ -77,7 +77,7 @@ def test_the_code_has_the_lines_of_the_kernel_and_of_what_it_calls(
     assert {number for _, number in lines} - {11} == marked  # 11: the kernel itself
 
 
-def test_there_are_no_lines_where_triton_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_of_triton_leaves_the_lines_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_DISABLE_LINE_INFO", "1")
     code = _compiled(tmp_path)
     assert b"debugged" not in code
