@@ -62,11 +62,10 @@ def _compare(feature: Feature, interpreter: Interpreter, folder: Path, gpu: str 
     if gpu and not reason:
         on_gpu = _on_virtual_gpu(feature, gpu, folder)
         assume(on_gpu is not None)
-        reason = (
-            _difference(feature, on_gpu, expected, f"on the virtual {gpu}")
-            if isinstance(on_gpu, dict)
-            else on_gpu
-        )
+        assert on_gpu is not None
+        if isinstance(on_gpu, str):
+            return on_gpu
+        reason = _difference(feature, on_gpu, expected, f"on the virtual {gpu}")
     return reason
 
 
