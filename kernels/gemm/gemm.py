@@ -19,13 +19,31 @@ def activate(value, activation):
 
 
 @triton.jit
+def store_tile(
+    total, bias, out, has_bias, activation, row, column, rows, columns,
+    stride_bias_columns, stride_out_rows, stride_out_columns,
+):  # fmt: skip
+    """out = activation(total + bias)."""
+    if has_bias != 0:
+        added = tl.load(bias + column * stride_bias_columns, mask=column < columns, other=0.0)
+        total += added.to(tl.float32)[None, :]
+    result = activate(total, activation).to(out.dtype.element_ty)
+    target = out + row[:, None] * stride_out_rows + column[None, :] * stride_out_columns
+    tl.store(target, result, mask=(row < rows)[:, None] & (column < columns)[None, :])
+
+
+@triton.jit
 def gemm_tile(
     input, weight, bias, out, has_bias, activation, tile, rows, columns, inner,
     stride_input_rows, stride_input_inner, stride_weight_inner, stride_weight_columns,
     stride_bias_columns, stride_out_rows, stride_out_columns,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one matrix: GROUP rows of tiles share what they read. EVEN: `inner` is a multiple of BLOCK_K."""
+    """One tile of one matrix: GROUP rows of tiles share what they read.
+
+    EVEN: `inner` is a multiple of BLOCK_K. HALVES: the activation has half of the tile's columns in registers at once.
+    """
     down = tl.cdiv(rows, BLOCK_M)
     across = tl.cdiv(columns, BLOCK_N)
     group = tile // (GROUP * across)
@@ -52,12 +70,22 @@ def gemm_tile(
         total = tl.dot(a, b, total, input_precision="ieee")
         left += BLOCK_K * stride_input_inner
         right += BLOCK_K * stride_weight_inner
-    if has_bias != 0:
-        added = tl.load(bias + column * stride_bias_columns, mask=column < columns, other=0.0)
-        total += added.to(tl.float32)[None, :]
-    result = activate(total, activation).to(out.dtype.element_ty)
-    target = out + row[:, None] * stride_out_rows + column[None, :] * stride_out_columns
-    tl.store(target, result, mask=(row < rows)[:, None] & (column < columns)[None, :])
+    if HALVES:
+        left_half, right_half = tl.split(tl.permute(tl.reshape(total, [BLOCK_M, 2, BLOCK_N // 2]), [0, 2, 1]))
+        column = column_tile.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N // 2)
+        store_tile(
+            left_half, bias, out, has_bias, activation, row, column, rows, columns,
+            stride_bias_columns, stride_out_rows, stride_out_columns,
+        )  # fmt: skip
+        store_tile(
+            right_half, bias, out, has_bias, activation, row, column + BLOCK_N // 2, rows, columns,
+            stride_bias_columns, stride_out_rows, stride_out_columns,
+        )  # fmt: skip
+    else:
+        store_tile(
+            total, bias, out, has_bias, activation, row, column, rows, columns,
+            stride_bias_columns, stride_out_rows, stride_out_columns,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -68,7 +96,8 @@ def gemm_nn(
     stride_weight_0, stride_weight_1, stride_weight_2, stride_weight_3,
     stride_bias_0, stride_bias_1, stride_bias_2, stride_bias_3,
     stride_out_0, stride_out_1, stride_out_2, stride_out_3,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Contiguous rows of all matrices; grid (tiles of a matrix * matrices)."""
     tiles = tl.cdiv(rows, BLOCK_M) * tl.cdiv(columns, BLOCK_N)
@@ -80,7 +109,7 @@ def gemm_nn(
         out + batch_offset(batch, size_0, size_1, size_2, stride_out_0, stride_out_1, stride_out_2, stride_out_3),
         has_bias, activation, tl.program_id(0) - batch * tiles, rows, columns, inner,
         stride_input_rows, 1, stride_weight_inner, 1, 1, stride_out_rows, 1,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP, EVEN,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP, EVEN, HALVES,
     )  # fmt: skip
 
 
@@ -92,7 +121,8 @@ def gemm_nt(
     stride_weight_0, stride_weight_1, stride_weight_2, stride_weight_3,
     stride_bias_0, stride_bias_1, stride_bias_2, stride_bias_3,
     stride_out_0, stride_out_1, stride_out_2, stride_out_3,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Contiguous columns of the weight, contiguous rows of the others; grid (tiles of a matrix * matrices)."""
     tiles = tl.cdiv(rows, BLOCK_M) * tl.cdiv(columns, BLOCK_N)
@@ -104,7 +134,7 @@ def gemm_nt(
         out + batch_offset(batch, size_0, size_1, size_2, stride_out_0, stride_out_1, stride_out_2, stride_out_3),
         has_bias, activation, tl.program_id(0) - batch * tiles, rows, columns, inner,
         stride_input_rows, 1, 1, stride_weight_columns, 1, stride_out_rows, 1,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP, EVEN,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP, EVEN, HALVES,
     )  # fmt: skip
 
 
@@ -117,7 +147,8 @@ def gemm_strided(
     stride_weight_0, stride_weight_1, stride_weight_2, stride_weight_3,
     stride_bias_0, stride_bias_1, stride_bias_2, stride_bias_3,
     stride_out_0, stride_out_1, stride_out_2, stride_out_3,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    EVEN: tl.constexpr, HALVES: tl.constexpr,
 ):  # fmt: skip
     """Any strides; grid (tiles of a matrix * matrices)."""
     tiles = tl.cdiv(rows, BLOCK_M) * tl.cdiv(columns, BLOCK_N)
@@ -130,5 +161,5 @@ def gemm_strided(
         has_bias, activation, tl.program_id(0) - batch * tiles, rows, columns, inner,
         stride_input_rows, stride_input_inner, stride_weight_inner, stride_weight_columns,
         stride_bias_columns, stride_out_rows, stride_out_columns,
-        BLOCK_M, BLOCK_N, BLOCK_K, GROUP, EVEN,
+        BLOCK_M, BLOCK_N, BLOCK_K, GROUP, EVEN, HALVES,
     )  # fmt: skip

@@ -36,8 +36,8 @@ class Tuned:
     """A configuration for some dtypes (all when empty); the first of each kind that fits is taken.
 
     `few`: for at most 16 rows. `least`: for matrices of at least as many elements of the output, aligned, with `inner` a multiple of
-    `block_k`. Without either it serves all calls, and with `strided` those whose strides have no vectors. `archs`: those of the file
-    that it is for (all when empty).
+    `block_k`. Without either it serves all calls, and with `strided` those whose strides have no vectors. `halves`: the activation takes
+    half of the columns at a time, which halves its registers. `archs`: those of the file that it is for (all when empty).
     """
 
     block_m: int
@@ -53,6 +53,7 @@ class Tuned:
     few: bool = False
     least: int = 0
     strided: bool = False
+    halves: bool = False
 
     def setting(self) -> Setting:
         """As the plan takes it."""
@@ -62,7 +63,7 @@ class Tuned:
             MultipleOf(value="inner", of=self.block_k),
         )
         return Setting(
-            constants={**blocks, "GROUP": self.group, "EVEN": self.least > 0},
+            constants={**blocks, "GROUP": self.group, "EVEN": self.least > 0, "HALVES": self.halves},
             when=large if self.least else (),
             unaligned=not self.least,
             hinted=not self.strided,
